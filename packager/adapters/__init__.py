@@ -1,0 +1,1 @@
+"""Doers: the only code that touches files, networks, engines and clocks."""

@@ -1,0 +1,1 @@
+"""Where base images come from: registry, layout, Docker Engine, scratch."""

@@ -1,0 +1,1 @@
+"""An OCI distribution client and a small read-only registry server."""

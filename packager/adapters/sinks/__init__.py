@@ -1,0 +1,1 @@
+"""Where images go: layout, registry, Docker Engine, or several at once."""

@@ -1,0 +1,1 @@
+"""Shipped knowledge: instances and containers, each row with source and date."""

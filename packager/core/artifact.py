@@ -1,0 +1,16 @@
+"""Finished files, ready to become layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from packager.core.model import ModelFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifacts:
+    """What the recipe left: the files to serve, each relative to its own root."""
+
+    model: tuple[ModelFile, ...]
+    ran: tuple[str, ...] = ()  # names of steps that were run
+    reused: tuple[str, ...] = ()  # names of steps whose result was in the cache

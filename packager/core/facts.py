@@ -1,0 +1,35 @@
+"""Pinned inputs of a plan. After this, nothing is looked up any more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from packager.core.image import BaseImage
+from packager.core.instance import Instance
+from packager.core.model import ModelFiles
+from packager.core.request import BuildRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerFacts:
+    """What the container catalog knows of a family's images for a kind of device."""
+
+    family: str  # `vllm`, `lmi`
+    kind: str  # device kind the image serves: `cpu`, `nvidia`
+    engine: str  # `vllm`
+    engine_version: str
+    version: str  # of the container itself, "" where it has none
+    default_base: str  # reference used when the user names none; "" when there is no default
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Everything `make_plan` may depend on."""
+
+    request: BuildRequest
+    model: ModelFiles
+    instance: Instance
+    container: ContainerFacts
+    base: BaseImage | None  # None while only a plan is asked for
+    packager_version: str

@@ -1,0 +1,175 @@
+"""Images as values: segments, blobs, layers, bases.
+
+A blob is a list of segments, never a temporary file.  Its size is known
+before a byte is read; its digest may only be known afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+MEDIA_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+MEDIA_INDEX = "application/vnd.oci.image.index.v1+json"
+MEDIA_CONFIG = "application/vnd.oci.image.config.v1+json"
+MEDIA_LAYER = "application/vnd.oci.image.layer.v1.tar"
+
+LayerRole = Literal["base", "weights", "model", "draft", "compiled", "config"]
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """Bytes that we made ourselves: tar headers, padding, rendered files."""
+
+    data: bytes
+
+    @property
+    def length(self) -> int:
+        return len(self.data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRange:
+    """`length` bytes of a local file from `offset`."""
+
+    path: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteRange:
+    """`length` bytes of something fetched by `url` when they are needed.
+
+    The scheme chooses the reader: `registry://HOST/REPOSITORY@sha256:…`.
+    """
+
+    url: str
+    offset: int
+    length: int
+
+
+Segment = Inline | FileRange | RemoteRange
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Bytes described by segments, in order."""
+
+    segments: tuple[Segment, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(segment.length for segment in self.segments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descriptor:
+    """A reference to content, as in the OCI image specification."""
+
+    media_type: str
+    digest: str  # `sha256:` and 64 hexadecimal digits
+    size: int
+    annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def to_json(self) -> dict[str, Any]:
+        """The descriptor as the specification spells it."""
+        spelled: dict[str, Any] = {
+            "mediaType": self.media_type,
+            "digest": self.digest,
+            "size": self.size,
+        }
+        if self.annotations:
+            spelled["annotations"] = dict(sorted(self.annotations.items()))
+        return spelled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One layer of an image. Digests are empty until the bytes have been seen."""
+
+    role: LayerRole
+    blob: Blob
+    media_type: str = MEDIA_LAYER
+    digest: str = ""  # of the blob as it travels
+    diff_id: str = ""  # of the uncompressed tar; equals `digest` for our own layers
+    created_by: str = ""  # one line for the image history
+    mount_from: str = ""  # `HOST/REPOSITORY` that is known to hold the blob
+    annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def size(self) -> int:
+        return self.blob.size
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """What a manifest runs on, in Go's words: `linux`, `amd64`."""
+
+    os: str = "linux"
+    architecture: str = "amd64"
+
+    def __str__(self) -> str:
+        return f"{self.os}/{self.architecture}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseImage:
+    """An image to build upon, known by digest, never unpacked."""
+
+    reference: str  # as the user or the container catalog named it
+    digest: str  # of the chosen platform's manifest; "" for `scratch`
+    platform: Platform
+    layers: tuple[Layer, ...]
+    config: Mapping[str, Any]  # the whole image configuration, so that nothing is lost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeConfig:
+    """What our image adds to its base's configuration. Empty means: keep the base's."""
+
+    entrypoint: tuple[str, ...] = ()
+    cmd: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    port: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageSpec:
+    """An image before its bytes have been seen: base layers first, then ours."""
+
+    base: BaseImage
+    layers: tuple[Layer, ...]
+    runtime: RuntimeConfig
+    created: str  # RFC 3339; fixed, so that equal inputs give equal digests
+    annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedImage:
+    """An image whose every digest is known: configuration and manifest are final."""
+
+    config: bytes
+    manifest: bytes
+    config_descriptor: Descriptor
+    manifest_descriptor: Descriptor
+    layers: tuple[Descriptor, ...]
+
+    @property
+    def digest(self) -> str:
+        return self.manifest_descriptor.digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageRef:
+    """Where an image is now, by digest."""
+
+    target: str  # the output as the user wrote it
+    name: str  # what to give to a container engine or registry client
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.digest}"

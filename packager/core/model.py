@@ -1,0 +1,86 @@
+"""A model as the planner sees it: where it is pinned, its files, its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from packager.core.image import FileRange, Inline, RemoteRange
+
+FileRole = Literal["weights", "config", "tokenizer", "other"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRef:
+    """A model pinned so that another machine finds the same bytes.
+
+    `name` never contains a local path: it goes into labels and cache keys.
+    """
+
+    source: str  # `local`, `hub`
+    name: str  # `org/name` on a hub; "model" for a local directory
+    revision: str = ""  # commit on a hub; "" for a local directory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFile:
+    """One file that goes into the image."""
+
+    path: str  # relative to the model's root, POSIX, NFC
+    role: FileRole
+    content: FileRange | RemoteRange | Inline
+    executable: bool = False
+    sha256: str = ""  # hexadecimal, where the source already proves it
+
+    @property
+    def size(self) -> int:
+        return self.content.length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorInfo:
+    """One tensor as a safetensors header declares it."""
+
+    name: str
+    dtype: str  # safetensors spelling: `BF16`, `F8_E4M3`, `I32`
+    shape: tuple[int, ...]
+    size: int  # bytes
+    file: str  # path of the shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFiles:
+    """What a model source found: everything the planner may look at."""
+
+    ref: ModelRef
+    files: tuple[ModelFile, ...]
+    config: Mapping[str, Any]  # config.json
+    tensors: tuple[TensorInfo, ...]
+    left_out: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # path → why the file is not packaged
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(tensor.size for tensor in self.tensors)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelProfile:
+    """The numbers that decide memory and parallelism. Sizes in bytes."""
+
+    architecture: str  # `LlamaForCausalLM`
+    parameters: int
+    weight_bytes: int
+    dtype: str  # dominant element type of the weights: `bf16`
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab_size: int
+    max_positions: int
+    kv_bytes_per_token: int  # all layers, K and V, at the KV dtype
+    quantization: str = ""  # method of an already quantized checkpoint

@@ -1,0 +1,76 @@
+"""The build record: enough to repeat a build exactly, and to see what it did."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from packager.core.request import BuildRequest
+
+RECORD_SCHEMA = 1
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RecordedModel(_Document):
+    """The model as it was pinned."""
+
+    source: str
+    name: str
+    revision: str = ""
+
+
+class RecordedBase(_Document):
+    """The base image as it was pinned."""
+
+    reference: str
+    digest: str
+    platform: str
+
+
+class RecordedLayer(_Document):
+    """One layer of the result."""
+
+    role: str
+    digest: str
+    size: int
+
+
+class RecordedImage(_Document):
+    """One place the image was written to."""
+
+    target: str
+    name: str
+    digest: str
+
+
+class Transfer(_Document):
+    """What the build moved. Bytes read count weights and base, each read once."""
+
+    bytes_read: int = 0
+    bytes_sent: int = 0
+    layers_known: int = 0  # digests known beforehand: not read
+    layers_streamed: int = 0
+
+
+class BuildRecord(_Document):
+    """One finished build. `digest` is what `--from-record` must reproduce."""
+
+    schema_version: int = RECORD_SCHEMA
+    packager_version: str
+    request: BuildRequest
+    model: RecordedModel
+    base: RecordedBase
+    family: str
+    engine: str
+    engine_version: str
+    tp_degree: int
+    served_name: str
+    shape: dict[str, int]
+    created: str
+    digest: str
+    layers: tuple[RecordedLayer, ...]
+    images: tuple[RecordedImage, ...]
+    transfer: Transfer
+    seconds: float

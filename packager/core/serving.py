@@ -1,0 +1,32 @@
+"""What a serving container is told: files, environment, command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+MODEL_DIR = "/opt/packager/model"
+DRAFT_DIR = "/opt/packager/draft"
+COMPILED_DIR = "/opt/packager/compiled"
+SERVING_DIR = "/opt/packager/serving"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedFile:
+    """A text file for the image, already re-parsed and compared with what was meant."""
+
+    path: str  # absolute, in the image
+    data: bytes
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingConfig:
+    """Complete configuration of one family's container. Empty entrypoint keeps the base's."""
+
+    files: tuple[RenderedFile, ...] = ()
+    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    entrypoint: tuple[str, ...] = ()
+    cmd: tuple[str, ...] = ()
+    port: int = 8080

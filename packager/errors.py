@@ -1,0 +1,112 @@
+"""Everything that can go wrong and be explained, with its exit code.
+
+    PackagerError                 70  a bug, or a failure nobody foresaw
+    ├── UsageError                 2  the command line or request file is wrong
+    ├── PlanRejected               3  the plan cannot work; every finding is listed
+    ├── SmokeFailed                4  the container did not start or did not answer
+    ├── NotReproduced              5  a build from a record gave another digest
+    ├── ModelRefused              65  the model's files are broken or unsafe
+    ├── NotFound                  66  a model, base image, file or record is not there
+    ├── Unavailable               69  a registry, hub or engine does not answer
+    ├── OutputFailed              74  the result cannot be written: disk full, no permission
+    ├── ProtocolFailed            76  a registry answered against its specification
+    └── AccessDenied              77  credentials are missing or wrong
+
+Codes from 64 up follow sysexits(3).  Messages are lower case without a full
+stop and quote the user's value; the hint is a command or a choice.  Secrets
+never reach a message: callers pass names and hosts, not headers or bodies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from packager.core.findings import Finding
+
+EXIT_INTERRUPTED = 130
+
+
+class PackagerError(Exception):
+    """Base of all explained failures: a message, what to do next, an exit code."""
+
+    exit_code = 70
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(PackagerError):
+    """The command line, request file or configuration asks for something meaningless."""
+
+    exit_code = 2
+
+
+class PlanRejected(PackagerError):
+    """No plan can satisfy the request. Carries every finding, not only the first."""
+
+    exit_code = 3
+
+    def __init__(self, findings: tuple[Finding, ...]) -> None:
+        errors = [finding for finding in findings if finding.severity == "error"]
+        first = errors[0] if errors else None
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        super().__init__(
+            f"the plan is rejected: {first.message if first else 'no reason given'}{more}",
+            hint=next((finding.hint for finding in errors if finding.hint), ""),
+        )
+        self.findings = findings
+
+
+class SmokeFailed(PackagerError):
+    """A container was started and did not do what a serving container must."""
+
+    exit_code = 4
+
+    def __init__(self, message: str, *, hint: str = "", log: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.log = log
+
+
+class NotReproduced(PackagerError):
+    """A build from a record gave another digest than the record holds."""
+
+    exit_code = 5
+
+
+class ModelRefused(PackagerError):
+    """The model's files are incomplete, broken or unsafe to package."""
+
+    exit_code = 65
+
+
+class NotFound(PackagerError):
+    """Something the user named is not there."""
+
+    exit_code = 66
+
+
+class Unavailable(PackagerError):
+    """A service the build needs does not answer."""
+
+    exit_code = 69
+
+
+class OutputFailed(PackagerError):
+    """The result cannot be written."""
+
+    exit_code = 74
+
+
+class ProtocolFailed(PackagerError):
+    """A registry answered something its specification does not allow."""
+
+    exit_code = 76
+
+
+class AccessDenied(PackagerError):
+    """A service wants credentials that are missing or wrong."""
+
+    exit_code = 77

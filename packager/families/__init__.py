@@ -1,0 +1,1 @@
+"""Describers of serving containers: check a plan, render its configuration."""

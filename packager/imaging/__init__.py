@@ -1,0 +1,1 @@
+"""Images from values: segments, tar headers, layers, configuration, manifest. No I/O."""

@@ -1,0 +1,1 @@
+"""Jobs around the line: what a command does beyond one build."""

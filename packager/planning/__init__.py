@@ -1,0 +1,1 @@
+"""Pure decisions: facts in, plan and recipe out."""

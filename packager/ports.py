@@ -1,0 +1,175 @@
+"""Every plug-in protocol, on one page.
+
+Implementations inherit nothing.  Describers (`Quantizer`, `Compiler`,
+`DraftProvider`, `ContainerFamily`) are pure; the rest touch the world.
+`check` yields findings and never raises; silence means yes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
+
+from packager.core.artifact import Artifacts
+from packager.core.facts import Facts
+from packager.core.findings import Finding
+from packager.core.image import (
+    BaseImage,
+    Blob,
+    ImageRef,
+    ImageSpec,
+    Layer,
+    Platform,
+    RemoteRange,
+    SealedImage,
+)
+from packager.core.model import ModelFiles
+from packager.core.plan import Plan
+from packager.core.recipe import Step
+from packager.core.serving import ServingConfig
+
+
+class Quantizer(Protocol):
+    """Describes how to quantize a model; never opens its weights."""
+
+    name: str
+
+    def check(self, facts: Facts, scheme: str) -> Iterable[Finding]:
+        """Say why `scheme` cannot, or should not, be used."""
+        ...
+
+    def step(self, facts: Facts, scheme: str) -> Step:
+        """Describe the work. Only called when `check` reported no error."""
+        ...
+
+
+class Compiler(Protocol):
+    """Describes how to compile ahead of time for one engine and device."""
+
+    name: str
+
+    def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
+        """Say why the plan cannot be compiled."""
+        ...
+
+    def step(self, facts: Facts, plan: Plan) -> Step:
+        """Describe the work, with its key document."""
+        ...
+
+
+class DraftProvider(Protocol):
+    """Describes one kind of draft: draft model, EAGLE, Medusa, n-gram."""
+
+    name: str
+
+    def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
+        """Say why the draft does not fit the model, from headers alone."""
+        ...
+
+    def step(self, facts: Facts, plan: Plan) -> Step | None:
+        """Describe a relayout or training, or None when the files serve as they are."""
+        ...
+
+    def serving(self, plan: Plan) -> Mapping[str, object]:
+        """Give the speculative settings in our own words."""
+        ...
+
+
+class ContainerFamily(Protocol):
+    """Describes one family of serving containers."""
+
+    name: str
+
+    def check(self, plan: Plan) -> Iterable[Finding]:
+        """Say what the engine would refuse or silently drop."""
+        ...
+
+    def render(self, plan: Plan, artifacts: Artifacts) -> ServingConfig:
+        """Give files, environment and command line. Equal plans give equal bytes."""
+        ...
+
+
+class ModelSource(Protocol):
+    """Finds a model and pins it."""
+
+    name: str
+
+    def facts(self, reference: str) -> ModelFiles:
+        """Pin `reference`, refuse unsafe or incomplete models, read headers only."""
+        ...
+
+
+class BaseSource(Protocol):
+    """Finds a base image and pins it by digest."""
+
+    name: str
+
+    def facts(self, reference: str, platform: Platform) -> BaseImage:
+        """Read manifest and configuration; never a layer, where the medium allows it."""
+        ...
+
+
+class RemoteReader(Protocol):
+    """Reads `RemoteRange` segments of one scheme."""
+
+    scheme: str
+
+    def read(self, segment: RemoteRange) -> Iterator[bytes]:
+        """Yield exactly the segment's bytes, in order, or raise."""
+        ...
+
+
+class Executor(Protocol):
+    """Runs a step in its tool environment."""
+
+    name: str
+
+    def run(self, step: Step) -> Mapping[str, str]:
+        """Run to the end or raise; give the produced files, image path → local path."""
+        ...
+
+    def capacity(self) -> Mapping[str, float]:
+        """Say what this executor has: `cpus`, `gpus`, `memory_bytes`, `disk_bytes`."""
+        ...
+
+
+class BlobWriter(Protocol):
+    """Takes one blob's bytes. Nothing is visible before `commit`."""
+
+    def write(self, chunk: memoryview) -> None:
+        """Take the next bytes; the buffer may be reused afterwards."""
+        ...
+
+    def commit(self, digest: str) -> None:
+        """Make the blob available under its digest, or raise."""
+        ...
+
+    def abort(self) -> None:
+        """Forget everything. Never raises."""
+        ...
+
+
+class ImageSink(Protocol):
+    """Somewhere an image can be written to. A tee feeds several from one read.
+
+    Calls come in this order: `prepare`, then `writer` and `locate` for each
+    blob (from several threads), then `publish` once.
+    """
+
+    target: str  # the output as the user wrote it
+
+    def prepare(self, image: ImageSpec) -> None:
+        """Refuse early: no connection, no credentials, no space, over a limit."""
+        ...
+
+    def writer(self, layer: Layer) -> BlobWriter | None:
+        """Open a place for the layer's bytes; None when they are not needed (HEAD, mount)."""
+        ...
+
+    def locate(self, digest: str) -> Blob | None:
+        """Say from where this sink's copy of a blob can be read; None when it cannot."""
+        ...
+
+    def publish(self, image: SealedImage, blobs: Mapping[str, Blob]) -> ImageRef:
+        """Write configuration and manifest, check that all is there, name it last."""
+        ...

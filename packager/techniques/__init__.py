@@ -1,0 +1,1 @@
+"""Describers of steps: quantizers, compilers, drafts."""
