@@ -1,0 +1,211 @@
+"""Private daemons: start, find, wait for and stop background programs.
+
+Shared by `docker-engine` and `registry`.  Standard library only, because both
+run before anything is installed.  A daemon belongs to a root directory, whose
+pid file holds its pid *and* the moment it was started, so a recycled pid is
+never signalled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+NOT_RUNNING = 3  # what init scripts answer to `status` for a stopped service
+
+
+class Failure(Exception):
+    """Something the user has to know about; `hint` says what to do next."""
+
+    def __init__(self, message: str, hint: str = "", code: int = 1) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.code = code
+
+
+def run_main(main: Callable[[], int]) -> None:
+    """Run `main` and turn a `Failure` into a message, a hint and an exit status."""
+    try:
+        sys.exit(main())
+    except Failure as failure:
+        print(f"error: {failure}", file=sys.stderr)
+        if failure.hint:
+            print(f"hint: {failure.hint}", file=sys.stderr)
+        sys.exit(failure.code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def say(text: str) -> None:
+    """Report progress; stdout is kept for results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def default_root(name: str) -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "packager" / name
+
+
+@contextlib.contextmanager
+def locked(root: Path) -> Iterator[None]:
+    """Hold the lock of `root`, so that two `start`s do not race."""
+    root.mkdir(parents=True, exist_ok=True, mode=0o711)
+    with (root / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def require_root(command: str) -> None:
+    if os.geteuid() != 0:
+        raise Failure(f"`{command}` needs root", hint=f"sudo {command}")
+
+
+def require_programs(programs: Sequence[str], install: str) -> None:
+    missing = [program for program in programs if find_program(program) is None]
+    if missing:
+        raise Failure(f"not installed: {', '.join(missing)}", hint=f"run `{install}`")
+
+
+def find_program(name: str) -> str | None:
+    """Find `name` as root would: daemons live in sbin, which a user's PATH may lack."""
+    return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin")
+
+
+def apt_install(packages: Sequence[str], optional: Sequence[str] = ()) -> None:
+    """Install Debian packages without starting the system services they bring."""
+    if find_program("apt-get") is None:
+        raise Failure(
+            "apt-get is not here: only Debian and its derivatives are installed automatically",
+            hint=f"install the equivalents of: {' '.join(packages)}",
+        )
+    policy = Path("/usr/sbin/policy-rc.d")
+    ours = not policy.exists()
+    if ours:
+        # Exit status 101 means "action forbidden" to invoke-rc.d: nothing is started.
+        policy.write_text("#!/bin/sh\nexit 101\n")
+        policy.chmod(0o755)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    apt = ["apt-get", "-qq", "-y", "-o", "Dpkg::Use-Pty=0"]
+    try:
+        run([*apt, "update"], env=environment)
+        present = [name for name in optional if _has_candidate(name)]
+        install = [*apt, "install", "--no-install-recommends", "--no-upgrade"]
+        run([*install, *packages, *present], env=environment)
+    finally:
+        if ours:
+            policy.unlink()
+
+
+def _has_candidate(package: str) -> bool:
+    answer = subprocess.run(["apt-cache", "show", package], capture_output=True, check=False)
+    return answer.returncode == 0
+
+
+def run(argv: Sequence[str], env: dict[str, str] | None = None) -> None:
+    """Run a command with its output on stderr; a failure names the command."""
+    done = subprocess.run(argv, stdout=sys.stderr, env=env, check=False)
+    if done.returncode:
+        raise Failure(f"`{shlex.join(argv)}` failed with exit status {done.returncode}")
+
+
+def spawn(argv: Sequence[str], root: Path, name: str, env: dict[str, str] | None = None) -> int:
+    """Start a daemon that outlives us; it logs to ROOT/NAME.log."""
+    with (root / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=root,
+            env=env,
+            start_new_session=True,  # a Ctrl-C in the terminal must not reach it
+        )
+    (root / f"{name}.pid").write_text(f"{process.pid} {start_time(process.pid)}\n")
+    return process.pid
+
+
+def pid_of(root: Path, name: str) -> int | None:
+    """The pid of the daemon `name` of this root, if it is alive."""
+    try:
+        pid, started = (root / f"{name}.pid").read_text().split()
+    except (FileNotFoundError, ValueError):
+        return None
+    return int(pid) if is_alive(int(pid)) and start_time(int(pid)) == started else None
+
+
+def start_time(pid: int) -> str:
+    """When `pid` was started, in clock ticks since boot; "" when there is no such process."""
+    fields = _stat_fields(pid)
+    return fields[19] if fields else ""
+
+
+def command_line(pid: int) -> str:
+    try:
+        return (
+            Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        )
+    except OSError:
+        return ""
+
+
+def is_alive(pid: int) -> bool:
+    """Whether `pid` runs; a zombie that nobody has reaped yet does not."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+    fields = _stat_fields(pid)
+    return bool(fields) and fields[0] not in "ZX"
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat after the program's name, which may hold anything."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def all_pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def wait_for(ready: Callable[[], bool], root: Path, name: str, timeout_s: float) -> None:
+    """Wait until `ready` says yes; give up at once when the daemon has died."""
+    deadline = time.monotonic() + timeout_s
+    while not ready():
+        ended = pid_of(root, name) is None
+        if ended or time.monotonic() > deadline:
+            what = "ended while starting" if ended else f"did not answer within {timeout_s:.0f} s"
+            tail = log_tail(root, name)
+            raise Failure(f"{name} {what}; the end of {root / name}.log:\n{tail}")
+        time.sleep(0.1)
+
+
+def log_tail(root: Path, name: str, lines: int = 25) -> str:
+    path = root / f"{name}.log"
+    try:
+        text = path.read_text(errors="replace")
+    except FileNotFoundError:
+        return f"  ({path} does not exist)"
+    tail = text.splitlines()[-lines:]
+    return "\n".join(f"  {line}" for line in tail) or f"  ({path} is empty)"
+
+
+def terminate(pid: int, timeout_s: float) -> None:
+    """Ask `pid` to end, and kill it when it has not done so in time."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + timeout_s
+        while is_alive(pid):
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+                deadline += timeout_s
+            time.sleep(0.05)
