@@ -153,10 +153,8 @@ class ImageSink(Protocol):
     """Somewhere an image can be written to. A tee feeds several from one read.
 
     Calls come in this order: `prepare`, then `writer` and `locate` for each
-    blob (from several threads), then `publish` once.
+    blob (from several threads), then `publish` or `abandon` once.
     """
-
-    target: str  # the output as the user wrote it
 
     def prepare(self, image: ImageSpec) -> None:
         """Refuse early: no connection, no credentials, no space, over a limit."""
@@ -172,4 +170,8 @@ class ImageSink(Protocol):
 
     def publish(self, image: SealedImage, blobs: Mapping[str, Blob]) -> ImageRef:
         """Write configuration and manifest, check that all is there, name it last."""
+        ...
+
+    def abandon(self) -> None:
+        """Leave nothing of a failed build behind that a rerun could not use. Never raises."""
         ...

@@ -34,4 +34,6 @@ class BuildRequest(BaseModel):
     max_batch: PositiveInt | None = None
     max_input_tokens: PositiveInt | None = None
     max_total_tokens: PositiveInt | None = None
-    weights: Literal["baked"] = Field(default="baked", description="where the weights are at run time")
+    weights: Literal["baked"] = Field(
+        default="baked", description="where the weights are at run time"
+    )

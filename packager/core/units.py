@@ -9,7 +9,9 @@ GIB = 1024**3
 
 def gib(size_bytes: float) -> str:
     """Write a memory size: `22.4 GiB`."""
-    return f"{size_bytes / GIB:.1f} GiB" if size_bytes >= GIB / 10 else f"{size_bytes / MIB:.1f} MiB"
+    return (
+        f"{size_bytes / GIB:.1f} GiB" if size_bytes >= GIB / 10 else f"{size_bytes / MIB:.1f} MiB"
+    )
 
 
 def decimal(size_bytes: float) -> str:

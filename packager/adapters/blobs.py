@@ -1,0 +1,85 @@
+"""Reading blobs: segments to bytes, in order, each file read once from start to end."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from packager.core.image import Blob, FileRange, Inline, RemoteRange
+from packager.errors import ModelRefused, NotFound, PackagerError
+from packager.ports import RemoteReader
+
+CHUNK = 1024 * 1024
+
+
+class SourceChanged(ModelRefused):
+    """A file was modified while it was being packaged."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path!r} changed while it was read",
+            hint="wait until nothing writes to the model directory, then build again",
+        )
+
+
+class BlobReader:
+    """Opens segments. Counts the bytes it takes from files and remotes."""
+
+    def __init__(self, readers: Iterable[RemoteReader] = ()) -> None:
+        self._readers = {reader.scheme: reader for reader in readers}
+        self._count_lock = threading.Lock()
+        self.bytes_read = 0
+
+    def chunks(self, blob: Blob) -> Iterator[memoryview]:
+        """Yield the blob's bytes in pieces of at most 1 MiB; a piece is valid until the next.
+
+        Raises `SourceChanged` before the last piece is handed out when a file
+        was written to meanwhile, so that a digest of mixed content never exists.
+        """
+        buffer = memoryview(bytearray(CHUNK))
+        for segment in blob.segments:
+            match segment:
+                case Inline(data):
+                    yield memoryview(data)
+                case FileRange():
+                    yield from self._file(segment, buffer)
+                case RemoteRange():
+                    yield from self._remote(segment)
+
+    def _file(self, segment: FileRange, buffer: memoryview) -> Iterator[memoryview]:
+        try:
+            file = Path(segment.path).open("rb", buffering=0)  # noqa: SIM115 - closed below
+        except FileNotFoundError as error:
+            raise NotFound(f"{segment.path!r} is gone", hint="build again") from error
+        with file:
+            before = _stamp(os.fstat(file.fileno()))
+            if segment.offset:
+                file.seek(segment.offset)
+            left = segment.length
+            while left:
+                count = file.readinto(buffer[: min(CHUNK, left)])
+                if not count:
+                    raise SourceChanged(segment.path)
+                left -= count
+                if left == 0 and _stamp(os.fstat(file.fileno())) != before:
+                    raise SourceChanged(segment.path)
+                self._count(count)
+                yield buffer[:count]
+
+    def _remote(self, segment: RemoteRange) -> Iterator[memoryview]:
+        scheme = segment.url.partition("://")[0]
+        if scheme not in self._readers:
+            raise PackagerError(f"nothing here reads {scheme!r} segments")
+        for chunk in self._readers[scheme].read(segment):
+            self._count(len(chunk))
+            yield memoryview(chunk)
+
+    def _count(self, count: int) -> None:
+        with self._count_lock:
+            self.bytes_read += count
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -1,0 +1,55 @@
+"""Files that appear whole or not at all, and disk errors with an explanation."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from packager.errors import OutputFailed
+
+
+@contextmanager
+def explain_disk_errors(path: Path) -> Iterator[None]:
+    """Turn an `OSError` about `path` into `OutputFailed` with a way out."""
+    try:
+        yield
+    except OSError as error:
+        hints = {
+            errno.ENOSPC: f"free some space on the file system of {path}, or choose another output",
+            errno.EDQUOT: "your disk quota is used up; free some space",
+            errno.EACCES: "choose a directory that you may write to",
+            errno.EPERM: "choose a directory that you may write to",
+            errno.EROFS: "the file system is read-only; choose another output",
+        }
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise OutputFailed(
+            f"cannot write {str(path)!r}: {reason}", hint=hints.get(error.errno or 0, "")
+        ) from error
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `data` so that `path` holds the old content or the new, after any crash."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_directory(path.parent)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames in `path` survive a power loss."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

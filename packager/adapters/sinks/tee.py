@@ -1,0 +1,267 @@
+"""Writing an image: each layer is read at most once, whatever the number of sinks.
+
+Layers go out in parallel, largest first.  A layer whose digest is already
+known is offered by digest, so that sinks which have it take no bytes.  The
+others are hashed while they are sent.  When a transfer breaks off, only that
+layer is sent again, and only to the sink that lost it.
+
+Nothing is named before everything is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from packager.adapters.blobs import BlobReader
+from packager.adapters.digest_index import DigestIndex, fingerprint_of
+from packager.core.events import EventSink, LayerEvent, ignore
+from packager.core.image import Blob, Descriptor, ImageRef, ImageSpec, Layer, SealedImage
+from packager.errors import NotReproduced, ProtocolFailed, Unavailable
+from packager.imaging.oci import seal
+from packager.ports import BlobWriter, ImageSink
+
+WORKERS = 4
+ATTEMPTS = 4
+BACKOFF_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What writing an image did."""
+
+    image: SealedImage
+    layers: tuple[Layer, ...]
+    refs: tuple[ImageRef, ...]
+    layers_known: int
+    layers_streamed: int
+
+
+class _Cancelled(Exception):
+    """Another layer failed; this one stops."""
+
+
+def write_image(
+    image: ImageSpec,
+    sinks: Sequence[ImageSink],
+    *,
+    reader: BlobReader,
+    index: DigestIndex,
+    on_event: EventSink = ignore,
+    expect_digest: str = "",
+    sleep: Callable[[float], None] = time.sleep,
+) -> Written:
+    """Write `image` to all `sinks` and name it in each.
+
+    With `expect_digest`, raises `NotReproduced` before anything is named when
+    the result would be another image.
+    """
+    try:
+        for sink in sinks:
+            sink.prepare(image)
+        transfer = _Transfer(sinks, reader, index, on_event, sleep)
+        layers = transfer.all_layers(image.layers)
+        sealed = seal(image, [_descriptor(layer) for layer in layers])
+        if expect_digest and sealed.digest != expect_digest:
+            raise NotReproduced(
+                f"the record says {expect_digest}, this build gives {sealed.digest}",
+                hint="compare the layers of the record with `packager build --format json`",
+            )
+        blobs = _readable_copies(layers, sinks)
+        refs = tuple(sink.publish(sealed, blobs) for sink in sinks)
+    except BaseException:
+        for sink in sinks:
+            sink.abandon()
+        raise
+    return Written(
+        image=sealed,
+        layers=layers,
+        refs=refs,
+        layers_known=transfer.known,
+        layers_streamed=transfer.streamed,
+    )
+
+
+class _Transfer:
+    """One run over all layers. Holds what the worker threads share."""
+
+    def __init__(
+        self,
+        sinks: Sequence[ImageSink],
+        reader: BlobReader,
+        index: DigestIndex,
+        on_event: EventSink,
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._sinks = sinks
+        self._reader = reader
+        self._index = index
+        self._on_event = on_event
+        self._sleep = sleep
+        self._stop = threading.Event()
+        self._count_lock = threading.Lock()
+        self.known = 0
+        self.streamed = 0
+
+    def all_layers(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
+        """Bring every layer to every sink; give the layers with their digests."""
+        order = sorted(range(len(layers)), key=lambda position: -layers[position].size)
+        with ThreadPoolExecutor(WORKERS, thread_name_prefix="layer") as pool:
+            futures = {
+                position: pool.submit(self._layer, position, layers[position]) for position in order
+            }
+            try:
+                done, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
+            except BaseException:
+                self._stop.set()
+                raise
+            failures = [error for future in done if (error := future.exception())]
+            if failures:
+                self._stop.set()
+                for future in futures.values():
+                    future.cancel()
+                raise next(
+                    (error for error in failures if not isinstance(error, _Cancelled)), failures[0]
+                )
+        return tuple(futures[position].result() for position in range(len(layers)))
+
+    def _layer(self, position: int, layer: Layer) -> Layer:
+        layer = self._with_known_digest(layer)
+        pending: Sequence[ImageSink] = self._sinks
+        for attempt in range(ATTEMPTS):
+            writers = _open_writers(layer, pending)
+            if layer.digest and not writers:
+                if attempt == 0:
+                    self._count(known=1)
+                    self._report(position, layer, layer.size, "known")
+                return layer
+            if attempt == 0:
+                self._count(streamed=1)
+            digest, broken = self._pump(position, layer, writers)
+            layer = replace(layer, digest=digest)
+            if not broken:
+                self._report(position, layer, layer.size, "written")
+                return layer
+            if attempt + 1 == ATTEMPTS:
+                raise next(iter(broken.values()))
+            self._report(position, layer, 0, "again")
+            self._sleep(BACKOFF_S * 2**attempt * (0.5 + random.random()))
+            pending = tuple(broken)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _with_known_digest(self, layer: Layer) -> Layer:
+        if layer.digest:
+            return layer
+        known = self._index.get(layer.blob)
+        if known is None:
+            return layer
+        if known.proven:
+            return replace(layer, digest=known.digest)
+        digest, _ = self._pump(None, layer, {})
+        return replace(layer, digest=digest)
+
+    def _pump(
+        self, position: int | None, layer: Layer, writers: Mapping[ImageSink, BlobWriter]
+    ) -> tuple[str, dict[ImageSink, Unavailable]]:
+        """Read the layer once: hash it and feed every writer.
+
+        Gives the digest and the sinks whose transfer broke off.
+        """
+        started_ns = self._index.now_ns()
+        before = fingerprint_of(layer.blob)
+        hashed = hashlib.sha256()
+        alive = dict(writers)
+        broken: dict[ImageSink, Unavailable] = {}
+        done = 0
+        try:
+            for chunk in self._reader.chunks(layer.blob):
+                if self._stop.is_set():
+                    raise _Cancelled
+                hashed.update(chunk)
+                for sink, writer in list(alive.items()):
+                    try:
+                        writer.write(chunk)
+                    except Unavailable as error:
+                        alive.pop(sink).abort()
+                        broken[sink] = error
+                done += len(chunk)
+                if position is not None:
+                    self._report(position, layer, done, "streaming")
+            digest = "sha256:" + hashed.hexdigest()
+            if layer.digest and layer.digest != digest:
+                raise ProtocolFailed(
+                    f"a layer of {layer.size} bytes has digest {digest}, expected {layer.digest}",
+                    hint="the base image or the source is damaged; fetch it again",
+                )
+            for sink, writer in list(alive.items()):
+                try:
+                    writer.commit(digest)
+                except Unavailable as error:
+                    broken[sink] = error
+                    writer.abort()
+                alive.pop(sink)
+        except BaseException:
+            for writer in alive.values():
+                writer.abort()
+            raise
+        if layer.role != "base":
+            self._index.put(layer.blob, digest, before, started_ns)
+        return digest, broken
+
+    def _report(self, position: int, layer: Layer, done: int, state: str) -> None:
+        with suppress(Exception):  # a broken progress display never fails a build
+            self._on_event(
+                LayerEvent(
+                    layer=position,
+                    label=layer.created_by or layer.role,
+                    size=layer.size,
+                    done=done,
+                    state=state,  # type: ignore[arg-type]
+                )
+            )
+
+    def _count(self, *, known: int = 0, streamed: int = 0) -> None:
+        with self._count_lock:
+            self.known += known
+            self.streamed += streamed
+
+
+def _open_writers(layer: Layer, sinks: Sequence[ImageSink]) -> dict[ImageSink, BlobWriter]:
+    writers: dict[ImageSink, BlobWriter] = {}
+    try:
+        for sink in sinks:
+            writer = sink.writer(layer)
+            if writer is not None:
+                writers[sink] = writer
+    except BaseException:
+        for writer in writers.values():
+            writer.abort()
+        raise
+    return writers
+
+
+def _readable_copies(layers: Sequence[Layer], sinks: Sequence[ImageSink]) -> dict[str, Blob]:
+    """Say where each layer can be read from now, preferring what was just written.
+
+    A sink that serves the image onwards then does not read the weights again.
+    """
+    copies = {}
+    for layer in layers:
+        located = (sink.locate(layer.digest) for sink in sinks)
+        copies[layer.digest] = next((blob for blob in located if blob is not None), layer.blob)
+    return copies
+
+
+def _descriptor(layer: Layer) -> Descriptor:
+    return Descriptor(
+        media_type=layer.media_type,
+        digest=layer.digest,
+        size=layer.size,
+        annotations=layer.annotations,
+    )

@@ -1,0 +1,68 @@
+"""Which file goes into which layer.
+
+Small files are bundled; each large file is a layer of its own, so that equal
+shards are equal layers everywhere.  When there are many large files,
+consecutive ones share a layer: engines stop at about 127 layers
+(`max depth exceeded`), so base and ours together stay at 120.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from packager.core.image import Inline, Layer
+from packager.core.model import ModelFile
+from packager.core.serving import MODEL_DIR, RenderedFile
+from packager.core.units import MIB, decimal
+from packager.errors import UsageError
+from packager.imaging.tar import Entry, make_tar
+
+BUNDLE_BELOW = 1 * MIB  # smaller weight files are not worth a layer of their own
+MAX_LAYERS = 120
+_RESERVED = 3  # model bundle, configuration, one to spare for attached artifacts
+
+
+def model_layers(files: Sequence[ModelFile], *, base_layers: int) -> tuple[Layer, ...]:
+    """Lay out a model: weight layers first, then one bundle of everything small."""
+    large = [file for file in files if file.role == "weights" and file.size >= BUNDLE_BELOW]
+    small = [file for file in files if file not in large]
+    room = MAX_LAYERS - base_layers - _RESERVED
+    if large and room < 1:
+        raise UsageError(
+            f"the base image has {base_layers} layers, which leaves no room for weights",
+            hint=f"use a base with at most {MAX_LAYERS - _RESERVED - 1} layers",
+        )
+    group = math.ceil(len(large) / room) if large else 1
+    weights = [large[start : start + group] for start in range(0, len(large), group)]
+    layers = [_layer("weights", files_of_layer) for files_of_layer in weights]
+    if small:
+        layers.append(_layer("model", small))
+    return tuple(layers)
+
+
+def config_layer(files: Sequence[RenderedFile]) -> Layer:
+    """The layer that changes most, and therefore goes last."""
+    entries = [
+        Entry(path=file.path, content=Inline(file.data), executable=file.executable)
+        for file in files
+    ]
+    return Layer(
+        role="config",
+        blob=make_tar(entries),
+        created_by="packager: serving configuration",
+    )
+
+
+def _layer(role: str, files: Sequence[ModelFile]) -> Layer:
+    entries = [
+        Entry(path=f"{MODEL_DIR}/{file.path}", content=file.content, executable=file.executable)
+        for file in files
+    ]
+    named = files[0].path if len(files) == 1 else f"{len(files)} files"
+    size = decimal(sum(file.size for file in files))
+    return Layer(
+        role="weights" if role == "weights" else "model",
+        blob=make_tar(entries),
+        created_by=f"packager: {role} {named} ({size})",
+    )
