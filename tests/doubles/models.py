@@ -1,0 +1,180 @@
+"""Tiny model directories, written without any framework.
+
+Equal arguments give equal bytes.  Weights are random, so nothing here can be
+compressed or deduplicated by accident.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+Tensors = Mapping[str, tuple[str, tuple[int, ...]]]  # name → dtype, shape
+
+BYTES_PER_ELEMENT = {
+    "BF16": 2,
+    "F16": 2,
+    "F32": 4,
+    "F8_E4M3": 1,
+    "I8": 1,
+    "U8": 1,
+    "I32": 4,
+    "I64": 8,
+}
+
+
+def write_model(
+    directory: Path,
+    *,
+    shards: int = 3,
+    layers: int = 2,
+    hidden_size: int = 64,
+    intermediate_size: int = 128,
+    heads: int = 4,
+    kv_heads: int = 2,
+    vocab_size: int = 256,
+    dtype: str = "BF16",
+    seed: int = 0,
+    config: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a complete llama model and return its directory.
+
+    One shard gives `model.safetensors`; more give numbered shards and an
+    index.  `config` replaces or adds keys of config.json.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    spelled = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}.get(dtype, "bfloat16")
+    write_json(
+        directory / "config.json",
+        {
+            "architectures": ["LlamaForCausalLM"],
+            "model_type": "llama",
+            "torch_dtype": spelled,
+            "hidden_size": hidden_size,
+            "intermediate_size": intermediate_size,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads,
+            "vocab_size": vocab_size,
+            "max_position_embeddings": 512,
+            "rms_norm_eps": 1e-05,
+            "hidden_act": "silu",
+            "tie_word_embeddings": False,
+            **(config or {}),
+        },
+    )
+    write_tokenizer(directory)
+    tensors = llama_tensors(
+        layers=layers,
+        hidden_size=hidden_size,
+        intermediate_size=intermediate_size,
+        kv_size=hidden_size * kv_heads // heads,
+        vocab_size=vocab_size,
+        dtype=dtype,
+    )
+    write_weights(directory, tensors, shards=shards, seed=seed)
+    return directory
+
+
+def llama_tensors(
+    *,
+    layers: int,
+    hidden_size: int,
+    intermediate_size: int,
+    kv_size: int,
+    vocab_size: int,
+    dtype: str = "BF16",
+) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """List a llama's tensors in the order a checkpoint has them."""
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (vocab_size, hidden_size)}
+    for layer in range(layers):
+        prefix = f"model.layers.{layer}"
+        shapes |= {
+            f"{prefix}.input_layernorm.weight": (hidden_size,),
+            f"{prefix}.self_attn.q_proj.weight": (hidden_size, hidden_size),
+            f"{prefix}.self_attn.k_proj.weight": (kv_size, hidden_size),
+            f"{prefix}.self_attn.v_proj.weight": (kv_size, hidden_size),
+            f"{prefix}.self_attn.o_proj.weight": (hidden_size, hidden_size),
+            f"{prefix}.post_attention_layernorm.weight": (hidden_size,),
+            f"{prefix}.mlp.gate_proj.weight": (intermediate_size, hidden_size),
+            f"{prefix}.mlp.up_proj.weight": (intermediate_size, hidden_size),
+            f"{prefix}.mlp.down_proj.weight": (hidden_size, intermediate_size),
+        }
+    shapes |= {
+        "model.norm.weight": (hidden_size,),
+        "lm_head.weight": (vocab_size, hidden_size),
+    }
+    return {name: (dtype, shape) for name, shape in shapes.items()}
+
+
+def write_weights(directory: Path, tensors: Tensors, *, shards: int, seed: int = 0) -> None:
+    """Spread the tensors over shards in order, about evenly by number."""
+    names = list(tensors)
+    if shards == 1:
+        write_safetensors(directory / "model.safetensors", tensors, seed=seed)
+        return
+    weight_map: dict[str, str] = {}
+    total = 0
+    for number in range(shards):
+        share = names[number * len(names) // shards : (number + 1) * len(names) // shards]
+        file = f"model-{number + 1:05}-of-{shards:05}.safetensors"
+        total += write_safetensors(
+            directory / file, {name: tensors[name] for name in share}, seed=seed + number
+        )
+        weight_map |= dict.fromkeys(share, file)
+    write_json(
+        directory / "model.safetensors.index.json",
+        {"metadata": {"total_size": total}, "weight_map": weight_map},
+    )
+
+
+def write_safetensors(path: Path, tensors: Tensors, *, seed: int = 0) -> int:
+    """Write one safetensors file of random bytes and return the bytes of its tensors."""
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, (dtype, shape) in tensors.items():
+        size = BYTES_PER_ELEMENT[dtype]
+        for dimension in shape:
+            size *= dimension
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [end, end + size]}
+        end += size
+    path.write_bytes(safetensors_bytes(header, random.Random(seed).randbytes(end)))
+    return end
+
+
+def safetensors_bytes(header: Mapping[str, object], data: bytes = b"") -> bytes:
+    """Frame a header, right or wrong, as a safetensors file does."""
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def write_tokenizer(directory: Path) -> None:
+    """Write the smallest tokenizer that the tokenizers library loads."""
+    write_json(
+        directory / "tokenizer.json",
+        {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [],
+            "normalizer": None,
+            "pre_tokenizer": {"type": "Whitespace"},
+            "post_processor": None,
+            "decoder": None,
+            "model": {"type": "WordLevel", "vocab": {"<unk>": 0, "hello": 1}, "unk_token": "<unk>"},
+        },
+    )
+    write_json(
+        directory / "tokenizer_config.json",
+        {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>"},
+    )
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write JSON the way model repositories do."""
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
