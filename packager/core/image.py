@@ -173,3 +173,14 @@ class ImageRef:
 
     def __str__(self) -> str:
         return f"{self.name}@{self.digest}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What writing an image did."""
+
+    image: SealedImage
+    layers: tuple[Layer, ...]  # with their digests
+    refs: tuple[ImageRef, ...]
+    layers_known: int  # not read: the digest was known and every sink had the bytes
+    layers_streamed: int

@@ -17,12 +17,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from packager.adapters.blobs import BlobReader
 from packager.adapters.digest_index import DigestIndex, fingerprint_of
 from packager.core.events import EventSink, LayerEvent, ignore
-from packager.core.image import Blob, Descriptor, ImageRef, ImageSpec, Layer, SealedImage
+from packager.core.image import Blob, Descriptor, ImageSpec, Layer, Written
 from packager.errors import NotReproduced, ProtocolFailed, Unavailable
 from packager.imaging.oci import seal
 from packager.ports import BlobWriter, ImageSink
@@ -30,17 +30,6 @@ from packager.ports import BlobWriter, ImageSink
 WORKERS = 4
 ATTEMPTS = 4
 BACKOFF_S = 0.5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """What writing an image did."""
-
-    image: SealedImage
-    layers: tuple[Layer, ...]
-    refs: tuple[ImageRef, ...]
-    layers_known: int
-    layers_streamed: int
 
 
 class _Cancelled(Exception):

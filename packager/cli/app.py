@@ -1,0 +1,129 @@
+"""The command `packager`: a lazy group, and the only place that catches errors.
+
+Commands are imported when they are run.  Results go to stdout, everything
+else to stderr.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import os
+import signal
+import sys
+import traceback
+from typing import Any
+
+import click
+
+from packager import __version__
+from packager.errors import EXIT_INTERRUPTED, PackagerError, PlanRejected, SmokeFailed
+
+# name → (module:function, what `--help` says); the line is here so that help imports nothing
+COMMANDS = {
+    "plan": ("packager.cli.plan:plan", "Decide how MODEL runs on INSTANCE, without building."),
+    "build": ("packager.cli.build:build", "Plan, render and package a model into an image."),
+    "smoke": ("packager.cli.smoke:smoke", "Start an image, ask it something, stop it."),
+    "doctor": ("packager.cli.doctor:doctor", "Say what this machine can do, and how to fix it."),
+    "list": ("packager.cli.list_:list_", "List instances, containers and plug-ins."),
+    "base": ("packager.cli.base:base", "Build the serving bases that packager brings along."),
+}
+
+
+class LazyGroup(click.Group):
+    """Loads a command's module only when the command is run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """All commands, in the order a user meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import the command, or None for a wrong name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, function = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), function)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the list from the table, without importing anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="packager %(version)s")
+def app() -> None:
+    """Turn (model, target instance) into a deployable serving image."""
+
+
+def main() -> None:
+    """Run the command line and end the process with a documented status."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command; explain every failure on stderr; give the exit status."""
+    try:
+        result = app.main(args=arguments, prog_name="packager", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except PackagerError as error:
+        _explain(error, as_json=_wants_json(arguments))
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away; let the interpreter flush into nothing.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if os.environ.get("PACKAGER_DEBUG"):
+            traceback.print_exc()
+        click.echo(f"error: unexpected {type(error).__name__}: {error}", err=True)
+        click.echo("hint: this is a bug; run again with PACKAGER_DEBUG=1 and report it", err=True)
+        return PackagerError.exit_code
+
+
+def _explain(error: PackagerError, *, as_json: bool) -> None:
+    if as_json:
+        document: dict[str, Any] = {
+            "error": type(error).__name__,
+            "message": error.message,
+            "hint": error.hint,
+            "exit_code": error.exit_code,
+        }
+        if isinstance(error, PlanRejected):
+            document["findings"] = [
+                {"severity": found.severity, "code": found.code}
+                | {"message": found.message, "hint": found.hint}
+                for found in error.findings
+            ]
+        click.echo(json.dumps(document, indent=2), err=True)
+        return
+    if isinstance(error, SmokeFailed) and error.log:
+        click.echo(error.log.rstrip(), err=True)
+    if isinstance(error, PlanRejected):
+        from packager.reports.text import finding_lines
+
+        for line in finding_lines(error.findings):
+            click.echo(line, err=True)
+    click.echo(f"error: {error.message}", err=True)
+    if error.hint:
+        click.echo(f"hint: {error.hint}", err=True)
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    return "--format=json" in arguments or any(
+        pair == ("--format", "json") for pair in itertools.pairwise(arguments)
+    )
+
+
+def _interrupt(signum: int, frame: object) -> None:  # noqa: ARG001
+    """Treat a termination request like Ctrl-C, so that everything is cleaned up."""
+    raise KeyboardInterrupt

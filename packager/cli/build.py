@@ -1,0 +1,141 @@
+"""`packager build`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from packager import pipeline, wiring
+from packager.adapters.records import load_record
+from packager.cli.options import format_option, make_request, request_options
+from packager.cli.progress import layer_progress
+from packager.core.record import BuildRecord
+from packager.core.request import BuildRequest
+from packager.errors import UsageError
+from packager.reports.build import dry_run_document, dry_run_text, summary_lines
+from packager.reports.text import json_text
+
+
+@click.command()
+@request_options
+@click.option(
+    "--base",
+    metavar="IMAGE",
+    help="Base image: registry reference, oci:DIR, docker:NAME, embedded:NAME or scratch.",
+)
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="OUT",
+    help="oci:DIR[:TAG], docker:NAME:TAG or REGISTRY/REPOSITORY:TAG. Repeatable.",
+)
+@click.option(
+    "--insecure-registry",
+    "insecure_registries",
+    multiple=True,
+    metavar="HOST[:PORT]",
+    help="Speak plain HTTP to this registry. Loopback needs no such leave.",
+)
+@click.option(
+    "--record",
+    "record_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also write the build record here.",
+)
+@click.option(
+    "--from-record",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Repeat a recorded build; fail with status 5 when the digest differs.",
+)
+@click.option("--dry-run", is_flag=True, help="Do everything but run steps and write.")
+@click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
+@format_option
+def build(
+    output_format: str,
+    request_file: Path | None,
+    outputs: tuple[str, ...],
+    insecure_registries: tuple[str, ...],
+    record_file: Path | None,
+    from_record: Path | None,
+    dry_run: bool,
+    quiet: bool,
+    **given: Any,
+) -> None:
+    """Plan, render and package a model into an image; print its digest.
+
+    Weights are read once, whatever the number of outputs, and not at all when
+    their digests are known.  A name or tag appears only when everything it
+    needs is there.
+
+    \b
+    packager build --model examples/tiny-llama --instance local --output oci:out
+    """
+    record = load_record(from_record) if from_record else None
+    if record:
+        request = _recorded_request(record, outputs, given)
+    else:
+        request = make_request(request_file, outputs=outputs, **given)
+    if not request.outputs and not dry_run:
+        raise UsageError(
+            "no output is given",
+            hint="add --output oci:DIR, --output docker:NAME:TAG or --output HOST/REPOSITORY:TAG",
+        )
+    with layer_progress(enabled=not quiet and not dry_run) as on_event:
+        settings = wiring.Settings(
+            outputs=request.outputs,
+            insecure_registries=insecure_registries,
+            record_file=record_file,
+            dry_run=dry_run,
+            repeat=record,
+            on_event=on_event,
+        )
+        if dry_run:
+            assembled = pipeline.assemble(request, wiring.tools_for(settings))
+        else:
+            done = pipeline.build(request, wiring.tools_for(settings))
+    if dry_run:
+        document = dry_run_document(assembled)
+        click.echo(json_text(document) if output_format == "json" else dry_run_text(assembled))
+        return
+    if output_format == "json":
+        click.echo(done.model_dump_json(indent=2, exclude_none=True))
+        return
+    if not quiet:
+        for line in summary_lines(done):
+            click.echo(line, err=True)
+    for image in done.images:
+        click.echo(f"{image.name}@{image.digest}")
+
+
+def _recorded_request(
+    record: BuildRecord, outputs: tuple[str, ...], given: dict[str, Any]
+) -> BuildRequest:
+    """The recorded request. Only places may be given anew: they do not change the digest."""
+    changed = {name for name, value in given.items() if value is not None} - {"model", "base"}
+    if changed:
+        raise UsageError(
+            f"--{sorted(changed)[0].replace('_', '-')} cannot be combined with --from-record",
+            hint="a record fixes everything but --model, --base and --output",
+        )
+    model = given.get("model") or record.request.model
+    if record.model.source == "hub":
+        model = f"{record.model.name}@{record.model.revision}"
+    return record.request.model_copy(
+        update={
+            "model": model,
+            "base": given.get("base") or _pinned_base(record),
+            "outputs": outputs or record.request.outputs,
+        }
+    )
+
+
+def _pinned_base(record: BuildRecord) -> str:
+    reference = record.base.reference
+    if reference.partition(":")[0] in ("oci", "docker", "embedded", "scratch"):
+        return reference
+    return f"{reference.partition('@')[0]}@{record.base.digest}"

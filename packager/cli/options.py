@@ -1,0 +1,92 @@
+"""Options that several commands share, and how they become a request."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from pydantic import ValidationError
+
+from packager import plugins
+from packager.core.request import BuildRequest
+from packager.errors import NotFound, UsageError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+REQUEST_OPTIONS = (
+    click.option("--model", metavar="MODEL", help="A directory, or org/name[@revision] on a hub."),
+    click.option(
+        "--instance", metavar="TYPE", help="Instance type such as ml.g5.xlarge, or local."
+    ),
+    click.option("--family", type=click.Choice(tuple(plugins.FAMILIES)), help="Serving container."),
+    click.option("--served-name", metavar="NAME", help="The model's name for clients."),
+    click.option("--tp-degree", type=click.IntRange(1), metavar="N", help="Tensor parallelism."),
+    click.option("--max-batch", type=click.IntRange(1), metavar="N", help="Concurrent requests."),
+    click.option("--max-input-tokens", type=click.IntRange(1), metavar="N", help="Prompt length."),
+    click.option(
+        "--max-total-tokens", type=click.IntRange(1), metavar="N", help="Prompt and answer length."
+    ),
+    click.option(
+        "--request",
+        "request_file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Take the request from a TOML or JSON file; options win.",
+    ),
+)
+
+format_option = click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="How the result is printed on stdout.",
+)
+
+
+def request_options(command: Command) -> Command:
+    """Add every option of a request to a command."""
+    for option in reversed(REQUEST_OPTIONS):
+        command = option(command)
+    return command
+
+
+def make_request(request_file: Path | None, **given: Any) -> BuildRequest:
+    """Merge the request file and the options; the options win."""
+    fields = _read_file(request_file) if request_file else {}
+    fields.update({name: value for name, value in given.items() if value not in (None, ())})
+    for name in ("model", "instance"):
+        if name not in fields:
+            raise UsageError(
+                f"no {name} is given", hint=f"add --{name}, or name a request file with --request"
+            )
+    try:
+        return BuildRequest.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise UsageError(
+            f"{name or 'the request'}: {first['msg'].lower()}",
+            hint=f"fields of a request: {', '.join(BuildRequest.model_fields)}",
+        ) from error
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise NotFound(f"cannot read request file {str(path)!r}: {error.strerror}") from error
+    try:
+        parsed = json.loads(data) if path.suffix == ".json" else tomllib.loads(data.decode())
+    except ValueError as error:
+        raise UsageError(f"{str(path)!r} cannot be parsed: {error}") from error
+    if not isinstance(parsed, dict):
+        raise UsageError(f"{str(path)!r} holds no table of fields")
+    if isinstance(parsed.get("outputs"), list):
+        parsed["outputs"] = tuple(parsed["outputs"])
+    return parsed

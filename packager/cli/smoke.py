@@ -1,0 +1,51 @@
+"""`packager smoke`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from packager.adapters.engine import connect_engine
+from packager.cli.options import format_option
+from packager.jobs.smoke import smoke as run_smoke
+from packager.reports.text import json_text
+
+
+@click.command()
+@click.argument("image")
+@click.option("--prompt", default="What does dumps in the json module do?", show_default=True)
+@click.option("--max-tokens", type=click.IntRange(1), default=48, show_default=True)
+@click.option(
+    "--timeout",
+    "deadline_s",
+    type=click.FloatRange(1),
+    default=300.0,
+    show_default=True,
+    help="Seconds until /ping must answer.",
+)
+@format_option
+def smoke(image: str, prompt: str, max_tokens: int, deadline_s: float, output_format: str) -> None:
+    """Start IMAGE in the Docker Engine, ask it something, stop it.
+
+    Waits for /ping, asks /v1/chat/completions and /invocations, prints the
+    tokens and times.  Ends with status 4, and the container's log, on failure.
+    """
+    result = run_smoke(
+        connect_engine(),
+        image,
+        prompt=prompt,
+        max_tokens=max_tokens,
+        deadline_s=deadline_s,
+        on_progress=lambda line: click.echo(line, err=True),
+    )
+    if output_format == "json":
+        click.echo(json_text(asdict(result)))
+        return
+    click.echo(f"{image} serves {result.model!r}, ready after {result.seconds_to_ping:.1f} s")
+    for answer in result.answers:
+        rate = answer.tokens / answer.seconds if answer.seconds else 0.0
+        click.echo(
+            f"\n{answer.endpoint}: {answer.tokens} tokens in {answer.seconds:.2f} s ({rate:.0f}/s)"
+        )
+        click.echo(f"  {answer.text.strip()}")

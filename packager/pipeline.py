@@ -1,0 +1,194 @@
+"""The line. Every command is this sequence, stopped early or run with other doers.
+
+    request ─▶ facts ─▶ plan ─▶ recipe ─▶ artifacts ─▶ serving ─▶ image ─▶ refs ─▶ record
+
+Everything that can be refused is refused before the first step runs, and
+nothing is named before everything is there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from packager.core.artifact import Artifacts
+from packager.core.facts import ContainerFacts, Facts
+from packager.core.image import BaseImage, ImageSpec, Platform, Written
+from packager.core.instance import Instance
+from packager.core.model import ModelFiles
+from packager.core.plan import Plan
+from packager.core.recipe import Recipe
+from packager.core.record import (
+    BuildRecord,
+    RecordedBase,
+    RecordedImage,
+    RecordedLayer,
+    RecordedModel,
+    Transfer,
+)
+from packager.core.request import BuildRequest
+from packager.core.serving import ServingConfig
+from packager.imaging.assemble import assemble_image
+from packager.planning.planner import make_plan
+from packager.planning.recipe import make_recipe
+from packager.ports import ContainerFamily, Executor
+from packager.resolve import resolve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """The doers a run uses. Chosen in `wiring`, replaced in tests."""
+
+    find_model: Callable[[str], ModelFiles]
+    find_instance: Callable[[str], Instance]
+    find_container: Callable[[str | None, str], ContainerFacts]
+    find_base: Callable[[str, Platform], BaseImage]
+    family: Callable[[str], ContainerFamily]
+    executor: Executor
+    write: Callable[[ImageSpec], tuple[Written, Transfer]]
+    save: Callable[[BuildRecord], None]
+    created: str  # RFC 3339 time that goes into the image
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """The line up to the recipe: nothing has been run or written."""
+
+    facts: Facts
+    plan: Plan
+    recipe: Recipe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembled:
+    """The line up to the image: steps have run, no sink was touched."""
+
+    planned: Planned
+    artifacts: Artifacts
+    serving: ServingConfig
+    image: ImageSpec
+
+
+def plan(request: BuildRequest, tools: Tools) -> Planned:
+    """Decide what would be built. No base image is needed for that."""
+    return _planned(request, tools, with_base=False)
+
+
+def assemble(request: BuildRequest, tools: Tools) -> Assembled:
+    """Do everything but write. With the dry-run executor nothing is run either."""
+    planned = _planned(request, tools, with_base=True)
+    facts, plan = planned.facts, planned.plan
+    artifacts = run_recipe(planned.recipe, facts.model, tools.executor)
+    serving = tools.family(facts.container.family).render(plan, artifacts)
+    assert facts.base is not None
+    image = assemble_image(
+        facts.base, artifacts, serving, labels=make_labels(facts, plan), created=tools.created
+    )
+    return Assembled(planned=planned, artifacts=artifacts, serving=serving, image=image)
+
+
+def build(request: BuildRequest, tools: Tools) -> BuildRecord:
+    """Write the image to every output and record how it was made."""
+    started = time.monotonic()
+    assembled = assemble(request, tools)
+    written, transfer = tools.write(assembled.image)
+    record = make_record(assembled, written, transfer, seconds=time.monotonic() - started)
+    tools.save(record)
+    return record
+
+
+def run_recipe(recipe: Recipe, model: ModelFiles, executor: Executor) -> Artifacts:
+    """Run the steps in order. Without steps the model is served as it is."""
+    for step in recipe.steps:
+        executor.run(step)
+    return Artifacts(model=model.files, ran=tuple(step.name for step in recipe.steps))
+
+
+def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
+    """Describe the build in image labels: no paths, no times, nothing of the machine."""
+    assert facts.base is not None
+    asked = facts.request.model_dump(
+        mode="json", exclude_none=True, exclude={"model", "base", "outputs"}
+    )
+    record = {
+        "schema": 1,
+        "packager": facts.packager_version,
+        "model": {
+            "source": plan.model.source,
+            "name": plan.model.name,
+            "revision": plan.model.revision,
+        },
+        "request": asked,
+        "base": facts.base.digest,
+        "engine": f"{plan.container.engine} {plan.container.engine_version}".strip(),
+        "tp_degree": plan.tp_degree,
+        "precision": plan.precision,
+        "shape": shape_of(plan),
+    }
+    return {
+        "org.opencontainers.image.title": plan.served_name,
+        "org.opencontainers.image.base.digest": facts.base.digest,
+        "dev.packager.version": facts.packager_version,
+        "dev.packager.family": plan.container.family,
+        "dev.packager.instance": plan.instance.name,
+        "dev.packager.record": json.dumps(record, sort_keys=True, separators=(",", ":")),
+    }
+
+
+def make_record(
+    assembled: Assembled, written: Written, transfer: Transfer, *, seconds: float
+) -> BuildRecord:
+    """Put down everything that is needed to repeat the build, and what it did."""
+    facts, plan = assembled.planned.facts, assembled.planned.plan
+    base = assembled.image.base
+    return BuildRecord(
+        packager_version=facts.packager_version,
+        request=facts.request,
+        model=RecordedModel(
+            source=plan.model.source, name=plan.model.name, revision=plan.model.revision
+        ),
+        base=RecordedBase(
+            reference=base.reference, digest=base.digest, platform=str(base.platform)
+        ),
+        family=plan.container.family,
+        engine=plan.container.engine,
+        engine_version=plan.container.engine_version,
+        tp_degree=plan.tp_degree,
+        served_name=plan.served_name,
+        shape=shape_of(plan),
+        created=assembled.image.created,
+        digest=written.image.digest,
+        layers=tuple(
+            RecordedLayer(role=layer.role, digest=layer.digest, size=layer.size)
+            for layer in written.layers
+        ),
+        images=tuple(
+            RecordedImage(target=ref.target, name=ref.name, digest=ref.digest)
+            for ref in written.refs
+        ),
+        transfer=transfer,
+        seconds=round(seconds, 3),
+    )
+
+
+def shape_of(plan: Plan) -> dict[str, int]:
+    """The planned shape as documents spell it."""
+    return {
+        "max_batch": plan.shape.max_batch,
+        "max_input_tokens": plan.shape.max_input_tokens,
+        "max_total_tokens": plan.shape.max_total_tokens,
+    }
+
+
+def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned:
+    facts = resolve(
+        request,
+        find_model=tools.find_model,
+        find_instance=tools.find_instance,
+        find_container=tools.find_container,
+        find_base=tools.find_base if with_base else None,
+    )
+    plan = make_plan(facts, tools.family(facts.container.family))
+    return Planned(facts=facts, plan=plan, recipe=make_recipe(plan, facts))

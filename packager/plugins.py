@@ -1,0 +1,66 @@
+"""Which names stand for which implementations. Loaded only when asked for.
+
+Adding one is a file and a line here; command-line choices, `packager list`
+and the documentation read these tables.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from packager.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """Where an implementation lives and what it is, in one line."""
+
+    path: str  # "module:Class"
+    summary: str
+
+
+SOURCES: Mapping[str, Plugin] = {
+    "local": Plugin("packager.adapters.sources.local:LocalSource", "a directory on this machine"),
+    "hub": Plugin("packager.adapters.sources.hub:HubSource", "Hugging Face Hub, org/name@revision"),
+}
+FAMILIES: Mapping[str, Plugin] = {
+    "vllm": Plugin("packager.families.vllm:VllmFamily", "vLLM's OpenAI server, CPU and GPU images"),
+    "lmi": Plugin("packager.families.lmi:LmiFamily", "AWS Large Model Inference (DJL Serving)"),
+}
+BASES: Mapping[str, Plugin] = {
+    "registry": Plugin("packager.adapters.bases.registry:RegistryBase", "HOST/REPOSITORY:TAG"),
+    "oci": Plugin("packager.adapters.bases.layout:LayoutBase", "oci:DIR[:TAG], an OCI layout"),
+    "docker": Plugin("packager.adapters.bases.docker:DockerBase", "docker:NAME, a local image"),
+    "embedded": Plugin(
+        "packager.adapters.bases.embedded:EmbeddedBase", "embedded:NAME, built by packager"
+    ),
+    "scratch": Plugin("packager.adapters.bases.scratch:ScratchBase", "scratch, an empty image"),
+}
+SINKS: Mapping[str, Plugin] = {
+    "oci": Plugin("packager.adapters.sinks.layout:LayoutSink", "oci:DIR[:TAG], an OCI layout"),
+    "registry": Plugin("packager.adapters.sinks.registry:RegistrySink", "HOST/REPOSITORY:TAG"),
+    "docker": Plugin("packager.adapters.sinks.docker:DockerSink", "docker:NAME:TAG, an engine"),
+}
+EXECUTORS: Mapping[str, Plugin] = {
+    "local": Plugin("packager.adapters.executors.local:LocalExecutor", "a subprocess here"),
+    "dry_run": Plugin("packager.adapters.executors.dry_run:DryRunExecutor", "names the steps only"),
+}
+
+
+def load(table: Mapping[str, Plugin], name: str) -> Any:
+    """Import the implementation called `name`."""
+    if name not in table:
+        raise UsageError(f"there is no {name!r} here", hint=f"choose from {', '.join(table)}")
+    module, _, attribute = table[name].path.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def scheme_of(reference: str, table: Mapping[str, Plugin]) -> str:
+    """Say which plug-in an image reference belongs to: `oci:…`, `docker:…`, else a registry."""
+    if reference in table:
+        return reference
+    prefix, colon, _ = reference.partition(":")
+    return prefix if colon and prefix in table and prefix != "registry" else "registry"

@@ -1,0 +1,81 @@
+"""What a build did, for people."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from packager.core.record import BuildRecord
+from packager.core.units import decimal
+from packager.pipeline import Assembled
+from packager.reports.plan import plan_document
+from packager.reports.text import table_lines
+
+
+def summary_lines(record: BuildRecord) -> list[str]:
+    """Layers by role, what was read and sent, how long it took."""
+    ours = [layer for layer in record.layers if layer.role != "base"]
+    base = [layer for layer in record.layers if layer.role == "base"]
+    rows = [(layer.role, decimal(layer.size), layer.digest[:19]) for layer in ours]
+    if base:
+        total = decimal(sum(layer.size for layer in base))
+        rows.insert(0, (f"base ({len(base)} layers)", total, record.base.digest[:19]))
+    moved = record.transfer
+    return [
+        *table_lines(("layer", "size", "digest"), rows),
+        f"read {decimal(moved.bytes_read)}, sent {decimal(moved.bytes_sent)}, "
+        f"{moved.layers_known} of {len(record.layers)} layers known beforehand, "
+        f"{record.seconds:.1f} s",
+    ]
+
+
+def dry_run_document(assembled: Assembled) -> dict[str, Any]:
+    """Everything a build would write, as JSON."""
+    image = assembled.image
+    return {
+        "plan": plan_document(assembled.planned.plan),
+        "steps": [step.name for step in assembled.planned.recipe.steps],
+        "base": {"reference": image.base.reference, "digest": image.base.digest},
+        "files": {
+            file.path: file.data.decode(errors="replace") for file in assembled.serving.files
+        },
+        "runtime": {
+            **{name: list(value) for name, value in _commands(assembled)},
+            "env": dict(assembled.serving.env),
+            "labels": dict(image.runtime.labels),
+            "port": image.runtime.port,
+        },
+        "layers": [
+            {"role": layer.role, "size": layer.size, "digest": layer.digest or None}
+            for layer in image.layers
+        ],
+        "left_out": dict(assembled.planned.facts.model.left_out),
+        "shape": asdict(assembled.planned.plan.shape),
+    }
+
+
+def dry_run_text(assembled: Assembled) -> str:
+    """Everything a build would write, as text."""
+    image = assembled.image
+    lines = table_lines(
+        ("layer", "size", "what"),
+        [
+            (layer.role, decimal(layer.size), layer.created_by or layer.digest[:19])
+            for layer in image.layers
+        ],
+    )
+    for file in assembled.serving.files:
+        if file.path.endswith(".py"):
+            lines += ["", f"--- {file.path} ({decimal(len(file.data))})"]
+            continue
+        lines += ["", f"--- {file.path}", file.data.decode(errors="replace").rstrip()]
+    lines += ["", "--- environment"]
+    lines += [f"{name}={value}" for name, value in assembled.serving.env.items()]
+    for path, reason in assembled.planned.facts.model.left_out.items():
+        lines.append(f"left out {path}: {reason}")
+    return "\n".join(lines)
+
+
+def _commands(assembled: Assembled) -> list[tuple[str, tuple[str, ...]]]:
+    serving = assembled.serving
+    return [("entrypoint", serving.entrypoint), ("cmd", serving.cmd)]

@@ -1,0 +1,171 @@
+"""The only place where doers are chosen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from packager import plugins
+from packager.adapters.blobs import BlobReader
+from packager.adapters.digest_index import DigestIndex
+from packager.adapters.records import save_record
+from packager.adapters.sinks.tee import write_image
+from packager.catalog import loader
+from packager.core.events import EventSink, ignore
+from packager.core.image import BaseImage, ImageSpec, Platform, Written
+from packager.core.instance import Instance
+from packager.core.model import ModelFiles
+from packager.core.record import BuildRecord, Transfer
+from packager.errors import NotReproduced, UsageError
+from packager.pipeline import Tools
+from packager.ports import ContainerFamily, Executor, ImageSink, RemoteReader
+
+EPOCH = "1970-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Choices about doers that are no part of the request."""
+
+    outputs: tuple[str, ...] = ()
+    insecure_registries: tuple[str, ...] = ()
+    record_file: Path | None = None
+    dry_run: bool = False
+    repeat: BuildRecord | None = None  # the record this build must reproduce
+    on_event: EventSink = ignore
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+
+def tools_for(settings: Settings) -> Tools:
+    """Choose the doers of one run."""
+    repeat = settings.repeat
+    return Tools(
+        find_model=_find_model,
+        find_instance=_find_instance,
+        find_container=loader.find_container,
+        find_base=lambda reference, platform: _find_base(reference, platform, settings),
+        family=_family,
+        executor=_executor(settings),
+        write=lambda image: _write(image, settings),
+        save=lambda record: save_record(
+            record, state_dir=state_dir(settings.environment), copy_to=settings.record_file
+        ),
+        created=repeat.created if repeat else created_time(settings.environment),
+    )
+
+
+def state_dir(environment: Mapping[str, str]) -> Path:
+    """Where records and the digest index live, as the XDG base directory rules say."""
+    root = environment.get("XDG_STATE_HOME") or ""
+    return (Path(root) if root.startswith("/") else Path.home() / ".local/state") / "packager"
+
+
+def created_time(environment: Mapping[str, str]) -> str:
+    """The image's creation time: SOURCE_DATE_EPOCH, else the epoch, never the clock."""
+    epoch = environment.get("SOURCE_DATE_EPOCH")
+    if not epoch:
+        return EPOCH
+    try:
+        moment = datetime.fromtimestamp(int(epoch), UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise UsageError(
+            f"SOURCE_DATE_EPOCH is {epoch!r}",
+            hint="set it to whole seconds since 1970, or unset it",
+        ) from error
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def sinks_for(outputs: Sequence[str], settings: Settings, reader: BlobReader) -> list[ImageSink]:
+    """Make a sink for each output. Layouts come first and engines last.
+
+    An engine can then be served from the layout's copy instead of the weights.
+    """
+    if len(set(outputs)) != len(outputs):
+        raise UsageError("an output is named twice", hint="name each output once")
+    order = {"oci": 0, "registry": 1, "docker": 2}
+    sinks: list[ImageSink] = []
+    for output in sorted(outputs, key=lambda text: order[plugins.scheme_of(text, plugins.SINKS)]):
+        scheme = plugins.scheme_of(output, plugins.SINKS)
+        sink_type = plugins.load(plugins.SINKS, scheme)
+        if scheme == "registry":
+            sinks.append(sink_type(output, insecure_hosts=settings.insecure_registries))
+        elif scheme == "docker":
+            sinks.append(sink_type(output, reader=reader))
+        else:
+            sinks.append(sink_type(output))
+    return sinks
+
+
+def _write(image: ImageSpec, settings: Settings) -> tuple[Written, Transfer]:
+    reader = BlobReader(_remote_readers(image, settings))
+    sinks = sinks_for(settings.outputs, settings, reader)
+    written = write_image(
+        image,
+        sinks,
+        reader=reader,
+        index=DigestIndex(state_dir(settings.environment) / "digests.sqlite"),
+        on_event=settings.on_event,
+        expect_digest=settings.repeat.digest if settings.repeat else "",
+    )
+    return written, Transfer(
+        bytes_read=reader.bytes_read,
+        bytes_sent=sum(getattr(sink, "bytes_sent", 0) for sink in sinks),
+        layers_known=written.layers_known,
+        layers_streamed=written.layers_streamed,
+    )
+
+
+def _remote_readers(image: ImageSpec, settings: Settings) -> list[RemoteReader]:
+    if not any(layer.mount_from for layer in image.base.layers):
+        return []
+    from packager.adapters.registry.reader import RegistryReader
+
+    return [RegistryReader(insecure_hosts=settings.insecure_registries)]
+
+
+def _find_model(reference: str) -> ModelFiles:
+    from packager.adapters.sources.choose import choose_source
+
+    source = plugins.load(plugins.SOURCES, choose_source(reference))()
+    found: ModelFiles = source.facts(reference)
+    return found
+
+
+def _find_instance(name: str) -> Instance:
+    if name == "local":
+        from packager.adapters.machine import describe_machine
+
+        return describe_machine()
+    return loader.find_instance(name)
+
+
+def _find_base(reference: str, platform: Platform, settings: Settings) -> BaseImage:
+    scheme = plugins.scheme_of(reference, plugins.BASES)
+    source_type = plugins.load(plugins.BASES, scheme)
+    registry = {"insecure_hosts": settings.insecure_registries} if scheme == "registry" else {}
+    base: BaseImage = source_type(**registry).facts(reference, platform)
+    if settings.repeat and base.digest != settings.repeat.base.digest:
+        raise NotReproduced(
+            f"base image {reference!r} is now {base.digest or 'empty'}, "
+            f"the record was made with {settings.repeat.base.digest or 'an empty base'}",
+            hint="bring the recorded base back, or build anew without --from-record",
+        )
+    return base
+
+
+def _family(name: str) -> ContainerFamily:
+    family: ContainerFamily = plugins.load(plugins.FAMILIES, name)()
+    return family
+
+
+def _executor(settings: Settings) -> Executor:
+    if settings.dry_run:
+        executor: Executor = plugins.load(plugins.EXECUTORS, "dry_run")()
+    else:
+        executor = plugins.load(plugins.EXECUTORS, "local")(
+            state_dir(settings.environment) / "steps"
+        )
+    return executor

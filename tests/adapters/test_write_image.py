@@ -1,0 +1,294 @@
+"""Writing images through the tee into layouts: what is read, written and left behind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from packager.adapters.blobs import BlobReader, SourceChanged
+from packager.adapters.digest_index import DigestIndex
+from packager.adapters.sinks.layout import LayoutSink
+from packager.adapters.sinks.tee import write_image
+from packager.core.image import (
+    Blob,
+    FileRange,
+    ImageRef,
+    ImageSpec,
+    Inline,
+    Layer,
+    Platform,
+    RuntimeConfig,
+    SealedImage,
+    Written,
+)
+from packager.errors import NotReproduced, OutputFailed, Unavailable
+from packager.imaging.oci import scratch
+from packager.imaging.tar import Entry, make_tar
+
+WEIGHTS = bytes(range(256)) * 20_000  # 5.12 MB: several chunks
+HOUR_NS = 3600 * 10**9
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Path:
+    path = tmp_path / "shard.safetensors"
+    path.write_bytes(WEIGHTS)
+    return path
+
+
+def image_of(shard: Path, *, note: bytes = b"note") -> ImageSpec:
+    content = FileRange(path=str(shard), offset=0, length=shard.stat().st_size)
+    return ImageSpec(
+        base=scratch(Platform()),
+        layers=(
+            Layer(role="weights", blob=make_tar([Entry(path="/m/shard", content=content)])),
+            Layer(role="config", blob=make_tar([Entry(path="/c/note", content=Inline(note))])),
+        ),
+        runtime=RuntimeConfig(labels={"a": "b"}),
+        created="1970-01-01T00:00:00Z",
+    )
+
+
+@dataclass
+class Bench:
+    """One machine: its index, and what was read so far."""
+
+    index: DigestIndex
+    reader: BlobReader = field(default_factory=BlobReader)
+
+    def write(self, image: ImageSpec, *sinks: object, expect: str = "") -> Written:
+        return write_image(
+            image,
+            sinks,  # type: ignore[arg-type]
+            reader=self.reader,
+            index=self.index,
+            expect_digest=expect,
+            sleep=lambda seconds: None,
+        )
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(DigestIndex(tmp_path / "state" / "digests.sqlite"))
+
+
+@dataclass(eq=False)
+class FakeSink:
+    """Keeps blobs in memory; loses the first `losses` transfers at the end."""
+
+    losses: int = 0
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    opened: int = 0
+    abandoned: bool = False
+    tag: str = ""
+
+    def prepare(self, image: ImageSpec) -> None: ...
+
+    def writer(self, layer: Layer) -> _FakeWriter | None:
+        if layer.digest in self.blobs:
+            return None
+        self.opened += 1
+        return _FakeWriter(self)
+
+    def locate(self, digest: str) -> Blob | None:
+        return None
+
+    def publish(self, image: SealedImage, blobs: Mapping[str, Blob]) -> ImageRef:
+        assert {layer.digest for layer in image.layers} <= set(self.blobs)
+        self.tag = image.digest
+        return ImageRef(target="fake", name="fake", digest=image.digest)
+
+    def abandon(self) -> None:
+        self.abandoned = True
+
+
+class _FakeWriter:
+    def __init__(self, sink: FakeSink) -> None:
+        self.sink, self.data = sink, bytearray()
+
+    def write(self, chunk: memoryview) -> None:
+        self.data += chunk
+
+    def commit(self, digest: str) -> None:
+        if self.sink.losses:
+            self.sink.losses -= 1
+            raise Unavailable("the line went dead")
+        assert digest == "sha256:" + hashlib.sha256(self.data).hexdigest()
+        self.sink.blobs[digest] = bytes(self.data)
+
+    def abort(self) -> None: ...
+
+
+def make_old(bench: Bench) -> None:
+    """Let an hour pass, so that file times are no longer racy."""
+    import time
+
+    bench.index._clock_ns = lambda: time.time_ns() + HOUR_NS
+
+
+def test_several_sinks_share_one_read(bench: Bench, shard: Path, tmp_path: Path) -> None:
+    one, two = LayoutSink(f"oci:{tmp_path / 'one'}"), LayoutSink(f"oci:{tmp_path / 'two'}")
+    three = FakeSink()
+
+    written = bench.write(image_of(shard), one, two, three)
+
+    assert bench.reader.bytes_read == len(WEIGHTS)
+    assert {ref.digest for ref in written.refs} == {written.image.digest}
+    for name in ("one", "two"):
+        index = json.loads((tmp_path / name / "index.json").read_bytes())
+        assert index["manifests"][0]["digest"] == written.image.digest
+
+
+def test_every_blob_of_a_layout_has_the_digest_it_is_named_for(
+    bench: Bench, shard: Path, tmp_path: Path
+) -> None:
+    bench.write(image_of(shard), LayoutSink(f"oci:{tmp_path / 'out'}"))
+
+    blobs = list((tmp_path / "out/blobs/sha256").iterdir())
+    assert len(blobs) == 4  # two layers, configuration, manifest
+    assert all(hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name for blob in blobs)
+
+
+def test_an_unchanged_model_is_not_read_again(bench: Bench, shard: Path, tmp_path: Path) -> None:
+    make_old(bench)
+    bench.write(image_of(shard), LayoutSink(f"oci:{tmp_path / 'out'}"))
+    bench.reader.bytes_read = 0
+
+    again = bench.write(image_of(shard), LayoutSink(f"oci:{tmp_path / 'out'}"))
+
+    assert bench.reader.bytes_read == 0
+    assert again.layers_known == 2
+
+
+def test_a_file_written_just_now_is_hashed_again_but_not_sent_again(
+    bench: Bench, shard: Path
+) -> None:
+    sink = FakeSink()
+    bench.write(image_of(shard), sink)
+    bench.reader.bytes_read = 0
+
+    bench.write(image_of(shard), sink)
+
+    assert bench.reader.bytes_read == len(WEIGHTS)
+    assert sink.opened == 2  # the two layers of the first build
+
+
+def test_an_edit_that_restores_the_modification_time_is_seen(bench: Bench, shard: Path) -> None:
+    import os
+
+    make_old(bench)
+    first = bench.write(image_of(shard), FakeSink())
+    status = shard.stat()
+    with shard.open("r+b") as file:
+        file.write(b"edited")
+    os.utime(shard, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    second = bench.write(image_of(shard), FakeSink())
+
+    assert first.image.digest != second.image.digest
+
+
+def test_a_lost_transfer_is_sent_again_to_that_sink_only(bench: Bench, shard: Path) -> None:
+    steady, shaky = FakeSink(), FakeSink(losses=1)
+
+    bench.write(image_of(shard), steady, shaky)
+
+    assert (steady.opened, shaky.opened) == (2, 3)
+    assert steady.tag == shaky.tag != ""
+
+
+def test_a_sink_that_never_recovers_ends_the_build_without_a_name(
+    bench: Bench, shard: Path, tmp_path: Path
+) -> None:
+    sink = FakeSink(losses=100)
+
+    with pytest.raises(Unavailable, match="the line went dead"):
+        bench.write(image_of(shard), sink, LayoutSink(f"oci:{tmp_path / 'out'}"))
+
+    assert (sink.tag, sink.abandoned) == ("", True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_changes_while_it_is_read_stops_the_build(
+    bench: Bench, shard: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = FakeSink()
+    chunks = BlobReader.chunks
+
+    def meddle(reader: BlobReader, blob: Blob) -> object:
+        for count, chunk in enumerate(chunks(reader, blob)):
+            if count == 2:
+                with shard.open("ab") as file:
+                    file.write(b"!")
+            yield chunk
+
+    monkeypatch.setattr(BlobReader, "chunks", meddle)
+
+    with pytest.raises(SourceChanged):
+        bench.write(image_of(shard), sink)
+    assert sink.tag == ""
+
+
+def test_a_file_that_shrank_is_reported_as_changed(bench: Bench, shard: Path) -> None:
+    image = image_of(shard)
+    shard.write_bytes(WEIGHTS[:100])
+
+    with pytest.raises(SourceChanged, match="changed while it was read"):
+        bench.write(image, FakeSink())
+
+
+def test_another_digest_than_the_record_is_refused_before_naming(bench: Bench, shard: Path) -> None:
+    sink = FakeSink()
+
+    with pytest.raises(NotReproduced):
+        bench.write(image_of(shard), sink, expect="sha256:" + "0" * 64)
+    assert sink.tag == ""
+
+
+def test_a_directory_that_is_no_layout_is_left_alone(
+    bench: Bench, shard: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/thesis.tex").write_text("precious")
+
+    with pytest.raises(OutputFailed, match="not an OCI layout"):
+        bench.write(image_of(shard), LayoutSink(f"oci:{tmp_path / 'home'}"))
+    assert (tmp_path / "home/thesis.tex").read_text() == "precious"
+
+
+def test_replacing_an_image_removes_only_what_nobody_needs(
+    bench: Bench, shard: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    bench.write(image_of(shard, note=b"1"), LayoutSink(f"oci:{out}:kept"))
+    bench.write(image_of(shard, note=b"2"), LayoutSink(f"oci:{out}:moving"))
+    bench.write(image_of(shard, note=b"3"), LayoutSink(f"oci:{out}:moving"))
+
+    # one weights layer; configuration layer, configuration and manifest of two images
+    assert len(list((out / "blobs/sha256").iterdir())) == 7
+
+
+def test_leftovers_of_a_killed_build_are_cleared(bench: Bench, shard: Path, tmp_path: Path) -> None:
+    blobs = tmp_path / "out/blobs/sha256"
+    blobs.mkdir(parents=True)
+    (blobs / ".new-killed").write_bytes(b"half a layer")
+
+    bench.write(image_of(shard), LayoutSink(f"oci:{tmp_path / 'out'}"))
+
+    assert not (blobs / ".new-killed").exists()
+
+
+def test_a_damaged_index_costs_time_and_nothing_else(
+    bench: Bench, shard: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state/digests.sqlite").write_bytes(b"not a database" * 1000)
+
+    bench.write(image_of(shard), FakeSink())
+
+    assert bench.reader.bytes_read == len(WEIGHTS)
