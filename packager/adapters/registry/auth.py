@@ -1,0 +1,250 @@
+"""Authorization at one registry: Basic, and Bearer tokens from its token service.
+
+Nothing is sent before the registry asks for it, and then to its own origin
+and its token service only.  Tokens are cached by what they allow and renewed
+before they expire.  Safe to use from several threads.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+from packager.adapters.registry.credentials import Credentials, FindCredentials
+from packager.adapters.registry.failures import (
+    CredentialsMissing,
+    CredentialsRefused,
+    RegistryBusy,
+    UnexpectedAnswer,
+    error_codes,
+)
+from packager.adapters.registry.transport import TRANSIENT, Answer, Transport, origin_of
+
+Access = frozenset[tuple[str, str]]  # (repository, action)
+
+NOTHING: Access = frozenset()
+_CLIENT_ID = "packager"
+_LONGEST_ANSWER = 1024 * 1024
+_DEFAULT_LIFETIME_S = 60.0  # of the token specification
+_USED_PART_OF_LIFETIME = 0.8  # a token must outlive the request that it starts
+
+_CHALLENGE_PART = re.compile(
+    r'\s*,?\s*([A-Za-z][A-Za-z0-9_-]*)(?:\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+)))?'
+)
+
+
+def pull(repository: str) -> Access:
+    """The right to read a repository."""
+    return frozenset({(repository, "pull")})
+
+
+def push(repository: str) -> Access:
+    """The right to read and write a repository."""
+    return frozenset({(repository, "pull"), (repository, "push")})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Challenge:
+    """How a registry wants to be convinced."""
+
+    scheme: str  # `basic` or `bearer`
+    realm: str = ""
+    service: str = ""
+    scope: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Token:
+    value: str = field(repr=False)
+    usable_until: float
+
+
+def parse_challenges(header: str) -> list[Challenge]:
+    """Read a `WWW-Authenticate` header, which may hold several challenges."""
+    found: list[tuple[str, dict[str, str]]] = []
+    for part in _CHALLENGE_PART.finditer(header):
+        name, quoted, plain = part.groups()
+        if quoted is None and plain is None:
+            found.append((name.lower(), {}))
+        elif found:
+            found[-1][1][name.lower()] = plain or re.sub(r"\\(.)", r"\1", quoted)
+    return [
+        Challenge(
+            scheme=scheme,
+            realm=parameters.get("realm", ""),
+            service=parameters.get("service", ""),
+            scope=parameters.get("scope", ""),
+        )
+        for scheme, parameters in found
+    ]
+
+
+class Authenticator:
+    """Answers one registry's challenges."""
+
+    def __init__(
+        self,
+        host: str,
+        transport: Transport,
+        find: FindCredentials,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._host = host
+        self._transport = transport
+        self._find = find
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._challenge: Challenge | None = None
+        self._credentials: Credentials | None = None
+        self._tokens: dict[Access, _Token] = {}
+
+    @property
+    def scheme(self) -> str:
+        """`basic`, `bearer`, or nothing when the registry has not asked yet."""
+        return self._challenge.scheme if self._challenge else ""
+
+    def header(self, access: Access) -> str:
+        """The `Authorization` value for `access`; empty when none is wanted."""
+        with self._lock:
+            if self._challenge is None:
+                return ""
+            if self._challenge.scheme == "basic":
+                return _basic(self._credentials) if self._credentials else ""
+            return f"Bearer {(self._cached(access) or self._fetch(access, ())).value}"
+
+    def answer(self, header: str, access: Access, refused: str) -> str:
+        """What to send after a 401 to `refused`; empty when there is nothing better.
+
+        Raises `AccessDenied` when the registry wants credentials that we lack.
+        """
+        with self._lock:
+            challenge = self._learn(header)
+            if challenge is None:
+                return ""
+            if challenge.scheme == "basic":
+                if self._credentials is None:
+                    raise CredentialsMissing(self._host, describe(access))
+                better = _basic(self._credentials)
+                return "" if better == refused else better
+            for allowed, old in list(self._tokens.items()):
+                if refused == f"Bearer {old.value}":
+                    del self._tokens[allowed]
+            # Another thread may have renewed it meanwhile.
+            token = self._cached(access) or self._fetch(access, challenge.scope.split())
+            return f"Bearer {token.value}"
+
+    def learn(self, header: str) -> None:
+        """Remember how the registry wants to be asked."""
+        with self._lock:
+            self._learn(header)
+
+    def denied(self, access: Access, codes: str) -> CredentialsMissing | CredentialsRefused:
+        """The error for a refusal that stays."""
+        with self._lock:
+            known = self._credentials
+        if known is None:
+            return CredentialsMissing(self._host, describe(access))
+        return CredentialsRefused(self._host, describe(access), _who(known), codes)
+
+    def _learn(self, header: str) -> Challenge | None:
+        offered = {challenge.scheme: challenge for challenge in parse_challenges(header)}
+        challenge = offered.get("bearer") or offered.get("basic")
+        if challenge is not None:
+            if self._challenge is None:
+                self._credentials = self._find(self._host)
+            self._challenge = challenge
+        return challenge
+
+    def _cached(self, access: Access) -> _Token | None:
+        now = self._clock()
+        for allowed, token in self._tokens.items():
+            if access <= allowed and now < token.usable_until:
+                return token
+        return None
+
+    def _fetch(self, access: Access, also: Iterable[str]) -> _Token:
+        """Buy a token. `also` are scopes the registry named itself: it may know
+        the repository under another name than we do."""
+        assert self._challenge is not None
+        scopes = list(dict.fromkeys([*_scopes(access), *also]))
+        answer = self._ask_token_service(self._challenge, scopes)
+        body = answer.read(_LONGEST_ANSWER)
+        service = origin_of(answer.url).authority
+        if answer.status in (401, 403):
+            raise self.denied(access, error_codes(body))
+        if answer.status in TRANSIENT:
+            raise RegistryBusy(service, answer.status, "")
+        try:
+            document = json.loads(body)
+            value = str(document.get("token") or document["access_token"])
+            lifetime = float(document.get("expires_in") or _DEFAULT_LIFETIME_S)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            # `from None`: the cause would carry the document, and with it the token.
+            raise UnexpectedAnswer(
+                service, "a request for a token", f"{answer.status} without a token"
+            ) from None
+        token = _Token(value=value, usable_until=self._clock() + lifetime * _USED_PART_OF_LIFETIME)
+        self._tokens[access] = token
+        return token
+
+    def _ask_token_service(self, challenge: Challenge, scopes: list[str]) -> Answer:
+        self._transport.check(challenge.realm, self._host)
+        fields = [("service", challenge.service)] if challenge.service else []
+        known = self._credentials
+        if known and known.identity_token:
+            form = [
+                ("grant_type", "refresh_token"),
+                ("client_id", _CLIENT_ID),
+                *fields,
+                ("scope", " ".join(scopes)),
+                ("refresh_token", known.identity_token),
+            ]
+            return self._transport.call(
+                "POST",
+                challenge.realm,
+                headers={"Content-Type": "application/x-www-form-urlencoded"},
+                body=urlencode(form).encode(),
+            )
+        fields += [("client_id", _CLIENT_ID), *(("scope", scope) for scope in scopes)]
+        if known:
+            fields.append(("account", known.user))
+        parts = urlsplit(challenge.realm)
+        query = "&".join(filter(None, (parts.query, urlencode(fields))))
+        return self._transport.call(
+            "GET",
+            urlunsplit(parts._replace(query=query)),
+            headers={"Authorization": _basic(known)} if known else {},
+        )
+
+
+def describe(access: Access) -> str:
+    """Say in words what is wanted: `to push to 'team/model'`."""
+    pushed = sorted(repository for repository, action in access if action == "push")
+    if pushed:
+        return f"to push to {pushed[0]!r}"
+    pulled = sorted(repository for repository, _ in access)
+    return f"to pull from {pulled[0]!r}" if pulled else "to use the registry"
+
+
+def _scopes(access: Access) -> list[str]:
+    repositories = sorted({repository for repository, _ in access})
+    return [
+        f"repository:{repository}:{','.join(sorted(a for r, a in access if r == repository))}"
+        for repository in repositories
+    ]
+
+
+def _basic(credentials: Credentials) -> str:
+    pair = f"{credentials.user}:{credentials.password}".encode()
+    return f"Basic {base64.b64encode(pair).decode()}"
+
+
+def _who(credentials: Credentials) -> str:
+    return credentials.user or "of the identity token"

@@ -1,0 +1,384 @@
+"""The distribution protocol at one registry: manifests, blobs, uploads.
+
+Every method either does what its name says or raises one of `failures`.
+Small requests are repeated when that may help; bodies of layers are not sent
+here but in `upload`.  All that comes back under a digest is checked against it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from packager.adapters.registry.auth import (
+    NOTHING,
+    Authenticator,
+    pull,
+    push,
+)
+from packager.adapters.registry.credentials import FindCredentials, find_credentials
+from packager.adapters.registry.failures import (
+    ContentMismatch,
+    RegistryUnreachable,
+    UnexpectedAnswer,
+)
+from packager.adapters.registry.reference import DOCKER_HUB
+from packager.adapters.registry.transport import (
+    ATTEMPTS,
+    Transport,
+    origin_of,
+)
+from packager.core.image import Descriptor
+from packager.imaging.oci import INDEX_TYPES, MANIFEST_TYPES, sha256
+
+CHUNK = 1024 * 1024
+LONGEST_MANIFEST = 4 * 1024 * 1024  # what the specification obliges a registry to take
+COMMIT_TIMEOUT_S = 900.0  # a registry on object storage copies the blob before it answers
+_LONGEST_ERROR = 64 * 1024
+_PING_ATTEMPTS = 2
+_HUB_HOST = "registry-1.docker.io"
+_ACCEPT = {"Accept": ", ".join((*MANIFEST_TYPES, *INDEX_TYPES))}
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A manifest or index as the registry has it."""
+
+    digest: str
+    media_type: str
+    data: bytes
+
+
+class RegistryClient:
+    """Talks to one registry. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        host: str,
+        *,
+        transport: Transport | None = None,
+        find_credentials: FindCredentials = find_credentials,
+    ) -> None:
+        self.host = host
+        self.transport = transport or Transport()
+        self._base = self.transport.base_url(_HUB_HOST if host == DOCKER_HUB else host)
+        self._origin = origin_of(self._base)
+        self.auth = Authenticator(host, self.transport, find_credentials)
+
+    @property
+    def authority(self) -> str:
+        """`HOST[:PORT]` that is really spoken to."""
+        return self._origin.authority
+
+    def ping(self) -> None:
+        """Check that a registry is there, and, where it says so already, our password."""
+        what = "GET /v2/"
+        answer = self._call("GET", f"{self._base}/v2/", NOTHING, attempts=_PING_ATTEMPTS)
+        body = answer.read(_LONGEST_ERROR)
+        if answer.status == 200 or (answer.status == 401 and self.auth.scheme == "bearer"):
+            return
+        if answer.status == 404:
+            raise UnexpectedAnswer(
+                self.host, what, "404", hint=f"is {self.host!r} a container registry?"
+            )
+        raise self.failure(answer.status, body, NOTHING, what)
+
+    def head_manifest(self, repository: str, pointer: str) -> Descriptor | None:
+        """What a tag or digest points to; None when there is nothing."""
+        answer = self._call(
+            "HEAD", self._manifest_url(repository, pointer), pull(repository), headers=_ACCEPT
+        )
+        answer.read(_LONGEST_ERROR)
+        if answer.status == 404:
+            return None
+        what = f"HEAD manifest {pointer!r}"
+        self._expect(answer, (200,), pull(repository), what)
+        digest = answer.headers.get("Docker-Content-Digest", "")
+        if not digest:  # optional in the specification, so ask in the expensive way
+            found = self.get_manifest(repository, pointer)
+            return Descriptor(
+                media_type=found.media_type, digest=found.digest, size=len(found.data)
+            )
+        return Descriptor(
+            media_type=_media_type(answer),
+            digest=digest,
+            size=self._content_length(answer, what),
+        )
+
+    def get_manifest(self, repository: str, pointer: str) -> Manifest:
+        """Fetch a manifest or index by tag or digest."""
+        what = f"manifest {pointer!r} in {repository!r}"
+        answer = self._call(
+            "GET", self._manifest_url(repository, pointer), pull(repository), headers=_ACCEPT
+        )
+        self._expect(answer, (200,), pull(repository), what)
+        data = answer.read(LONGEST_MANIFEST)
+        digest = sha256(data)
+        if ":" in pointer:
+            self._check_digest(pointer, digest)
+        else:
+            self.check_stored_digest(answer.headers, digest)
+        return Manifest(digest=digest, media_type=_media_type(answer), data=data)
+
+    def put_manifest(self, repository: str, pointer: str, data: bytes, media_type: str) -> None:
+        """Store a manifest under a tag or its digest; the same twice is no error."""
+        what = f"PUT manifest {pointer!r}"
+        answer = self._call(
+            "PUT",
+            self._manifest_url(repository, pointer),
+            push(repository),
+            body=data,
+            headers={"Content-Type": media_type},
+        )
+        self._expect(answer, (201,), push(repository), what)
+        answer.read(_LONGEST_ERROR)
+        self.check_stored_digest(answer.headers, sha256(data))
+
+    def head_blob(self, repository: str, digest: str) -> int | None:
+        """The size of a blob; None when the repository does not have it."""
+        answer = self._call("HEAD", self._blob_url(repository, digest), pull(repository))
+        answer.read(_LONGEST_ERROR)
+        if answer.status == 404:
+            return None
+        self._expect(answer, (200,), pull(repository), f"HEAD blob {digest}")
+        return self._content_length(answer, f"HEAD blob {digest}")
+
+    def get_blob(self, repository: str, digest: str, limit: int) -> bytes:
+        """Fetch a small blob whole."""
+        answer = self._call("GET", self._blob_url(repository, digest), pull(repository))
+        self._expect(answer, (200,), pull(repository), f"blob {digest} in {repository!r}")
+        data = answer.read(limit)
+        self._check_digest(digest, sha256(data))
+        return data
+
+    def read_blob(
+        self, repository: str, digest: str, *, offset: int, length: int
+    ) -> Iterator[bytes]:
+        """Stream `length` bytes of a blob; when that is all of it, its digest is checked.
+
+        A connection that breaks is taken up again where it broke.
+        """
+        hashed = hashlib.sha256()
+        done = failures = 0
+        total: int | None = None
+        while done < length or not length:
+            answer = self._open_blob(repository, digest, offset + done)
+            try:
+                skip, total = self._position(answer, offset + done)
+                for chunk in answer.stream(CHUNK):
+                    wanted = chunk[skip : skip + length - done]
+                    skip = max(0, skip - len(chunk))
+                    if wanted:
+                        hashed.update(wanted)
+                        done += len(wanted)
+                        failures = 0
+                        yield wanted
+                    if done == length:
+                        break
+                if done < length:
+                    raise RegistryUnreachable(self.authority, "the blob ended early")
+                break
+            except RegistryUnreachable:
+                failures += 1
+                if failures == ATTEMPTS:
+                    raise
+                self.transport.pause(failures)
+            finally:
+                answer.close()
+        if offset == 0 and total in (None, length):
+            self._check_digest(digest, f"sha256:{hashed.hexdigest()}")
+
+    def start_upload(self, repository: str) -> str:
+        """Open an upload; give the address for its bytes."""
+        what = f"the start of an upload to {repository!r}"
+        answer = self._call("POST", self._uploads_url(repository), push(repository))
+        self._expect(answer, (202,), push(repository), what)
+        answer.read(_LONGEST_ERROR)
+        return self._location(answer, what)
+
+    def mount_blob(self, repository: str, digest: str, source: str) -> str | None:
+        """Take a blob over from the repository `source` of this registry.
+
+        None when it is there now.  Where the registry cannot do it, or does not
+        want to, an upload is opened and its address is given.
+        """
+        query = urlencode({"mount": digest, "from": source})
+        try:
+            answer = self._call(
+                "POST", f"{self._uploads_url(repository)}?{query}", push(repository) | pull(source)
+            )
+        except AccessDenied:
+            return self.start_upload(repository)  # it may be `source` that we must not read
+        answer.read(_LONGEST_ERROR)
+        if answer.status == 201:
+            return None
+        if answer.status == 202:
+            return self._location(answer, f"a mount into {repository!r}")
+        return self.start_upload(repository)
+
+    def commit_upload(self, repository: str, upload: str, digest: str) -> None:
+        """Close an upload whose bytes have all been sent."""
+        what = f"the end of an upload to {repository!r}"
+        separator = "&" if urlsplit(upload).query else "?"
+        answer = self._call(
+            "PUT",
+            f"{upload}{separator}{urlencode({'digest': digest})}",
+            push(repository),
+            attempts=1,
+            read_timeout_s=COMMIT_TIMEOUT_S,
+        )
+        self._expect(answer, (200, 201, 204), push(repository), what)
+        answer.read(_LONGEST_ERROR)
+        self.check_stored_digest(answer.headers, digest)
+
+    def cancel_upload(self, repository: str, upload: str) -> None:
+        """Let the registry forget an upload; registries that cannot will expire it."""
+        self._call("DELETE", upload, push(repository), attempts=1).close()
+
+    def authorization(self, url: str, access: Access) -> str:
+        """The `Authorization` value for `url`; nothing for an address on another host."""
+        return self.auth.header(access) if origin_of(url) == self._origin else ""
+
+    def resolve(self, base: str, location: str) -> str:
+        """The absolute address of a `Location`, if it may be used."""
+        url = urldefrag(urljoin(base, location)).url
+        parts = urlsplit(url)
+        if (
+            parts.scheme == "http"
+            and self._origin.scheme == "https"
+            and parts.hostname == self._origin.host
+        ):
+            # A registry behind a proxy that does not know that the proxy speaks TLS.
+            url = f"{self._base}{url[len(f'http://{parts.netloc}') :]}"
+        self.transport.check(url, self.host)
+        return url
+
+    def check_stored_digest(self, headers: Mapping[str, str], digest: str) -> None:
+        """Compare what the registry says it has stored with what we sent."""
+        stored = headers.get("Docker-Content-Digest", "")
+        if stored.startswith("sha256:"):
+            self._check_digest(digest, stored)
+
+    def failure(self, status: int, body: bytes, access: Access, what: str) -> PackagerError:
+        """The error for an answer that is not the one hoped for."""
+        codes = error_codes(body)
+        if status in (401, 403):
+            return self.auth.denied(access, codes)
+        if status == 404:
+            return NotInRegistry(self.host, what, codes)
+        if status in TRANSIENT:
+            return RegistryBusy(self.authority, status, codes)
+        return UnexpectedAnswer(self.host, what, f"{status}{codes}")
+
+    def _call(
+        self,
+        method: Method,
+        url: str,
+        access: Access,
+        *,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        body: bytes | None = None,
+        attempts: int = ATTEMPTS,
+        read_timeout_s: float = READ_TIMEOUT_S,
+    ) -> Answer:
+        """Send a request, and once more with better credentials after a 401."""
+        authorization = self.authorization(url, access)
+        for renewable in (True, False):
+            answer = self.transport.call(
+                method,
+                url,
+                headers={**headers, "Authorization": authorization} if authorization else headers,
+                body=body,
+                attempts=attempts,
+                read_timeout_s=read_timeout_s,
+            )
+            ours = origin_of(answer.url) == self._origin
+            if answer.status != 401 or not ours or not renewable:
+                break
+            challenge = answer.headers.get("WWW-Authenticate", "")
+            better = self.auth.answer(challenge, access, authorization)
+            if not better:
+                break
+            answer.read(_LONGEST_ERROR)
+            authorization = better
+        return answer
+
+    def _open_blob(self, repository: str, digest: str, offset: int) -> Answer:
+        answer = self._call(
+            "GET",
+            self._blob_url(repository, digest),
+            pull(repository),
+            headers={"Range": f"bytes={offset}-"} if offset else {},
+        )
+        what = f"blob {digest} in {repository!r}"
+        self._expect(answer, (200, 206) if offset else (200,), pull(repository), what)
+        return answer
+
+    def _position(self, answer: Answer, offset: int) -> tuple[int, int | None]:
+        """How many bytes to skip in the answer, and how many the whole blob has."""
+        if answer.status == 200:
+            length = answer.headers.get("Content-Length", "")
+            return offset, int(length) if length.isdecimal() else None
+        found = _CONTENT_RANGE.match(answer.headers.get("Content-Range", ""))
+        if not found or int(found[1]) != offset:
+            raise UnexpectedAnswer(self.host, f"bytes from {offset}", "with another range")
+        return 0, int(found[2]) if found[2] != "*" else None
+
+    def _expect(self, answer: Answer, statuses: Collection[int], access: Access, what: str) -> None:
+        if answer.status not in statuses:
+            raise self.failure(answer.status, answer.read(_LONGEST_ERROR), access, what)
+
+    def _check_digest(self, expected: str, found: str) -> None:
+        if expected != found:
+            raise ContentMismatch(self.host, expected, found)
+
+    def _location(self, answer: Answer, what: str) -> str:
+        location = answer.headers.get("Location", "")
+        if not location:
+            raise UnexpectedAnswer(self.host, what, f"{answer.status} without a Location")
+        return self.resolve(answer.url, location)
+
+    def _content_length(self, answer: Answer, what: str) -> int:
+        length = answer.headers.get("Content-Length", "")
+        if not length.isdecimal():
+            raise UnexpectedAnswer(self.host, what, "without a Content-Length")
+        return int(length)
+
+    def _manifest_url(self, repository: str, pointer: str) -> str:
+        return f"{self._base}/v2/{repository}/manifests/{pointer}"
+
+    def _blob_url(self, repository: str, digest: str) -> str:
+        return f"{self._base}/v2/{repository}/blobs/{digest}"
+
+    def _uploads_url(self, repository: str) -> str:
+        return f"{self._base}/v2/{repository}/blobs/uploads/"
+
+
+class RegistryClients:
+    """One client a host, so that base, sink and reader share connections and tokens."""
+
+    def __init__(
+        self,
+        *,
+        transport: Transport | None = None,
+        find_credentials: FindCredentials = find_credentials,
+    ) -> None:
+        self._transport = transport or Transport()
+        self._find = find_credentials
+        self._lock = threading.Lock()
+        self._clients: dict[str, RegistryClient] = {}
+
+    def at(self, host: str) -> RegistryClient:
+        """The client for `host`, as a parsed reference spells it."""
+        with self._lock:
+            if host not in self._clients:
+                self._clients[host] = RegistryClient(
+                    host, transport=self._transport, find_credentials=self._find
+                )
+            return self._clients[host]
+
+
+def _media_type(answer: Answer) -> str:
+    return answer.headers.get("Content-Type", "").partition(";")[0].strip()

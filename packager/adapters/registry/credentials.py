@@ -1,0 +1,155 @@
+"""Credentials that `docker login` and `podman login` have left on this machine.
+
+The first file that knows the host wins: REGISTRY_AUTH_FILE, the docker
+configuration (DOCKER_CONFIG), then podman's files.  Secrets are in no repr.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from packager.adapters.registry.failures import CredentialHelperFailed
+from packager.adapters.registry.reference import DOCKER_HUB
+from packager.errors import UsageError
+
+_HUB_SERVER = "https://index.docker.io/v1/"
+_HUB_NAMES = ("index.docker.io", "docker.io", "registry-1.docker.io")
+_HELPER_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_HELPER_TIMEOUT_S = 30.0
+_IDENTITY_TOKEN_USER = "<token>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """A user and password, or an identity token that buys access tokens."""
+
+    user: str = ""
+    password: str = field(default="", repr=False)
+    identity_token: str = field(default="", repr=False)
+
+
+FindCredentials = Callable[[str], Credentials | None]
+
+
+class BadCredentialsFile(UsageError):
+    """A configuration file of docker or podman cannot be read."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"cannot read credentials from {str(path)!r}: {reason}",
+            hint="repair the file, or log in again",
+        )
+
+
+def find_credentials(host: str, environment: Mapping[str, str] | None = None) -> Credentials | None:
+    """Look the host up where `docker login` and `podman login` write."""
+    for path in _files(os.environ if environment is None else environment):
+        found = _from_file(path, host)
+        if found:
+            return found
+    return None
+
+
+def no_credentials(host: str) -> Credentials | None:  # noqa: ARG001
+    """Know nobody."""
+    return None
+
+
+def _files(environment: Mapping[str, str]) -> Iterator[Path]:
+    home = Path(environment.get("HOME") or Path.home())
+    if explicit := environment.get("REGISTRY_AUTH_FILE"):
+        yield Path(explicit)
+    yield Path(environment.get("DOCKER_CONFIG") or home / ".docker") / "config.json"
+    if runtime := environment.get("XDG_RUNTIME_DIR"):
+        yield Path(runtime) / "containers" / "auth.json"
+    yield Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "containers" / "auth.json"
+
+
+def _from_file(path: Path, host: str) -> Credentials | None:
+    try:
+        document = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise BadCredentialsFile(path, os.strerror(error.errno or 0).lower()) from error
+    except ValueError as error:
+        raise BadCredentialsFile(path, "it is not JSON") from error
+    if not isinstance(document, dict):
+        raise BadCredentialsFile(path, "it is not a JSON object")
+    helper = _lookup(document.get("credHelpers"), host) or document.get("credsStore")
+    if helper:
+        found = _from_helper(str(helper), host)
+        if found:
+            return found
+    entry = _lookup(document.get("auths"), host)
+    return _from_entry(path, entry) if isinstance(entry, dict) else None
+
+
+def _lookup(table: object, host: str) -> Any:
+    """Find a host under any of the spellings that tools have used for it."""
+    if not isinstance(table, dict):
+        return None
+    wanted = _HUB_NAMES if host == DOCKER_HUB else (host,)
+    for key, value in table.items():
+        bare = urlsplit(key if "://" in key else f"//{key}")
+        if bare.netloc in wanted and bare.path.rstrip("/") in ("", "/v1", "/v2"):
+            return value
+    return None
+
+
+def _from_entry(path: Path, entry: Mapping[str, Any]) -> Credentials | None:
+    token = str(entry.get("identitytoken") or "")
+    user, password = str(entry.get("username") or ""), str(entry.get("password") or "")
+    if entry.get("auth"):
+        try:
+            decoded = base64.b64decode(str(entry["auth"]), validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            # `from None`: the cause would carry the secret's bytes.
+            raise BadCredentialsFile(path, "an entry's `auth` is not base64") from None
+        user, _, password = decoded.rstrip("\0").partition(":")
+    if not (token or user):
+        return None
+    return Credentials(user=user, password=password, identity_token=token)
+
+
+def _from_helper(name: str, host: str) -> Credentials | None:
+    """Ask `docker-credential-NAME get`, as docker does; silence about a host is no failure."""
+    helper = f"docker-credential-{name}"
+    server = _HUB_SERVER if host == DOCKER_HUB else host
+    if not _HELPER_NAME.fullmatch(name):
+        raise CredentialHelperFailed(helper, server, "it has no valid name")
+    try:
+        done = subprocess.run(
+            [helper, "get"],
+            input=server.encode(),
+            capture_output=True,
+            timeout=_HELPER_TIMEOUT_S,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise CredentialHelperFailed(helper, server, "it is not installed") from None
+    except (OSError, subprocess.TimeoutExpired):
+        # `from None`: a time-out carries what the helper has already written.
+        raise CredentialHelperFailed(helper, server, "it did not run to its end") from None
+    if done.returncode:
+        if b"not found" in done.stdout + done.stderr:
+            return None
+        raise CredentialHelperFailed(helper, server, f"it ended with status {done.returncode}")
+    try:
+        answer = json.loads(done.stdout)
+        user, secret = str(answer["Username"]), str(answer["Secret"])
+    except (ValueError, LookupError, TypeError):
+        raise CredentialHelperFailed(helper, server, "it wrote no credentials") from None
+    if user == _IDENTITY_TOKEN_USER:
+        return Credentials(identity_token=secret)
+    return Credentials(user=user, password=secret) if user else None

@@ -1,0 +1,132 @@
+"""What can go wrong between us and a registry.
+
+    Unavailable
+    ├── RegistryUnreachable    no answer: refused, unknown, TLS, time-out, cut off
+    └── RegistryBusy           429 or 5xx, also after trying again
+    AccessDenied
+    ├── CredentialsMissing     credentials are wanted and none were found
+    ├── CredentialsRefused     the credentials are wrong, or do not allow this
+    └── CredentialHelperFailed the program that keeps them did not give them
+    NotFound
+    └── NotInRegistry
+    OutputFailed
+    └── RefusedBySize          413: the registry, or a proxy before it, has a limit
+    ProtocolFailed
+    ├── ContentMismatch        the bytes are not those of the digest
+    └── UnexpectedAnswer       everything else
+
+Addresses of uploads carry signatures and answers may repeat what we sent, so
+neither goes into a message: only host, repository, status and the error codes
+of the specification.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from packager.errors import AccessDenied, NotFound, OutputFailed, ProtocolFailed, Unavailable
+
+_ERROR_CODE = re.compile(r"[A-Za-z0-9_]{1,64}")
+
+
+class RegistryUnreachable(Unavailable):
+    """No usable answer came. `transient` when another try may help."""
+
+    def __init__(
+        self, authority: str, reason: str, *, hint: str = "", transient: bool = True
+    ) -> None:
+        super().__init__(
+            f"cannot reach the registry at {authority!r}: {reason}",
+            hint=hint or f"check the address, and `curl -v https://{authority}/v2/`",
+        )
+        self.transient = transient
+
+
+class RegistryBusy(Unavailable):
+    """The registry says that it cannot serve us now."""
+
+    def __init__(self, authority: str, status: int, codes: str) -> None:
+        super().__init__(
+            f"the registry at {authority!r} answers {status}{codes}",
+            hint="try again later; finished layers are not sent again",
+        )
+
+
+class CredentialsMissing(AccessDenied):
+    """The registry wants credentials and we know none."""
+
+    def __init__(self, host: str, what: str) -> None:
+        super().__init__(
+            f"{host!r} wants credentials for {what}, and none were found",
+            hint=f"docker login {host}",
+        )
+
+
+class CredentialsRefused(AccessDenied):
+    """The credentials are wrong, or their owner may not do this."""
+
+    def __init__(self, host: str, what: str, user: str, codes: str = "") -> None:
+        who = f"user {user!r}" if user else "an anonymous user"
+        super().__init__(
+            f"{host!r} does not allow {who} {what}{codes}",
+            hint=f"docker login {host}, as a user who is allowed {what}",
+        )
+
+
+class CredentialHelperFailed(AccessDenied):
+    """The configured credential helper is missing or failed."""
+
+    def __init__(self, helper: str, host: str, reason: str) -> None:
+        super().__init__(
+            f"credential helper {helper!r} gave nothing for {host!r}: {reason}",
+            hint=f"run `echo {host} | {helper} get`, or remove it from the docker configuration",
+        )
+
+
+class NotInRegistry(NotFound):
+    """No such repository, manifest or blob."""
+
+    def __init__(self, host: str, what: str, codes: str = "") -> None:
+        super().__init__(
+            f"{host!r} has no {what}{codes}",
+            hint="check the name; some registries want the repository to be created first",
+        )
+
+
+class RefusedBySize(OutputFailed):
+    """The registry, or a proxy before it, limits the size of a request."""
+
+    def __init__(self, host: str, size: int) -> None:
+        super().__init__(
+            f"{host!r} refuses a blob of {size} bytes (413)",
+            hint="raise the body limit of the registry or of the proxy before it "
+            "(nginx: client_max_body_size 0)",
+        )
+
+
+class ContentMismatch(ProtocolFailed):
+    """The bytes are not those that the digest names."""
+
+    def __init__(self, host: str, expected: str, found: str) -> None:
+        super().__init__(
+            f"{host!r} gave {found} when asked for {expected}",
+            hint="a proxy or mirror may have damaged it; ask the registry directly",
+        )
+
+
+class UnexpectedAnswer(ProtocolFailed):
+    """The registry answered what its specification does not foresee."""
+
+    def __init__(self, host: str, what: str, answer: str, *, hint: str = "") -> None:
+        super().__init__(f"{host!r} answered {answer} to {what}", hint=hint)
+
+
+def error_codes(body: bytes) -> str:
+    """The codes of a registry's error document, ready to be appended: ` (DENIED)`."""
+    try:
+        found = [str(error["code"]) for error in json.loads(body)["errors"]]
+    except (ValueError, LookupError, TypeError):
+        return ""
+    codes = [code for code in found if _ERROR_CODE.fullmatch(code)][:3]
+    return f" ({', '.join(codes)})" if codes else ""

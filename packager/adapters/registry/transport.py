@@ -1,0 +1,370 @@
+"""One HTTP request with its time limits, retries and redirects; no credentials of its own.
+
+HTTPS everywhere; plain HTTP only to loopback and to hosts that the user has
+named.  The `Authorization` header never follows a redirect to another origin.
+HTTP/1.1 only: large bodies suffer from HTTP/2's head-of-line blocking.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import functools
+import http.client
+import ipaddress
+import os
+import random
+import ssl
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import unquote, urljoin, urlsplit
+
+import urllib3
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    LocationValueError,
+    NameResolutionError,
+    NewConnectionError,
+    ReadTimeoutError,
+    SSLError,
+)
+
+import packager
+from packager.adapters.registry.failures import RegistryUnreachable, UnexpectedAnswer
+from packager.errors import UsageError
+
+USER_AGENT = f"packager/{packager.__version__}"
+CONNECT_TIMEOUT_S = 10.0
+READ_TIMEOUT_S = 60.0
+ATTEMPTS = 5
+TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+_FIRST_BACKOFF_S = 0.5
+_LONGEST_BACKOFF_S = 8.0
+_LONGEST_RETRY_AFTER_S = 60.0
+_REDIRECTS = 5
+_POOL_CONNECTIONS = 8
+
+Method = Literal["GET", "HEAD", "POST", "PUT", "DELETE"]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What credentials belong to: scheme, host and port."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def authority(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        default = 443 if self.scheme == "https" else 80
+        return host if self.port == default else f"{host}:{self.port}"
+
+
+def origin_of(url: str) -> Origin:
+    """The origin of an absolute `http` or `https` URL."""
+    parts = urlsplit(url)
+    default = 443 if parts.scheme == "https" else 80
+    return Origin(parts.scheme, parts.hostname or "", parts.port or default)
+
+
+class Answer:
+    """An HTTP response whose body is still on the wire."""
+
+    def __init__(self, raw: urllib3.BaseHTTPResponse, url: str) -> None:
+        self._raw = raw
+        self.url = url  # after redirects
+        self.status = raw.status
+        self.headers: Mapping[str, str] = raw.headers
+
+    def read(self, limit: int) -> bytes:
+        """Give the whole body, and the connection back. A longer body is refused."""
+        with _explained(origin_of(self.url).authority):
+            data = self._raw.read(limit + 1, decode_content=False)
+        if len(data) > limit:
+            self.close()
+            raise UnexpectedAnswer(
+                origin_of(self.url).authority, "a small request", f"more than {limit} bytes"
+            )
+        self._raw.release_conn()
+        return data
+
+    def stream(self, chunk_bytes: int) -> Iterator[bytes]:
+        """Give the body in pieces; a body that ends early is `RegistryUnreachable`."""
+        with _explained(origin_of(self.url).authority):
+            yield from self._raw.stream(chunk_bytes, decode_content=False)
+
+    def close(self) -> None:
+        """Drop the body and its connection."""
+        self._raw.close()
+
+
+class Transport:
+    """Connections to any number of registries, shared by threads."""
+
+    def __init__(
+        self,
+        *,
+        insecure_hosts: Collection[str] = (),
+        ca_file: str = "",
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._insecure_hosts = frozenset(insecure_hosts)
+        self._ca_file = ca_file
+        self._sleep = sleep
+        self._pools: dict[tuple[str, str], urllib3.PoolManager] = {}
+        self._pools_lock = threading.Lock()
+
+    def base_url(self, host: str) -> str:
+        """Where a registry is, with the scheme it must be spoken to."""
+        return f"{'http' if self.may_be_plain(host) else 'https'}://{host}"
+
+    def may_be_plain(self, authority: str) -> bool:
+        """Whether `HOST[:PORT]` may be spoken to without TLS."""
+        host = urlsplit(f"//{authority}").hostname or ""
+        return is_loopback(host) or bool({authority, host} & self._insecure_hosts)
+
+    def check(self, url: str, asked: str) -> None:
+        """Refuse a URL that a registry sent us and that we must not follow."""
+        parts = urlsplit(url)
+        if parts.scheme == "https" and parts.hostname:
+            return
+        if parts.scheme == "http" and parts.hostname and self.may_be_plain(parts.netloc):
+            return
+        raise UnexpectedAnswer(
+            asked,
+            "a request",
+            f"with a {parts.scheme or 'relative'} address on {parts.hostname or 'no host'!r}",
+            hint="plain HTTP is used for loopback and for hosts named as insecure only",
+        )
+
+    def call(
+        self,
+        method: Method,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        attempts: int = ATTEMPTS,
+        read_timeout_s: float = READ_TIMEOUT_S,
+    ) -> Answer:
+        """Send a small request, again if it may help; for requests that may be repeated.
+
+        Any status comes back as an answer: the caller knows what it means.
+        """
+        for attempt in range(1, attempts + 1):
+            last = attempt == attempts
+            try:
+                answer = self._follow(method, url, headers, body, read_timeout_s)
+            except RegistryUnreachable as failure:
+                if last or not failure.transient:
+                    raise
+                self._sleep(_backoff_s(attempt))
+                continue
+            if last or answer.status not in TRANSIENT:
+                return answer
+            answer.close()
+            self._sleep(retry_after_s(answer.headers) or _backoff_s(attempt))
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def pause(self, attempt: int) -> None:
+        """Wait before try number `attempt` + 1 of something longer than one request."""
+        self._sleep(_backoff_s(attempt))
+
+    def connect(self, url: str, timeout_s: float) -> http.client.HTTPConnection:
+        """A connection of its own, for a body that is pushed piece by piece."""
+        origin = origin_of(url)
+        if origin.scheme == "http":
+            return http.client.HTTPConnection(origin.host, origin.port, timeout=timeout_s)
+        proxy = _proxy_for(origin)
+        first = origin_of(proxy) if proxy else origin
+        connection = http.client.HTTPSConnection(
+            first.host, first.port, timeout=timeout_s, context=self._tls
+        )
+        if proxy:
+            connection.set_tunnel(origin.host, origin.port, headers=_proxy_headers(proxy))
+        return connection
+
+    def _follow(
+        self,
+        method: Method,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        read_timeout_s: float,
+    ) -> Answer:
+        sent = {"User-Agent": USER_AGENT, **headers}
+        asked = origin_of(url)
+        for _ in range(_REDIRECTS):
+            answer = self._send(method, url, sent, body, read_timeout_s)
+            location = answer.headers.get("Location", "")
+            if not location or not _is_redirect(method, answer.status):
+                return answer
+            answer.close()
+            target = urljoin(url, location)
+            self.check(target, asked.authority)
+            if origin_of(target) != origin_of(url):
+                sent.pop("Authorization", None)
+            url = target
+        raise UnexpectedAnswer(asked.authority, "a request", f"more than {_REDIRECTS} redirects")
+
+    def _send(
+        self,
+        method: Method,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        read_timeout_s: float,
+    ) -> Answer:
+        origin = origin_of(url)
+        with _explained(origin.authority):
+            raw = self._pool(origin).urlopen(
+                method,
+                url,
+                headers=headers,
+                body=body,
+                redirect=False,
+                retries=False,
+                preload_content=False,
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=read_timeout_s),
+            )
+        return Answer(raw, url)
+
+    def _pool(self, origin: Origin) -> urllib3.PoolManager:
+        proxy = _proxy_for(origin)
+        key = (origin.scheme, proxy)
+        with self._pools_lock:
+            if key not in self._pools:
+                tls = self._tls if origin.scheme == "https" else None
+                self._pools[key] = (
+                    urllib3.ProxyManager(
+                        proxy,
+                        proxy_headers=_proxy_headers(proxy),
+                        maxsize=_POOL_CONNECTIONS,
+                        ssl_context=tls,
+                    )
+                    if proxy
+                    else urllib3.PoolManager(maxsize=_POOL_CONNECTIONS, ssl_context=tls)
+                )
+            return self._pools[key]
+
+    @functools.cached_property
+    def _tls(self) -> ssl.SSLContext:
+        """Trust the system's authorities and the user's.
+
+        OpenSSL itself reads SSL_CERT_FILE and SSL_CERT_DIR instead of the system's.
+        """
+        context = ssl.create_default_context()
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        for path in filter(None, (os.environ.get("REQUESTS_CA_BUNDLE"), self._ca_file)):
+            try:
+                if os.path.isdir(path):  # noqa: PTH112
+                    context.load_verify_locations(capath=path)
+                else:
+                    context.load_verify_locations(cafile=path)
+            except (OSError, ssl.SSLError) as error:
+                raise UsageError(
+                    f"certificates cannot be read from {path!r}",
+                    hint="name a PEM file with the authorities to trust",
+                ) from error
+        return context
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address cannot leave this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float:
+    """How long a server asks us to wait, within reason; 0 when it does not say."""
+    text = headers.get("Retry-After", "").strip()
+    if text.isdecimal():
+        seconds = float(text)
+    else:
+        try:
+            seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
+        except ValueError:
+            return 0.0
+    return min(max(seconds, 0.0), _LONGEST_RETRY_AFTER_S)
+
+
+def _backoff_s(attempt: int) -> float:
+    """Full jitter: clients that failed together do not come back together."""
+    return random.uniform(0.0, min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2**attempt))
+
+
+def _is_redirect(method: Method, status: int) -> bool:
+    """301 to 303 would turn a POST into a GET, so only 307 and 308 are followed for those."""
+    return status in (307, 308) or (method in ("GET", "HEAD") and status in (301, 302, 303))
+
+
+def _proxy_for(origin: Origin) -> str:
+    """The proxy of the environment. Plain HTTP is local, and goes direct."""
+    if origin.scheme == "http" or urllib.request.proxy_bypass(origin.host):
+        return ""
+    return urllib.request.getproxies().get("https", "")
+
+
+def _proxy_headers(proxy: str) -> dict[str, str]:
+    credentials = urlsplit(proxy).netloc.rpartition("@")[0]
+    if not credentials:
+        return {}
+    return dict(urllib3.make_headers(proxy_basic_auth=unquote(credentials)))
+
+
+@contextmanager
+def _explained(authority: str) -> Iterator[None]:
+    """Turn what the libraries raise into `RegistryUnreachable`, with a reason for people."""
+    try:
+        yield
+    except (HTTPError, OSError) as error:
+        raise _unreachable(authority, error) from error
+
+
+def _unreachable(authority: str, error: Exception) -> RegistryUnreachable:
+    match error:
+        case NameResolutionError():
+            return RegistryUnreachable(authority, "the host name is not known")
+        case ConnectTimeoutError():
+            return RegistryUnreachable(authority, f"no connection within {CONNECT_TIMEOUT_S:.0f} s")
+        case ReadTimeoutError():
+            return RegistryUnreachable(authority, "no answer in time")
+        case LocationValueError():
+            return RegistryUnreachable(authority, "the address is malformed", transient=False)
+        case SSLError():
+            return _distrusted(authority, error)
+        case NewConnectionError(__cause__=OSError(strerror=str() as reason)):
+            return RegistryUnreachable(authority, reason.lower())
+        case OSError(strerror=str() as reason):
+            return RegistryUnreachable(authority, reason.lower())
+    return RegistryUnreachable(authority, "the connection was cut")
+
+
+def _distrusted(authority: str, error: SSLError) -> RegistryUnreachable:
+    cause = error.args[0] if error.args else None
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return RegistryUnreachable(
+            authority,
+            f"its certificate is not trusted: {cause.verify_message}",
+            hint="name the authority's certificate in SSL_CERT_FILE",
+            transient=False,
+        )
+    if isinstance(cause, ssl.SSLError) and cause.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
+        return RegistryUnreachable(
+            authority,
+            "it does not speak TLS",
+            hint="if it is meant to speak plain HTTP, name it as an insecure registry",
+            transient=False,
+        )
+    return RegistryUnreachable(authority, "the TLS connection failed")
