@@ -8,28 +8,34 @@ here but in `upload`.  All that comes back under a digest is checked against it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import re
+import threading
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from urllib.parse import urldefrag, urlencode, urljoin, urlsplit
 
-from packager.adapters.registry.auth import (
-    NOTHING,
-    Authenticator,
-    pull,
-    push,
-)
+from packager.adapters.registry.auth import NOTHING, Access, Authenticator, pull, push
 from packager.adapters.registry.credentials import FindCredentials, find_credentials
 from packager.adapters.registry.failures import (
     ContentMismatch,
+    NotInRegistry,
+    RegistryBusy,
     RegistryUnreachable,
     UnexpectedAnswer,
+    error_codes,
 )
 from packager.adapters.registry.reference import DOCKER_HUB
 from packager.adapters.registry.transport import (
     ATTEMPTS,
+    READ_TIMEOUT_S,
+    TRANSIENT,
+    Answer,
+    Method,
     Transport,
     origin_of,
 )
 from packager.core.image import Descriptor
+from packager.errors import AccessDenied, PackagerError
 from packager.imaging.oci import INDEX_TYPES, MANIFEST_TYPES, sha256
 
 CHUNK = 1024 * 1024
@@ -163,7 +169,7 @@ class RegistryClient:
         hashed = hashlib.sha256()
         done = failures = 0
         total: int | None = None
-        while done < length or not length:
+        while True:
             answer = self._open_blob(repository, digest, offset + done)
             try:
                 skip, total = self._position(answer, offset + done)
@@ -278,18 +284,21 @@ class RegistryClient:
         url: str,
         access: Access,
         *,
-        headers: Mapping[str, str] = MappingProxyType({}),
+        headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         attempts: int = ATTEMPTS,
         read_timeout_s: float = READ_TIMEOUT_S,
     ) -> Answer:
         """Send a request, and once more with better credentials after a 401."""
+        sent = dict(headers or {})
         authorization = self.authorization(url, access)
         for renewable in (True, False):
+            if authorization:
+                sent["Authorization"] = authorization
             answer = self.transport.call(
                 method,
                 url,
-                headers={**headers, "Authorization": authorization} if authorization else headers,
+                headers=sent,
                 body=body,
                 attempts=attempts,
                 read_timeout_s=read_timeout_s,
