@@ -13,7 +13,8 @@ from packager.adapters.blobs import BlobReader
 from packager.adapters.digest_index import DigestIndex
 from packager.adapters.records import save_record
 from packager.adapters.sinks.tee import write_image
-from packager.catalog import loader
+from packager.catalog.containers import find_container
+from packager.catalog.instances import find_instance
 from packager.core.events import EventSink, ignore
 from packager.core.image import BaseImage, ImageSpec, Platform, Written
 from packager.core.instance import Instance
@@ -45,7 +46,7 @@ def tools_for(settings: Settings) -> Tools:
     return Tools(
         find_model=_find_model,
         find_instance=_find_instance,
-        find_container=loader.find_container,
+        find_container=find_container,
         find_base=lambda reference, platform: _find_base(reference, platform, settings),
         family=_family,
         executor=_executor(settings),
@@ -139,7 +140,7 @@ def _find_instance(name: str) -> Instance:
         from packager.adapters.machine import describe_machine
 
         return describe_machine()
-    return loader.find_instance(name)
+    return find_instance(name)
 
 
 def _find_base(reference: str, platform: Platform, settings: Settings) -> BaseImage:

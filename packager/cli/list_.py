@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from packager import plugins
-from packager.catalog import loader
+from packager.catalog.containers import containers
+from packager.catalog.instances import instances
 from packager.cli.options import format_option
 from packager.core.units import gib
 from packager.reports.text import json_text, table_lines
@@ -46,7 +47,7 @@ def _rows(what: str) -> list[dict[str, Any]]:
                 "usd_hour": found.price_usd_hour or "",
                 "formats": " ".join(sorted(found.formats)),
             }
-            for found in loader.instances()
+            for found in instances()
         ]
     if what == "containers":
         return [
@@ -57,6 +58,6 @@ def _rows(what: str) -> list[dict[str, Any]]:
                 "version": found.version,
                 "base": found.default_base,
             }
-            for found in loader.containers()
+            for found in containers()
         ]
     return [{"name": name, "what": found.summary} for name, found in _TABLES[what].items()]

@@ -1,0 +1,51 @@
+# Everything a newcomer needs: `make demo`, then `make test`.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+.PHONY: help demo test test-fast lint format bench venv system clean
+
+help:  ## say what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/'
+
+demo: venv  ## plan and build a real small model; with a Docker Engine, run it too
+	@PATH="$(abspath $(BIN)):$$PATH" scripts/demo
+
+test: venv-test  ## run every test, the live ones included where their servers are installed
+	@scripts/prepare-tests
+	$(BIN)/pytest $(TESTS)
+
+test-fast: venv-test  ## run the tests that start nothing heavy
+	$(BIN)/pytest -q -m "not live" $(TESTS)
+
+lint: venv-test  ## style, types and the import contract
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: venv-test  ## put the code in shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: venv  ## measure against the named peers; prints ratios
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python benchmarks/push.py
+
+system:  ## install what the live tests start (Debian, root): engine, registry, verifiers
+	scripts/prepare-tests
+
+venv: $(VENV)/.installed
+venv-test: $(VENV)/.installed-test
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.installed-test: pyproject.toml $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[test,lint]'
+	@touch $@
+
+clean:  ## remove what make made here
+	rm -rf $(VENV) out dist

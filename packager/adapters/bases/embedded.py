@@ -1,0 +1,75 @@
+"""Serving bases that packager builds itself: `embedded:NAME`.
+
+The recipe of each is in `containers/serving/NAME/`; its `build-base` knows
+where the result is kept and never builds the same inputs twice.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from packager.adapters.bases.layout import LayoutBase
+from packager.core.image import BaseImage, Platform
+from packager.errors import NotFound, PackagerError
+from packager.share import share_dir
+
+BASES = ("vllm-cpu",)
+
+
+class EmbeddedBase:
+    """A built serving base, read as the OCI layout that it is."""
+
+    name = "embedded"
+
+    def facts(self, reference: str, platform: Platform) -> BaseImage:
+        """Pin the built base. The reference stays ours: where it is kept is no fact."""
+        name = reference.removeprefix("embedded:")
+        if name not in BASES:
+            raise NotFound(
+                f"packager brings no base {name!r}", hint=f"it brings {', '.join(BASES)}"
+            )
+        built = find_built(name)
+        if built is None:
+            raise NotFound(
+                f"the serving base {name!r} is not built yet",
+                hint=f"`packager base build {name}` builds it (root on Debian, a few minutes); "
+                "or name another with --base, or use --base scratch for weights only",
+            )
+        found = LayoutBase().facts(f"oci:{built}", platform)
+        return BaseImage(
+            reference=reference,
+            digest=found.digest,
+            platform=found.platform,
+            layers=found.layers,
+            config=found.config,
+        )
+
+
+def find_built(name: str) -> Path | None:
+    """Say where the base is, or None when it has not been built from the present recipe."""
+    where = subprocess.run(
+        [sys.executable, str(_builder(name)), "--where"], capture_output=True, text=True, check=True
+    )
+    place = Path(where.stdout.strip())
+    return place if (place / "index.json").is_file() else None
+
+
+def build_base(name: str) -> str:
+    """Build the base when it is not there; give its manifest digest.
+
+    The builder reports on stderr by itself.
+    """
+    done = subprocess.run(
+        [sys.executable, str(_builder(name))], stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode:
+        raise PackagerError(
+            f"the serving base {name!r} could not be built", hint="the builder's messages say why"
+        )
+    return done.stdout.strip().splitlines()[-1]
+
+
+def _builder(name: str) -> Path:
+    return share_dir("containers") / "serving" / name / "build-base"

@@ -1,0 +1,102 @@
+"""Real servers for live tests, each private and stopped at the end.
+
+A server that cannot be started skips its tests, but fails them with CI=true.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = ROOT / "scripts"
+
+
+def unavailable(what: str) -> NoReturn:
+    """Skip on a machine that lacks something; fail where everything must be there."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{what} is missing, and CI must have it")
+    pytest.skip(f"{what} is missing; `make system` installs it")
+
+
+def need(tool: str) -> str:
+    """Path of an installed program."""
+    path = shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin")
+    return path or unavailable(tool)
+
+
+@pytest.fixture(autouse=True)
+def own_state(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Give every test a state directory and a Docker configuration of its own."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+    patch.setenv("DOCKER_CONFIG", str(tmp_path_factory.mktemp("docker-config")))
+    patch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="session")
+def docker_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """DOCKER_HOST of an engine: the one given, else a private one for this session."""
+    given = os.environ.get("DOCKER_HOST")
+    if given:
+        yield given
+        return
+    need("dockerd")
+    if os.geteuid() != 0:
+        unavailable("root, to start a private Docker Engine,")
+    root = tmp_path_factory.mktemp("engine")
+    run_script("docker-engine", "start", "--root", str(root))
+    try:
+        exported = run_script("docker-engine", "env", "--root", str(root))
+        yield exported.split("DOCKER_HOST=")[1].split()[0].strip("'\";")
+    finally:
+        run_script("docker-engine", "stop", "--root", str(root))
+
+
+@pytest.fixture
+def engine(docker_host: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Make the engine the one that packager finds."""
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    return docker_host
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """HOST:PORT of a real, empty docker-registry."""
+    need("docker-registry")
+    root = tmp_path_factory.mktemp("registry")
+    try:
+        yield run_script("registry", "start", "--root", str(root)).split()[-1]
+    finally:
+        run_script("registry", "stop", "--root", str(root))
+
+
+@pytest.fixture(scope="session")
+def serving_base() -> str:
+    """Reference of the embedded vLLM-CPU base, built when it is not there yet."""
+    need("debootstrap")
+    if os.geteuid() != 0:
+        unavailable("root, to build the serving base,")
+    from packager.adapters.bases.embedded import build_base
+
+    build_base("vllm-cpu")
+    return "embedded:vllm-cpu"
+
+
+def run_script(name: str, *arguments: str) -> str:
+    """Run one of `scripts/`, show its messages when it fails."""
+    done = subprocess.run(
+        [str(SCRIPTS / name), *arguments], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
