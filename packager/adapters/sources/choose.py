@@ -1,0 +1,27 @@
+"""Tells from its form alone where a model reference points."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from packager.errors import UsageError
+
+HUB_ID = re.compile(
+    r"(?P<name>[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95})(@(?P<revision>[\w./-]{1,255}))?",
+    re.ASCII,
+)
+
+
+def choose_source(reference: str) -> str:
+    """Return `local` or `hub`. A path that exists wins over a hub id of the same form."""
+    if Path(reference).expanduser().exists():
+        return "local"
+    if HUB_ID.fullmatch(reference):
+        return "hub"
+    if reference.startswith((".", "/", "~")) or reference.endswith("/") or reference.count("/") > 1:
+        return "local"
+    raise UsageError(
+        f"{reference!r} is neither a directory nor a hub id",
+        hint="write a directory as `./DIR`, a hub id as `org/name` or `org/name@revision`",
+    )

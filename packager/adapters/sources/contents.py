@@ -1,0 +1,167 @@
+"""What a model's files must hold: configuration, tokenizer, index and shards that agree."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packager.adapters.safetensors import read_header
+from packager.adapters.sources.pickles import pickle_kind
+from packager.adapters.sources.refusals import (
+    BrokenJson,
+    CodeNeeded,
+    HiddenPickle,
+    Incomplete,
+    IndexDisagrees,
+    LfsPointer,
+    Unreadable,
+)
+from packager.adapters.sources.rules import CONFIG, INDEX, find_single
+from packager.adapters.sources.strict_json import NotStrict, parse_object, shorten
+from packager.core.model import TensorInfo
+
+MAX_CONFIG_BYTES = 10_000_000
+MAX_INDEX_BYTES = 100_000_000  # 91 000 tensors take 9 MB
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shards:
+    """The weights files to serve, and what the index says is in each."""
+
+    files: tuple[str, ...]
+    weight_map: Mapping[str, str] | None  # tensor → file; None without an index
+
+
+def check_small_file(path: str, real: Path) -> None:
+    """Refuse a file that is not what its name says."""
+    try:
+        kind = pickle_kind(real)
+        ends = _ends_of(real)
+    except OSError as error:
+        raise Unreadable(path, os.strerror(error.errno or 0)) from error
+    if kind:
+        raise HiddenPickle(path, kind)
+    if ends.startswith(LFS_POINTER):
+        raise LfsPointer(path)
+    if path.endswith(".json"):
+        # Tokenizers have tens of megabytes: both ends show truncation without a parse.
+        stripped = ends.strip()
+        if not stripped:
+            raise BrokenJson(path, "it is empty")
+        if stripped[:1] not in b"{[" or stripped[-1:] not in b"}]":
+            raise BrokenJson(path, "it does not begin and end as JSON does")
+
+
+def read_config(small: Mapping[str, Path]) -> Mapping[str, Any]:
+    """Read config.json, and refuse a model that needs code from its repository."""
+    config = _read_object(CONFIG, small[CONFIG], MAX_CONFIG_BYTES)
+    _refuse_needed_code(CONFIG, config, prefixes=("AutoConfig", "AutoModel"))
+    if "tokenizer_config.json" in small:
+        name = "tokenizer_config.json"
+        tokenizer = _read_object(name, small[name], MAX_CONFIG_BYTES)
+        if "tokenizer.json" not in small:
+            _refuse_needed_code(name, tokenizer, prefixes=("AutoTokenizer",))
+    return config
+
+
+def find_shards(small: Mapping[str, Path], candidates: tuple[str, ...]) -> Shards:
+    """Decide which weights files are served; with an index, only those it names."""
+    if INDEX not in small:
+        return Shards(files=(find_single(candidates),), weight_map=None)
+    index = _read_object(INDEX, small[INDEX], MAX_INDEX_BYTES)
+    weight_map = index.get("weight_map")
+    if (
+        not isinstance(weight_map, dict)
+        or not weight_map
+        or not all(isinstance(file, str) for file in weight_map.values())
+    ):
+        raise BrokenJson(INDEX, "its 'weight_map' is not a map from tensors to files")
+    files = tuple(sorted(set(weight_map.values())))
+    for file in files:
+        if file not in candidates:
+            raise _missing_shard(file)
+    return Shards(files=files, weight_map=weight_map)
+
+
+def read_tensors(shards: Shards, real: Mapping[str, Path]) -> tuple[TensorInfo, ...]:
+    """Read every shard's header and hold it against the index."""
+    tensors: dict[str, TensorInfo] = {}
+    for file in shards.files:
+        for tensor in _read_shard(file, real[file]):
+            other = tensors.setdefault(tensor.name, tensor)
+            if other is not tensor:
+                raise IndexDisagrees(
+                    f"{shorten(tensor.name)} is both in {other.file!r} and in {file!r}"
+                )
+    if not tensors:
+        raise Incomplete(
+            "the model's weights hold no tensor", hint="save or download the model again"
+        )
+    for name, file in (shards.weight_map or {}).items():
+        if name not in tensors:
+            raise IndexDisagrees(f"{shorten(name)} is in no shard; it should be in {file!r}")
+        if tensors[name].file != file:
+            raise IndexDisagrees(
+                f"{shorten(name)} is in {tensors[name].file!r}; it should be in {file!r}"
+            )
+    return tuple(tensors.values())
+
+
+def _read_shard(file: str, real: Path) -> tuple[TensorInfo, ...]:
+    try:
+        with real.open("rb") as stream:
+            head = stream.read(len(LFS_POINTER))
+        # A header of the right length begins like a pickle: `{` in its place decides.
+        kind = "" if head[8:9] == b"{" else pickle_kind(real)
+    except OSError as error:
+        raise Unreadable(file, os.strerror(error.errno or 0)) from error
+    if kind:
+        raise HiddenPickle(file, kind)
+    if head == LFS_POINTER:
+        raise LfsPointer(file)
+    return read_header(real, file)
+
+
+def _refuse_needed_code(path: str, config: Mapping[str, Any], *, prefixes: tuple[str, ...]) -> None:
+    auto_map = config.get("auto_map")
+    named = sorted(auto_map) if isinstance(auto_map, dict) else []
+    classes = [name for name in named if name.startswith(prefixes)]
+    if classes:
+        raise CodeNeeded(path, classes)
+
+
+def _missing_shard(file: str) -> Exception:
+    if "/" in file or "\\" in file or file.startswith("."):
+        return IndexDisagrees(f"it names {shorten(file)}, which is not beside it")
+    if not file.endswith(".safetensors"):
+        return IndexDisagrees(f"it names {shorten(file)}, which is not a safetensors file")
+    return Incomplete(
+        f"the model lacks {shorten(file)}, which its index names",
+        hint="finish the download or the copy",
+    )
+
+
+def _read_object(path: str, real: Path, limit: int) -> dict[str, Any]:
+    try:
+        with real.open("rb") as stream:
+            data = stream.read(limit + 1)
+    except OSError as error:
+        raise Unreadable(path, os.strerror(error.errno or 0)) from error
+    if len(data) > limit:
+        raise BrokenJson(path, f"it is longer than {limit} bytes")
+    try:
+        return parse_object(data)
+    except NotStrict as error:
+        raise BrokenJson(path, str(error)) from error
+
+
+def _ends_of(real: Path, length: int = 1024) -> bytes:
+    with real.open("rb") as stream:
+        head = stream.read(length)
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(len(head), size - length))
+        return head + stream.read(length)

@@ -1,0 +1,113 @@
+"""Walks a directory that a stranger may have filled: only plain files, only inside it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from packager.adapters.sources.names import check_path
+from packager.adapters.sources.refusals import NotAFile, Unreadable, UnsafeLink
+from packager.errors import ModelRefused
+
+MAX_FILES = 100_000
+
+_SPECIAL = {
+    stat.S_IFIFO: "named pipe",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One file of the directory, links resolved."""
+
+    path: str  # relative to the directory, POSIX
+    real: Path
+    size: int
+
+
+def walk(root: Path) -> Iterator[Found]:
+    """Yield every file below `root`. Hidden directories are yielded as one, unopened.
+
+    Links to files are followed as long as they stay in `link_roots`; links to
+    directories are refused, so that no loop can arise.
+    """
+    allowed = link_roots(root)
+    pending = [(root, "")]
+    count = 0
+    while pending:
+        directory, prefix = pending.pop()
+        for entry in _scan(directory, prefix):
+            path = f"{prefix}{entry.name}"
+            check_path(path)
+            count += 1
+            if count > MAX_FILES:
+                raise ModelRefused(
+                    f"the directory holds more than {MAX_FILES} files",
+                    hint="give the directory of one model, not one above it",
+                )
+            if entry.is_symlink():
+                yield resolve_link(Path(entry.path), path, allowed)
+            elif not entry.is_dir(follow_symlinks=False):
+                yield _plain(Path(entry.path), path)
+            elif entry.name.startswith("."):
+                yield Found(path=path, real=Path(entry.path), size=0)
+            else:
+                pending.append((Path(entry.path), f"{path}/"))
+
+
+def link_roots(root: Path) -> tuple[Path, ...]:
+    """Give the directories that links below `root` may lead into.
+
+    In the cache of huggingface-hub a snapshot is nothing but links, to the
+    blobs of its repository or to those that all repositories share.
+    """
+    roots = [root]
+    repository = root.parent.parent
+    if root.parent.name == "snapshots" and repository.name.startswith("models--"):
+        roots += [repository / "blobs", repository.parent / "blobs"]
+    return tuple(Path(os.path.realpath(allowed)) for allowed in roots)
+
+
+def resolve_link(link: Path, path: str, allowed: tuple[Path, ...]) -> Found:
+    """Follow a link to the file it means, or refuse it."""
+    try:
+        real = Path(os.path.realpath(link, strict=True))
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UnsafeLink(path, "leads back to itself") from error
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            raise UnsafeLink(path, "leads nowhere") from error
+        raise Unreadable(path, os.strerror(error.errno or 0)) from error
+    if not any(real.is_relative_to(root) for root in allowed):
+        raise UnsafeLink(path, "leads out of the model's directory")
+    if real.is_dir():
+        raise UnsafeLink(path, "leads to a directory")
+    return _plain(real, path)
+
+
+def _plain(real: Path, path: str) -> Found:
+    try:
+        status = real.lstat()
+    except OSError as error:
+        raise Unreadable(path, os.strerror(error.errno or 0)) from error
+    kind = stat.S_IFMT(status.st_mode)
+    if kind != stat.S_IFREG:
+        raise NotAFile(path, _SPECIAL.get(kind, "special file"))
+    return Found(path=path, real=real, size=status.st_size)
+
+
+def _scan(directory: Path, prefix: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        raise Unreadable(
+            prefix or "the model's directory", os.strerror(error.errno or 0)
+        ) from error
