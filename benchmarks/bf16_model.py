@@ -1,0 +1,98 @@
+"""A model directory of any size whose weights look like trained bf16 to a compressor.
+
+Low bytes are random (mantissas), high bytes follow a narrow distribution
+(sign and exponent), so gzip gets about a fifth off, as with real weights.
+Nothing repeats, so no peer profits from deduplication.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+from pathlib import Path
+
+BLOCK = 64 * 1024 * 1024
+_ELEMENT = 2
+_COLUMNS = 4096
+
+
+def write_model(directory: Path, *, total_bytes: int, shards: int) -> list[Path]:
+    """Write a Llama-shaped model of about `total_bytes` in `shards` files; give the shards."""
+    directory.mkdir(parents=True)
+    rows = total_bytes // shards // _COLUMNS // _ELEMENT
+    paths, weight_map = [], {}
+    for number in range(shards):
+        name = f"model-{number + 1:05}-of-{shards:05}.safetensors"
+        tensor = f"model.layers.{number}.mlp.up_proj.weight"
+        weight_map[tensor] = name
+        paths.append(directory / name)
+        _write_shard(directory / name, tensor, rows)
+    size = rows * _COLUMNS * _ELEMENT * shards
+    index = {"metadata": {"total_size": size}, "weight_map": weight_map}
+    _write_json(directory / "model.safetensors.index.json", index)
+    _write_json(directory / "config.json", _config(shards))
+    _write_json(directory / "tokenizer.json", {"version": "1.0", "model": {"type": "BPE"}})
+    _write_json(directory / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
+    return paths
+
+
+def bf16_like(size: int) -> bytes:
+    """Random bf16 values around zero, as bytes (little endian)."""
+    block = bytearray(size)
+    block[0::2] = os.urandom(size // 2)
+    block[1::2] = os.urandom(size // 2).translate(_HIGH_BYTES)
+    return bytes(block)
+
+
+def _high_bytes() -> bytes:
+    """Map a uniform byte to sign and upper exponent bits of a normal variable, sigma 0.02."""
+    table = []
+    for value in range(256):
+        sign, uniform = value & 0x80, ((value & 0x7F) + 0.5) / 128
+        magnitude = 0.02 * math.sqrt(2) * _inverse_erf(uniform)
+        table.append(sign | (struct.pack(">f", magnitude)[0] & 0x7F))
+    return bytes(table)
+
+
+def _inverse_erf(value: float) -> float:
+    low, high = 0.0, 6.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if math.erf(middle) < value else (low, middle)
+    return (low + high) / 2
+
+
+_HIGH_BYTES = _high_bytes()
+
+
+def _write_shard(path: Path, tensor: str, rows: int) -> None:
+    size = rows * _COLUMNS * _ELEMENT
+    entry = {"dtype": "BF16", "shape": [rows, _COLUMNS], "data_offsets": [0, size]}
+    header = json.dumps({tensor: entry}).encode()
+    header += b" " * (-len(header) % 8)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        for start in range(0, size, BLOCK):
+            file.write(bf16_like(min(BLOCK, size - start)))
+
+
+def _config(layers: int) -> dict[str, object]:
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "torch_dtype": "bfloat16",
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 32000,
+        "max_position_embeddings": 8192,
+    }
+
+
+def _write_json(path: Path, document: object) -> None:
+    path.write_text(json.dumps(document, indent=2) + "\n")
