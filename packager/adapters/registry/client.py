@@ -41,6 +41,7 @@ from packager.imaging.oci import INDEX_TYPES, MANIFEST_TYPES, sha256
 CHUNK = 1024 * 1024
 LONGEST_MANIFEST = 4 * 1024 * 1024  # what the specification obliges a registry to take
 COMMIT_TIMEOUT_S = 900.0  # a registry on object storage copies the blob before it answers
+_CANCEL_TIMEOUT_S = 5.0
 _LONGEST_ERROR = 64 * 1024
 _PING_ATTEMPTS = 2
 _HUB_HOST = "registry-1.docker.io"
@@ -241,7 +242,9 @@ class RegistryClient:
 
     def cancel_upload(self, repository: str, upload: str) -> None:
         """Let the registry forget an upload; registries that cannot will expire it."""
-        self._call("DELETE", upload, push(repository), attempts=1).close()
+        self._call(
+            "DELETE", upload, push(repository), attempts=1, read_timeout_s=_CANCEL_TIMEOUT_S
+        ).close()
 
     def authorization(self, url: str, access: Access) -> str:
         """The `Authorization` value for `url`; nothing for an address on another host."""

@@ -1,0 +1,149 @@
+"""Pushing an image straight into a registry: `HOST/REPOSITORY[:TAG]`.
+
+A layer whose digest is known costs one request when the registry has it, or
+can mount it from the base's repository.  The manifest is stored by digest,
+everything it names is looked for, and only then is the tag moved.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from packager.adapters.registry.client import RegistryClients
+from packager.adapters.registry.failures import ContentMismatch
+from packager.adapters.registry.reader import registry_blob
+from packager.adapters.registry.reference import DEFAULT_TAG, DOCKER_HUB, parse_reference
+from packager.adapters.registry.upload import BlobUpload
+from packager.core.image import Blob, Descriptor, ImageRef, ImageSpec, Layer, SealedImage
+from packager.errors import ProtocolFailed, UsageError
+
+_CHECKS_AT_ONCE = 8
+
+
+class RegistrySink:
+    """One tag of one repository. Writers may be opened from several threads."""
+
+    def __init__(self, target: str, clients: RegistryClients) -> None:
+        reference = parse_reference(target)
+        if reference.digest:
+            raise UsageError(
+                f"output {target!r} has a digest, which only the build can know",
+                hint=f"write {reference.name}:{reference.tag or 'TAG'}",
+            )
+        if reference.host == DOCKER_HUB and not target.startswith(DOCKER_HUB):
+            raise UsageError(
+                f"output {target!r} names no registry",
+                hint=f"write docker:{target} for the Docker Engine, "
+                f"HOST/{target} for a registry, docker.io/NAME/{target} for Docker Hub",
+            )
+        self.target = target
+        self._reference = reference
+        self._tag = reference.tag or DEFAULT_TAG
+        self._client = clients.at(reference.host)
+        self._lock = threading.Lock()
+        self._sizes: dict[str, int] = {}  # of the blobs known to be in the repository
+        self.bytes_sent = 0
+
+    def prepare(self, image: ImageSpec) -> None:  # noqa: ARG002
+        """Check that the registry is there and lets us push, by opening an upload."""
+        repository = self._reference.repository
+        self._client.ping()
+        self._client.cancel_upload(repository, self._client.start_upload(repository))
+
+    def writer(self, layer: Layer) -> BlobUpload | None:
+        """Open an upload, unless the registry has the layer or can mount it."""
+        if not layer.digest:
+            return self._upload(layer.size)
+        return self._offer(layer.digest, layer.size, layer.mount_from)
+
+    def locate(self, digest: str) -> Blob | None:
+        """Our copy in the registry, once it is there."""
+        with self._lock:
+            size = self._sizes.get(digest)
+        return None if size is None else registry_blob(self._reference.name, digest, size)
+
+    def publish(self, image: SealedImage, blobs: Mapping[str, Blob]) -> ImageRef:  # noqa: ARG002
+        """Store configuration and manifest, look for everything, then move the tag."""
+        repository = self._reference.repository
+        config = image.config_descriptor
+        upload = self._offer(config.digest, config.size)
+        if upload is not None:
+            upload.write(memoryview(image.config))
+            upload.commit(config.digest)
+        self._check_presence((config, *image.layers))
+        manifest = image.manifest_descriptor
+        self._client.put_manifest(repository, image.digest, image.manifest, manifest.media_type)
+        stored = self._client.get_manifest(repository, image.digest)
+        if stored.data != image.manifest:
+            raise ContentMismatch(self._reference.host, image.digest, stored.digest)
+        # Registries with immutable tags refuse even the same manifest again.
+        current = self._client.head_manifest(repository, self._tag)
+        if current is None or current.digest != image.digest:
+            self._client.put_manifest(repository, self._tag, image.manifest, manifest.media_type)
+        return ImageRef(
+            target=self.target, name=f"{self._reference.name}:{self._tag}", digest=image.digest
+        )
+
+    def abandon(self) -> None:
+        """Nothing to undo: uploads are cancelled, and a rerun finds finished layers."""
+
+    def _offer(self, digest: str, size: int, mount_from: str = "") -> BlobUpload | None:
+        """Find the blob or mount it; where neither works, open an upload."""
+        repository = self._reference.repository
+        found = self._client.head_blob(repository, digest)
+        if found is not None:
+            self._check_size(digest, size, found)
+            self._know(digest, size)
+            return None
+        host, _, source = mount_from.partition("/")
+        if host != self._reference.host or source == repository:
+            return self._upload(size)
+        address = self._client.mount_blob(repository, digest, source)
+        if address is not None:
+            return self._upload(size, address)
+        self._know(digest, size)
+        return None
+
+    def _upload(self, size: int, address: str = "") -> BlobUpload:
+        repository = self._reference.repository
+        return BlobUpload(
+            self._client,
+            repository,
+            address or self._client.start_upload(repository),
+            size,
+            on_sent=self._count,
+            on_commit=lambda digest: self._know(digest, size),
+        )
+
+    def _check_presence(self, wanted: Iterable[Descriptor]) -> None:
+        repository = self._reference.repository
+
+        def check(descriptor: Descriptor) -> None:
+            found = self._client.head_blob(repository, descriptor.digest)
+            if found is None:
+                raise ProtocolFailed(
+                    f"{self._reference.host!r} has lost blob {descriptor.digest}",
+                    hint="build again: layers that are there are not sent again",
+                )
+            self._check_size(descriptor.digest, descriptor.size, found)
+
+        with ThreadPoolExecutor(_CHECKS_AT_ONCE, thread_name_prefix="check") as pool:
+            for _ in pool.map(check, {entry.digest: entry for entry in wanted}.values()):
+                pass
+
+    def _check_size(self, digest: str, size: int, found: int) -> None:
+        if found != size:
+            raise ProtocolFailed(
+                f"{self._reference.host!r} has blob {digest} with {found} bytes instead of {size}",
+                hint="remove the blob there, and build again",
+            )
+
+    def _know(self, digest: str, size: int) -> None:
+        with self._lock:
+            self._sizes[digest] = size
+
+    def _count(self, sent: int) -> None:
+        with self._lock:
+            self.bytes_sent += sent
