@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = {"pydantic", "jinja2", "rich", "urllib3", "docker", "huggingface_hub", "requests", "rfc8785"}
+HEAVY = {
+    "pydantic",
+    "jinja2",
+    "rich",
+    "urllib3",
+    "docker",
+    "huggingface_hub",
+    "requests",
+    "rfc8785",
+}
 
 
 def modules_after(*arguments: str) -> set[str]:
@@ -30,7 +39,9 @@ def test_help_loads_no_heavy_module(arguments: tuple[str, ...]) -> None:
 
 
 def test_planning_talks_to_no_engine_and_no_registry() -> None:
-    loaded = modules_after("plan", "--model", str(ROOT / "examples/tiny-llama"), "--instance", "g5.xlarge")
+    loaded = modules_after(
+        "plan", "--model", str(ROOT / "examples/tiny-llama"), "--instance", "g5.xlarge"
+    )
 
     assert not loaded & {"docker", "urllib3", "huggingface_hub", "requests", "boto3"}
 

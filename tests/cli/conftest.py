@@ -1,0 +1,45 @@
+"""Running the real command line in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = ROOT / "examples" / "tiny-llama"
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished command."""
+
+    status: int
+    out: str
+    err: str
+
+
+Packager = Callable[..., Done]
+
+
+@pytest.fixture
+def packager(tmp_path: Path) -> Packager:
+    """Run `packager` with arguments, from a directory of its own."""
+
+    def run(*arguments: str, cwd: Path = tmp_path, env: Mapping[str, str] | None = None) -> Done:
+        done = subprocess.run(
+            [sys.executable, "-m", "packager", *arguments],
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    return run
