@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 from packager.adapters.registry.client import RegistryClients
@@ -20,8 +21,13 @@ class RegistryBase:
 
     name = "registry"
 
-    def __init__(self, clients: RegistryClients) -> None:
-        self._clients = clients
+    def __init__(
+        self,
+        *,
+        insecure_hosts: Collection[str] = (),
+        clients: RegistryClients | None = None,
+    ) -> None:
+        self._clients = clients or RegistryClients(insecure_hosts=insecure_hosts)
 
     def facts(self, reference: str, platform: Platform) -> BaseImage:
         """Fetch the manifest for `platform`, and the configuration it names."""

@@ -374,10 +374,12 @@ class RegistryClients:
     def __init__(
         self,
         *,
-        transport: Transport | None = None,
+        insecure_hosts: Collection[str] = (),
+        ca_file: str = "",
         find_credentials: FindCredentials = find_credentials,
+        transport: Transport | None = None,
     ) -> None:
-        self._transport = transport or Transport()
+        self._transport = transport or Transport(insecure_hosts=insecure_hosts, ca_file=ca_file)
         self._find = find_credentials
         self._lock = threading.Lock()
         self._clients: dict[str, RegistryClient] = {}

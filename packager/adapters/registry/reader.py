@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from packager.adapters.registry.client import RegistryClients
 from packager.adapters.registry.reference import parse_reference
@@ -16,8 +16,13 @@ class RegistryReader:
 
     scheme = SCHEME
 
-    def __init__(self, clients: RegistryClients) -> None:
-        self._clients = clients
+    def __init__(
+        self,
+        *,
+        insecure_hosts: Collection[str] = (),
+        clients: RegistryClients | None = None,
+    ) -> None:
+        self._clients = clients or RegistryClients(insecure_hosts=insecure_hosts)
 
     def read(self, segment: RemoteRange) -> Iterator[bytes]:
         """Yield the segment's bytes; the digest is checked when it is the whole blob."""

@@ -8,7 +8,7 @@ everything it names is looked for, and only then is the tag moved.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from packager.adapters.registry.client import RegistryClients
@@ -25,7 +25,13 @@ _CHECKS_AT_ONCE = 8
 class RegistrySink:
     """One tag of one repository. Writers may be opened from several threads."""
 
-    def __init__(self, target: str, clients: RegistryClients) -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        insecure_hosts: Collection[str] = (),
+        clients: RegistryClients | None = None,
+    ) -> None:
         reference = parse_reference(target)
         if reference.digest:
             raise UsageError(
@@ -41,7 +47,9 @@ class RegistrySink:
         self.target = target
         self._reference = reference
         self._tag = reference.tag or DEFAULT_TAG
-        self._client = clients.at(reference.host)
+        self._client = (clients or RegistryClients(insecure_hosts=insecure_hosts)).at(
+            reference.host
+        )
         self._lock = threading.Lock()
         self._sizes: dict[str, int] = {}  # of the blobs known to be in the repository
         self.bytes_sent = 0
