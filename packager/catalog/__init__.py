@@ -1,1 +1,1 @@
-"""Shipped knowledge: instances and containers, each row with source and date."""
+"""Shipped facts about machines and containers, each row with its source and date."""

@@ -7,6 +7,8 @@ from typing import Literal
 
 DeviceKind = Literal["nvidia", "neuron", "cpu"]
 
+LOCAL = "local"  # the name of the machine that builds
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:

@@ -71,9 +71,9 @@ class ModelProfile:
     """The numbers that decide memory and parallelism. Sizes in bytes."""
 
     architecture: str  # `LlamaForCausalLM`
-    parameters: int
+    parameters: int  # 0 when the quantized layout does not tell
     weight_bytes: int
-    dtype: str  # dominant element type of the weights: `bf16`
+    dtype: str  # dominant 16- or 32-bit element type of the weights: `bf16`
     hidden_size: int
     intermediate_size: int
     layers: int
@@ -83,4 +83,6 @@ class ModelProfile:
     vocab_size: int
     max_positions: int
     kv_bytes_per_token: int  # all layers, K and V, at the KV dtype
-    quantization: str = ""  # method of an already quantized checkpoint
+    quantization: str = ""  # method of an already quantized checkpoint: `awq`
+    weight_format: str = ""  # its format in the words of `Instance.formats`; "" when unknown
+    group_size: int = 0  # weights that share a scale; 0 when they do not come in groups

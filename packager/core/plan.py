@@ -51,6 +51,7 @@ class Plan:
     shape: Shape
     tp_degree: int
     replicas: int  # copies of the model that the instance's devices hold
-    precision: str
+    dtype: str  # what the engine computes with: `bf16`, `fp16`
+    precision: str  # one word for tables: `bf16`, `w4a16`
     budget: MemoryBudget
     findings: tuple[Finding, ...]

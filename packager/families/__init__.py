@@ -1,1 +1,1 @@
-"""Describers of serving containers: check a plan, render its configuration."""
+"""Serving container families: each says what its engine refuses, and renders its configuration."""

@@ -1,1 +1,1 @@
-"""Pure decisions: facts in, plan and recipe out."""
+"""Decisions as pure functions: profile, memory, parallelism, shape, plan, recipe."""

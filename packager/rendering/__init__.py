@@ -1,1 +1,1 @@
-"""The one Jinja2 environment: strict, with serialising filters and a re-parse check."""
+"""Text for containers: strict templates, serialising filters, and a check of every result."""

@@ -1,0 +1,85 @@
+"""Which element type the engine computes with, and whether the device can."""
+
+from __future__ import annotations
+
+from packager.core.findings import Finding
+from packager.core.instance import Instance
+from packager.core.model import ModelProfile
+
+# Overflow in fp16. vLLM 0.32.0, vllm/config/model.py, _FLOAT16_NOT_SUPPORTED_MODELS.
+NEEDS_RANGE = frozenset(
+    {
+        "Gemma2ForCausalLM",
+        "Gemma3ForCausalLM",
+        "Gemma3ForConditionalGeneration",
+        "Glm4ForCausalLM",
+    }
+)
+
+# format of a checkpoint → formats a device may have kernels for, best first.
+# FP8 weights run through Marlin as W8A16 where there is no FP8 arithmetic.
+SERVED_BY = {"fp8_w8a8": ("fp8_w8a8", "fp8_w8a16")}
+
+PRECISIONS = {
+    "w4a16": "w4a16",
+    "int8_w8a8": "w8a8",
+    "fp8_w8a8": "fp8",
+    "nvfp4_w4a4": "nvfp4",
+}
+
+SPELLED = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+
+
+def choose_dtype(profile: ModelProfile, instance: Instance) -> tuple[str, tuple[Finding, ...]]:
+    """Pick a 16-bit type, the checkpoint's own where device and model allow it.
+
+    Engines cast 32-bit checkpoints to 16 bits by default, so we plan for that.
+    On a CPU the answer never depends on the processor: engines compute bf16
+    on all of them, with or without instructions for it.
+    """
+    has_bf16 = instance.kind == "cpu" or "bf16" in instance.formats
+    if profile.architecture in NEEDS_RANGE and not has_bf16:
+        message = f"{profile.architecture} needs bf16, which {instance.device_name} does not have"
+        hint = "choose an instance with compute capability 8.0 or later, such as 'ml.g5.xlarge'"
+        return "fp16", (Finding("error", "dtype-unsupported", message, hint),)
+    wanted = "fp16" if profile.dtype == "fp16" else "bf16"
+    if profile.architecture in NEEDS_RANGE:
+        wanted = "bf16"
+    dtype = wanted if has_bf16 else "fp16"
+    findings = []
+    if dtype != profile.dtype:
+        reason = "" if has_bf16 else f"; {instance.device_name} has no bf16"
+        message = f"{SPELLED[profile.dtype]} weights are cast to {SPELLED[dtype]} on loading"
+        hint = "compare the answers with the original's: values beyond 65504 overflow in float16"
+        findings.append(
+            Finding("warning", "dtype-cast", message + reason, hint if dtype == "fp16" else "")
+        )
+    elif dtype == "bf16" and "bf16" not in instance.formats:
+        message = f"{instance.device_name} has no bf16 instructions: it will be slow"
+        findings.append(Finding("warning", "dtype-emulated", message))
+    return dtype, tuple(findings)
+
+
+def check_format(profile: ModelProfile, instance: Instance) -> tuple[Finding, ...]:
+    """Say whether kernels exist for an already quantized checkpoint."""
+    wanted = profile.weight_format
+    served_by = SERVED_BY.get(wanted, (wanted,))
+    if not wanted or instance.formats & set(served_by[:1]):
+        return ()
+    if instance.formats & set(served_by):
+        message = f"{instance.device_name} serves {wanted} as weights only: less memory, no faster"
+        return (Finding("note", "format-weights-only", message),)
+    if instance.kind == "cpu":
+        message = f"no measured kernel for {wanted} on {instance.device_name}"
+        hint = "start the image before you rely on it"
+        return (Finding("warning", "format-unproven", message, hint),)
+    message = f"{instance.device_name} has no kernel for {wanted} weights"
+    hint = "choose another instance, or a checkpoint that is not quantized"
+    return (Finding("error", "format-unsupported", message, hint),)
+
+
+def precision_word(profile: ModelProfile, dtype: str) -> str:
+    """Summarise in one word: `bf16`, `w4a16`, or the method when its format is not known."""
+    if profile.quantization:
+        return PRECISIONS.get(profile.weight_format, profile.quantization)
+    return dtype

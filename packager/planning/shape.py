@@ -1,0 +1,108 @@
+"""The serving shape: what was asked for, completed by defaults, made smaller to fit.
+
+Defaults depend on the model and the kind of device alone.  Only on an instance
+from the catalog, whose memory is the same everywhere, may they shrink or grow:
+on `local` that would let the building machine decide what is in the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from packager.core.findings import Finding
+from packager.core.instance import DeviceKind
+from packager.core.request import BuildRequest
+from packager.core.shape import Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeDefaults:
+    """What is planned for when the user does not say. Ours, until presets choose."""
+
+    max_batch: int
+    most_batch: int  # where growing stops
+    max_total_tokens: int
+
+
+DEFAULTS: dict[DeviceKind, ShapeDefaults] = {
+    "nvidia": ShapeDefaults(max_batch=8, most_batch=64, max_total_tokens=8192),
+    "cpu": ShapeDefaults(max_batch=8, most_batch=8, max_total_tokens=4096),
+}
+
+ANSWER_TOKENS = 1024  # kept for the answer where the shape is ours to choose
+COMFORTABLE_TOKENS = 4096  # prefer fewer sequences at once to shorter ones than this
+LEAST_TOKENS = 512
+
+
+def check_shape(request: BuildRequest, max_positions: int) -> tuple[Finding, ...]:
+    """Find what contradicts itself or the model. `max_positions` 0 means not known."""
+    findings = []
+    total, prompt = request.max_total_tokens, request.max_input_tokens
+    if total is not None and total < 2:
+        message = f"max_total_tokens {total} has no room for a prompt and an answer"
+        findings.append(Finding("error", "shape-too-small", message, "ask for at least 2"))
+    elif total is not None and prompt is not None and prompt >= total:
+        message = f"max_input_tokens {prompt} leaves nothing of max_total_tokens {total} to answer"
+        hint = f"lower max_input_tokens below {total}, or raise max_total_tokens above {prompt}"
+        findings.append(Finding("error", "shape-contradiction", message, hint))
+    if not max_positions:
+        return tuple(findings)
+    if total is not None and total > max_positions:
+        message = f"max_total_tokens {total} is more than the model's {max_positions} positions"
+        hint = f"ask for at most {max_positions}"
+        findings.append(Finding("error", "shape-over-positions", message, hint))
+    if prompt is not None and prompt >= max_positions:
+        message = f"max_input_tokens {prompt} fills the model's {max_positions} positions"
+        hint = f"ask for at most {max_positions - 1}"
+        findings.append(Finding("error", "shape-over-positions", message, hint))
+    return tuple(findings)
+
+
+def first_shape(request: BuildRequest, max_positions: int, kind: DeviceKind) -> Shape:
+    """Complete a request that `check_shape` finds no error in."""
+    default = DEFAULTS[kind]
+    total = request.max_total_tokens
+    if total is None:
+        needed = request.max_input_tokens + ANSWER_TOKENS if request.max_input_tokens else 0
+        total = min(max_positions, max(default.max_total_tokens, needed))
+    return Shape(
+        max_batch=request.max_batch or default.max_batch,
+        max_input_tokens=request.max_input_tokens or default_input_tokens(total),
+        max_total_tokens=total,
+    )
+
+
+def default_input_tokens(max_total_tokens: int) -> int:
+    """Leave a quarter for the answer, at most `ANSWER_TOKENS`, at least one token."""
+    return max_total_tokens - max(1, min(ANSWER_TOKENS, max_total_tokens // 4))
+
+
+def smaller_shapes(request: BuildRequest, shape: Shape) -> Iterator[Shape]:
+    """Give ever smaller shapes, beginning with `shape`; what was asked for stays."""
+    yield shape
+    may_shorten = request.max_total_tokens is None and request.max_input_tokens is None
+    while may_shorten and shape.max_total_tokens // 2 >= COMFORTABLE_TOKENS:
+        shape = _with_total(shape, shape.max_total_tokens // 2)
+        yield shape
+    while request.max_batch is None and shape.max_batch > 1:
+        shape = replace(shape, max_batch=shape.max_batch // 2)
+        yield shape
+    while may_shorten and shape.max_total_tokens // 2 >= LEAST_TOKENS:
+        shape = _with_total(shape, shape.max_total_tokens // 2)
+        yield shape
+
+
+def larger_shapes(request: BuildRequest, shape: Shape, kind: DeviceKind) -> Iterator[Shape]:
+    """Give ever larger batches than `shape` has, unless the batch was asked for."""
+    while request.max_batch is None and shape.max_batch * 2 <= DEFAULTS[kind].most_batch:
+        shape = replace(shape, max_batch=shape.max_batch * 2)
+        yield shape
+
+
+def _with_total(shape: Shape, max_total_tokens: int) -> Shape:
+    return replace(
+        shape,
+        max_total_tokens=max_total_tokens,
+        max_input_tokens=default_input_tokens(max_total_tokens),
+    )
