@@ -11,15 +11,18 @@ HUB_ID = re.compile(
     r"(?P<name>[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95})(@(?P<revision>[\w./-]{1,255}))?",
     re.ASCII,
 )
+# `.`, `/` or `~` in front, `/` at the end, or more than one `/`.
+PATH = re.compile(r"[./~].*|.*/|[^/]*/[^/]*/.*", re.DOTALL)
 
 
 def choose_source(reference: str) -> str:
     """Return `local` or `hub`. A path that exists wins over a hub id of the same form."""
-    if Path(reference).expanduser().exists():
+    is_url = "://" in reference
+    if reference and not is_url and Path(reference).exists():
         return "local"
     if HUB_ID.fullmatch(reference):
         return "hub"
-    if reference.startswith((".", "/", "~")) or reference.endswith("/") or reference.count("/") > 1:
+    if PATH.fullmatch(reference) and not is_url:
         return "local"
     raise UsageError(
         f"{reference!r} is neither a directory nor a hub id",

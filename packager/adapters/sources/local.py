@@ -37,13 +37,17 @@ class LocalSource:
 
 
 def _directory(reference: str) -> Path:
-    path = Path(reference).expanduser()
     try:
-        root = path.resolve(strict=True)
-    except FileNotFoundError:
+        path = Path(reference).expanduser()
+        root = Path(os.path.realpath(path, strict=True))
+    except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"there is no directory {reference!r}", hint=_nearest(path)) from None
-    except (OSError, RuntimeError) as error:
-        raise Unreadable(reference, _reason(error)) from error
+    except OSError as error:
+        raise Unreadable(reference, os.strerror(error.errno or 0)) from error
+    except (RuntimeError, ValueError) as error:  # no such home directory; a NUL byte
+        raise UsageError(
+            f"{reference!r} is not a path", hint="give a directory that holds config.json"
+        ) from error
     if not root.is_dir():
         raise UsageError(
             f"{reference!r} is a file, not a model's directory",
@@ -65,8 +69,3 @@ def _nearest(path: Path) -> str:
     if close:
         return f"did you mean {str(missing.parent / close[0])!r}?"
     return "give a directory that holds config.json, or a hub id `org/name`"
-
-
-def _reason(error: Exception) -> str:
-    code = getattr(error, "errno", None)
-    return os.strerror(code) if code else "its links lead back to themselves"

@@ -56,7 +56,7 @@ class Entry:
 
     size: int
     sha256: str = ""  # Git LFS object, in hexadecimal
-    git_sha1: str = ""  # Git blob, in hexadecimal; of an LFS file it is the pointer's
+    git_sha1: str = ""  # Git blob, in hexadecimal; empty for LFS files, where it is the pointer's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ class Found:
 
 
 def walk(root: Path) -> Iterator[Found]:
-    """Yield every file below `root`. Hidden directories are yielded as one, unopened.
+    """Yield every file below `root`. What is hidden is yielded unopened, whatever it is.
 
     Links to files are followed as long as they stay in `link_roots`; links to
     directories are refused, so that no loop can arise.
@@ -52,12 +52,12 @@ def walk(root: Path) -> Iterator[Found]:
                     f"the directory holds more than {MAX_FILES} files",
                     hint="give the directory of one model, not one above it",
                 )
-            if entry.is_symlink():
+            if entry.name.startswith("."):
+                yield Found(path=path, real=Path(entry.path), size=0)
+            elif entry.is_symlink():
                 yield resolve_link(Path(entry.path), path, allowed)
             elif not entry.is_dir(follow_symlinks=False):
                 yield _plain(Path(entry.path), path)
-            elif entry.name.startswith("."):
-                yield Found(path=path, real=Path(entry.path), size=0)
             else:
                 pending.append((Path(entry.path), f"{path}/"))
 

@@ -1,0 +1,210 @@
+"""Models on a Hugging Face hub, pinned to a commit and proven by digest.
+
+huggingface-hub does the talking, and takes HF_ENDPOINT, HF_TOKEN, HF_HOME and
+HF_HUB_OFFLINE from the environment.  What to take is decided from the list of
+files, before anything is downloaded.
+"""
+
+from __future__ import annotations
+
+import glob
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packager.adapters.sources.choose import HUB_ID
+from packager.adapters.sources.hub_cache import RepositoryCache, is_commit
+from packager.adapters.sources.hub_failures import explained
+from packager.adapters.sources.proof import WrongBytes, check_bytes
+from packager.adapters.sources.rules import Entry
+from packager.adapters.sources.take import take_model
+from packager.adapters.sources.walk import link_roots, resolve_link
+from packager.core.model import ModelFiles, ModelRef
+from packager.errors import NotFound, ProtocolFailed, Unavailable, UsageError
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi, ModelInfo
+
+TIMEOUT_S = 30.0
+
+
+class NotAHub(ProtocolFailed):
+    """What answers is not the API of a hub."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"the hub's answer cannot be used: {what}",
+            hint="check HF_ENDPOINT and the proxy: a complete hub must answer there",
+        )
+
+
+class HubSource:
+    """Finds a model by `org/name[@revision]`. Downloads go through the hub's own cache.
+
+    Arguments that are None are left to huggingface-hub and its environment.
+    """
+
+    name = "hub"
+
+    def __init__(
+        self,
+        *,
+        endpoint: str | None = None,
+        token: str | None = None,
+        cache_dir: Path | None = None,
+    ) -> None:
+        self._endpoint = endpoint
+        self._token = token
+        self._cache_dir = cache_dir
+
+    def facts(self, reference: str) -> ModelFiles:
+        """Pin, choose, download what is missing, and check every byte that was not checked yet."""
+        from huggingface_hub import HfApi, constants
+
+        name, revision = parse_reference(reference)
+        cache = RepositoryCache(self._cache_dir or Path(constants.HF_HUB_CACHE), name)
+        api = HfApi(endpoint=self._endpoint, token=self._token, library_name="packager")
+        with explained(name, revision, api.endpoint):
+            commit, listing = _pin(api, cache, name, revision)
+
+            def fetch(paths: tuple[str, ...]) -> Mapping[str, Path]:
+                wanted = {path: listing[path] for path in paths}
+                return _fetch(api, cache, name, commit, wanted)
+
+            found = take_model(ModelRef(source="hub", name=name, revision=commit), listing, fetch)
+            cache.remember_listing(commit, listing)
+            return found
+
+
+def parse_reference(reference: str) -> tuple[str, str]:
+    """Split `org/name@revision`; the revision defaults to `main`."""
+    match = HUB_ID.fullmatch(reference)
+    revision = (match["revision"] or "main") if match else ""
+    if match is None or any(part in ("", ".", "..") for part in revision.split("/")):
+        raise UsageError(
+            f"{reference!r} is not a hub id", hint="write `org/name` or `org/name@revision`"
+        )
+    return match["name"], revision
+
+
+def _pin(
+    api: HfApi, cache: RepositoryCache, name: str, revision: str
+) -> tuple[str, Mapping[str, Entry]]:
+    """Turn the revision into a commit and its files. A commit that is known needs no hub."""
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    if is_commit(revision):
+        known = cache.recall_listing(revision)
+        if known is not None:
+            return revision, known
+    try:
+        info = _ask(api, name, revision)
+    except OfflineModeIsEnabled:
+        return _pin_offline(cache, name, revision)
+    if not is_commit(info.sha or ""):
+        raise NotAHub(f"it does not say which commit {name!r} is at {revision!r}")
+    commit = str(info.sha)
+    cache.remember_revision(revision, commit)
+    return commit, {
+        sibling.rfilename: Entry(
+            size=_size(sibling.size, sibling.rfilename),
+            sha256=sibling.lfs.sha256 if sibling.lfs else "",
+            git_sha1=sibling.blob_id or "" if sibling.lfs is None else "",
+        )
+        for sibling in info.siblings or []
+    }
+
+
+def _ask(api: HfApi, name: str, revision: str) -> ModelInfo:
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        return api.model_info(name, revision=revision, files_metadata=True, timeout=TIMEOUT_S)
+    except HfHubHTTPError:
+        raise
+    except HFValidationError as error:
+        raise UsageError(
+            f"{name!r} is not a name that a hub allows", hint="write `org/name`"
+        ) from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise NotAHub("it is not the description of a model") from error
+
+
+def _pin_offline(
+    cache: RepositoryCache, name: str, revision: str
+) -> tuple[str, Mapping[str, Entry]]:
+    commit = cache.recall_revision(revision)
+    listing = (cache.recall_listing(commit) or cache.list_snapshot(commit)) if commit else None
+    if not listing:
+        raise NotFound(
+            f"{name!r} at {revision!r} is not in the hub cache, and HF_HUB_OFFLINE forbids to ask",
+            hint=f"download it where the hub can be reached: `hf download {name}`",
+        )
+    return commit, listing
+
+
+def _fetch(
+    api: HfApi, cache: RepositoryCache, name: str, commit: str, wanted: Mapping[str, Entry]
+) -> Mapping[str, Path]:
+    """Make the files present and proven; the hub's client itself compares only sizes."""
+    missing = [path for path in wanted if not cache.path(commit, path).exists()]
+    if missing:
+        _download(api, cache, name, commit, missing)
+        _refuse_missing(cache, name, commit, missing)
+    allowed = link_roots(cache.snapshot(commit))
+    proven = cache.recall_proofs(commit)
+    real: dict[str, Path] = {}
+    for path, entry in wanted.items():
+        place = cache.path(commit, path)
+        real[path] = resolve_link(place, path, allowed).real
+        if proven.get(path) == cache.identity(real[path]):
+            continue
+        try:
+            check_bytes(path, real[path], entry)
+        except WrongBytes:
+            # Damaged once, in the cache or on the way: the hub is asked once more.
+            _download(api, cache, name, commit, [path], again=True)
+            real[path] = resolve_link(place, path, allowed).real
+            check_bytes(path, real[path], entry)
+        proven[path] = cache.identity(real[path])
+    cache.remember_proofs(commit, proven)
+    return real
+
+
+def _download(
+    api: HfApi,
+    cache: RepositoryCache,
+    name: str,
+    commit: str,
+    paths: list[str],
+    *,
+    again: bool = False,
+) -> None:
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    api.snapshot_download(
+        name,
+        revision=commit,
+        cache_dir=cache.root,
+        allow_patterns=[glob.escape(path) for path in paths],
+        force_download=again,
+    )
+
+
+def _refuse_missing(cache: RepositoryCache, name: str, commit: str, paths: list[str]) -> None:
+    """Without a hub, its client hands out a snapshot that lacks files, and says nothing."""
+    for path in paths:
+        if not cache.path(commit, path).exists():
+            raise Unavailable(
+                f"{path!r} of {name!r} is not in the hub cache, and the hub does not answer",
+                hint="run again where the hub can be reached",
+            )
+
+
+def _size(size: int | None, path: str) -> int:
+    if size is None or size < 0:
+        raise NotAHub(f"it does not say how long {path!r} is")
+    return size

@@ -1,0 +1,154 @@
+"""One repository in the cache of huggingface-hub, and what we add to it.
+
+Beside `blobs`, `refs` and `snapshots` we keep `packager/COMMIT.json`: the
+hub's list of files, and which of them were hashed, by the identity of the file
+that was read.  It goes when the repository is deleted from the cache, it may
+be deleted at any time, and a cache that cannot be written only costs another
+hash.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from packager.adapters.sources.rules import Entry
+from packager.adapters.sources.walk import walk
+
+SCHEMA = 1
+
+Identity = list[int]  # device, inode, size, modification and change time in ns
+
+
+def is_commit(revision: str) -> bool:
+    """A full Git commit: it never means anything else."""
+    return re.fullmatch(r"[0-9a-f]{40}", revision) is not None
+
+
+class RepositoryCache:
+    """The directory `models--ORG--NAME`. Reading never raises for what is not there."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.root = root.expanduser().absolute()
+        self._home = self.root / f"models--{name.replace('/', '--')}"
+
+    def snapshot(self, commit: str) -> Path:
+        """Where the hub's client puts links to the files of a commit."""
+        return self._home / "snapshots" / commit
+
+    def path(self, commit: str, path: str) -> Path:
+        """Where one file of a commit is, or will be."""
+        return self.snapshot(commit) / path
+
+    def identity(self, place: Path) -> Identity:
+        """What changes when a file is replaced or written to."""
+        status = place.stat()
+        return [
+            status.st_dev,
+            status.st_ino,
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+        ]
+
+    def recall_revision(self, revision: str) -> str:
+        """Give the commit a revision meant when it was last asked for, or ''."""
+        if is_commit(revision):
+            return revision
+        try:
+            commit = (self._home / "refs" / revision).read_text().strip()
+        except (OSError, ValueError):
+            return ""
+        return commit if is_commit(commit) else ""
+
+    def remember_revision(self, revision: str, commit: str) -> None:
+        """Note it as the hub's client does, so that either finds it offline."""
+        if self.recall_revision(revision) != commit:
+            _write(self._home / "refs" / revision, commit)
+
+    def recall_listing(self, commit: str) -> Mapping[str, Entry] | None:
+        """Give the hub's list of files, if a model of this commit was taken before."""
+        files = self._notes(commit).get("files")
+        if not isinstance(files, dict) or not all(map(_is_entry, files.values())):
+            return None
+        return {path: Entry(**entry) for path, entry in files.items()}
+
+    def remember_listing(self, commit: str, listing: Mapping[str, Entry]) -> None:
+        """Note the hub's list of files, once all that is needed is in the cache."""
+        files = {
+            path: {"size": entry.size, "sha256": entry.sha256, "git_sha1": entry.git_sha1}
+            for path, entry in listing.items()
+        }
+        self._note(commit, files=files)
+
+    def recall_proofs(self, commit: str) -> dict[str, Identity]:
+        """Give the identities of the files that were hashed and found right."""
+        proofs = self._notes(commit).get("proven")
+        return dict(proofs) if isinstance(proofs, dict) else {}
+
+    def remember_proofs(self, commit: str, proofs: Mapping[str, Identity]) -> None:
+        """Note which files need not be hashed again."""
+        self._note(commit, proven=dict(proofs))
+
+    def list_snapshot(self, commit: str) -> Mapping[str, Entry]:
+        """List what another program downloaded. Blobs are named by their digest."""
+        snapshot = self.snapshot(commit)
+        if not snapshot.is_dir():
+            return {}
+        return {
+            file.path: _named_by_digest(snapshot / file.path, file.size) for file in walk(snapshot)
+        }
+
+    def _notes(self, commit: str) -> dict[str, Any]:
+        try:
+            notes = json.loads(self._notes_path(commit).read_bytes())
+        except (OSError, ValueError):
+            return {}
+        usable = isinstance(notes, dict) and notes.get("schema") == SCHEMA
+        return notes if usable else {}
+
+    def _note(self, commit: str, **changes: object) -> None:
+        notes = self._notes(commit)
+        changed = {**notes, "schema": SCHEMA, **changes}
+        if changed != notes:
+            _write(self._notes_path(commit), json.dumps(changed, indent=1, sort_keys=True))
+
+    def _notes_path(self, commit: str) -> Path:
+        return self._home / "packager" / f"{commit}.json"
+
+
+def _is_entry(noted: object) -> bool:
+    return (
+        isinstance(noted, dict)
+        and noted.keys() == {"size", "sha256", "git_sha1"}
+        and isinstance(noted["size"], int)
+        and isinstance(noted["sha256"], str)
+        and isinstance(noted["git_sha1"], str)
+    )
+
+
+def _named_by_digest(link: Path, size: int) -> Entry:
+    try:
+        name = link.readlink().name
+    except OSError:
+        name = ""
+    if re.fullmatch(r"[0-9a-f]{64}", name):
+        return Entry(size=size, sha256=name)
+    return Entry(size=size, git_sha1=name if is_commit(name) else "")
+
+
+def _write(place: Path, text: str) -> None:
+    """Replace a small file at once. Failing is no failure: see the module."""
+    temporary = place.with_name(f".{place.name}.{os.getpid()}")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(place)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,236 @@
+"""The header reader: what it understands, and what it refuses and how fast."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from packager.adapters.safetensors import parse_header, read_header
+from packager.core.model import TensorInfo
+from packager.errors import ModelRefused
+from tests.doubles.models import safetensors_bytes
+
+ONE = {"w": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}}
+
+
+def read(path: Path, content: bytes) -> tuple[TensorInfo, ...]:
+    path.write_bytes(content)
+    return read_header(path, "model.safetensors")
+
+
+def refusal(path: Path, content: bytes) -> ModelRefused:
+    with pytest.raises(ModelRefused) as caught:
+        read(path, content)
+    assert "'model.safetensors'" in caught.value.message
+    assert caught.value.hint
+    return caught.value
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "any.safetensors"
+
+
+def test_a_tensor_is_described_by_its_header_alone(file: Path) -> None:
+    assert read(file, safetensors_bytes(ONE, bytes(12))) == (
+        TensorInfo(name="w", dtype="BF16", shape=(2, 3), size=12, file="model.safetensors"),
+    )
+
+
+def test_tensors_come_in_the_order_of_their_bytes(file: Path) -> None:
+    header = {
+        "late": {"dtype": "U8", "shape": [1], "data_offsets": [4, 5]},
+        "early": {"dtype": "F32", "shape": [], "data_offsets": [0, 4]},
+    }
+    assert [tensor.name for tensor in read(file, safetensors_bytes(header, bytes(5)))] == [
+        "early",
+        "late",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "size"),
+    [("F4", [2, 3], 3), ("F6_E2M3", [4], 3), ("F8_E4M3", [5], 5), ("C64", [2], 16)],
+)
+def test_sizes_of_elements_are_upstreams(
+    file: Path, dtype: str, shape: list[int], size: int
+) -> None:
+    header = {"w": {"dtype": dtype, "shape": shape, "data_offsets": [0, size]}}
+    assert read(file, safetensors_bytes(header, bytes(size)))[0].size == size
+
+
+def test_metadata_is_no_tensor(file: Path) -> None:
+    header = {"__metadata__": {"format": "pt"}, **ONE}
+    assert len(read(file, safetensors_bytes(header, bytes(12)))) == 1
+
+
+def entry(**changes: object) -> dict[str, object]:
+    return {"w": {**ONE["w"], **changes}}
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        pytest.param(entry(dtype="BF17"), "unknown dtype 'BF17'", id="unknown-dtype"),
+        pytest.param(entry(dtype=7), "no dtype", id="dtype-is-a-number"),
+        pytest.param(entry(shape=[2, 4]), "need 16", id="shape-too-large"),
+        pytest.param(entry(shape=[2**63, 2**63]), "12 bytes; dtype BF16", id="shape-overflows"),
+        pytest.param(entry(shape=[-2, -3]), "not a list of counts", id="negative-dimensions"),
+        pytest.param(entry(shape=[True, 6]), "not a list of counts", id="dimension-is-a-boolean"),
+        pytest.param(entry(shape=[2.0, 3]), "not a list of counts", id="dimension-is-a-float"),
+        pytest.param(entry(shape=[1] * 65), "not a list of counts", id="too-many-dimensions"),
+        pytest.param(entry(shape=None), "not a list of counts", id="no-shape"),
+        pytest.param(entry(data_offsets=[12, 0]), "ascending", id="offsets-descend"),
+        pytest.param(entry(data_offsets=[-12, 0]), "ascending", id="offsets-negative"),
+        pytest.param(entry(data_offsets=[0, 12, 24]), "ascending", id="three-offsets"),
+        pytest.param(entry(data_offsets=[4, 16]), "leave a hole", id="hole-at-the-start"),
+        pytest.param(
+            entry(dtype="F4", shape=[3], data_offsets=[0, 1]), "at a byte", id="half-a-byte-over"
+        ),
+        pytest.param(
+            {**ONE, "v": {"dtype": "U8", "shape": [4], "data_offsets": [8, 12]}},
+            "overlap",
+            id="overlap",
+        ),
+        pytest.param({"w": [1, 2]}, "not a JSON object", id="entry-is-a-list"),
+        pytest.param({"../../etc/passwd": ONE["w"]}, "not acceptable", id="name-climbs"),
+        pytest.param({"w\0": ONE["w"]}, "not acceptable", id="name-with-nul"),
+        pytest.param({"": ONE["w"]}, "not acceptable", id="empty-name"),
+        pytest.param({"n" * 2000: ONE["w"]}, "not acceptable", id="endless-name"),
+        pytest.param({"__metadata__": {"a": 1}, **ONE}, "map of strings", id="metadata-number"),
+        pytest.param({"__metadata__": "pt", **ONE}, "map of strings", id="metadata-string"),
+    ],
+)
+def test_a_wrong_header_is_refused(file: Path, header: dict[str, object], why: str) -> None:
+    assert why in refusal(file, safetensors_bytes(header, bytes(12))).message
+
+
+def test_a_truncated_file_is_told_from_a_broken_one(file: Path) -> None:
+    error = refusal(file, safetensors_bytes(ONE, bytes(11)))
+    assert "truncated: tensors end at byte 12, the data at byte 11" in error.message
+
+
+def test_bytes_after_the_last_tensor_are_refused(file: Path) -> None:
+    assert "1 bytes follow" in refusal(file, safetensors_bytes(ONE, bytes(13))).message
+
+
+def test_an_empty_file_was_never_downloaded(file: Path) -> None:
+    assert "never downloaded" in refusal(file, b"").hint
+
+
+def test_seven_bytes_are_no_length(file: Path) -> None:
+    assert "7 of the first 8 bytes" in refusal(file, bytes(7)).message
+
+
+def test_a_header_that_ends_after_the_file_is_truncation(file: Path) -> None:
+    assert "truncated" in refusal(file, struct.pack("<Q", 100) + b"{").message
+
+
+@pytest.mark.parametrize("length", [2**63, 2**64 - 1, 100_000_001])
+def test_a_huge_header_length_is_refused_unread(file: Path, length: int) -> None:
+    assert f"claims {length} bytes" in refusal(file, struct.pack("<Q", length) + b"{").message
+
+
+def framed(header: bytes) -> bytes:
+    return struct.pack("<Q", len(header)) + header
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        pytest.param(b'{"a\xff":1}', "not UTF-8", id="not-utf8"),
+        pytest.param(b'{"a":', "not JSON", id="cut-json"),
+        pytest.param(b" {}", "begin with '{'", id="leading-space"),
+        pytest.param(b"[]", "begin with '{'", id="a-list"),
+        pytest.param(b"", "begin with '{'", id="no-header"),
+        pytest.param(b'{"a":{},"a":{}}', "'a' stands twice", id="repeated-tensor"),
+        pytest.param(
+            b'{"a":{"dtype":"U8","dtype":"I8","shape":[0],"data_offsets":[0,0]}}',
+            "'dtype' stands twice",
+            id="repeated-field",
+        ),
+        pytest.param(b'{"\\ud800":{}}', "not acceptable", id="half-a-surrogate-pair"),
+        pytest.param(b'{"a":' + b"9" * 5000 + b"}", "too long", id="endless-number"),
+        pytest.param(b'{"a":' + b"[" * 1_000_000, "too deeply", id="deep-nesting"),
+    ],
+)
+def test_a_header_with_two_meanings_or_none_is_refused(file: Path, header: bytes, why: str) -> None:
+    assert why in refusal(file, framed(header)).message
+
+
+def test_a_hostile_name_does_not_flood_the_message(file: Path) -> None:
+    header = {"\x1b[2J" * 100_000: ONE["w"]}
+    message = refusal(file, safetensors_bytes(header, bytes(12))).message
+    assert len(message) < 300
+    assert "\x1b" not in message
+
+
+def test_a_hundred_thousand_tensors_are_read_at_once(file: Path) -> None:
+    header = {
+        f"t{number}": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}
+        for number in range(100_000)
+    }
+    content = safetensors_bytes(header)
+    started = time.process_time()
+    assert len(read(file, content)) == 100_000
+    assert time.process_time() - started < 5
+
+
+def test_millions_of_tensors_are_refused_before_they_are_looked_at(file: Path) -> None:
+    content = framed(b"{" + b'"a":{},' * 1_000_000 + b'"b":1}')
+    started = time.process_time()
+    assert "more than 500002 objects" in refusal(file, content).message
+    assert time.process_time() - started < 5
+
+
+def test_a_named_pipe_does_not_hang_the_reader(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ModelRefused, match="not a regular file"):
+        read_header(tmp_path / "pipe", "model.safetensors")
+
+
+def test_a_file_that_cannot_be_opened_says_why(tmp_path: Path) -> None:
+    with pytest.raises(ModelRefused, match="no such file") as caught:
+        read_header(tmp_path / "gone", "model.safetensors")
+    assert "permissions" in caught.value.hint
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=12,
+)
+FIELDS = st.fixed_dictionaries(
+    {
+        "dtype": st.sampled_from(["BF16", "F4", "U8", "?"]) | JSON,
+        "shape": st.lists(st.integers(-1, 2**65), max_size=3) | JSON,
+        "data_offsets": st.lists(st.integers(-1, 64), min_size=2, max_size=2) | JSON,
+    }
+)
+
+
+@given(header=st.binary(max_size=200), data_bytes=st.integers(0, 64))
+@settings(deadline=None, max_examples=100)
+def test_random_bytes_are_read_or_refused(header: bytes, data_bytes: int) -> None:
+    for attempt in (header, b"{" + header):
+        try:
+            parse_header(attempt, data_bytes, "model.safetensors")
+        except ModelRefused as error:
+            assert error.hint
+
+
+@given(header=st.dictionaries(st.text(max_size=8), FIELDS | JSON), data_bytes=st.integers(0, 64))
+@settings(deadline=None, max_examples=100)
+def test_what_is_read_covers_the_data_exactly(header: object, data_bytes: int) -> None:
+    try:
+        tensors = parse_header(json.dumps(header).encode(), data_bytes, "model.safetensors")
+    except ModelRefused:
+        return
+    assert sum(tensor.size for tensor in tensors) == data_bytes

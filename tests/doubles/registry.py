@@ -1,0 +1,440 @@
+"""A small, strict registry that misbehaves on request.
+
+It takes what the specification allows and nothing else: whatever a client does
+wrong is a complaint, and `complaints` must be empty at the end of a test.  Its
+storage host is another origin: it must never see credentials.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import secrets
+import socket
+import ssl
+import struct
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+USER, PASSWORD = "alice", "correct horse"
+_UPLOAD = re.compile(r"/v2/(?P<repository>.+)/blobs/uploads/(?P<session>[0-9a-f]+)")
+_UPLOADS = re.compile(r"/v2/(?P<repository>.+)/blobs/uploads/")
+_BLOB = re.compile(r"/v2/(?P<repository>.+)/blobs/(?P<digest>sha256:[0-9a-f]{64})")
+_MANIFEST = re.compile(r"/v2/(?P<repository>.+)/manifests/(?P<pointer>[^/]+)")
+
+
+def sha256(data: bytes) -> str:
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+@dataclass(kw_only=True)
+class Quirks:
+    """What the registry does differently. Counters go down to 0 as they are used."""
+
+    auth: str = ""  # `basic` or `bearer`
+    token_uses: int = 1_000_000  # requests that a token is good for
+    forbidden: frozenset[tuple[str, str]] = frozenset()  # (repository, action)
+    mounts: bool = True
+    location: str = "absolute"  # or `relative`, `other-host`
+    patch_answers: list[int] = field(default_factory=list)  # statuses, given early, then closed
+    patch_resets: int = 0
+    patch_reads: int = 100_000  # bytes taken before an early answer or a reset
+    commit_silent: int = 0  # commits that are done and not answered
+    commit_statuses: list[int] = field(default_factory=list)  # refusals, before anything is done
+    busy: int = 0  # requests answered 429
+    retry_after: str = "7"
+    digest_header: str = ""  # said instead of the true one
+    blobs_elsewhere: bool = False  # GET is redirected to the storage host
+    ranges: bool = True
+    blob_cuts: int = 0  # GETs that break off in the middle
+    damage: bool = False  # blobs come back with a wrong byte
+    immutable_tags: bool = False
+
+
+@dataclass
+class Seen:
+    """One request as it arrived."""
+
+    method: str
+    path: str  # with the query
+    authorization: str
+    storage: bool  # it came to the storage host
+
+
+class FakeRegistry:
+    """Runs while its `with` block does."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None, **quirks: object) -> None:
+        self.quirks = Quirks(**quirks)  # type: ignore[arg-type]
+        self.blobs: dict[tuple[str, str], bytes] = {}
+        self.manifests: dict[tuple[str, str], tuple[str, bytes]] = {}
+        self.seen: list[Seen] = []
+        self.complaints: list[str] = []
+        self.lock = threading.RLock()
+        self.uploads: dict[str, tuple[str, bytes]] = {}  # session → state it expects, bytes
+        self.tokens: dict[str, list[object]] = {}  # token → [scopes, uses left]
+        self.tokens_given = 0
+        self._scheme = "https" if tls else "http"
+        self._servers = [self._serve(tls, storage) for storage in (False, True)]
+
+    def _serve(self, tls: ssl.SSLContext | None, storage: bool) -> _Server:
+        server = _Server(("127.0.0.1", 0), _Handler)
+        server.fake, server.storage = self, storage
+        if tls:
+            server.socket = tls.wrap_socket(
+                server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        return server
+
+    def __enter__(self) -> FakeRegistry:
+        for server in self._servers:
+            threading.Thread(
+                target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+            ).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
+        if kind is None:
+            assert self.complaints == []
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self._servers[0].server_address[1]}"
+
+    @property
+    def storage_host(self) -> str:
+        return f"127.0.0.1:{self._servers[1].server_address[1]}"
+
+    @property
+    def url(self) -> str:
+        return f"{self._scheme}://{self.host}"
+
+    @property
+    def storage_url(self) -> str:
+        return f"{self._scheme}://{self.storage_host}"
+
+    def put(self, repository: str, data: bytes) -> str:
+        """Have a blob."""
+        self.blobs[repository, sha256(data)] = data
+        return sha256(data)
+
+    def put_manifest(self, repository: str, pointer: str, data: bytes, media_type: str) -> str:
+        """Have a manifest, under its digest and under `pointer`."""
+        for name in (sha256(data), pointer):
+            self.manifests[repository, name] = (media_type, data)
+        return sha256(data)
+
+    def requests(self, method: str, containing: str = "") -> list[Seen]:
+        return [seen for seen in self.seen if seen.method == method and containing in seen.path]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    fake: FakeRegistry
+    storage: bool
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        pass
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 20
+    server: _Server
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self._route()
+
+    do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
+
+    def _route(self) -> None:
+        fake, path = self.server.fake, urlsplit(self.path).path
+        authorization = self.headers.get("Authorization", "")
+        with fake.lock:
+            fake.seen.append(Seen(self.command, self.path, authorization, self.server.storage))
+        if self.server.storage and authorization and path != "/token":
+            self._complain("credentials were sent to another host")
+        if path == "/token":
+            self._token()
+        elif fake.quirks.busy:
+            fake.quirks.busy -= 1
+            self._answer(429, {"Retry-After": fake.quirks.retry_after})
+        elif not self.server.storage and not self._allowed():
+            pass
+        elif path == "/v2/":
+            self._answer(200, {}, b"{}")
+        elif match := _UPLOADS.fullmatch(path):
+            self._start(match["repository"])
+        elif match := _UPLOAD.fullmatch(path):
+            self._upload(match["repository"], match["session"])
+        elif match := _BLOB.fullmatch(path):
+            self._blob(match["repository"], match["digest"])
+        elif match := _MANIFEST.fullmatch(path):
+            self._manifest(match["repository"], match["pointer"])
+        else:
+            self._answer(404)
+
+    # Credentials
+
+    def _allowed(self) -> bool:
+        quirks = self.server.fake.quirks
+        given = self.headers.get("Authorization", "")
+        if not quirks.auth:
+            if given:
+                self._complain("credentials were sent though nobody asked")
+            return True
+        wanted = self._wanted()
+        if quirks.auth == "basic":
+            if given == _basic():
+                if not wanted & quirks.forbidden:
+                    return True
+                self._refuse(403, {})
+                return False
+            self._refuse(401, {"WWW-Authenticate": 'Basic realm="fake, with a comma"'})
+            return False
+        with self.server.fake.lock:
+            token = self.server.fake.tokens.get(given.removeprefix("Bearer "))
+            if token and wanted <= token[0] and token[1] > 0:  # type: ignore[operator]
+                token[1] -= 1  # type: ignore[operator]
+                return True
+        challenge = f'Bearer realm="{self.server.fake.storage_url}/token",service="fake"'
+        if wanted:
+            repository, actions = next(iter(wanted))[0], ",".join(sorted(a for _, a in wanted))
+            challenge += f',scope="repository:{repository}:{actions}"'
+        if token:
+            challenge += ',error="insufficient_scope"'
+        self._refuse(401, {"WWW-Authenticate": challenge})
+        return False
+
+    def _refuse(self, status: int, headers: dict[str, str]) -> None:
+        """Answer before the body was read, as registries do."""
+        self.close_connection = True
+        code = "UNAUTHORIZED" if status == 401 else "DENIED"
+        self._answer(status, headers, json.dumps({"errors": [{"code": code}]}).encode())
+
+    def _wanted(self) -> set[tuple[str, str]]:
+        parts = urlsplit(self.path)
+        match = re.match(r"/v2/(.+)/(?:blobs|manifests)/", parts.path)
+        if not match:
+            return set()
+        wanted = {(match[1], "pull")}
+        if self.command not in ("GET", "HEAD"):
+            wanted.add((match[1], "push"))
+        wanted.update((source, "pull") for source in parse_qs(parts.query).get("from", ()))
+        return wanted
+
+    def _token(self) -> None:
+        fake = self.server.fake
+        self._read_body()
+        given = self.headers.get("Authorization", "")
+        if given and given != _basic():
+            return self._refuse(401, {})
+        granted = set()
+        for scope in parse_qs(urlsplit(self.path).query).get("scope", ()):
+            _, repository, actions = scope.split(":")
+            granted |= {(repository, action) for action in actions.split(",")}
+        if not given:
+            granted = {(repository, action) for repository, action in granted if action == "pull"}
+        with fake.lock:
+            fake.tokens_given += 1
+            token = f"token-{fake.tokens_given}-{secrets.token_hex(4)}"
+            fake.tokens[token] = [granted - fake.quirks.forbidden, fake.quirks.token_uses]
+        self._answer(200, {}, json.dumps({"token": token, "expires_in": 300}).encode())
+        return None
+
+    # Uploads
+
+    def _start(self, repository: str) -> None:
+        fake = self.server.fake
+        if self.command != "POST":
+            return self._complain(f"{self.command} to the uploads")
+        self._read_body()
+        query = parse_qs(urlsplit(self.path).query)
+        if "mount" in query and fake.quirks.mounts:
+            digest, source = query["mount"][0], query.get("from", [""])[0]
+            if (source, digest) in fake.blobs:
+                fake.blobs[repository, digest] = fake.blobs[source, digest]
+                where = f"{fake.url}/v2/{repository}/blobs/{digest}"
+                return self._answer(201, {"Location": where, "Docker-Content-Digest": digest})
+        session = secrets.token_hex(8)
+        return self._answer(202, {"Location": self._next(repository, session, b"")})
+
+    def _next(self, repository: str, session: str, data: bytes) -> str:
+        """The next address of an upload. Its state changes, so old addresses do not work."""
+        fake = self.server.fake
+        state = secrets.token_hex(4) + "=="
+        with fake.lock:
+            fake.uploads[session] = (state, data)
+        path = f"/v2/{repository}/blobs/uploads/{session}?{urlencode({'_state': state})}"
+        base = {"absolute": fake.url, "relative": "", "other-host": fake.storage_url}
+        return base[fake.quirks.location] + path
+
+    def _upload(self, repository: str, session: str) -> None:
+        fake = self.server.fake
+        query = parse_qs(urlsplit(self.path).query)
+        state, data = fake.uploads.get(session, ("", b""))
+        if query.get("_state", [""])[0] != state or not state:
+            self._read_body()
+            return self._answer(404, {}, b'{"errors":[{"code":"BLOB_UPLOAD_UNKNOWN"}]}')
+        if self.command == "PATCH":
+            return self._patch(repository, session)
+        if self.command == "PUT":
+            return self._commit(repository, session, data, query["digest"][0])
+        if self.command == "DELETE":
+            with fake.lock:
+                del fake.uploads[session]
+            return self._answer(204)
+        return self._complain(f"{self.command} to an upload")
+
+    def _patch(self, repository: str, session: str) -> None:
+        fake, quirks = self.server.fake, self.server.fake.quirks
+        if "Content-Range" in self.headers:
+            self._complain("a streaming PATCH has no Content-Range")
+        if "Content-Length" not in self.headers:
+            return self._complain("a PATCH without Content-Length")
+        if quirks.patch_answers:
+            self.rfile.read(quirks.patch_reads)
+            with fake.lock:
+                status = quirks.patch_answers.pop(0)
+                fake.uploads.pop(session)
+            body = b'{"errors":[{"code":"SIZE_INVALID","message":"secret-of-the-server"}]}'
+            self._answer(status, {"Connection": "close"}, body)
+            self.close_connection = True
+            return None
+        if quirks.patch_resets:
+            self.rfile.read(quirks.patch_reads)
+            with fake.lock:
+                quirks.patch_resets -= 1
+                fake.uploads.pop(session)
+            return self._reset()
+        data = self._read_body()
+        location = self._next(repository, session, data)
+        return self._answer(202, {"Location": location, "Range": f"0-{len(data) - 1}"})
+
+    def _commit(self, repository: str, session: str, data: bytes, digest: str) -> None:
+        fake, quirks = self.server.fake, self.server.fake.quirks
+        if self._read_body():
+            return self._complain("a closing PUT with a body")
+        if quirks.commit_statuses:
+            return self._answer(quirks.commit_statuses.pop(0))
+        if sha256(data) != digest:
+            return self._answer(400, {}, b'{"errors":[{"code":"DIGEST_INVALID"}]}')
+        with fake.lock:
+            del fake.uploads[session]
+            fake.blobs[repository, digest] = data
+        if quirks.commit_silent:
+            quirks.commit_silent -= 1
+            return self._reset()
+        return self._answer(
+            201,
+            {
+                "Location": f"{fake.url}/v2/{repository}/blobs/{digest}",
+                "Docker-Content-Digest": quirks.digest_header or digest,
+            },
+        )
+
+    # Blobs and manifests
+
+    def _blob(self, repository: str, digest: str) -> None:
+        fake, quirks = self.server.fake, self.server.fake.quirks
+        data = fake.blobs.get((repository, digest))
+        if data is None:
+            return self._answer(404)
+        if quirks.blobs_elsewhere and self.command == "GET" and not self.server.storage:
+            return self._answer(307, {"Location": f"{fake.storage_url}{self.path}"})
+        if quirks.damage:
+            data = data[:-1] + b"!"
+        headers = {"Docker-Content-Digest": digest, "Content-Type": "application/octet-stream"}
+        wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        status, first = 200, 0
+        if wanted and quirks.ranges:
+            status, first = 206, int(wanted[1])
+            headers["Content-Range"] = f"bytes {first}-{len(data) - 1}/{len(data)}"
+        if self.command == "GET" and quirks.blob_cuts:
+            quirks.blob_cuts -= 1
+            self._head(status, {**headers, "Content-Length": str(len(data) - first)})
+            self.wfile.write(data[first : first + (len(data) - first) // 2])
+            self.close_connection = True
+            return None
+        return self._answer(status, headers, data[first:])
+
+    def _manifest(self, repository: str, pointer: str) -> None:
+        fake, quirks = self.server.fake, self.server.fake.quirks
+        if self.command == "PUT":
+            data = self._read_body()
+            return self._put_manifest(repository, pointer, data)
+        if (repository, pointer) not in fake.manifests:
+            return self._answer(404, {}, b'{"errors":[{"code":"MANIFEST_UNKNOWN"}]}')
+        media_type, data = fake.manifests[repository, pointer]
+        if media_type not in self.headers.get("Accept", ""):
+            self._complain(f"{media_type} is not accepted")
+        digest = quirks.digest_header or sha256(data)
+        headers = {"Content-Type": media_type, "Docker-Content-Digest": digest}
+        return self._answer(200, headers, data)
+
+    def _put_manifest(self, repository: str, pointer: str, data: bytes) -> None:
+        fake = self.server.fake
+        digest = sha256(data)
+        if ":" in pointer and pointer != digest:
+            return self._answer(400, {}, b'{"errors":[{"code":"DIGEST_INVALID"}]}')
+        if fake.quirks.immutable_tags and (repository, pointer) in fake.manifests:
+            return self._answer(400, {}, b'{"errors":[{"code":"TAG_INVALID"}]}')
+        document = json.loads(data)
+        for entry in (document["config"], *document["layers"]):
+            if (repository, entry["digest"]) not in fake.blobs:
+                return self._answer(404, {}, b'{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN"}]}')
+        with fake.lock:
+            fake.manifests[repository, pointer] = (self.headers["Content-Type"], data)
+            fake.manifests[repository, digest] = (self.headers["Content-Type"], data)
+        headers = {"Location": self.path, "Docker-Content-Digest": digest}
+        return self._answer(201, headers)
+
+    # HTTP
+
+    def _read_body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def _answer(
+        self, status: int, headers: dict[str, str] | None = None, body: bytes = b""
+    ) -> None:
+        self._head(status, {**(headers or {}), "Content-Length": str(len(body))})
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _head(self, status: int, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def _complain(self, what: str) -> None:
+        with self.server.fake.lock:
+            self.server.fake.complaints.append(what)
+        self._answer(400)
+        self.close_connection = True
+
+    def _reset(self) -> None:
+        """Close so that the other side sees a reset, not an end."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
+        self.close_connection = True
+
+
+def _basic() -> str:
+    return "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
