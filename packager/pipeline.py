@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from packager.core.artifact import Artifacts
 from packager.core.facts import ContainerFacts, Facts
 from packager.core.image import BaseImage, ImageSpec, Platform, Written
-from packager.core.instance import Instance
+from packager.core.instance import DeviceKind, Instance
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
 from packager.core.recipe import Recipe
@@ -43,7 +43,7 @@ class Tools:
 
     find_model: Callable[[str], ModelFiles]
     find_instance: Callable[[str], Instance]
-    find_container: Callable[[str | None, str], ContainerFacts]
+    find_container: Callable[[str | None, DeviceKind], ContainerFacts]
     find_base: Callable[[str, Platform], BaseImage]
     family: Callable[[str], ContainerFamily]
     executor: Executor

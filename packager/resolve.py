@@ -7,7 +7,7 @@ from collections.abc import Callable
 from packager import __version__
 from packager.core.facts import ContainerFacts, Facts
 from packager.core.image import BaseImage, Platform
-from packager.core.instance import Instance
+from packager.core.instance import DeviceKind, Instance
 from packager.core.model import ModelFiles
 from packager.core.request import BuildRequest
 from packager.errors import UsageError
@@ -18,7 +18,7 @@ def resolve(
     *,
     find_model: Callable[[str], ModelFiles],
     find_instance: Callable[[str], Instance],
-    find_container: Callable[[str | None, str], ContainerFacts],
+    find_container: Callable[[str | None, DeviceKind], ContainerFacts],
     find_base: Callable[[str, Platform], BaseImage] | None,
 ) -> Facts:
     """Pin the model, the instance, the container and, for a build, the base image.
