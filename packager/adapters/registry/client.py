@@ -82,9 +82,16 @@ class RegistryClient:
     def ping(self) -> None:
         """Check that a registry is there, and, where it says so already, our password."""
         what = "GET /v2/"
-        answer = self._call("GET", f"{self._base}/v2/", NOTHING, attempts=_PING_ATTEMPTS)
+        url = f"{self._base}/v2/"
+        answer = self.transport.call("GET", url, headers={}, attempts=_PING_ATTEMPTS)
         body = answer.read(_LONGEST_ERROR)
-        if answer.status == 200 or (answer.status == 401 and self.auth.scheme == "bearer"):
+        if answer.status == 401:
+            self.auth.learn(answer.headers.get("WWW-Authenticate", ""))
+            if self.auth.scheme == "bearer":
+                return  # a token needs a purpose
+            answer = self._call("GET", url, NOTHING, attempts=_PING_ATTEMPTS)
+            body = answer.read(_LONGEST_ERROR)
+        if answer.status == 200:
             return
         if answer.status == 404:
             raise UnexpectedAnswer(

@@ -58,7 +58,7 @@ class CredentialsMissing(AccessDenied):
 
     def __init__(self, host: str, what: str) -> None:
         super().__init__(
-            f"{host!r} wants credentials for {what}, and none were found",
+            f"{host!r} wants credentials {what}, and none were found",
             hint=f"docker login {host}",
         )
 

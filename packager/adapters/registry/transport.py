@@ -336,6 +336,8 @@ def _unreachable(authority: str, error: Exception) -> RegistryUnreachable:
     match error:
         case NameResolutionError():
             return RegistryUnreachable(authority, "the host name is not known")
+        case NewConnectionError(__cause__=OSError(strerror=str() as reason)):
+            return RegistryUnreachable(authority, reason.lower())
         case ConnectTimeoutError():
             return RegistryUnreachable(authority, f"no connection within {CONNECT_TIMEOUT_S:.0f} s")
         case ReadTimeoutError():
@@ -344,8 +346,6 @@ def _unreachable(authority: str, error: Exception) -> RegistryUnreachable:
             return RegistryUnreachable(authority, "the address is malformed", transient=False)
         case SSLError():
             return _distrusted(authority, error)
-        case NewConnectionError(__cause__=OSError(strerror=str() as reason)):
-            return RegistryUnreachable(authority, reason.lower())
         case OSError(strerror=str() as reason):
             return RegistryUnreachable(authority, reason.lower())
     return RegistryUnreachable(authority, "the connection was cut")

@@ -22,7 +22,7 @@ from dataclasses import replace
 from packager.adapters.blobs import BlobReader
 from packager.adapters.digest_index import DigestIndex, fingerprint_of
 from packager.core.events import EventSink, LayerEvent, ignore
-from packager.core.image import Blob, Descriptor, ImageSpec, Layer, Written
+from packager.core.image import Blob, Descriptor, ImageSpec, Layer, RemoteRange, Written
 from packager.errors import NotReproduced, ProtocolFailed, Unavailable
 from packager.imaging.oci import seal
 from packager.ports import BlobWriter, ImageSink
@@ -236,15 +236,21 @@ def _open_writers(layer: Layer, sinks: Sequence[ImageSink]) -> dict[ImageSink, B
 
 
 def _readable_copies(layers: Sequence[Layer], sinks: Sequence[ImageSink]) -> dict[str, Blob]:
-    """Say where each layer can be read from now, preferring what was just written.
+    """Say where each layer can be read from now, preferring a copy on this machine.
 
     A sink that serves the image onwards then does not read the weights again.
+    A copy in a registry is no gain: the weights are nearer.
     """
     copies = {}
     for layer in layers:
         located = (sink.locate(layer.digest) for sink in sinks)
-        copies[layer.digest] = next((blob for blob in located if blob is not None), layer.blob)
+        here = (blob for blob in located if blob is not None and _is_local(blob))
+        copies[layer.digest] = next(here, layer.blob)
     return copies
+
+
+def _is_local(blob: Blob) -> bool:
+    return not any(isinstance(segment, RemoteRange) for segment in blob.segments)
 
 
 def _descriptor(layer: Layer) -> Descriptor:
