@@ -162,9 +162,12 @@ def _fetch(
             continue
         try:
             check_bytes(path, real[path], entry)
-        except WrongBytes:
+        except WrongBytes as wrong:
             # Damaged once, in the cache or on the way: the hub is asked once more.
-            _download(api, cache, name, commit, [path], again=True)
+            try:
+                _download(api, cache, name, commit, [path], again=True)
+            except Exception as error:
+                raise wrong from error
             real[path] = resolve_link(place, path, allowed).real
             check_bytes(path, real[path], entry)
         proven[path] = cache.identity(real[path])

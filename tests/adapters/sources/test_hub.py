@@ -15,6 +15,8 @@ import pytest
 from packager.adapters.sources.hub import HubSource, parse_reference
 from packager.adapters.sources.hub_failures import explain
 from packager.adapters.sources.local import LocalSource
+from packager.adapters.sources.proof import check_bytes
+from packager.adapters.sources.rules import Entry
 from packager.core.model import ModelFiles
 from packager.errors import (
     AccessDenied,
@@ -265,6 +267,12 @@ def test_a_small_file_damaged_in_the_cache_is_found_too(
     assert facts(hub, cache).config["max_position_embeddings"] == 512
 
 
+def test_a_file_without_a_digest_is_proven_by_its_size(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"1234")
+    with pytest.raises(ModelRefused, match="4 bytes instead of 5"):
+        check_bytes("x", tmp_path / "x", Entry(size=5))
+
+
 def test_a_snapshot_link_that_leads_elsewhere_is_refused(
     hub: FakeHub, cache: Path, model: Path, tmp_path: Path
 ) -> None:
@@ -432,6 +440,20 @@ def test_offline_a_download_by_another_program_is_found(
     snapshot_download("org/name", endpoint=hub.url, cache_dir=cached, token=False)
     answer, _ = run(tmp_path, HF_HUB_OFFLINE="1")
     assert answer == [commit, 7]
+
+
+def test_offline_a_download_by_another_program_is_proven_too(
+    hub: FakeHub, tmp_path: Path, model: Path
+) -> None:
+    from huggingface_hub import snapshot_download
+
+    hub.add("org/name", model)
+    hub.damaged[SHARD] = 1
+    cached = tmp_path / "home" / "hub"
+    snapshot_download("org/name", endpoint=hub.url, cache_dir=cached, token=False)
+    answer, _ = run(tmp_path, HF_HUB_OFFLINE="1")
+    assert answer[0] == "WrongBytes"
+    assert answer[1].startswith(f"'{SHARD}' is not what the hub lists: sha256")
 
 
 def test_offline_a_model_that_is_not_cached_is_not_found(tmp_path: Path) -> None:
