@@ -51,6 +51,7 @@ def containers() -> tuple[ContainerFacts, ...]:
             engine_version=row["engine_version"],
             version=row["version"],
             default_base=row["base"],
+            least_compute_capability=row.get("least_compute_capability", 0.0),
             source=f"{row['source']} ({row['date']})",
         )
         for row in rows

@@ -20,6 +20,7 @@ class ContainerFacts:
     engine_version: str
     version: str  # of the container itself, "" where it has none
     default_base: str  # reference used when the user names none; "" when there is no default
+    least_compute_capability: float = 0.0  # NVIDIA only: older GPUs are left out of the build
     source: str = ""
 
 

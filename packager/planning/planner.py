@@ -148,6 +148,14 @@ def _check_device(facts: Facts) -> Iterator[Finding]:
             f"on {instance.name}, which has {instance.kind} devices"
         )
         yield Finding("error", "container-not-for-device", message, "choose another family")
+    elif (instance.compute_capability or 0.0) < container.least_compute_capability:
+        message = (
+            f"{instance.device_name} has compute capability {instance.compute_capability}; "
+            f"the {container.family} image is built for {container.least_compute_capability} "
+            "and later"
+        )
+        hint = "choose a newer instance, such as 'ml.g5.xlarge'"
+        yield Finding("error", "device-too-old", message, hint)
     elif instance.kind not in RULES:
         message = f"memory of {instance.kind} devices cannot be reckoned yet"
         yield Finding("error", "device-not-planned", message, "choose an instance with GPUs")

@@ -83,7 +83,7 @@ def _logical_lines(text: str) -> list[str]:
         continued = trailing % 2 == 1
         if continued:
             lines[-1] = lines[-1][:-1]
-    return lines
+    return [line for line in lines if line]
 
 
 def _unescape(text: str) -> str:

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from packager.catalog.instances import find_instance
+from packager.core.shape import Shape
+from packager.core.units import GIB
+from packager.planning.memory import make_budget
+from packager.planning.profile import make_profile
+from tests.planning.headers import LLAMA_3_8B, LLAMA_3_70B, LOCAL_CPU, TINY, awq_model_of, model_of
+
+SHAPE = Shape(max_batch=8, max_input_tokens=7168, max_total_tokens=8192)
+
+
+def test_weights_and_cache_are_shared_by_the_devices() -> None:
+    profile, _ = make_profile(model_of(LLAMA_3_8B))
+    g5 = find_instance("g5.12xlarge")
+
+    one, four = (make_budget(profile, g5, SHAPE, tp) for tp in (1, 4))
+
+    assert one.weights_bytes == 16_060_522_496
+    assert four.weights_bytes == 4_015_130_624
+    assert (one.kv_bytes_per_token, four.kv_bytes_per_token) == (131_072, 32_768)
+    assert one.usable_bytes == int(0.9 * 22888 * 1024**2)
+
+
+def test_a_cache_head_is_copied_where_devices_outnumber_heads() -> None:
+    profile, _ = make_profile(model_of(LLAMA_3_8B))
+    p4d = find_instance("p4d.24xlarge")
+
+    assert make_budget(profile, p4d, SHAPE, 8).kv_bytes_per_token == 16_384
+    few = replace(profile, kv_heads=2, kv_bytes_per_token=32_768)
+    assert make_budget(few, p4d, SHAPE, 8).kv_bytes_per_token == 16_384
+
+
+def test_communication_costs_memory_only_between_devices() -> None:
+    profile, _ = make_profile(model_of(LLAMA_3_8B))
+    g5 = find_instance("g5.12xlarge")
+
+    assert make_budget(profile, g5, SHAPE, 1).overhead_bytes == GIB // 2
+    assert make_budget(profile, g5, SHAPE, 2).overhead_bytes == GIB // 2 + int(0.4 * GIB)
+
+
+def test_a_cache_takes_whole_blocks_and_one_more() -> None:
+    profile, _ = make_profile(model_of(LLAMA_3_8B))
+    shape = Shape(max_batch=2, max_input_tokens=10, max_total_tokens=17)
+
+    budget = make_budget(profile, find_instance("g5.xlarge"), shape, 1)
+
+    assert budget.kv_bytes == (2 * 2 + 1) * 16 * 131_072
+
+
+def test_a_cpu_reserves_whole_gigabytes_for_the_cache() -> None:
+    tiny, _ = make_profile(model_of(TINY))
+    llama, _ = make_profile(model_of(LLAMA_3_8B))
+    shape = Shape(max_batch=8, max_input_tokens=3072, max_total_tokens=4096)
+
+    assert make_budget(tiny, LOCAL_CPU, shape, 1).kv_bytes == 1 * GIB
+    assert make_budget(llama, LOCAL_CPU, shape, 1).kv_bytes == 5 * GIB  # 4, and the engine's block
+
+
+def test_32_bit_weights_are_cast_on_loading() -> None:
+    profile, _ = make_profile(model_of(TINY, dtype="F32"))
+
+    budget = make_budget(profile, LOCAL_CPU, SHAPE, 1)
+
+    assert profile.weight_bytes == 16_786_432
+    assert budget.weights_bytes == 8_393_216
+
+
+def test_four_bit_70b_leaves_the_room_on_four_a10g_that_others_computed() -> None:
+    """37.0 of 80.5 GiB are weights; about 122,000 tokens remain at 1.5 GiB of overheads."""
+    profile, _ = make_profile(awq_model_of(LLAMA_3_70B))
+
+    budget = make_budget(profile, find_instance("g5.12xlarge"), SHAPE, 4)
+
+    assert round(4 * budget.weights_bytes / GIB, 1) == 37.0
+    assert 110_000 < budget.kv_tokens_left < 125_000
