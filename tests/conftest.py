@@ -18,6 +18,13 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let golden files be rewritten, for review as code."""
+    parser.addoption(
+        "--update-golden", action="store_true", help="write golden files instead of comparing"
+    )
+
+
 def unavailable(what: str) -> NoReturn:
     """Skip on a machine that lacks something; fail where everything must be there."""
     if os.environ.get("CI") == "true":
