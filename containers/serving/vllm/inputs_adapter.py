@@ -1,0 +1,443 @@
+"""ASGI middleware that lets a vLLM server answer clients of LMI and TGI.
+
+vLLM speaks OpenAI's schema only.  `vllm … --middleware inputs_adapter.InputsAdapter`
+adds the older one, `{"inputs": …, "parameters": {…}, "stream": …}`:
+
+    path               as in   reply                    stream
+    /invocations       LMI     {"generated_text": …}    when the body says so
+    /generate          TGI     {"generated_text": …}    never
+    /generate_stream   TGI     –                        always
+    /                  TGI     [{"generated_text": …}]  when the body says so
+
+On /invocations TGI replies with a list, too.  LMI's own switch asks for it:
+OPTION_TGI_COMPAT=true.  A stream is always server-sent events in TGI's form, which
+LMI sends when so switched; its own default, JSON lines, is not offered.
+
+`inputs` is a text, or a list of chat messages.  What a parameter does not translate
+to is refused, not dropped.  A body with `prompt` or `messages`, and every other path,
+passes through untouched.  Errors read `{"error": message, "code": HTTP status}`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+TARGET = "/invocations"  # vLLM's; it takes either of OpenAI's bodies
+LARGEST_BODY = 64 << 20  # bytes, LMI's default
+LARGEST_BODY_VARIABLE = "PACKAGER_MAX_REQUEST_BYTES"
+LIST_VARIABLE = "OPTION_TGI_COMPAT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How a path differs from the others."""
+
+    max_new_tokens: int  # when the body names none
+    greedy: bool  # without any sampling parameter; LMI leaves that to the model's own defaults
+    as_list: bool
+    stream: bool | None = None  # None: the body says
+
+
+LMI = Dialect(max_new_tokens=30, greedy=False, as_list=False)
+DIALECTS = {
+    "/invocations": LMI,
+    "/generate": Dialect(max_new_tokens=100, greedy=True, as_list=False, stream=False),
+    "/generate_stream": Dialect(max_new_tokens=100, greedy=True, as_list=False, stream=True),
+    "/": Dialect(max_new_tokens=100, greedy=True, as_list=True),
+}
+LMI_AS_TGI = Dialect(max_new_tokens=30, greedy=False, as_list=True)
+
+RENAMED = {
+    "max_new_tokens": "max_tokens",
+    "truncate": "truncate_prompt_tokens",
+    "ignore_eos_token": "ignore_eos",
+}
+SAME = frozenset(
+    (
+        "bad_words",
+        "frequency_penalty",
+        "ignore_eos",
+        "include_stop_str_in_output",
+        "length_penalty",
+        "logit_bias",
+        "min_p",
+        "min_tokens",
+        "presence_penalty",
+        "repetition_penalty",
+        "response_format",
+        "seed",
+        "skip_special_tokens",
+        "spaces_between_special_tokens",
+        "stop_token_ids",
+        "temperature",
+        "top_k",
+        "top_p",
+    )
+)
+SAMPLING = ("temperature", "top_p", "top_k")
+# Clients send these with the value that changes nothing.
+NEUTRAL = {
+    "best_of": 1,
+    "decoder_input_details": False,
+    "num_beams": 1,
+    "n": 1,
+    "top_n_tokens": 0,
+    "watermark": False,
+}
+
+
+class InputsAdapter:
+    """Translates requests with `inputs`, and their replies."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.largest_body = int(os.environ.get(LARGEST_BODY_VARIABLE, LARGEST_BODY))
+        as_list = os.environ.get(LIST_VARIABLE, "").lower() == "true"
+        self.dialects = {**DIALECTS, TARGET: LMI_AS_TGI if as_list else LMI}
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        dialect = self.find_dialect(scope)
+        if dialect is None:
+            await self.app(scope, receive, send)
+            return
+        try:
+            body = await read_body(scope, receive, self.largest_body)
+            if body is None:
+                return  # the client has gone
+            payload = read_payload(body)
+            if payload is None:
+                await self.app(scope, replay(body, receive), send)
+                return
+            request = translate(payload, dialect)
+        except BadRequest as error:
+            await send_json(send, error.status, {"error": str(error), "code": error.status})
+            return
+        translated = json.dumps(request.body, ensure_ascii=False).encode()
+        headers = [
+            *without(scope["headers"], b"content-length", b"transfer-encoding"),
+            (b"content-length", str(len(translated)).encode()),
+        ]
+        root = scope.get("root_path", "")
+        target = {
+            **scope,
+            "path": root + TARGET,
+            "raw_path": (root + TARGET).encode(),
+            "headers": headers,
+        }
+        await self.app(target, replay(translated, receive), ReplyTranslator(send, request, dialect))
+
+    def find_dialect(self, scope: MutableMapping[str, Any]) -> Dialect | None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            return None
+        if header(scope["headers"], b"content-encoding"):
+            return None  # vLLM knows what to say about it
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        return self.dialects.get(path)
+
+
+class BadRequest(Exception):
+    """A request that cannot be translated."""
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+async def read_body(
+    scope: MutableMapping[str, Any], receive: Receive, largest: int
+) -> bytes | None:
+    """Read the whole body; None when the client left before its end."""
+    too_large = BadRequest(f"the body has more than {largest} bytes", status=413)
+    length = header(scope["headers"], b"content-length")
+    if length and length.isdigit() and int(length) > largest:
+        raise too_large
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        body += message.get("body", b"")
+        if len(body) > largest:
+            raise too_large
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def replay(body: bytes, receive: Receive) -> Receive:
+    """Give out `body` once; then what the server says, which is how a disconnect is noticed."""
+    unread = True
+
+    async def next_message() -> Message:
+        nonlocal unread
+        if unread:
+            unread = False
+            return {"type": "http.request", "body": body, "more_body": False}
+        return await receive()
+
+    return next_message
+
+
+def read_payload(body: bytes) -> dict[str, Any] | None:
+    """The body, if it is one to translate."""
+    try:
+        payload = json.loads(body)
+    except ValueError:
+        return None  # vLLM answers it, as it does without us
+    if not isinstance(payload, dict) or "inputs" not in payload:
+        return None
+    return None if "prompt" in payload or "messages" in payload else payload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslatedRequest:
+    """A request in OpenAI's schema, and what its reply has to know."""
+
+    body: dict[str, Any]
+    details: bool
+    prefix: str  # what goes before the generated text: the input, or nothing
+    seed: int | None
+
+
+def translate(payload: dict[str, Any], dialect: Dialect) -> TranslatedRequest:
+    inputs, parameters = payload["inputs"], payload.get("parameters") or {}
+    if not isinstance(parameters, dict):
+        raise BadRequest("'parameters' must be an object")
+    parameters = {name: value for name, value in parameters.items() if value is not None}
+    chat = is_chat(inputs)
+    if not chat and not isinstance(inputs, str):
+        raise BadRequest("'inputs' must be a text or a list of messages with 'role' and 'content'")
+
+    stream = payload.get("stream", False) if dialect.stream is None else dialect.stream
+    details = parameters.pop("details", False)
+    full_text = parameters.pop("return_full_text", False)
+    for name, value in (("stream", stream), ("details", details), ("return_full_text", full_text)):
+        if not isinstance(value, bool):
+            raise BadRequest(f"{name!r} must be true or false")
+    if full_text and chat:
+        raise BadRequest("'return_full_text' needs 'inputs' that are a text")
+
+    body: dict[str, Any] = {"messages" if chat else "prompt": inputs, "stream": stream}
+    if "model" in payload:
+        body["model"] = payload["model"]
+    body |= translate_parameters(parameters, dialect)
+    if stream or details:
+        body |= {"return_token_ids": True, "logprobs": True if chat else 0}
+    return TranslatedRequest(
+        body=body, details=details, prefix=inputs if full_text else "", seed=body.get("seed")
+    )
+
+
+def is_chat(inputs: object) -> bool:
+    return (
+        isinstance(inputs, list)
+        and bool(inputs)
+        and all(isinstance(item, dict) and "role" in item for item in inputs)
+    )
+
+
+def translate_parameters(parameters: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
+    translated: dict[str, Any] = {"max_tokens": dialect.max_new_tokens}
+    do_sample = parameters.pop("do_sample", None)
+    stop = [*texts(parameters, "stop"), *texts(parameters, "stop_sequences")]
+    if stop:
+        translated["stop"] = stop
+    for name, value in parameters.items():
+        if name in SAME or name in RENAMED:
+            translated[RENAMED.get(name, name)] = value
+        elif NEUTRAL.get(name) != value:
+            raise BadRequest(f"parameter {name!r} is not supported with the value {value!r}")
+    sampling = any(name in translated for name in SAMPLING)
+    if do_sample is False or (do_sample is None and dialect.greedy and not sampling):
+        translated["temperature"] = 0.0
+    return translated
+
+
+def texts(parameters: dict[str, Any], name: str) -> list[str]:
+    value = parameters.pop(name, [])
+    value = [value] if isinstance(value, str) else value
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise BadRequest(f"{name!r} must be a list of texts")
+    return value
+
+
+class ReplyTranslator:
+    """A `send` that turns vLLM's reply into the client's; a stream goes on event by event."""
+
+    def __init__(self, send: Send, request: TranslatedRequest, dialect: Dialect) -> None:
+        self.send = send
+        self.request = request
+        self.dialect = dialect
+        self.start: Message = {}
+        self.body = bytearray()  # of a reply that is not a stream
+        self.stream: StreamTranslator | None = None
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.start = message
+            kind = header(message["headers"], b"content-type")
+            if message["status"] == 200 and kind.startswith(b"text/event-stream"):
+                self.stream = StreamTranslator(self.request)
+                headers = list(without(message["headers"], b"content-length"))
+                await self.send({**message, "headers": headers})
+        elif message["type"] != "http.response.body":
+            await self.send(message)
+        elif self.stream is not None:
+            data = b"".join(self.stream.feed(message.get("body", b"")))
+            more = message.get("more_body", False)
+            if data or not more:
+                await self.send({**message, "body": data})
+        else:
+            self.body += message.get("body", b"")
+            if not message.get("more_body", False):
+                await self.send_whole()
+
+    async def send_whole(self) -> None:
+        status, body = self.start["status"], bytes(self.body)
+        try:
+            reply = json.loads(body)
+        except ValueError:
+            reply = body.decode(errors="replace")
+        if status == 200:
+            reply = make_reply(reply, self.request, self.dialect)
+        else:
+            reply = {"error": error_message(reply), "code": status}
+        kept = without(self.start["headers"], b"content-length", b"content-type")
+        await send_json(self.send, status, reply, kept)
+
+
+def make_reply(document: dict[str, Any], request: TranslatedRequest, dialect: Dialect) -> object:
+    choice = read_choice(document["choices"][0])
+    reply: dict[str, Any] = {"generated_text": request.prefix + choice.text}
+    if request.details:
+        reply["details"] = {
+            "finish_reason": choice.finish_reason,
+            "generated_tokens": document["usage"]["completion_tokens"],
+            "seed": request.seed,
+            "prefill": [],
+            "tokens": choice.tokens,
+        }
+    return [reply] if dialect.as_list else reply
+
+
+class StreamTranslator:
+    """Turns vLLM's events into TGI's: one for each token, the last with the whole text."""
+
+    def __init__(self, request: TranslatedRequest) -> None:
+        self.request = request
+        self.unread = b""  # an event may arrive in pieces
+        self.text = ""
+        self.count = 0
+        self.input_length: int | None = None
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        *lines, self.unread = (self.unread + data).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                payload = line.removeprefix(b"data:").strip()
+                if payload != b"[DONE]":  # TGI's streams just end
+                    for event in self.translate(json.loads(payload)):
+                        text = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+                        yield b"data:" + text.encode() + b"\n\n"
+
+    def translate(self, document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if "error" in document:
+            code = document["error"].get("code", 500)
+            yield {"error": error_message(document), "code": code}
+            return
+        for raw in document["choices"]:  # none in an event that only counts tokens
+            prompt = document.get("prompt_token_ids") or raw.get("prompt_token_ids")
+            self.input_length = len(prompt) if prompt else self.input_length
+            yield from self.events(read_choice(raw))
+
+    def events(self, choice: Choice) -> Iterator[dict[str, Any]]:
+        self.text += choice.text
+        self.count += len(choice.tokens)
+        tokens = choice.tokens
+        if choice.finish_reason and not tokens:
+            tokens = [{"id": -1, "text": choice.text, "logprob": None, "special": True}]
+        for index, token in enumerate(tokens, start=self.count - len(choice.tokens) + 1):
+            yield {"index": index, "token": token, "generated_text": None, "details": None} | (
+                self.ending(choice) if choice.finish_reason and token is tokens[-1] else {}
+            )
+
+    def ending(self, choice: Choice) -> dict[str, Any]:
+        details = {
+            "finish_reason": choice.finish_reason,
+            "generated_tokens": self.count,
+            "seed": self.request.seed,
+            "input_length": self.input_length,
+        }
+        return {
+            "generated_text": self.request.prefix + self.text,
+            "details": details if self.request.details else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One choice of a completion or of a chat, whole or a piece of a stream."""
+
+    text: str
+    finish_reason: str | None  # TGI's word
+    tokens: list[dict[str, Any]]  # TGI's form
+
+
+def read_choice(choice: dict[str, Any]) -> Choice:
+    message = choice.get("message") or choice.get("delta") or {}
+    text = choice.get("text") or message.get("content") or ""
+    reason = choice.get("finish_reason")
+    if reason == "stop":
+        reason = "eos_token" if choice.get("stop_reason") is None else "stop_sequence"
+
+    logprobs = choice.get("logprobs") or {}
+    if "content" in logprobs:
+        pieces = [item["token"] for item in logprobs["content"] or ()]
+        values = [item["logprob"] for item in logprobs["content"] or ()]
+    else:
+        pieces, values = logprobs.get("tokens") or [], logprobs.get("token_logprobs") or []
+    ids = choice.get("token_ids") or []
+    if len(pieces) != len(ids) or "".join(pieces) != text:
+        # Tokens that end inside a character, or are hidden, have no text of their own.
+        # Clients join what they get, so it has to add up: all of it goes with the last.
+        pieces = [""] * (len(ids) - 1) + [text] if ids else []
+    values = values if len(values) == len(ids) else [None] * len(ids)
+    tokens = [
+        {"id": token, "text": piece, "logprob": value, "special": False}
+        for token, piece, value in zip(ids, pieces, values, strict=True)
+    ]
+    if tokens and reason == "eos_token" and not tokens[-1]["text"]:
+        tokens[-1]["special"] = True
+    return Choice(text, reason, tokens)
+
+
+def error_message(reply: object) -> str:
+    """The message in an error of vLLM, FastAPI or anything else."""
+    if isinstance(reply, dict):
+        reply = reply.get("error", reply.get("detail", reply))
+    if isinstance(reply, dict):
+        reply = reply.get("message", reply)
+    return reply if isinstance(reply, str) else json.dumps(reply)
+
+
+async def send_json(send: Send, status: int, value: object, headers: Any = ()) -> None:
+    body = json.dumps(value, ensure_ascii=False).encode()
+    ours = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, *ours]})
+    await send({"type": "http.response.body", "body": body})
+
+
+def header(headers: Any, name: bytes) -> bytes:
+    return next((bytes(value) for key, value in headers if key.lower() == name), b"")
+
+
+def without(headers: Any, *names: bytes) -> Iterator[tuple[bytes, bytes]]:
+    return ((key, value) for key, value in headers if key.lower() not in names)

@@ -1,0 +1,516 @@
+"""The adapter answers LMI and TGI clients from a server that speaks OpenAI's schema."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.containers.loading import SERVING, load
+
+adapter = load(SERVING / "vllm" / "inputs_adapter.py")
+
+JSON = (b"content-type", b"application/json")
+EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
+
+
+@dataclass
+class FakeServer:
+    """An ASGI app that records the request and sends what it is told, piece by piece."""
+
+    pieces: list[bytes] = field(default_factory=lambda: [b"{}"])
+    status: int = 200
+    kind: tuple[bytes, bytes] = JSON
+    scope: dict[str, Any] = field(default_factory=dict)
+    received: bytes = b""
+    after_the_body: str = ""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.scope = scope
+        if scope["type"] != "http":
+            return
+        more = True
+        while more:
+            message = await receive()
+            self.received += message.get("body", b"")
+            more = message.get("more_body", False)
+        self.after_the_body = (await receive())["type"]
+        headers = [self.kind, (b"x-request-id", b"7"), (b"content-length", b"1")]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        for piece in self.pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    @property
+    def body(self) -> Any:
+        return json.loads(self.received)
+
+
+@dataclass
+class Reply:
+    status: int
+    headers: dict[bytes, bytes]
+    pieces: list[bytes]
+
+    @property
+    def text(self) -> bytes:
+        return b"".join(self.pieces)
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+    @property
+    def events(self) -> list[Any]:
+        events = self.text.decode().split("\n\n")
+        assert events.pop() == ""
+        return [json.loads(event.removeprefix("data:")) for event in events]
+
+
+def ask(
+    server: FakeServer,
+    body: object,
+    path: str = "/invocations",
+    *,
+    method: str = "POST",
+    headers: tuple[tuple[bytes, bytes], ...] = (JSON,),
+    root_path: str = "",
+) -> Reply:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    half = len(raw) // 2
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": root_path + path,
+        "raw_path": (root_path + path).encode(),
+        "root_path": root_path,
+        "headers": [*headers, (b"content-length", str(len(raw)).encode())],
+    }
+
+    async def messages() -> AsyncIterator[dict[str, Any]]:
+        yield {"type": "http.request", "body": raw[:half], "more_body": True}
+        yield {"type": "http.request", "body": raw[half:], "more_body": False}
+        while True:
+            yield {"type": "http.disconnect"}
+
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    async def run() -> None:
+        incoming = messages()
+        await adapter.InputsAdapter(server)(scope, incoming.__anext__, send)
+
+    asyncio.run(run())
+    start, *rest = sent
+    return Reply(start["status"], dict(start["headers"]), [m["body"] for m in rest])
+
+
+def completion(text: str = " world", **choice: Any) -> bytes:
+    answer = {
+        "choices": [{"text": text, "finish_reason": "length", "stop_reason": None, **choice}],
+        "usage": {"prompt_tokens": 2, "completion_tokens": 3},
+    }
+    return json.dumps(answer).encode()
+
+
+def chunk(text: str, ids: list[int], **choice: Any) -> bytes:
+    document = {"choices": [{"text": text, "token_ids": ids, "finish_reason": None, **choice}]}
+    return b"data: " + json.dumps(document).encode() + b"\n\n"
+
+
+# Requests
+
+
+def test_a_text_becomes_a_completion() -> None:
+    server = FakeServer([completion()])
+
+    ask(server, {"inputs": "hello"})
+
+    assert server.scope["path"] == "/invocations"
+    assert server.body == {"prompt": "hello", "stream": False, "max_tokens": 30}
+
+
+def test_messages_become_a_chat() -> None:
+    server = FakeServer([json.dumps({"choices": [{"message": {"content": "ho"}}]}).encode()])
+    messages = [{"role": "user", "content": "hi"}]
+
+    reply = ask(server, {"inputs": messages, "model": "tiny"})
+
+    assert server.body == {
+        "messages": messages,
+        "model": "tiny",
+        "stream": False,
+        "max_tokens": 30,
+    }
+    assert reply.json == {"generated_text": "ho"}
+
+
+def test_the_length_of_the_body_is_corrected() -> None:
+    """Else the server would read the translated body up to the old length."""
+    server = FakeServer([completion()])
+
+    ask(server, {"inputs": "hello"})
+
+    lengths = [value for name, value in server.scope["headers"] if name == b"content-length"]
+    assert lengths == [str(len(server.received)).encode()]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "translated"),
+    [
+        ({"max_new_tokens": 7}, {"max_tokens": 7}),
+        ({"do_sample": False, "temperature": 0.7}, {"temperature": 0.0}),
+        ({"do_sample": True, "temperature": 0.7}, {"temperature": 0.7}),
+        ({"top_p": 0.9, "top_k": 5, "seed": 3}, {"top_p": 0.9, "top_k": 5, "seed": 3}),
+        ({"repetition_penalty": 1.1}, {"repetition_penalty": 1.1}),
+        ({"stop": ["a"], "stop_sequences": ["b"]}, {"stop": ["a", "b"]}),
+        ({"stop": "a"}, {"stop": ["a"]}),
+        ({"truncate": 100}, {"truncate_prompt_tokens": 100}),
+        ({"details": True}, {"return_token_ids": True, "logprobs": 0}),
+        ({"watermark": False, "best_of": 1, "typical_p": None, "grammar": None}, {}),
+    ],
+    ids=[
+        "length",
+        "greedy",
+        "sampling",
+        "numbers",
+        "penalty",
+        "stops",
+        "one-stop",
+        "truncate",
+        "details",
+        "neutral",
+    ],
+)
+def test_parameters_are_translated(parameters: dict[str, Any], translated: dict[str, Any]) -> None:
+    server = FakeServer([completion()])
+
+    ask(server, {"inputs": "hello", "parameters": parameters})
+
+    expected = {"prompt": "hello", "stream": False, "max_tokens": 30, **translated}
+    assert server.body == expected
+
+
+@pytest.mark.parametrize(
+    ("parameters", "temperature"),
+    [({}, 0.0), ({"do_sample": True}, None), ({"top_p": 0.9}, None), ({"temperature": 1}, 1)],
+    ids=["nothing", "do-sample", "top-p", "temperature"],
+)
+def test_tgi_is_greedy_unless_told_to_sample(
+    parameters: dict[str, Any], temperature: float | None
+) -> None:
+    server = FakeServer([completion()])
+
+    ask(server, {"inputs": "hello", "parameters": parameters}, "/generate")
+
+    assert server.body.get("temperature") == temperature
+    assert server.body["max_tokens"] == 100
+
+
+# Replies
+
+
+def test_the_reply_has_lmis_form() -> None:
+    reply = ask(FakeServer([completion()[:9], completion()[9:]]), {"inputs": "hello"})
+
+    assert reply.status == 200
+    assert reply.json == {"generated_text": " world"}
+    assert reply.headers[b"content-length"] == str(len(reply.text)).encode()
+    assert reply.headers[b"x-request-id"] == b"7"
+
+
+def test_lmis_switch_asks_for_tgis_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPTION_TGI_COMPAT", "true")
+
+    reply = ask(FakeServer([completion()]), {"inputs": "hello"})
+
+    assert reply.json == [{"generated_text": " world"}]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("/generate", {"generated_text": " world"}), ("/", [{"generated_text": " world"}])],
+    ids=["generate", "root"],
+)
+def test_tgis_paths_are_answered(path: str, expected: object) -> None:
+    server = FakeServer([completion()])
+
+    assert ask(server, {"inputs": "hello"}, path).json == expected
+    assert (server.scope["path"], server.scope["raw_path"]) == ("/invocations", b"/invocations")
+
+
+def test_a_path_below_a_prefix_is_found() -> None:
+    server = FakeServer([completion()])
+
+    reply = ask(server, {"inputs": "hello"}, "/generate", root_path="/llm")
+
+    assert reply.json == {"generated_text": " world"}
+    assert server.scope["path"] == "/llm/invocations"
+
+
+def test_the_full_text_begins_with_the_input() -> None:
+    body = {"inputs": "hello", "parameters": {"return_full_text": True}}
+
+    assert ask(FakeServer([completion()]), body).json == {"generated_text": "hello world"}
+
+
+def test_details_count_and_list_the_tokens() -> None:
+    logprobs = {"tokens": [" wor", "ld"], "token_logprobs": [-0.5, -0.25]}
+    answer = completion(token_ids=[11, 12], logprobs=logprobs)
+    body = {"inputs": "hello", "parameters": {"details": True, "seed": 3}}
+
+    assert ask(FakeServer([answer]), body).json["details"] == {
+        "finish_reason": "length",
+        "generated_tokens": 3,
+        "seed": 3,
+        "prefill": [],
+        "tokens": [
+            {"id": 11, "text": " wor", "logprob": -0.5, "special": False},
+            {"id": 12, "text": "ld", "logprob": -0.25, "special": False},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("choice", "reason"),
+    [
+        ({"finish_reason": "length"}, "length"),
+        ({"finish_reason": "stop", "stop_reason": None}, "eos_token"),
+        ({"finish_reason": "stop", "stop_reason": "\n"}, "stop_sequence"),
+    ],
+    ids=["length", "end-of-text", "stop"],
+)
+def test_finish_reasons_have_tgis_words(choice: dict[str, Any], reason: str) -> None:
+    body = {"inputs": "hello", "parameters": {"details": True}}
+
+    assert ask(FakeServer([completion(**choice)]), body).json["details"]["finish_reason"] == reason
+
+
+# Streams
+
+
+def test_a_stream_has_one_event_for_each_token_and_the_text_in_the_last() -> None:
+    server = FakeServer(
+        [
+            chunk("a", [11], prompt_token_ids=[1, 2]),
+            chunk("b", [12], finish_reason="length"),
+            b'data: {"choices": [], "usage": {}}\n\n',
+            b"data: [DONE]\n\n",
+        ],
+        kind=EVENTS,
+    )
+    body = {"inputs": "hello", "parameters": {"details": True}, "stream": True}
+
+    reply = ask(server, body)
+
+    assert server.body["stream"] is True
+    assert b"content-length" not in reply.headers
+    assert reply.events == [
+        {
+            "index": 1,
+            "token": {"id": 11, "text": "a", "logprob": None, "special": False},
+            "generated_text": None,
+            "details": None,
+        },
+        {
+            "index": 2,
+            "token": {"id": 12, "text": "b", "logprob": None, "special": False},
+            "generated_text": "ab",
+            "details": {
+                "finish_reason": "length",
+                "generated_tokens": 2,
+                "seed": None,
+                "input_length": 2,
+            },
+        },
+    ]
+
+
+def test_a_stream_goes_on_as_it_comes() -> None:
+    """An event that arrives in pieces is sent with the piece that completes it."""
+    first, second = chunk("a", [11]), chunk("b", [12], finish_reason="length")
+    server = FakeServer([first + second[:20], second[20:]], kind=EVENTS)
+
+    reply = ask(server, {"inputs": "hello", "stream": True})
+
+    assert [piece.count(b"data:") for piece in reply.pieces] == [1, 1, 0]
+
+
+def test_a_stream_of_a_chat_is_translated() -> None:
+    document = {
+        "prompt_token_ids": [1],
+        "choices": [
+            {
+                "delta": {"content": "ho"},
+                "token_ids": [11],
+                "finish_reason": "stop",
+                "stop_reason": None,
+                "logprobs": {"content": [{"token": "ho", "logprob": -0.5}]},
+            }
+        ],
+    }
+    server = FakeServer([b"data: " + json.dumps(document).encode() + b"\n\n"], kind=EVENTS)
+
+    (event,) = ask(server, {"inputs": [{"role": "user", "content": "hi"}], "stream": True}).events
+
+    assert event["token"] == {"id": 11, "text": "ho", "logprob": -0.5, "special": False}
+    assert event["generated_text"] == "ho"
+
+
+def test_texts_of_tokens_add_up_when_a_character_has_several() -> None:
+    logprobs = {"tokens": ["\ufffd", "\ufffd"], "token_logprobs": [-0.5, -0.25]}
+    pieces = [chunk("é", [11, 12], logprobs=logprobs, finish_reason="length")]
+
+    events = ask(FakeServer(pieces, kind=EVENTS), {"inputs": "x", "stream": True}).events
+
+    assert [event["token"]["text"] for event in events] == ["", "é"]
+    assert [event["generated_text"] for event in events] == [None, "é"]
+
+
+def test_generate_stream_streams_without_being_asked() -> None:
+    server = FakeServer([chunk("a", [11], finish_reason="length")], kind=EVENTS)
+
+    assert len(ask(server, {"inputs": "hello"}, "/generate_stream").events) == 1
+    assert server.body["stream"] is True
+
+
+def test_an_error_in_a_stream_is_an_event() -> None:
+    error = b'data: {"error": {"message": "the engine died", "code": 500}}\n\n'
+    server = FakeServer([chunk("a", [11]), error], kind=EVENTS)
+
+    events = ask(server, {"inputs": "hello", "stream": True}).events
+
+    assert events[1] == {"error": "the engine died", "code": 500}
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"inputs": 3}, "'inputs' must be a text or a list of messages"),
+        ({"inputs": []}, "'inputs' must be a text or a list of messages"),
+        ({"inputs": ["a", "b"]}, "'inputs' must be a text or a list of messages"),
+        ({"inputs": "x", "parameters": 1}, "'parameters' must be an object"),
+        ({"inputs": "x", "stream": "yes"}, "'stream' must be true or false"),
+        ({"inputs": "x", "parameters": {"stop": [1]}}, "'stop' must be a list of texts"),
+        ({"inputs": "x", "parameters": {"top_n_tokens": 3}}, "'top_n_tokens' is not supported"),
+        ({"inputs": "x", "parameters": {"prompt": "y"}}, "'prompt' is not supported"),
+        (
+            {"inputs": [{"role": "user"}], "parameters": {"return_full_text": True}},
+            "'return_full_text' needs 'inputs' that are a text",
+        ),
+    ],
+    ids=[
+        "number",
+        "nothing",
+        "batch",
+        "parameters",
+        "stream",
+        "stop",
+        "unsupported",
+        "unknown",
+        "full-text-of-a-chat",
+    ],
+)
+def test_what_cannot_be_translated_is_refused(body: object, message: str) -> None:
+    server = FakeServer()
+
+    reply = ask(server, body)
+
+    assert reply.status == 400
+    assert message in reply.json["error"]
+    assert reply.json["code"] == 400
+    assert server.received == b""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'{"error": {"message": "too long", "code": 400}}',
+        b'{"detail": "too long"}',
+        b"too long",
+    ],
+    ids=["vllm", "fastapi", "text"],
+)
+def test_errors_of_the_server_have_lmis_form(answer: bytes) -> None:
+    reply = ask(FakeServer([answer], status=422), {"inputs": "hello"})
+
+    assert (reply.status, reply.json) == (422, {"error": "too long", "code": 422})
+
+
+@pytest.mark.parametrize("said", [True, False], ids=["by-its-header", "by-its-length"])
+def test_a_large_body_is_refused(said: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACKAGER_MAX_REQUEST_BYTES", "20")
+    server = FakeServer()
+    extra = () if said else ((b"content-length", b"5"),)  # the first one counts
+
+    reply = ask(server, {"inputs": "x" * 40}, headers=(*extra, JSON))
+
+    assert reply.status == 413
+    assert reply.json == {"error": "the body has more than 20 bytes", "code": 413}
+
+
+# Everything else
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        (b'{ "prompt": "hello" }', "/invocations"),
+        (b'{"messages": [], "inputs": "x"}', "/invocations"),
+        (b"{not json", "/invocations"),
+        (b"[1]", "/invocations"),
+        (b'{"inputs": "x"}', "/v1/completions"),
+        (b'{"model": "tiny"}', "/generate"),
+    ],
+    ids=["prompt", "messages", "broken", "list", "other-path", "no-inputs"],
+)
+def test_other_bodies_and_paths_pass_untouched(body: bytes, path: str) -> None:
+    server = FakeServer([b"as it is"])
+
+    reply = ask(server, body, path)
+
+    assert (server.received, server.scope["path"]) == (body, path)
+    assert reply.text == b"as it is"
+    assert reply.headers[b"content-length"] == b"1"
+
+
+def test_a_compressed_body_passes_untouched() -> None:
+    server = FakeServer()
+
+    ask(server, b'{"inputs": "x"}', headers=((b"content-encoding", b"gzip"),))
+
+    assert server.received == b'{"inputs": "x"}'
+
+
+def test_other_methods_pass_untouched() -> None:
+    server = FakeServer()
+
+    ask(server, b'{"inputs": "x"}', method="GET")
+
+    assert server.received == b'{"inputs": "x"}'
+
+
+def test_other_protocols_pass_untouched() -> None:
+    server = FakeServer()
+
+    asyncio.run(adapter.InputsAdapter(server)({"type": "lifespan"}, None, None))
+
+    assert server.scope == {"type": "lifespan"}
+
+
+def test_the_server_notices_that_a_client_has_left() -> None:
+    """Else it would go on generating for nobody."""
+    server = FakeServer([completion()])
+
+    ask(server, {"inputs": "hello"})
+
+    assert server.after_the_body == "http.disconnect"

@@ -1,0 +1,134 @@
+"""The private engine and registry start once, and leave nothing when they stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SCRIPTS, need, unavailable
+
+pytestmark = pytest.mark.live
+
+
+class Script:
+    """One of `scripts/`, always for the same root."""
+
+    def __init__(self, name: str, root: Path) -> None:
+        self.argv, self.root = [str(SCRIPTS / name)], root
+
+    def run(self, command: str, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self.argv, command, "--root", str(self.root), *options],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **env},
+            timeout=120,
+            check=False,
+        )
+
+    def status(self) -> dict[str, object]:
+        return json.loads(self.run("status", "--format", "json").stdout)
+
+
+@pytest.fixture
+def engine_script(tmp_path: Path) -> Iterator[Script]:
+    need("dockerd")
+    if os.geteuid() != 0:
+        unavailable("root, to start a private Docker Engine,")
+    script = Script("docker-engine", tmp_path / "e")
+    yield script
+    script.run("stop")
+
+
+@pytest.fixture
+def registry_script(tmp_path: Path) -> Iterator[Script]:
+    need("docker-registry")
+    script = Script("registry", tmp_path / "r")
+    yield script
+    script.run("stop")
+
+
+def left_of(root: Path) -> list[str]:
+    """Processes and mounts that still name `root`."""
+    lines = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    found = [point for point in lines if point.startswith(str(root))]
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                line = (entry / "cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            found += [line] if str(root) in line else []
+    return found
+
+
+def test_an_engine_starts_once_and_stops_without_a_trace(engine_script: Script) -> None:
+    first = engine_script.run("start")
+    second = engine_script.run("start")
+
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == second.stdout == f"unix://{engine_script.root}/docker.sock\n"
+    state = engine_script.status()
+    assert state["running"] is True
+    assert state["network"] in ("bridge", "host")
+    assert f"export DOCKER_HOST={first.stdout}" in engine_script.run("env").stdout
+
+    assert engine_script.run("stop").returncode == 0
+    assert engine_script.run("status").returncode == 3
+    assert left_of(engine_script.root) == []
+
+
+def test_an_engine_that_was_killed_starts_again(engine_script: Script) -> None:
+    engine_script.run("start")
+    os.kill(int(str(engine_script.status()["pid"])), 9)
+
+    assert engine_script.run("start").returncode == 0
+    assert engine_script.status()["running"] is True
+
+
+def test_a_root_that_is_too_long_for_a_socket_is_refused(engine_script: Script) -> None:
+    engine_script.root = engine_script.root / ("x" * 100)
+
+    done = engine_script.run("start")
+
+    assert done.returncode == 1
+    assert "is too long: a unix socket's path has at most 107 characters" in done.stderr
+
+
+def test_a_registry_keeps_its_address_over_a_restart(registry_script: Script) -> None:
+    first = registry_script.run("start")
+    assert first.returncode == 0, first.stderr
+    assert registry_script.run("start").stdout == first.stdout
+    registry_script.run("stop")
+    assert left_of(registry_script.root) == []
+
+    assert registry_script.run("start").stdout == first.stdout
+
+
+def test_a_registry_asks_for_the_password_it_was_given(registry_script: Script) -> None:
+    need("htpasswd")
+    done = registry_script.run(
+        "start", "--htpasswd", "joe", PACKAGER_REGISTRY_PASSWORD="open sesame"
+    )
+    url = f"http://{done.stdout.strip()}/v2/"
+
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(url)
+    manager = urllib.request.HTTPPasswordMgrWithDefaultRealm()
+    manager.add_password(None, url, "joe", "open sesame")
+    opener = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(manager))
+    assert opener.open(url).status == 200
+
+
+def test_a_registry_without_a_password_is_refused(registry_script: Script) -> None:
+    done = registry_script.run("start", "--htpasswd", "joe", PACKAGER_REGISTRY_PASSWORD="")
+
+    assert done.returncode == 1
+    assert "PACKAGER_REGISTRY_PASSWORD is not set" in done.stderr
