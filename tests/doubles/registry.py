@@ -308,20 +308,20 @@ class _Handler(BaseHTTPRequestHandler):
             self._complain("a streaming PATCH has no Content-Range")
         if "Content-Length" not in self.headers:
             return self._complain("a PATCH without Content-Length")
-        if quirks.patch_answers:
-            self.rfile.read(quirks.patch_reads)
-            with fake.lock:
-                status = quirks.patch_answers.pop(0)
+        with fake.lock:
+            status = quirks.patch_answers.pop(0) if quirks.patch_answers else 0
+            reset = not status and quirks.patch_resets > 0
+            quirks.patch_resets -= reset
+            if status or reset:
                 fake.uploads.pop(session)
+        if status or reset:
+            self.rfile.read(min(quirks.patch_reads, int(self.headers["Content-Length"])))
+        if status:
             body = b'{"errors":[{"code":"SIZE_INVALID","message":"secret-of-the-server"}]}'
             self._answer(status, {"Connection": "close"}, body)
             self.close_connection = True
             return None
-        if quirks.patch_resets:
-            self.rfile.read(quirks.patch_reads)
-            with fake.lock:
-                quirks.patch_resets -= 1
-                fake.uploads.pop(session)
+        if reset:
             return self._reset()
         data = self._read_body()
         location = self._next(repository, session, data)
@@ -331,8 +331,10 @@ class _Handler(BaseHTTPRequestHandler):
         fake, quirks = self.server.fake, self.server.fake.quirks
         if self._read_body():
             return self._complain("a closing PUT with a body")
-        if quirks.commit_statuses:
-            return self._answer(quirks.commit_statuses.pop(0))
+        with fake.lock:
+            refusal = quirks.commit_statuses.pop(0) if quirks.commit_statuses else 0
+        if refusal:
+            return self._answer(refusal)
         if sha256(data) != digest:
             return self._answer(400, {}, b'{"errors":[{"code":"DIGEST_INVALID"}]}')
         with fake.lock:
@@ -393,7 +395,8 @@ class _Handler(BaseHTTPRequestHandler):
         digest = sha256(data)
         if ":" in pointer and pointer != digest:
             return self._answer(400, {}, b'{"errors":[{"code":"DIGEST_INVALID"}]}')
-        if fake.quirks.immutable_tags and (repository, pointer) in fake.manifests:
+        exists = (repository, pointer) in fake.manifests
+        if fake.quirks.immutable_tags and exists and ":" not in pointer:
             return self._answer(400, {}, b'{"errors":[{"code":"TAG_INVALID"}]}')
         document = json.loads(data)
         for entry in (document["config"], *document["layers"]):

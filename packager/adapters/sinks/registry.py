@@ -15,7 +15,8 @@ from packager.adapters.registry.client import RegistryClients
 from packager.adapters.registry.failures import ContentMismatch
 from packager.adapters.registry.reader import registry_blob
 from packager.adapters.registry.reference import DEFAULT_TAG, DOCKER_HUB, parse_reference
-from packager.adapters.registry.upload import BlobUpload
+from packager.adapters.registry.transport import ATTEMPTS
+from packager.adapters.registry.upload import BlobUpload, UploadInterrupted
 from packager.core.image import Blob, Descriptor, ImageRef, ImageSpec, Layer, SealedImage
 from packager.errors import ProtocolFailed, UsageError
 
@@ -76,10 +77,7 @@ class RegistrySink:
         """Store configuration and manifest, look for everything, then move the tag."""
         repository = self._reference.repository
         config = image.config_descriptor
-        upload = self._offer(config.digest, config.size)
-        if upload is not None:
-            upload.write(memoryview(image.config))
-            upload.commit(config.digest)
+        self._put_config(image)
         self._check_presence((config, *image.layers))
         manifest = image.manifest_descriptor
         self._client.put_manifest(repository, image.digest, image.manifest, manifest.media_type)
@@ -96,6 +94,25 @@ class RegistrySink:
 
     def abandon(self) -> None:
         """Nothing to undo: uploads are cancelled, and a rerun finds finished layers."""
+
+    def _put_config(self, image: SealedImage) -> None:
+        digest, size = image.config_descriptor.digest, image.config_descriptor.size
+        for attempt in range(1, ATTEMPTS + 1):
+            upload = self._offer(digest, size)
+            if upload is None:
+                return
+            try:
+                upload.write(memoryview(image.config))
+                upload.commit(digest)
+                return
+            except UploadInterrupted:
+                upload.abort()
+                if attempt == ATTEMPTS:
+                    raise
+                self._client.transport.pause(attempt)
+            except BaseException:
+                upload.abort()
+                raise
 
     def _offer(self, digest: str, size: int, mount_from: str = "") -> BlobUpload | None:
         """Find the blob or mount it; where neither works, open an upload."""
