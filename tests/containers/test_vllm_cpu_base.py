@@ -125,15 +125,30 @@ def test_a_torch_for_gpus_is_refused(
         setup.refuse_gpu_torch(tmp_path)
 
 
-def test_a_base_that_is_there_is_not_built_again(tmp_path: Path) -> None:
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    """A layout as the builder leaves it, without layers."""
     layout = tmp_path / "base"
     layout.mkdir()
     (layout / "index.json").write_text(json.dumps({"manifests": [{"digest": "sha256:ab"}]}))
+    (layout / "build.json").write_text(json.dumps({"inputs": builder.inputs_digest()}))
+    return layout
 
-    done = run_builder("--output", str(layout))
+
+def test_a_base_that_is_there_is_not_built_again(built: Path) -> None:
+    done = run_builder("--output", str(built))
 
     assert done.stdout.splitlines()[-1] == "sha256:ab"
     assert "base already built" in done.stderr
+
+
+def test_a_base_from_other_inputs_is_refused(built: Path) -> None:
+    (built / "build.json").write_text('{"inputs": "0000"}')
+
+    done = run_builder("--output", str(built))
+
+    assert done.returncode == 1
+    assert "was built from other inputs; remove it or give another --output" in done.stderr
 
 
 def test_where_is_told_without_building(tmp_path: Path) -> None:
