@@ -21,7 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-USER, PASSWORD = "alice", "correct horse"
+USER, PASSWORD, IDENTITY_TOKEN = "alice", "correct horse", "refresh me"
 _UPLOAD = re.compile(r"/v2/(?P<repository>.+)/blobs/uploads/(?P<session>[0-9a-f]+)")
 _UPLOADS = re.compile(r"/v2/(?P<repository>.+)/blobs/uploads/")
 _BLOB = re.compile(r"/v2/(?P<repository>.+)/blobs/(?P<digest>sha256:[0-9a-f]{64})")
@@ -38,6 +38,7 @@ class Quirks:
 
     auth: str = ""  # `basic` or `bearer`
     token_uses: int = 1_000_000  # requests that a token is good for
+    token_moves: bool = False  # the token service redirects to another host
     forbidden: frozenset[tuple[str, str]] = frozenset()  # (repository, action)
     mounts: bool = True
     location: str = "absolute"  # or `relative`, `other-host`
@@ -241,12 +242,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _token(self) -> None:
         fake = self.server.fake
-        self._read_body()
-        given = self.headers.get("Authorization", "")
-        if given and given != _basic():
+        form = parse_qs(self._read_body().decode())
+        if fake.quirks.token_moves and self.server.storage:
+            return self._answer(307, {"Location": f"{fake.url}{self.path}"})
+        given = self.headers.get("Authorization", "") or form.get("refresh_token", [""])[0]
+        if given and given not in (_basic(), IDENTITY_TOKEN):
             return self._refuse(401, {})
         granted = set()
-        for scope in parse_qs(urlsplit(self.path).query).get("scope", ()):
+        query = parse_qs(urlsplit(self.path).query)
+        scopes = [part for text in form.get("scope", ()) for part in text.split()]
+        for scope in (*query.get("scope", ()), *scopes):
             _, repository, actions = scope.split(":")
             granted |= {(repository, action) for action in actions.split(",")}
         if not given:

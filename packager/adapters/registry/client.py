@@ -194,9 +194,9 @@ class RegistryClient:
                 if done < length:
                     raise RegistryUnreachable(self.authority, "the blob ended early")
                 break
-            except RegistryUnreachable:
+            except RegistryUnreachable as failure:
                 failures += 1
-                if failures == ATTEMPTS:
+                if failures == ATTEMPTS or not failure.transient:
                     raise
                 self.transport.pause(failures)
             finally:

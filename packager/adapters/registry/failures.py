@@ -38,7 +38,7 @@ class RegistryUnreachable(Unavailable):
     ) -> None:
         super().__init__(
             f"cannot reach the registry at {authority!r}: {reason}",
-            hint=hint or f"check the address, and `curl -v https://{authority}/v2/`",
+            hint=hint or f"check the address and the network: `curl -v {authority}/v2/`",
         )
         self.transient = transient
 

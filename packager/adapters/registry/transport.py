@@ -1,7 +1,8 @@
 """One HTTP request with its time limits, retries and redirects; no credentials of its own.
 
 HTTPS everywhere; plain HTTP only to loopback and to hosts that the user has
-named.  The `Authorization` header never follows a redirect to another origin.
+named.  Neither the `Authorization` header nor a body follows a redirect to
+another origin.
 HTTP/1.1 only: large bodies suffer from HTTP/2's head-of-line blocking.
 """
 
@@ -206,10 +207,13 @@ class Transport:
             location = answer.headers.get("Location", "")
             if not location or not _is_redirect(method, answer.status):
                 return answer
-            answer.close()
             target = urljoin(url, location)
+            moves = origin_of(target) != origin_of(url)
+            if moves and body is not None:
+                return answer  # the body may hold a secret, too
+            answer.close()
             self.check(target, asked.authority)
-            if origin_of(target) != origin_of(url):
+            if moves:
                 sent.pop("Authorization", None)
             url = target
         raise UnexpectedAnswer(asked.authority, "a request", f"more than {_REDIRECTS} redirects")
@@ -310,8 +314,9 @@ def _is_redirect(method: Method, status: int) -> bool:
 
 
 def _proxy_for(origin: Origin) -> str:
-    """The proxy of the environment. Plain HTTP is local, and goes direct."""
-    if origin.scheme == "http" or urllib.request.proxy_bypass(origin.host):
+    """The proxy of the environment. Plain HTTP and loopback go direct."""
+    direct = origin.scheme == "http" or is_loopback(origin.host)
+    if direct or urllib.request.proxy_bypass(origin.host):
         return ""
     return urllib.request.getproxies().get("https", "")
 

@@ -32,9 +32,15 @@ class Clients:
     slept: list[float] = field(default_factory=list)
 
     def __call__(
-        self, *, user: str = "", password: str = PASSWORD, ca_file: str = ""
+        self,
+        *,
+        user: str = "",
+        password: str = PASSWORD,
+        identity_token: str = "",
+        ca_file: str = "",
     ) -> RegistryClients:
-        credentials = Credentials(user=user, password=password) if user else None
+        found = Credentials(user=user, password=password, identity_token=identity_token)
+        credentials = found if user or identity_token else None
         return RegistryClients(
             find_credentials=lambda host: credentials,
             transport=Transport(sleep=self.slept.append, ca_file=ca_file),
@@ -91,7 +97,7 @@ def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
 
 @dataclass
 class Certificate:
-    """A certificate for 127.0.0.1 that no system trusts."""
+    """A certificate for 127.0.0.1 and registry.test that no system trusts."""
 
     path: Path
     server: ssl.SSLContext
@@ -102,7 +108,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     root = tmp_path_factory.mktemp("tls")
     subprocess.run(
         [need("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-        + ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+        + ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1,DNS:registry.test"]
         + ["-keyout", str(root / "key.pem"), "-out", str(root / "certificate.pem")],
         check=True,
         capture_output=True,

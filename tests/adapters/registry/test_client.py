@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import socket
+import threading
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from packager.adapters.registry.auth import Challenge, parse_challenges
 from packager.adapters.registry.client import RegistryClient
 from packager.adapters.registry.transport import Transport, retry_after_s
+from packager.adapters.registry.upload import BlobUpload
 from packager.core.image import MEDIA_MANIFEST
 from packager.errors import AccessDenied, NotFound, ProtocolFailed, Unavailable, UsageError
 from tests.adapters.registry.conftest import Certificate, Clients
-from tests.doubles.registry import PASSWORD, USER, FakeRegistry, sha256
+from tests.doubles.registry import IDENTITY_TOKEN, PASSWORD, USER, FakeRegistry, sha256
 
 BLOB = os.urandom(3_000_000)
 
@@ -324,6 +329,105 @@ def test_credentials_do_not_follow_a_redirect(clients: Clients) -> None:
 
     [elsewhere] = [seen for seen in registry.seen if seen.storage]
     assert elsewhere.authorization == ""
+
+
+def test_an_identity_token_buys_access(clients: Clients) -> None:
+    with FakeRegistry(auth="bearer") as registry:
+        clients(identity_token=IDENTITY_TOKEN).at(registry.host).start_upload("a/b")
+
+    assert [seen.method for seen in registry.seen if "/token" in seen.path] == ["POST"]
+
+
+def test_an_identity_token_does_not_follow_a_redirect(clients: Clients) -> None:
+    with FakeRegistry(auth="bearer", token_moves=True) as registry:
+        with pytest.raises(ProtocolFailed, match="307 without a token"):
+            clients(identity_token=IDENTITY_TOKEN).at(registry.host).start_upload("a/b")
+        assert [seen.storage for seen in registry.seen if "/token" in seen.path] == [True]
+
+
+def test_a_password_does_not_follow_a_redirect(clients: Clients) -> None:
+    with FakeRegistry(auth="bearer", token_moves=True) as registry:
+        with pytest.raises(AccessDenied):  # what the anonymous token allows
+            clients(user=USER).at(registry.host).start_upload("a/b")
+        asked = [seen for seen in registry.seen if "/token" in seen.path]
+
+    assert [bool(seen.authorization) for seen in asked[:2]] == [True, False]
+
+
+def test_the_proxy_of_the_environment_is_used(
+    clients: Clients, certificate: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        FakeRegistry(tls=certificate.server, location="relative") as registry,
+        ConnectProxy(registry.host) as proxy,
+    ):
+        monkeypatch.setenv("HTTPS_PROXY", f"http://bob:p%40ss@{proxy.address}")
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        monkeypatch.delenv("no_proxy", raising=False)
+        client = clients(ca_file=str(certificate.path)).at("registry.test")
+        client.ping()
+        upload = BlobUpload(
+            client,
+            "a/b",
+            client.start_upload("a/b"),
+            len(BLOB),
+            on_sent=lambda count: None,
+            on_commit=lambda digest: None,
+        )
+        upload.write(memoryview(BLOB))
+        upload.commit(sha256(BLOB))
+
+    assert registry.blobs["a/b", sha256(BLOB)] == BLOB
+    assert set(proxy.asked) == {("registry.test:443", "Basic " + b64(b"bob:p@ss"))}
+
+
+class ConnectProxy:
+    """Tunnels every CONNECT to one place."""
+
+    def __init__(self, destination: str) -> None:
+        self.asked: list[tuple[str, str]] = []
+        host, _, port = destination.partition(":")
+        asked = self.asked
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_CONNECT(self) -> None:
+                asked.append((self.path, self.headers.get("Proxy-Authorization", "")))
+                with socket.create_connection((host, int(port))) as onward:
+                    self.send_response(200)
+                    self.end_headers()
+                    back = threading.Thread(target=_copy, args=(onward, self.connection))
+                    back.start()
+                    _copy(self.connection, onward)
+                    back.join()
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+
+    def __enter__(self) -> ConnectProxy:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._server.server_address[1]}"
+
+
+def _copy(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 def test_a_redirect_to_plain_http_is_refused(clients: Clients) -> None:
