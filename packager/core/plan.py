@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile, ModelRef
 from packager.core.shape import Shape
+from packager.core.techniques import Draft, Quantization, Rejected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +25,12 @@ class MemoryBudget:
     overhead_bytes: int  # engine, graphs, communication buffers
     kv_bytes_per_token: int  # on this device
     kv_bytes: int  # for the planned shape
+    draft_weights_bytes: int = 0
+    draft_kv_bytes: int = 0  # for the planned shape
 
     @property
     def needed_bytes(self) -> int:
-        return self.weights_bytes + self.activations_bytes + self.overhead_bytes + self.kv_bytes
+        return self._fixed_bytes + self.kv_bytes + self.draft_kv_bytes
 
     @property
     def fits(self) -> bool:
@@ -35,8 +39,12 @@ class MemoryBudget:
     @property
     def kv_tokens_left(self) -> int:
         """Tokens of KV cache that fit beside weights, activations and overhead."""
-        fixed = self.weights_bytes + self.activations_bytes + self.overhead_bytes
-        return max(0, self.usable_bytes - fixed) // max(1, self.kv_bytes_per_token)
+        return max(0, self.usable_bytes - self._fixed_bytes) // max(1, self.kv_bytes_per_token)
+
+    @property
+    def _fixed_bytes(self) -> int:
+        weights = self.weights_bytes + self.draft_weights_bytes
+        return weights + self.activations_bytes + self.overhead_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,3 +63,10 @@ class Plan:
     precision: str  # one word for tables: `bf16`, `w4a16`
     budget: MemoryBudget
     findings: tuple[Finding, ...]
+    pp_degree: int = 1
+    max_prefill_tokens: int | None = None  # None: the engine's own choice
+    kv_dtype: str = "auto"
+    weights: Literal["baked", "mounted"] = "baked"
+    quantization: Quantization | None = None
+    draft: Draft | None = None
+    rejected: tuple[Rejected, ...] = ()

@@ -31,9 +31,36 @@ class BuildRequest(BaseModel):
         description="the name clients put into `model`",
     )
     tp_degree: PositiveInt | None = Field(default=None, description="tensor-parallel degree")
-    max_batch: PositiveInt | None = None
-    max_input_tokens: PositiveInt | None = None
-    max_total_tokens: PositiveInt | None = None
-    weights: Literal["baked"] = Field(
+    pp_degree: PositiveInt | None = Field(default=None, description="pipeline-parallel degree")
+    max_batch: PositiveInt | None = Field(default=None, description="requests at once")
+    max_input_tokens: PositiveInt | None = Field(default=None, description="tokens of a prompt")
+    max_total_tokens: PositiveInt | None = Field(
+        default=None, description="tokens of a prompt and its answer"
+    )
+    max_prefill_tokens: PositiveInt | None = Field(
+        default=None, description="prompt tokens that the engine computes at once"
+    )
+    kv_dtype: Literal["auto", "fp8"] | None = Field(
+        default=None, description="element type of the KV cache"
+    )
+    quantize: str | None = Field(
+        default=None, description="`none`, or a method: awq, gptq, fp8, smoothquant"
+    )
+    draft: str | None = Field(
+        default=None,
+        description="`auto`, `none`, a model, `eagle:REF`, `eagle3:REF`, `medusa:REF`, `ngram[:N]`",
+    )
+    speculative_tokens: PositiveInt | None = Field(
+        default=None, description="tokens that the draft proposes at a time"
+    )
+    compile: str | None = Field(default=None, description="`auto`, `off`, or a compiler's name")
+    goal: Literal["cost", "latency", "throughput"] | None = Field(
+        default=None, description="what the planner chooses for, where the request leaves room"
+    )
+    weights: Literal["baked", "mounted"] = Field(
         default="baked", description="where the weights are at run time"
     )
+    container_version: str | None = Field(
+        default=None, description="version of the serving container; newest by default"
+    )
+    region: str | None = Field(default=None, description="AWS region of images and prices")

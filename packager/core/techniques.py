@@ -1,0 +1,43 @@
+"""Techniques as the planner decides them: quantization, draft, compilation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+DraftKind = Literal["draft_model", "eagle", "eagle3", "medusa", "ngram"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantization:
+    """A quantized format of the weights, and how it comes about."""
+
+    method: str  # how reached: `awq`, `gptq`, `fp8`, `smoothquant`
+    scheme: str  # what results: `W4A16`, `W8A8-FP8`, `W8A16-FP8`, `W8A8-INT8`
+    bits: int  # of a weight
+    group_size: int = 0  # weights that share a scale; 0: a whole channel or tensor
+    checkpoint_format: str = ""  # `compressed-tensors`, `awq`, `gptq`, `fp8`
+    existing: bool = False  # the checkpoint is already quantized: nothing is to be done
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What proposes tokens, with the numbers that memory and checks need. Sizes in bytes."""
+
+    kind: DraftKind
+    reference: str = ""  # as the user named it; "" for n-gram
+    speculative_tokens: int
+    weight_bytes: int = 0
+    replicated: bool = False  # whole on every device (Medusa v1 heads in TGI), not split
+    kv_bytes_per_token: int = 0
+    version: str = ""  # of Medusa heads: `v1`, `v2`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """Something the planner considered and passed over, with its reason."""
+
+    what: str  # `tp 2`, `quantize awq`, `family tgi`
+    code: str  # a finding code
+    reason: str
+    instead: str = ""  # the way out: `use --family vllm`, `tp 4`
