@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packager import plugins
 from packager.adapters.blobs import BlobReader
@@ -16,13 +18,18 @@ from packager.adapters.sinks.tee import write_image
 from packager.catalog.containers import find_container
 from packager.catalog.instances import find_instance
 from packager.core.events import EventSink, ignore
-from packager.core.image import BaseImage, ImageSpec, Platform, Written
+from packager.core.image import BaseImage, ImageSpec, Platform, RemoteRange, Written
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles
 from packager.core.record import BuildRecord, Transfer
 from packager.errors import NotReproduced, UsageError
 from packager.pipeline import Tools
-from packager.ports import ContainerFamily, Executor, ImageSink, RemoteReader
+from packager.ports import ContainerFamily, Executor, ImageSink
+
+if TYPE_CHECKING:
+    from packager.adapters.registry.client import RegistryClients
+
+Clients = Callable[[], "RegistryClients"]
 
 EPOCH = "1970-01-01T00:00:00Z"
 
@@ -41,16 +48,19 @@ class Settings:
 
 
 def tools_for(settings: Settings) -> Tools:
-    """Choose the doers of one run."""
+    """Choose the doers of one run. Outputs that cannot be are refused here, before any work."""
     repeat = settings.repeat
+    clients = _registry_clients(settings)
+    reader = BlobReader((_RegistryBlobs(clients),))
+    sinks = sinks_for(settings.outputs, reader, clients)
     return Tools(
         find_model=_find_model,
         find_instance=_find_instance,
         find_container=find_container,
-        find_base=lambda reference, platform: _find_base(reference, platform, settings),
+        find_base=lambda reference, platform: _find_base(reference, platform, repeat, clients),
         family=_family,
         executor=_executor(settings),
-        write=lambda image: _write(image, settings),
+        write=lambda image: _write(image, sinks, reader, settings),
         save=lambda record: save_record(
             record, state_dir=state_dir(settings.environment), copy_to=settings.record_file
         ),
@@ -79,7 +89,7 @@ def created_time(environment: Mapping[str, str]) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def sinks_for(outputs: Sequence[str], settings: Settings, reader: BlobReader) -> list[ImageSink]:
+def sinks_for(outputs: Sequence[str], reader: BlobReader, clients: Clients) -> list[ImageSink]:
     """Make a sink for each output. Layouts come first and engines last.
 
     An engine can then be served from the layout's copy instead of the weights.
@@ -92,7 +102,7 @@ def sinks_for(outputs: Sequence[str], settings: Settings, reader: BlobReader) ->
         scheme = plugins.scheme_of(output, plugins.SINKS)
         sink_type = plugins.load(plugins.SINKS, scheme)
         if scheme == "registry":
-            sinks.append(sink_type(output, insecure_hosts=settings.insecure_registries))
+            sinks.append(sink_type(output, clients=clients()))
         elif scheme == "docker":
             sinks.append(sink_type(output, reader=reader))
         else:
@@ -100,9 +110,9 @@ def sinks_for(outputs: Sequence[str], settings: Settings, reader: BlobReader) ->
     return sinks
 
 
-def _write(image: ImageSpec, settings: Settings) -> tuple[Written, Transfer]:
-    reader = BlobReader(_remote_readers(image, settings))
-    sinks = sinks_for(settings.outputs, settings, reader)
+def _write(
+    image: ImageSpec, sinks: Sequence[ImageSink], reader: BlobReader, settings: Settings
+) -> tuple[Written, Transfer]:
     written = write_image(
         image,
         sinks,
@@ -119,12 +129,31 @@ def _write(image: ImageSpec, settings: Settings) -> tuple[Written, Transfer]:
     )
 
 
-def _remote_readers(image: ImageSpec, settings: Settings) -> list[RemoteReader]:
-    if not any(layer.mount_from for layer in image.base.layers):
-        return []
-    from packager.adapters.registry.reader import RegistryReader
+def _registry_clients(settings: Settings) -> Clients:
+    """One set of connections and tokens a run, made when a registry is first needed."""
 
-    return [RegistryReader(insecure_hosts=settings.insecure_registries)]
+    @cache
+    def clients() -> RegistryClients:
+        from packager.adapters.registry.client import RegistryClients
+
+        return RegistryClients(insecure_hosts=settings.insecure_registries)
+
+    return clients
+
+
+class _RegistryBlobs:
+    """Reads blobs of registries; loads the client when the first one is read."""
+
+    scheme = "registry"
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+
+    def read(self, segment: RemoteRange) -> Iterator[bytes]:
+        """Yield the segment's bytes."""
+        from packager.adapters.registry.reader import RegistryReader
+
+        return RegistryReader(clients=self._clients()).read(segment)
 
 
 def _find_model(reference: str) -> ModelFiles:
@@ -143,15 +172,22 @@ def _find_instance(name: str) -> Instance:
     return find_instance(name)
 
 
-def _find_base(reference: str, platform: Platform, settings: Settings) -> BaseImage:
+def _find_base(
+    reference: str, platform: Platform, repeat: BuildRecord | None, clients: Clients
+) -> BaseImage:
     scheme = plugins.scheme_of(reference, plugins.BASES)
     source_type = plugins.load(plugins.BASES, scheme)
-    registry = {"insecure_hosts": settings.insecure_registries} if scheme == "registry" else {}
-    base: BaseImage = source_type(**registry).facts(reference, platform)
-    if settings.repeat and base.digest != settings.repeat.base.digest:
+    source = source_type(clients=clients()) if scheme == "registry" else source_type()
+    base: BaseImage = source.facts(reference, platform)
+    if base.platform != platform:
+        raise UsageError(
+            f"base image {reference!r} is for {base.platform}, the image is for {platform}",
+            hint=f"name a base that has {platform}",
+        )
+    if repeat and base.digest != repeat.base.digest:
         raise NotReproduced(
             f"base image {reference!r} is now {base.digest or 'empty'}, "
-            f"the record was made with {settings.repeat.base.digest or 'an empty base'}",
+            f"the record was made with {repeat.base.digest or 'an empty base'}",
             hint="bring the recorded base back, or build anew without --from-record",
         )
     return base
