@@ -1,0 +1,73 @@
+"""artifact_cache: finished files, found again by the inputs that made them.
+
+    result = open_local(root).get_or_build(document, build, into=directory)
+
+Knows nothing of packager.  Names load on first use: a command that never
+touches the cache does not pay for pydantic.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from artifact_cache.cache import ArtifactCache as ArtifactCache
+    from artifact_cache.cache import CacheResult as CacheResult
+    from artifact_cache.cache import Notice as Notice
+    from artifact_cache.cache import open_local as open_local
+    from artifact_cache.entry import Entry as Entry
+    from artifact_cache.errors import CacheError as CacheError
+    from artifact_cache.explain import Explanation as Explanation
+    from artifact_cache.key import DraftHeadKey as DraftHeadKey
+    from artifact_cache.key import KeyDocument as KeyDocument
+    from artifact_cache.key import NeuronKey as NeuronKey
+    from artifact_cache.key import QuantizedCheckpointKey as QuantizedCheckpointKey
+    from artifact_cache.key import TensorRtLlmEngineKey as TensorRtLlmEngineKey
+    from artifact_cache.key import VllmCompileKey as VllmCompileKey
+    from artifact_cache.key import key_of as key_of
+    from artifact_cache.key import manifest_digest as manifest_digest
+    from artifact_cache.key import parse_document as parse_document
+    from artifact_cache.store import Address as Address
+    from artifact_cache.store import CacheStore as CacheStore
+    from artifact_cache.store import Capability as Capability
+    from artifact_cache.stores.local import LocalStore as LocalStore
+    from artifact_cache.stores.memory import MemoryStore as MemoryStore
+    from artifact_cache.stores.read_only import ReadOnlyStore as ReadOnlyStore
+
+_HOMES = {
+    "ArtifactCache": "cache",
+    "CacheResult": "cache",
+    "Notice": "cache",
+    "open_local": "cache",
+    "Entry": "entry",
+    "CacheError": "errors",
+    "Explanation": "explain",
+    "DraftHeadKey": "key",
+    "KeyDocument": "key",
+    "NeuronKey": "key",
+    "QuantizedCheckpointKey": "key",
+    "TensorRtLlmEngineKey": "key",
+    "VllmCompileKey": "key",
+    "key_of": "key",
+    "manifest_digest": "key",
+    "parse_document": "key",
+    "Address": "store",
+    "CacheStore": "store",
+    "Capability": "store",
+    "LocalStore": "stores.local",
+    "MemoryStore": "stores.memory",
+    "ReadOnlyStore": "stores.read_only",
+}
+
+__all__ = tuple(sorted(_HOMES))
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOMES]
