@@ -1,0 +1,162 @@
+"""Files: hashed, written durably, handed over without copying where the disk can."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from artifact_cache.entry import Output
+from artifact_cache.errors import BuildLeftNothing, NotEmpty, Unpublishable
+
+CHUNK = 1024 * 1024
+HASHING_THREADS = min(8, os.cpu_count() or 1)  # hashlib lets go of the interpreter
+FICLONE = 0x40049409  # linux/fs.h; the number is the same on x86-64 and arm64
+
+# Reasons why bytes cannot be shared, and have to be copied.
+_CANNOT_SHARE = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOTTY)
+_CANNOT_CLONE = (*_CANNOT_SHARE, errno.EINVAL, errno.ENOSYS, errno.EBADF)
+
+
+def sha256_of(path: Path) -> str:
+    """Hash a regular file; never follow a link to one."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Create a file that must not exist yet, and have it on the disk."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o444), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync(path: Path) -> None:
+    """Have a file's bytes, or a directory's names, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def hand_over(source: Path, target: Path, mode: int) -> str | None:
+    """Put a file at `target` by link, by clone or by copy.
+
+    Gives the digest when the bytes had to be copied, so that they are read only
+    once, and None when they are shared and nothing was read.  A link has the
+    mode of its source, so a file with another mode is cloned or copied.
+    """
+    if stat.S_IMODE(source.lstat().st_mode) == mode and _linked(source, target):
+        return None
+    with source.open("rb") as reader, target.open("xb") as writer:
+        os.fchmod(writer.fileno(), mode)
+        if _cloned(reader.fileno(), writer.fileno()):
+            return None
+        digest = hashlib.sha256()
+        while chunk := reader.read(CHUNK):
+            digest.update(chunk)
+            writer.write(chunk)
+    return digest.hexdigest()
+
+
+def _linked(source: Path, target: Path) -> bool:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno in _CANNOT_SHARE:
+            return False
+        raise
+    return True
+
+
+def _cloned(reader: int, writer: int) -> bool:
+    try:
+        fcntl.ioctl(writer, FICLONE, reader)
+    except OSError as error:
+        if error.errno in _CANNOT_CLONE:
+            return False
+        raise
+    return True
+
+
+def in_parallel(work: Callable[[Output], None], outputs: Iterable[Output]) -> None:
+    """Do the work for each output; raise the first failure after all have ended."""
+    with ThreadPoolExecutor(HASHING_THREADS, "artifact-cache") as pool:
+        for _ in pool.map(work, outputs):
+            pass
+
+
+def make_empty(directory: Path) -> None:
+    """Create a directory, or take one that holds nothing; raise `NotEmpty` otherwise."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotEmpty(directory) from None
+    with os.scandir(directory) as names:
+        if any(names):
+            raise NotEmpty(directory)
+
+
+def clear(directory: Path) -> None:
+    """Remove everything inside a directory, and keep the directory."""
+    for path in directory.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def seal(directory: Path, kind: str) -> tuple[tuple[str, Path], ...]:
+    """Make what a build left read-only; give each file with its path in the directory.
+
+    Raises `BuildLeftNothing`, and `Unpublishable` for a link, socket or device:
+    what they stand for is not inside.
+    """
+    found: list[tuple[str, Path]] = []
+    for parent, directories, names in os.walk(directory):
+        for name in (*names, *directories):
+            path = Path(parent, name)
+            mode = path.lstat().st_mode
+            if stat.S_ISDIR(mode):
+                continue
+            if not stat.S_ISREG(mode):
+                raise Unpublishable(f"{str(path)!r} is neither a file nor a directory")
+            path.chmod(0o555 if mode & stat.S_IXUSR else 0o444)
+            found.append((path.relative_to(directory).as_posix(), path))
+    if not found:
+        raise BuildLeftNothing(kind)
+    return tuple(sorted(found))
+
+
+def describe(files: Iterable[tuple[str, Path]]) -> tuple[Output, ...]:
+    """Read every file once and give its row of the entry.
+
+    Raises pydantic's ValidationError, a ValueError, for names no entry may hold.
+    """
+
+    def row(file: tuple[str, Path]) -> Output:
+        relative, path = file
+        status = path.lstat()
+        return Output(
+            path=relative,
+            sha256=sha256_of(path),
+            size=status.st_size,
+            mode="0755" if status.st_mode & stat.S_IXUSR else "0644",
+        )
+
+    with ThreadPoolExecutor(HASHING_THREADS, "artifact-cache") as pool:
+        return tuple(pool.map(row, files))
+
+
+def sealed_mode(output: Output) -> int:
+    """Give the mode an output has on disk: read-only, since it may be shared."""
+    return 0o555 if output.mode == "0755" else 0o444

@@ -1,0 +1,1 @@
+"""Where entries and blobs can be kept."""

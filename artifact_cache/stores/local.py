@@ -1,0 +1,383 @@
+"""A directory, shared by every process of one user on one machine.
+
+    VERSION                          {"layout":1}
+    ac/<kind>/ab/<key>.json          entry, immutable, created by link
+    cas/sha256/ab/<digest>           blob, 0444, never rewritten in place
+    stamp/ab/<digest>                what the blob looked like when last hashed
+    use/ab/<key>                     touched by every hit, for least-recently-used
+    locks/<key>.lock, locks/gc.lock  never removed
+    tmp/<pid>-<random>/              a publisher's own; removed once its lock is free
+    quarantine/<time>-<name>         what was found broken
+
+The order on disk is the promise: blob bytes, blob name, entry bytes, entry
+name, each synced before the next.  Whatever a killed process leaves is either
+invisible or complete.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+from artifact_cache.entry import MAX_ENTRY_BYTES, Entry, Output, entry_bytes, parse_entry
+from artifact_cache.errors import (
+    CacheError,
+    Corrupt,
+    MalformedEntry,
+    StoreUnavailable,
+    Unpublishable,
+)
+from artifact_cache.files import (
+    hand_over,
+    in_parallel,
+    sealed_mode,
+    sha256_of,
+    sync,
+    write_durably,
+)
+from artifact_cache.store import Address, Capability, StoredEntry
+
+LAYOUT = b'{"layout":1}\n'
+
+# Plain tensors.  Everything else holds code that will run: it is hashed on every read.
+STAMPED_KINDS = frozenset({"quantized-checkpoint", "draft-head"})
+
+# A file written twice within one tick of the clock looks unchanged (git: "racily clean").
+STAMP_AFTER_NS = 2_000_000_000
+
+
+class LocalStore:
+    """Entries and blobs below one directory, which it creates."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._capability: Capability | None = None
+        self._opening = threading.Lock()
+
+    def capability(self) -> Capability:
+        """Check the directory, try to write to it, and remove what dead publishers left."""
+        with self._opening:
+            if self._capability is None:
+                self._capability = self._open()
+            return self._capability
+
+    def get(self, address: Address) -> StoredEntry | None:
+        """Find an entry; its files are compared when they are extracted."""
+        self._need("read")
+        path = self._entry_path(address)
+        try:
+            entry = parse_entry(_read_entry(path))
+            if (entry.kind, entry.key) != (address.kind, address.key):
+                raise MalformedEntry("it belongs to another address")
+        except FileNotFoundError:
+            return None
+        except MalformedEntry as error:
+            self._set_aside(path, ".json")
+            raise Corrupt(f"entry {address.key[:12]}", error.message) from error
+        except OSError as error:
+            raise self._unavailable(error) from error
+        return StoredEntry(entry, partial(self._extract, address, entry))
+
+    def put(self, entry: Entry, directory: Path) -> bool:
+        """Publish; a blob that is there already is replaced, in case it is broken."""
+        self._need("write")
+        address = Address(entry.kind, entry.key)
+        data = entry_bytes(entry)
+        try:
+            with self._no_gc(), self._staging() as staging:
+                if self._entry_path(address).exists():
+                    return False
+                for output in {output.sha256: output for output in entry.outputs}.values():
+                    self._publish_blob(output, directory / output.path, staging)
+                return self._publish_entry(address, data, staging)
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def list(self, kind: str | None = None) -> Iterator[Entry]:
+        """Yield entries; those that cannot be read are left for `get` to judge."""
+        self._need("read")
+        for path in self.root.glob(f"ac/{kind or '*'}/??/*.json"):
+            with suppress(CacheError, OSError):
+                yield parse_entry(_read_entry(path))
+
+    def delete(self, address: Address) -> bool:
+        """Remove the entry; its blobs wait for the collector, since others may share them."""
+        self._need("write")
+        try:
+            self._entry_path(address).unlink()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._unavailable(error) from error
+        return True
+
+    # --- reading
+
+    def _extract(self, address: Address, entry: Entry, into: Path) -> None:
+        stamped = address.kind in STAMPED_KINDS
+        try:
+            with self._no_gc():
+                in_parallel(partial(self._take_out, into, stamped), entry.outputs)
+        except Corrupt:
+            self._set_aside(self._entry_path(address), ".json")
+            raise
+        except OSError as error:
+            raise self._unavailable(error) from error
+        with suppress(OSError):  # a store that is read-only cannot remember its readers
+            _touch(self.root / "use" / address.key[:2] / address.key)
+
+    def _take_out(self, into: Path, stamped: bool, output: Output) -> None:
+        """Put one file out, then compare what was put: nothing can change in between."""
+        blob = self._blob_path(output.sha256)
+        target = into / output.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        name = f"blob {output.sha256[:12]} ({output.path})"
+        try:
+            status = blob.lstat()
+        except FileNotFoundError:
+            raise Corrupt(name, "is missing") from None
+        if not stat.S_ISREG(status.st_mode) or status.st_size != output.size:
+            self._set_aside(blob, ".blob")
+            raise Corrupt(name, f"has not {output.size} bytes any more")
+        try:
+            digest = hand_over(blob, target, sealed_mode(output))
+        except FileNotFoundError:
+            raise Corrupt(name, "is missing") from None
+        if digest is None:
+            if stamped and self._stamp_fits(output.sha256, target):
+                return
+            digest = sha256_of(target)
+        if digest != output.sha256:
+            target.unlink()
+            if _same_file(blob, status):  # another process may have healed it meanwhile
+                self._set_aside(blob, ".blob")
+            raise Corrupt(name, "holds other bytes than were published")
+        if stamped:
+            self._stamp(output.sha256, target)
+
+    def _stamp_fits(self, sha256: str, path: Path) -> bool:
+        try:
+            stamp = json.loads(self._stamp_path(sha256).read_bytes())
+        except (OSError, ValueError):
+            return False
+        return isinstance(stamp, dict) and _looks(path).items() <= stamp.items()
+
+    def _stamp(self, sha256: str, path: Path) -> None:
+        looks = _looks(path)
+        now_ns = time.time_ns()
+        if now_ns - looks["mtime_ns"] < STAMP_AFTER_NS or looks["ino"] != _inode(
+            self._blob_path(sha256)
+        ):
+            return
+        stamp = self._stamp_path(sha256)
+        draft = stamp.with_name(f"{sha256}.{secrets.token_hex(8)}")
+        with suppress(OSError):
+            stamp.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft.write_text(json.dumps({**looks, "verified_at": now_ns // 1_000_000_000}))
+            draft.replace(stamp)
+
+    def _set_aside(self, path: Path, suffix: str) -> None:
+        """Take a broken file out of use; on a read-only disk it stays, and stays a miss."""
+        moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        aside = f"{moment}-{path.stem[:64]}-{secrets.token_hex(4)}{suffix}"
+        quarantine = self.root / "quarantine"
+        try:
+            quarantine.mkdir(mode=0o700, exist_ok=True)
+            path.rename(quarantine / aside)
+        except OSError:
+            with suppress(OSError):
+                path.unlink()
+
+    # --- writing
+
+    def _publish_blob(self, output: Output, source: Path, staging: Path) -> None:
+        target = self._blob_path(output.sha256)
+        draft = staging / output.sha256
+        digest = hand_over(source, draft, 0o444)
+        if digest not in (None, output.sha256) or draft.lstat().st_size != output.size:
+            raise Unpublishable(f"{output.path!r} changed while it was published")
+        sync(draft)
+        _make_directory(target.parent)
+        draft.replace(target)
+        sync(target.parent)
+
+    def _publish_entry(self, address: Address, data: bytes, staging: Path) -> bool:
+        target = self._entry_path(address)
+        draft = staging / "entry.json"
+        write_durably(draft, data)
+        _make_directory(target.parent)
+        try:
+            os.link(draft, target)
+        except FileExistsError:
+            return False
+        sync(target.parent)
+        return True
+
+    @contextmanager
+    def _staging(self) -> Iterator[Path]:
+        """Own a directory under tmp/ for as long as this process lives."""
+        while True:
+            path = self.root / "tmp" / f"{os.getpid()}-{secrets.token_hex(8)}"
+            path.mkdir(mode=0o700)
+            descriptor = _locked(path, fcntl.LOCK_EX)
+            if descriptor is not None and path.exists():
+                break
+            if descriptor is not None:  # taken for a dead one between mkdir and flock
+                os.close(descriptor)
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(descriptor)
+
+    def _reap(self) -> None:
+        for path in (self.root / "tmp").iterdir():
+            with suppress(OSError):
+                descriptor = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if descriptor is not None:
+                    shutil.rmtree(path, ignore_errors=True)
+                    os.close(descriptor)
+
+    @contextmanager
+    def _no_gc(self) -> Iterator[None]:
+        """Keep collectors from removing blobs that a publisher or reader is about to name."""
+        descriptor = None
+        with suppress(OSError):  # nobody collects where nobody can write
+            descriptor = os.open(self.root / "locks/gc.lock", os.O_RDONLY | os.O_CLOEXEC)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        try:
+            yield
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    # --- opening
+
+    def _open(self) -> Capability:
+        if problem := _unsafe(self.root):
+            return Capability("off", problem)
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._prepare()
+        except OSError as error:
+            if (self.root / "VERSION").is_file():
+                return Capability("read-only", _reason(error))
+            return Capability("off", _reason(error))
+        except StoreUnavailable as error:
+            return Capability("off", error.message)
+        if problem := _unsafe(self.root):
+            return Capability("off", problem)
+        return Capability("read-write")
+
+    def _prepare(self) -> None:
+        """Lay out the directories and write once, so that a full or odd disk shows at start."""
+        version = self.root / "VERSION"
+        if version.exists() and version.read_bytes() != LAYOUT:
+            raise StoreUnavailable(str(self.root), "another version laid it out")
+        for name in ("tmp", "locks", "ac", "cas"):
+            (self.root / name).mkdir(mode=0o700, exist_ok=True)
+        (self.root / "locks/gc.lock").touch(mode=0o600)
+        self._reap()
+        with self._staging() as staging:
+            write_durably(staging / "VERSION", LAYOUT)
+            with suppress(FileExistsError):
+                os.link(staging / "VERSION", version)
+
+    def _need(self, right: str) -> None:
+        capability = self.capability()
+        if capability.mode == "off" or (right == "write" and capability.mode != "read-write"):
+            raise StoreUnavailable(str(self.root), capability.reason)
+
+    def _unavailable(self, error: OSError) -> StoreUnavailable:
+        return StoreUnavailable(str(self.root), _reason(error))
+
+    def _entry_path(self, address: Address) -> Path:
+        return self.root / "ac" / address.kind / address.key[:2] / f"{address.key}.json"
+
+    def _blob_path(self, sha256: str) -> Path:
+        return self.root / "cas/sha256" / sha256[:2] / sha256
+
+    def _stamp_path(self, sha256: str) -> Path:
+        return self.root / "stamp" / sha256[:2] / sha256
+
+
+def _unsafe(root: Path) -> str:
+    """Say why others could plant files here; empty when they cannot, or nothing is there."""
+    try:
+        status = root.lstat()
+    except OSError:
+        return ""
+    if stat.S_ISLNK(status.st_mode):
+        return "it is a symbolic link"
+    if not stat.S_ISDIR(status.st_mode):
+        return "it is not a directory"
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"it belongs to user {status.st_uid}"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"others can write to it; `chmod 700 {root}` keeps them out"
+    return ""
+
+
+def _read_entry(path: Path) -> bytes:
+    """Read at most one byte more than an entry may have, so that a huge one is refused."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(MAX_ENTRY_BYTES + 1)
+
+
+def _locked(path: Path, how: int) -> int | None:
+    """Open a directory and lock it; None when it is gone. Raises OSError when it is in use."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, how)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _make_directory(path: Path) -> None:
+    """Create a directory whose name survives a crash, and its parents."""
+    if path.is_dir():
+        return
+    _make_directory(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
+    sync(path.parent)
+
+
+def _touch(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+
+
+def _looks(path: Path) -> dict[str, int]:
+    status = path.lstat()
+    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "ino": status.st_ino}
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.lstat().st_ino
+    except OSError:
+        return None
+
+
+def _same_file(path: Path, status: os.stat_result) -> bool:
+    return _inode(path) == status.st_ino
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
