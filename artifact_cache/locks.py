@@ -1,0 +1,68 @@
+"""One builder per key, by kernel locks.
+
+A lock only saves work.  It carries no correctness: publishing is atomic with or
+without it.  The kernel drops it with its holder, so there is no expiry that
+could give it to two, and nothing to clean up.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+POLL_S = 0.05
+
+
+class KeyLocks:
+    """Locks in one directory, a file per key. Lock files are never removed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    @contextmanager
+    def hold(self, key: str, wait_s: float, on_wait: Callable[[str], None]) -> Iterator[bool]:
+        """Hold the key's lock; yield False when another held it for all of `wait_s`.
+
+        Calls `on_wait` once, with who holds it, before waiting.  Raises OSError
+        where there can be no locks.
+        """
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._directory / f"{key}.lock"
+        lock = FileLock(path)
+        held = _acquired(lock, 0)
+        if not held:
+            on_wait(_holder(path))
+            held = _acquired(lock, wait_s)
+        try:
+            yield held
+        finally:
+            if held:
+                with suppress(OSError):  # the kernel lets go when the process ends
+                    lock.release()
+
+
+def _acquired(lock: FileLock, timeout_s: float) -> bool:
+    try:
+        lock.acquire(timeout=timeout_s, poll_interval=POLL_S)
+    except Timeout:
+        return False
+    return True
+
+
+def _holder(path: Path) -> str:
+    """Name the holding process, where the kernel tells; it is for people only."""
+    try:
+        status = path.stat()
+        device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+        held = f"{device}:{status.st_ino}"
+        for line in Path("/proc/locks").read_text("ascii").splitlines():
+            fields = line.split()
+            if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == held:
+                return f"process {fields[4]}"
+    except OSError:
+        pass
+    return "another process"

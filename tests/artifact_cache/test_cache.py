@@ -1,0 +1,437 @@
+"""get-or-build: built once, found again, and never in the way of a build."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from artifact_cache.cache import ArtifactCache, Notice, open_local
+from artifact_cache.entry import Entry
+from artifact_cache.errors import BuildLeftNothing, NotEmpty, StoreUnavailable
+from artifact_cache.explain import Difference
+from artifact_cache.key import key_of
+from artifact_cache.locks import KeyLocks
+from artifact_cache.store import Address, Capability, StoredEntry, address_of
+from artifact_cache.stores.local import LocalStore
+from artifact_cache.stores.memory import MemoryStore
+from artifact_cache.stores.read_only import ReadOnlyStore
+from tests.artifact_cache.conftest import Mount
+from tests.artifact_cache.samples import (
+    CHECKPOINT,
+    NEURON,
+    NEWER,
+    VLLM,
+    Build,
+    document,
+    files_below,
+    files_of,
+)
+
+
+def codes(notices: tuple[Notice, ...]) -> list[str]:
+    return [notice.code for notice in notices]
+
+
+def test_a_build_runs_once_and_is_found_again(cache: ArtifactCache, tmp_path: Path) -> None:
+    build = Build()
+
+    first = cache.get_or_build(CHECKPOINT, build, tmp_path / "a")
+    second = cache.get_or_build(CHECKPOINT, build, tmp_path / "b")
+
+    assert build.runs == 1
+    assert (first.hit, first.stored, second.hit, second.stored) == (False, True, True, True)
+    assert first.key == second.key == key_of(CHECKPOINT)
+    assert first.entry == second.entry
+    assert first.notices == second.notices == ()
+    assert files_below(first.path) == files_below(second.path) == files_of(b"tensors")
+
+
+def test_other_inputs_are_built(cache: ArtifactCache, tmp_path: Path) -> None:
+    build = Build()
+    cache.get_or_build(document(1), build, tmp_path / "a")
+    cache.get_or_build(document(2), build, tmp_path / "b")
+
+    assert build.runs == 2
+
+
+def test_the_entry_says_who_built_when_and_for_how_long(root: Path, tmp_path: Path) -> None:
+    cache = ArtifactCache(
+        LocalStore(root),
+        KeyLocks(root / "locks"),
+        builder_id="ci@org",
+        version="0.3.1",
+        clock=lambda: 1795000000.9,
+    )
+    entry = cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a").entry
+
+    assert entry is not None
+    assert (entry.writer.builder_id, entry.writer.version) == ("ci@org", "0.3.1")
+    assert entry.built_at == 1795000000
+    assert 0 <= entry.build_s < 5
+
+
+def test_files_are_read_only_whether_built_or_found(cache: ArtifactCache, tmp_path: Path) -> None:
+    built = cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+    found = cache.get_or_build(CHECKPOINT, Build(), tmp_path / "b")
+
+    for result in (built, found):
+        assert (result.path / "config.json").stat().st_mode & 0o777 == 0o444
+        assert (result.path / "kernel.so").stat().st_mode & 0o777 == 0o555
+
+
+def test_a_directory_with_something_in_it_is_refused(cache: ArtifactCache, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/old").touch()
+
+    with pytest.raises(NotEmpty, match="is not an empty directory"):
+        cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+
+
+def test_a_failed_build_fails_keeps_its_log_and_is_not_remembered(
+    cache: ArtifactCache, tmp_path: Path
+) -> None:
+    def fail(directory: Path) -> None:
+        (directory / "compiler.log").write_text("out of memory")
+        raise RuntimeError("neuronx-cc: exit 70")
+
+    with pytest.raises(RuntimeError, match="exit 70"):
+        cache.get_or_build(CHECKPOINT, fail, tmp_path / "a")
+
+    assert files_below(tmp_path / "a") == {"compiler.log": b"out of memory"}
+    assert not cache.get_or_build(CHECKPOINT, Build(), tmp_path / "b").hit
+
+
+def test_a_build_that_leaves_nothing_has_failed(cache: ArtifactCache, tmp_path: Path) -> None:
+    with pytest.raises(BuildLeftNothing, match="without leaving a file"):
+        cache.get_or_build(CHECKPOINT, lambda directory: None, tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda path: (path / "link").symlink_to("/etc/passwd"), id="link"),
+        pytest.param(lambda path: (path / "cafe\u0301").touch(), id="name that is not NFC"),
+        pytest.param(lambda path: (path / "CONFIG.json").touch(), id="names that clash"),
+    ],
+)
+def test_files_no_entry_can_describe_are_used_and_not_kept(
+    cache: ArtifactCache, tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    def build(directory: Path) -> None:
+        Build()(directory)
+        spoil(directory)
+
+    result = cache.get_or_build(CHECKPOINT, build, tmp_path / "a")
+
+    assert (result.hit, result.stored, codes(result.notices)) == (False, False, ["not-stored"])
+    assert (result.path / "config.json").read_bytes() == b"{}"
+
+
+@pytest.mark.parametrize("find", ["cas/*/*/*", "ac/*/*/*.json"])
+def test_damage_is_built_again_and_healed(
+    cache: ArtifactCache, root: Path, tmp_path: Path, find: str
+) -> None:
+    cache.get_or_build(NEURON, Build(), tmp_path / "a")
+    for path in root.glob(find):
+        path.chmod(0o644)
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+
+    rebuilt = cache.get_or_build(NEURON, Build(), tmp_path / "b")
+    found = cache.get_or_build(NEURON, Build(), tmp_path / "c")
+
+    assert (rebuilt.hit, rebuilt.stored, codes(rebuilt.notices)) == (False, True, ["corrupt"])
+    assert found.hit
+    assert files_below(rebuilt.path) == files_below(found.path) == files_of(b"tensors")
+
+
+def test_a_lost_blob_leaves_no_half_of_the_files(
+    cache: ArtifactCache, root: Path, tmp_path: Path
+) -> None:
+    cache.get_or_build(NEURON, Build(), tmp_path / "a")
+    next(path for path in root.glob("cas/*/*/*") if path.read_bytes() == b"{}").unlink()
+
+    def build(directory: Path) -> None:
+        (directory / "only").write_bytes(b"new")
+
+    result = cache.get_or_build(NEURON, build, tmp_path / "b")
+
+    assert files_below(result.path) == {"only": b"new"}
+
+
+def test_an_entry_only_newer_versions_read_is_left_and_the_build_goes_on(
+    cache: ArtifactCache, root: Path, tmp_path: Path
+) -> None:
+    cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+    path = next(root.glob("ac/*/*/*.json"))
+    path.chmod(0o644)
+    path.write_bytes(NEWER)
+
+    result = cache.get_or_build(CHECKPOINT, Build(), tmp_path / "b")
+
+    assert (result.hit, result.stored) == (False, False)
+    assert codes(result.notices) == ["newer", "not-stored"]
+    assert files_below(result.path) == files_of(b"tensors")
+    assert path.read_bytes() == NEWER
+
+
+class Broken:
+    """A store in which everything fails, the way networks and disks do."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def capability(self) -> Capability:
+        return Capability("read-write")
+
+    def get(self, address: Address) -> StoredEntry | None:
+        raise self._error
+
+    def put(self, entry: Entry, directory: Path) -> bool:
+        raise self._error
+
+    def list(self, kind: str | None = None) -> Iterator[Entry]:
+        raise self._error
+
+    def delete(self, address: Address) -> bool:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(5, "Input/output error"), StoreUnavailable("s3", "503 slow down")],
+    ids=["disk", "network"],
+)
+def test_a_store_in_which_everything_fails_fails_no_build(tmp_path: Path, error: Exception) -> None:
+    cache = ArtifactCache(Broken(error), KeyLocks(tmp_path / "locks"))
+
+    result = cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+
+    assert (result.hit, result.stored) == (False, False)
+    assert codes(result.notices) == ["store", "not-stored"]
+    assert files_below(result.path) == files_of(b"tensors")
+    assert cache.find(CHECKPOINT) is None
+
+
+def test_a_cache_that_cannot_exist_fails_no_build(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    cache = open_local(tmp_path / "file/cache")
+
+    result = cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+
+    assert files_below(result.path) == files_of(b"tensors")
+    assert result.notices == (Notice("store", "the cache is off: not a directory"),)
+
+
+def test_a_read_only_store_gives_hits_and_keeps_nothing(tmp_path: Path) -> None:
+    inner = MemoryStore()
+    ArtifactCache(inner, KeyLocks(tmp_path / "locks")).get_or_build(
+        document(1), Build(), tmp_path / "a"
+    )
+    reader = ArtifactCache(ReadOnlyStore(inner), KeyLocks(tmp_path / "locks"))
+
+    assert reader.get_or_build(document(1), Build(), tmp_path / "b").hit
+    missed = reader.get_or_build(document(2), Build(), tmp_path / "c")
+    assert (missed.hit, missed.stored) == (False, False)
+    assert len(inner.entries) == 1
+
+
+def test_a_read_only_disk_gives_hits_and_fails_no_build(
+    cache: ArtifactCache, root: Path, tmp_path: Path, mounted: Mount
+) -> None:
+    cache.get_or_build(document(1), Build(), tmp_path / "a")
+    reader = open_local(mounted("--bind", "-o", "ro", str(root)))
+
+    assert reader.get_or_build(document(1), Build(), tmp_path / "b").hit
+    missed = reader.get_or_build(document(2), Build(), tmp_path / "c")
+    assert (missed.stored, codes(missed.notices)) == (False, ["store"])
+    assert files_below(missed.path) == files_of(b"tensors")
+
+
+def test_a_full_disk_fails_no_build(tmp_path: Path, mounted: Mount) -> None:
+    cache = open_local(mounted("-t", "tmpfs", "-o", "size=1m,mode=700", "none") / "cache")
+
+    result = cache.get_or_build(CHECKPOINT, Build(b"x" * 100_000), tmp_path / "a")
+    small = cache.get_or_build(VLLM, Build(), tmp_path / "b")
+
+    assert (result.stored, codes(result.notices)) == (False, ["not-stored"])
+    assert "no space left on device" in result.notices[0].message
+    assert files_below(result.path) == files_of(b"x" * 100_000)
+    assert small.stored
+    assert list((tmp_path / "mount0/cache/tmp").iterdir()) == []
+
+
+def test_a_disk_without_inodes_fails_no_build(tmp_path: Path, mounted: Mount) -> None:
+    cache = open_local(
+        mounted("-t", "tmpfs", "-o", "size=4m,nr_inodes=16,mode=700", "none") / "cache"
+    )
+
+    result = cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+
+    assert files_below(result.path) == files_of(b"tensors")
+    assert not result.stored
+
+
+def test_whoever_publishes_second_adopts_the_first(tmp_path: Path) -> None:
+    """Without a common lock, as on two hosts: both build, one result is used."""
+    store = MemoryStore()
+    here = ArtifactCache(store, KeyLocks(tmp_path / "locks-here"))
+    there = ArtifactCache(store, KeyLocks(tmp_path / "locks-there"))
+
+    def slowly(directory: Path) -> None:
+        there.get_or_build(CHECKPOINT, Build(b"theirs"), tmp_path / "there")
+        Build(b"ours")(directory)
+
+    result = here.get_or_build(CHECKPOINT, slowly, tmp_path / "here")
+
+    assert (result.hit, result.stored, codes(result.notices)) == (False, True, ["adopted"])
+    assert files_below(result.path) == files_of(b"theirs")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "here",
+        "locks-here",
+        "locks-there",
+        "there",
+    ]
+
+
+def test_a_damaged_winner_is_not_adopted(tmp_path: Path) -> None:
+    store = MemoryStore()
+    cache = ArtifactCache(store, KeyLocks(tmp_path / "locks"))
+
+    def overtaken(directory: Path) -> None:
+        other = ArtifactCache(store, KeyLocks(tmp_path / "other-locks"))
+        other.get_or_build(CHECKPOINT, Build(b"theirs"), tmp_path / "there")
+        for sha256 in store.blobs:
+            store.blobs[sha256] += b"!"
+        Build(b"ours")(directory)
+
+    result = cache.get_or_build(CHECKPOINT, overtaken, tmp_path / "here")
+
+    assert files_below(result.path) == files_of(b"ours")
+    assert not result.stored
+
+
+def test_a_second_process_waits_and_is_told_for_whom(
+    root: Path, cache: ArtifactCache, tmp_path: Path
+) -> None:
+    heard: list[Notice] = []
+    waiting = threading.Event()
+
+    def listen(notice: Notice) -> None:
+        heard.append(notice)
+        waiting.set()
+
+    def build(directory: Path) -> None:
+        other.start()
+        assert waiting.wait(10)
+        Build()(directory)
+
+    second = Build()
+    listener = open_local(root, notify=listen)
+    other = threading.Thread(
+        target=listener.get_or_build, args=(CHECKPOINT, second, tmp_path / "b")
+    )
+    cache.get_or_build(CHECKPOINT, build, tmp_path / "a")
+    other.join()
+
+    assert second.runs == 0
+    assert [notice.code for notice in heard] == ["waiting"]
+    assert heard[0].message.endswith("is building the same quantized-checkpoint")
+
+
+def test_a_wait_ends(root: Path, cache: ArtifactCache, tmp_path: Path) -> None:
+    """A holder that never finishes must not hold up everyone for ever."""
+    impatient = open_local(root, wait_s=0.2)
+    second = Build(b"second")
+
+    def never_done(directory: Path) -> None:
+        thread = threading.Thread(
+            target=lambda: results.append(
+                impatient.get_or_build(CHECKPOINT, second, tmp_path / "b")
+            )
+        )
+        thread.start()
+        thread.join()
+        Build(b"first")(directory)
+
+    results = []  # type: ignore[var-annotated]
+    adopted = cache.get_or_build(CHECKPOINT, never_done, tmp_path / "a")
+
+    assert codes(results[0].notices) == ["waiting", "lock"]
+    assert files_below(adopted.path) == files_below(results[0].path) == files_of(b"second")
+
+
+def test_where_locks_cannot_be_the_build_goes_on(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "locks").touch()
+    cache = ArtifactCache(LocalStore(root), KeyLocks(tmp_path / "locks"))
+
+    result = cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+
+    assert (result.stored, codes(result.notices)) == (True, ["lock"])
+
+
+def test_explain_names_the_nearest_entries_and_the_fields(
+    cache: ArtifactCache, tmp_path: Path
+) -> None:
+    far = document(1).model_copy(update={"calibration": None, "sharding": None})
+    cache.get_or_build(document(1), Build(), tmp_path / "a")
+    cache.get_or_build(far, Build(), tmp_path / "b")
+    cache.get_or_build(VLLM, Build(), tmp_path / "c")
+
+    explanation = cache.explain(document(7))
+
+    assert not explanation.hit
+    assert [neighbour.entry.key for neighbour in explanation.nearest] == [
+        key_of(document(1)),
+        key_of(far),
+    ]
+    assert explanation.nearest[0].differences == (Difference("/calibration/seed", 7, 1),)
+    assert [one.pointer for one in explanation.nearest[1].differences] == [
+        "/calibration",
+        "/sharding",
+    ]
+
+
+def test_explain_says_when_nothing_was_missed(cache: ArtifactCache, tmp_path: Path) -> None:
+    cache.get_or_build(document(1), Build(), tmp_path / "a")
+
+    explanation = cache.explain(document(1))
+
+    assert (explanation.hit, explanation.nearest) == (True, ())
+
+
+def test_find_looks_without_taking(cache: ArtifactCache, tmp_path: Path) -> None:
+    assert cache.find(CHECKPOINT) is None
+    entry = cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a").entry
+    assert cache.find(CHECKPOINT) == entry
+
+
+def test_swapping_the_document_of_an_entry_makes_it_a_miss(
+    cache: ArtifactCache, root: Path, tmp_path: Path
+) -> None:
+    """A good entry for other inputs, put where ours should be."""
+    cache.get_or_build(document(1), Build(), tmp_path / "a")
+    theirs = next(root.glob("ac/*/*/*.json"))
+    key = address_of(document(2)).key
+    ours = root / "ac/quantized-checkpoint" / key[:2] / f"{key}.json"
+    ours.parent.mkdir(exist_ok=True)
+    theirs.rename(ours)
+
+    result = cache.get_or_build(document(2), Build(b"right"), tmp_path / "b")
+
+    assert codes(result.notices) == ["corrupt"]
+    assert files_below(result.path) == files_of(b"right")
+
+
+def test_importing_the_package_is_light() -> None:
+    code = (
+        "import sys, artifact_cache\n"
+        "assert not {'pydantic', 'filelock', 'packager'} & set(sys.modules)\n"
+        "for name in artifact_cache.__all__: getattr(artifact_cache, name)\n"
+        "assert 'packager' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
