@@ -1,0 +1,288 @@
+"""The key changes with every input, and with nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel, Field, ValidationError
+
+import artifact_cache
+from artifact_cache import key
+from artifact_cache.key import KeyDocument, KeyPart, key_of, manifest_digest, parse_document, plain
+from tests.artifact_cache.samples import CHECKPOINT, DOCUMENTS, DRAFT, NEURON, TENSORRT, VLLM, A, B
+
+Place = tuple[str | int, ...]
+
+
+def leaves(value: object, place: Place = ()) -> Iterator[Place]:
+    """Yield the place of every field, down through groups and rows of groups."""
+    match value:
+        case KeyPart():
+            for name in type(value).model_fields:
+                yield from leaves(getattr(value, name), (*place, name))
+        case tuple() if value and isinstance(value[0], KeyPart):
+            yield place  # the row itself can grow
+            for index, inner in enumerate(value):
+                yield from leaves(inner, (*place, index))
+        case _:
+            yield place
+
+
+def at(value: Any, place: Place) -> Any:
+    for step in place:
+        value = value[step] if isinstance(step, int) else getattr(value, step)
+    return value
+
+
+def put_at(value: Any, place: Place, new: object) -> Any:
+    if not place:
+        return new
+    step, *rest = place
+    inner = put_at(at(value, (step,)), tuple(rest), new)
+    if isinstance(step, int):
+        return (*value[:step], inner, *value[step + 1 :])
+    return value.model_copy(update={step: inner})
+
+
+def flipped(value: object, choices: tuple[object, ...]) -> object:
+    """Give another value that the field allows."""
+    if choices:
+        return next((choice for choice in choices if choice != value), None)
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + 1
+        case str():
+            return B if value == A else A if value == B else f"{value}x"
+        case dict():
+            return {**value, "ADDED": "1"}
+        case tuple():
+            return value[1:]
+        case None:
+            return A
+    raise AssertionError(f"no other value for {value!r}")
+
+
+def choices_at(document: KeyDocument, place: Place) -> tuple[object, ...]:
+    owner, name = at(document, place[:-1]), place[-1]
+    annotation = type(owner).model_fields[name].annotation
+    return get_args(annotation) if get_origin(annotation) is Literal else ()
+
+
+def without_effect(document: KeyDocument) -> list[Place]:
+    """Give the fields whose change leaves the key as it was."""
+    silent = []
+    for place in leaves(document):
+        new = flipped(at(document, place), choices_at(document, place))
+        if new is not None and key_of(put_at(document, place, new)) == key_of(document):
+            silent.append(place)
+    return silent
+
+
+FLIPS = [
+    pytest.param(document, place, id=f"{document.kind}/{'/'.join(map(str, place))}")
+    for document in DOCUMENTS
+    for place in leaves(document)
+    if place not in (("kind",), ("schema_version",))
+]
+
+
+@pytest.mark.parametrize(("document", "place"), FLIPS)
+def test_flipping_a_field_changes_the_key(document: KeyDocument, place: Place) -> None:
+    new = flipped(at(document, place), choices_at(document, place))
+    changed = put_at(document, place, new)
+
+    assert parse_document(plain(changed)) is not None  # the flip is a document one can have
+    assert key_of(changed) != key_of(document)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.kind)
+def test_leaving_out_what_may_be_absent_changes_the_key(document: KeyDocument) -> None:
+    for place in leaves(document):
+        for depth in range(1, len(place) + 1):
+            owner, name = at(document, place[: depth - 1]), place[depth - 1]
+            if isinstance(name, str) and NoneType in get_args(
+                type(owner).model_fields[name].annotation
+            ):
+                absent = put_at(document, place[:depth], None)
+                assert at(document, place[:depth]) is None or key_of(absent) != key_of(document)
+
+
+def test_an_under_keyed_document_is_caught() -> None:
+    class UnderKeyed(key.DraftHeadKey):
+        tokens: Annotated[int, Field(exclude=True)]  # vllm#53366: the field that was forgotten
+
+    forgetful = UnderKeyed(**dict(DRAFT), tokens=5)
+
+    assert without_effect(forgetful) == [("tokens",)]
+
+
+@pytest.mark.parametrize(
+    ("document", "digest"),
+    [
+        pytest.param(
+            VLLM, "b5381d9309c53c1f41362d935d393a2c9e334bce3a8600368ed9098f261e0ea3", id="vllm"
+        ),
+        pytest.param(
+            NEURON, "1612a741ee4cdc81ebb5cf6374fc04435445142ad2c9b6e160347e21d6c4c35f", id="neuron"
+        ),
+        pytest.param(
+            TENSORRT,
+            "8454c6087fe16629899ed1b21fe015a6855b4282002eb3be3663948989005ca0",
+            id="tensorrt",
+        ),
+        pytest.param(
+            CHECKPOINT,
+            "644b5591c1d0f05ead69cd797cbfebb8a7bdd15f84779dcec37ca02d66fdab27",
+            id="checkpoint",
+        ),
+        pytest.param(
+            DRAFT, "39d1c1e71fd787f1d4f094a6e73eea9502a641844c42e617cb6da178d3aa1970", id="draft"
+        ),
+    ],
+)
+def test_keys_stay_what_they_were(document: KeyDocument, digest: str) -> None:
+    """A change here empties every cache in the world: bump the schema and mean it."""
+    assert key_of(document) == digest
+
+
+def test_the_hashed_bytes_are_the_prefix_and_sorted_json() -> None:
+    # printf 'packager-key-v1\n{"a":"\xc3\xa9","b":[1,true,null]}' | sha256sum
+    assert (
+        key.key_of_plain({"b": [1, True, None], "a": "é"})
+        == "c960145ac97cf8ba84a3eeb7f6c3cdaf818522a8bcbd731e3a82e3dd3ba0a1e7"
+    )
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.kind)
+def test_one_text_in_two_unicode_forms_gives_one_key(document: KeyDocument) -> None:
+    """Digests and names allow no such text at all; every other field takes either form."""
+    for place in leaves(document):
+        value = at(document, place)
+        forms: list[Any]
+        if isinstance(value, str):
+            forms = ["caf\u00e9", "cafe\u0301"]
+        elif isinstance(value, tuple) and value and isinstance(value[0], str):
+            forms = [("caf\u00e9", "cafz"), ("cafe\u0301", "cafz")]
+        else:
+            continue
+        keys = {key_if_allowed(put_at(document, place, form)) for form in forms}
+        assert len(keys) == 1, place
+
+
+def key_if_allowed(document: KeyDocument) -> str | None:
+    try:
+        return key_of(parse_document(plain(document)))
+    except ValueError:
+        return None
+
+
+def test_no_field_is_a_float() -> None:
+    for model in key_models():
+        for name, field in model.model_fields.items():
+            assert "float" not in str(field.annotation), f"{model.__name__}.{name}"
+
+
+def test_every_field_says_what_it_is_for() -> None:
+    for model in key_models():
+        for name, field in model.model_fields.items():
+            assert field.description, f"{model.__name__}.{name}"
+
+
+def test_no_input_can_be_forgotten() -> None:
+    """A default would turn a forgotten input into an equal key."""
+    for model in key_models():
+        for name, field in model.model_fields.items():
+            assert field.is_required() or name in ("schema_version", "kind"), name
+
+
+def test_sets_ignore_order_and_sequences_do_not() -> None:
+    shape = VLLM.shape
+    swapped = {**plain(VLLM), "shape": {**shape.model_dump(), "graph_sizes": [4, 1, 2, 2]}}
+    flags = VLLM.invocation.model_copy(update={"compiler_args": ("--auto-cast=none", "-O2")})
+
+    assert key_of(parse_document(swapped)) == key_of(VLLM)
+    assert key_of(VLLM.model_copy(update={"invocation": flags})) != key_of(VLLM)
+
+
+def test_fine_tunes_share_graphs_that_hold_no_weights() -> None:
+    assert "weights" not in plain(VLLM)
+    assert plain(NEURON.model_copy(update={"weights": None}))["weights"] is None
+
+
+def test_equal_content_of_two_kinds_has_two_keys() -> None:
+    other = TENSORRT.model_copy(update={"kind": "neuron"})
+    assert key_of(other) != key_of(TENSORRT)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"instance": "ml.p5.48xlarge"}, id="unknown field"),
+        pytest.param({"kind": "vllm"}, id="unknown kind"),
+        pytest.param({"schema": 2}, id="unknown schema"),
+        pytest.param({"calibration": {"dataset": A, "samples": "512"}}, id="number as text"),
+        pytest.param({"calibration": {"dataset": A, "samples": 512.0}}, id="float"),
+        pytest.param({"graph": {"architecture": "main", "code": None, "plugins": []}}, id="name"),
+    ],
+)
+def test_a_document_is_taken_literally_or_not_at_all(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        parse_document({**plain(CHECKPOINT), **change})
+
+
+def test_a_package_stands_once() -> None:
+    package = key.Package(name="torch", version="2.11.0", digest=None)
+    with pytest.raises(ValidationError, match="'torch' stands twice"):
+        key.Toolchain(packages=(package, package), image=None, worker=A)
+
+
+@pytest.mark.parametrize(
+    "ambiguous",
+    [
+        pytest.param({"learning_rate": 0.1}, id="float"),
+        pytest.param({"name": "cafe\u0301"}, id="not NFC"),
+        pytest.param({"seed": 2**53}, id="beyond doubles"),
+        pytest.param({1: "x"}, id="name that is no text"),
+    ],
+)
+def test_what_two_systems_write_differently_has_no_key(ambiguous: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        key.key_of_plain(ambiguous)
+
+
+def test_documents_survive_their_plain_form() -> None:
+    assert [parse_document(plain(document)) for document in DOCUMENTS] == list(DOCUMENTS)
+
+
+def test_a_manifest_is_a_set_of_files() -> None:
+    one, two = ("a.safetensors", 1, A), ("b.safetensors", 2, B)
+
+    assert manifest_digest([one, two]) == manifest_digest([two, one])
+    assert manifest_digest([one]) != manifest_digest([one, two])
+    assert manifest_digest([("c.safetensors", 1, A)]) != manifest_digest([one])
+    with pytest.raises(ValueError, match="stands twice"):
+        manifest_digest([one, one])
+
+
+def key_models() -> list[type[BaseModel]]:
+    return [
+        model
+        for model in vars(key).values()
+        if isinstance(model, type) and issubclass(model, KeyPart)
+    ]
+
+
+def test_the_readme_names_every_field() -> None:
+    """The specification in prose, and the models, are one list of inputs."""
+    readme = Path(artifact_cache.__file__).with_name("README.md").read_text("utf-8")
+    words = set(re.findall(r"[a-z][a-z0-9_]+", readme))
+
+    fields = {name for model in key_models() for name in model.model_fields}
+    assert fields - {"schema_version"} <= words
