@@ -8,6 +8,7 @@ import click
 
 from packager.adapters.engine import connect_engine
 from packager.cli.options import format_option
+from packager.errors import UsageError
 from packager.jobs.smoke import smoke as run_smoke
 from packager.reports.text import json_text
 
@@ -24,13 +25,29 @@ from packager.reports.text import json_text
     show_default=True,
     help="Seconds until /ping must answer.",
 )
+@click.option(
+    "--env",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Environment of the container, such as OMP_NUM_THREADS=1 on a busy machine.",
+)
 @format_option
-def smoke(image: str, prompt: str, max_tokens: int, deadline_s: float, output_format: str) -> None:
+def smoke(
+    image: str,
+    prompt: str,
+    max_tokens: int,
+    deadline_s: float,
+    env: tuple[str, ...],
+    output_format: str,
+) -> None:
     """Start IMAGE in the Docker Engine, ask it something, stop it.
 
     Waits for /ping, asks /v1/chat/completions and /invocations, prints the
     tokens and times.  Ends with status 4, and the container's log, on failure.
     """
+    wrong = next((pair for pair in env if "=" not in pair), None)
+    if wrong is not None:
+        raise UsageError(f"--env {wrong!r} has no value", hint=f"write --env {wrong}=VALUE")
     result = run_smoke(
         connect_engine(),
         image,
@@ -38,6 +55,7 @@ def smoke(image: str, prompt: str, max_tokens: int, deadline_s: float, output_fo
         max_tokens=max_tokens,
         deadline_s=deadline_s,
         on_progress=lambda line: click.echo(line, err=True),
+        env=dict(pair.split("=", 1) for pair in env),
     )
     if output_format == "json":
         click.echo(json_text(asdict(result)))

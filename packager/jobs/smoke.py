@@ -1,15 +1,15 @@
 """Smoke test of an image: start it, wait for /ping, ask it, stop it.
 
-The container gets no network but its published port, where the engine has a
-bridge; an engine without one runs it on the host's network.  Whatever
-happens, it is removed.
+The port is published on loopback only, where the engine has a bridge; an
+engine without one runs the container on the host's network.  Whatever
+happens, the container is removed.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -52,13 +52,14 @@ def smoke(
     max_tokens: int,
     deadline_s: float,
     on_progress: Callable[[str], None],
+    env: Mapping[str, str] | None = None,
 ) -> SmokeResult:
-    """Run `image`, ask it over three endpoints' worth of bodies, stop it.
+    """Run `image`, ask it in OpenAI's and in LMI's words, stop it.
 
     Raises `SmokeFailed` with the end of the container's log.
     """
     started = time.monotonic()
-    with _running(engine, image, on_progress) as (container, url):
+    with _running(engine, image, env or {}, on_progress) as (container, url):
         http = urllib3.PoolManager(retries=False)
         try:
             _wait_for_ping(http, container, url, deadline_s, on_progress)
@@ -82,7 +83,7 @@ def smoke(
 
 @contextmanager
 def _running(
-    engine: Any, image: str, on_progress: Callable[[str], None]
+    engine: Any, image: str, env: Mapping[str, str], on_progress: Callable[[str], None]
 ) -> Iterator[tuple[Any, str]]:
     from docker.errors import APIError, ImageNotFound
 
@@ -95,7 +96,7 @@ def _running(
         ) from error
     bridged = any(network["Driver"] == "bridge" for network in engine.api.networks())
     ports = {"ports": {f"{PORT}/tcp": ("127.0.0.1", None)}} if bridged else {"network_mode": "host"}
-    container = engine.containers.create(image, shm_size="1g", **ports)
+    container = engine.containers.create(image, environment=dict(env), shm_size="1g", **ports)
     try:
         on_progress(f"starting {container.short_id} from {image}")
         try:

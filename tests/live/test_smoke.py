@@ -10,6 +10,8 @@ from tests.cli.conftest import TINY, Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
+BUSY = ("--env", "OMP_NUM_THREADS=1")  # threads of a small model only wait for each other
+
 
 def test_a_built_image_answers(packager: Packager, engine: str, serving_base: str) -> None:
     built = packager(
@@ -18,7 +20,7 @@ def test_a_built_image_answers(packager: Packager, engine: str, serving_base: st
     )
     assert built.status == 0, built.err
 
-    done = packager("smoke", "packager-test:tiny", "--max-tokens", "24", "--format", "json")
+    done = packager("smoke", "packager-test:tiny", "--max-tokens", "24", *BUSY, "--format", "json")
 
     assert done.status == 0, done.err
     result = json.loads(done.out)
