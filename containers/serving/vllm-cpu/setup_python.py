@@ -139,9 +139,11 @@ def add_vllm_command(tree: Path, pin: str) -> None:
     (metadata / "RECORD").write_text("")
     command = tree / VENV / "bin" / "vllm"
     command.parent.mkdir()
+    # The guard matters: worker processes import the main program again.
     command.write_text(
         f"#!/{VENV}/bin/python3\nimport sys\n\n"
-        "from vllm.entrypoints.cli.main import main\n\nsys.exit(main())\n"
+        "from vllm.entrypoints.cli.main import main\n\n"
+        'if __name__ == "__main__":\n    sys.exit(main())\n'
     )
     command.chmod(0o755)
 
