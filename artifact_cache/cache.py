@@ -20,7 +20,7 @@ from typing import Literal
 from artifact_cache.entry import Entry, Writer
 from artifact_cache.errors import CacheError, Corrupt, MalformedEntry, NewerEntry, Unpublishable
 from artifact_cache.explain import Explanation, find_nearest
-from artifact_cache.files import clear, describe, make_empty, seal
+from artifact_cache.files import clear, describe, make_empty, said, seal
 from artifact_cache.key import KeyDocument, plain
 from artifact_cache.locks import KeyLocks
 from artifact_cache.store import CacheStore, StoredEntry, address_of
@@ -234,7 +234,7 @@ class _Run:
             if not self._extract(winner, theirs):
                 return None
             self.into.rename(ours)
-        except OSError as error:
+        except (CacheError, OSError) as error:
             self._notice("not-stored", f"another entry is there; {_said(error)}")
             return None
         finally:
@@ -307,4 +307,4 @@ def _find(
 def _said(error: CacheError | OSError) -> str:
     if isinstance(error, CacheError):
         return error.message
-    return (error.strerror or str(error)).lower()
+    return said(error)

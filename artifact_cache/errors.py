@@ -6,7 +6,7 @@
     ├── Corrupt            stored bytes are not what was published; already set aside
     ├── StoreUnavailable   the store cannot be read or written now
     ├── Unpublishable      a build left something an entry cannot describe
-    ├── NotEmpty           the directory for the files holds something
+    ├── UnusableDirectory  the caller's directory is not empty, or cannot be made so
     └── BuildLeftNothing   a build returned and there is no file
 
 Messages are lower case without a full stop; the hint is a command or a choice.
@@ -64,12 +64,13 @@ class Unpublishable(CacheError):
         super().__init__(f"the files cannot be cached: {reason}")
 
 
-class NotEmpty(CacheError):
-    """Old and new files must never mix."""
+class UnusableDirectory(CacheError):
+    """Old and new files must never mix, so a build needs an empty place."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, reason: str) -> None:
         super().__init__(
-            f"{str(directory)!r} is not an empty directory", hint="give a new or empty one"
+            f"files cannot go to {str(directory)!r}: {reason}",
+            hint="give a new or empty directory on a disk that works",
         )
 
 

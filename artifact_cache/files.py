@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from artifact_cache.entry import Output
-from artifact_cache.errors import BuildLeftNothing, NotEmpty, Unpublishable
+from artifact_cache.errors import BuildLeftNothing, Unpublishable, UnusableDirectory
 
 CHUNK = 1024 * 1024
 HASHING_THREADS = min(8, os.cpu_count() or 1)  # hashlib lets go of the interpreter
@@ -96,23 +96,27 @@ def in_parallel(work: Callable[[Output], None], outputs: Iterable[Output]) -> No
 
 
 def make_empty(directory: Path) -> None:
-    """Create a directory, or take one that holds nothing; raise `NotEmpty` otherwise."""
+    """Create a directory, or take one that holds nothing; raise `UnusableDirectory` otherwise."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise NotEmpty(directory) from None
-    with os.scandir(directory) as names:
-        if any(names):
-            raise NotEmpty(directory)
+        with os.scandir(directory) as names:
+            empty = not any(names)
+    except OSError as error:
+        raise UnusableDirectory(directory, said(error)) from error
+    if not empty:
+        raise UnusableDirectory(directory, "it is not empty")
 
 
 def clear(directory: Path) -> None:
     """Remove everything inside a directory, and keep the directory."""
-    for path in directory.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+    try:
+        for path in directory.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    except OSError as error:
+        raise UnusableDirectory(directory, said(error)) from error
 
 
 def seal(directory: Path, kind: str) -> tuple[tuple[str, Path], ...]:
@@ -155,6 +159,11 @@ def describe(files: Iterable[tuple[str, Path]]) -> tuple[Output, ...]:
 
     with ThreadPoolExecutor(HASHING_THREADS, "artifact-cache") as pool:
         return tuple(pool.map(row, files))
+
+
+def said(error: OSError) -> str:
+    """Give the system's reason as it reads inside a sentence."""
+    return (error.strerror or str(error)).lower()
 
 
 def sealed_mode(output: Output) -> int:

@@ -40,6 +40,7 @@ from artifact_cache.errors import (
 from artifact_cache.files import (
     hand_over,
     in_parallel,
+    said,
     sealed_mode,
     sha256_of,
     sync,
@@ -158,9 +159,9 @@ class LocalStore:
                 return
             digest = sha256_of(target)
         if digest != output.sha256:
-            target.unlink()
             if _same_file(blob, status):  # another process may have healed it meanwhile
                 self._set_aside(blob, ".blob")
+            target.unlink(missing_ok=True)
             raise Corrupt(name, "holds other bytes than were published")
         if stamped:
             self._stamp(output.sha256, target)
@@ -271,8 +272,8 @@ class LocalStore:
             self._prepare()
         except OSError as error:
             if (self.root / "VERSION").is_file():
-                return Capability("read-only", _reason(error))
-            return Capability("off", _reason(error))
+                return Capability("read-only", said(error))
+            return Capability("off", said(error))
         except StoreUnavailable as error:
             return Capability("off", error.message)
         if problem := _unsafe(self.root):
@@ -299,7 +300,7 @@ class LocalStore:
             raise StoreUnavailable(str(self.root), capability.reason)
 
     def _unavailable(self, error: OSError) -> StoreUnavailable:
-        return StoreUnavailable(str(self.root), _reason(error))
+        return StoreUnavailable(str(self.root), said(error))
 
     def _entry_path(self, address: Address) -> Path:
         return self.root / "ac" / address.kind / address.key[:2] / f"{address.key}.json"
@@ -377,7 +378,3 @@ def _inode(path: Path) -> int | None:
 
 def _same_file(path: Path, status: os.stat_result) -> bool:
     return _inode(path) == status.st_ino
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()

@@ -12,7 +12,7 @@ import pytest
 
 from artifact_cache.cache import ArtifactCache, Notice, open_local
 from artifact_cache.entry import Entry
-from artifact_cache.errors import BuildLeftNothing, NotEmpty, StoreUnavailable
+from artifact_cache.errors import BuildLeftNothing, StoreUnavailable, UnusableDirectory
 from artifact_cache.explain import Difference
 from artifact_cache.key import key_of
 from artifact_cache.locks import KeyLocks
@@ -88,7 +88,14 @@ def test_a_directory_with_something_in_it_is_refused(cache: ArtifactCache, tmp_p
     (tmp_path / "a").mkdir()
     (tmp_path / "a/old").touch()
 
-    with pytest.raises(NotEmpty, match="is not an empty directory"):
+    with pytest.raises(UnusableDirectory, match="it is not empty"):
+        cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+
+
+def test_a_file_where_the_files_should_go_is_refused(cache: ArtifactCache, tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+
+    with pytest.raises(UnusableDirectory, match="file exists"):
         cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
 
 
