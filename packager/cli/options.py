@@ -80,7 +80,10 @@ def _read_file(path: Path) -> dict[str, Any]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise NotFound(f"cannot read request file {str(path)!r}: {error.strerror}") from error
+        raise NotFound(
+            f"cannot read request file {str(path)!r}: {error.strerror}",
+            hint="name a TOML or JSON file with the fields of a request, such as model and instance",
+        ) from error
     try:
         parsed = json.loads(data) if path.suffix == ".json" else tomllib.loads(data.decode())
     except ValueError as error:

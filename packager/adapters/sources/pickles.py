@@ -41,12 +41,18 @@ def _opcodes() -> frozenset[str]:
 
 
 def _is_old_pickle(head: bytes, *, ends: bool) -> bool:
-    """Protocols 0 and 1 have no mark: only what reads as opcodes throughout, and calls, counts."""
+    """Protocols 0 and 1 have no mark: only what reads as opcodes throughout, and calls, counts.
+
+    Text can read as opcodes by accident (`torch==2.13.0` does, down to a STOP).
+    Its stack does not add up, so no loader would get as far as a call.
+    """
     runs_code = False
     stream = io.BytesIO(head)
     try:
         for opcode, _, _ in pickletools.genops(stream):
             runs_code = runs_code or opcode.name in _RUNS_CODE
+        if runs_code:
+            pickletools.dis(head, out=io.StringIO())  # checks every opcode against the stack
     except (ValueError, UnicodeDecodeError, OverflowError, MemoryError):
         return runs_code and not ends and stream.tell() == len(head)
     return runs_code

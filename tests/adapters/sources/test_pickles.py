@@ -75,3 +75,9 @@ def test_a_header_length_that_looks_like_protocol_2_is_no_pickle() -> None:
     head = struct.pack("<Q", 0x0280) + b'{"w":{"dtype":"BF16"'
     assert head.startswith(b"\x80\x02")
     assert pickle_kind_of(head, ends=False) == ""
+
+
+def test_requirements_that_read_as_opcodes_by_accident_are_text() -> None:
+    text = b"torch==2.13.0\ntransformers==5.17.0\n"
+
+    assert pickle_kind_of(text, ends=True) == ""
