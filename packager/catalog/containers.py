@@ -1,10 +1,19 @@
-"""Serving images by family and kind of device, read from `containers/serving/images.toml`."""
+"""Serving images by family and kind of device, read from `containers/serving/images.toml`.
+
+The table's order is the preference: the first image that serves the device is
+what a user gets who names no version.  AWS keeps its images in one account a
+region; `data/accounts.toml` says which.
+"""
 
 from __future__ import annotations
 
 import difflib
 import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 from packager.core.facts import ContainerFacts
 from packager.core.instance import DeviceKind
@@ -12,7 +21,9 @@ from packager.errors import UsageError
 from packager.share import share_dir
 
 # Families in order of preference; the first that serves the device is the default.
-PREFERENCE = ("vllm", "lmi")
+PREFERENCE = ("vllm", "lmi", "tgi", "sglang", "neuron")
+
+ACCOUNTS_TABLE = Path(__file__).parent / "data" / "accounts.toml"
 
 
 class UnknownFamily(UsageError):
@@ -29,42 +40,167 @@ class UnknownFamily(UsageError):
 class FamilyNotForDevice(UsageError):
     """The family has no image for that kind of device, or no family has one."""
 
-    def __init__(self, family: str | None, kind: str, serving: tuple[str, ...]) -> None:
+    def __init__(self, family: str | None, device: str, serving: tuple[str, ...]) -> None:
         if serving:
             hint = f"use {' or '.join(map(repr, serving))}, or leave the family out"
         else:
             hint = "choose an instance with NVIDIA GPUs, or `local`"
         who = f"serving family {family!r} has" if family else "no serving family has"
-        super().__init__(f"{who} {'no' if family else 'an'} image for {kind} devices", hint=hint)
+        super().__init__(f"{who} {'no' if family else 'an'} image for {device} devices", hint=hint)
+
+
+class UnknownContainerVersion(UsageError):
+    """No image of the family for that device has such a version."""
+
+    def __init__(self, version: str, family: str | None, found: tuple[ContainerFacts, ...]) -> None:
+        names = tuple(dict.fromkeys(name for image in found for name in version_names(image)))
+        nearest = difflib.get_close_matches(version, names, n=1)
+        guess = f"did you mean {nearest[0]!r}? " if nearest else ""
+        short = ", ".join(dict.fromkeys(image.release or image.engine_version for image in found))
+        super().__init__(
+            f"no {family or 'serving'} image has version {version!r}",
+            hint=f"{guess}there are {short}; `packager list containers` shows them all",
+        )
+
+
+class UnknownRegion(UsageError):
+    """AWS publishes no serving images in a region of that name, as far as the catalog knows."""
+
+    def __init__(self, region: str, known: tuple[str, ...]) -> None:
+        nearest = difflib.get_close_matches(region, known, n=1)
+        guess = f"did you mean {nearest[0]!r}? " if nearest else ""
+        super().__init__(
+            f"region {region!r} has no serving images in the catalog",
+            hint=f"{guess}name the image with --base to use one from elsewhere",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accounts:
+    """Which AWS account holds the images of a region, and how its addresses end."""
+
+    by_region: Mapping[str, str]
+    dns_suffixes: Mapping[str, str]  # beginning of a region's name → suffix
+    default_region: str
+    source: str
+    date: str
+
+    def registry(self, region: str) -> str:
+        """Give the registry's host name in a region."""
+        if region not in self.by_region:
+            raise UnknownRegion(region, tuple(self.by_region))
+        suffix = next(
+            (end for start, end in self.dns_suffixes.items() if region.startswith(start)),
+            "amazonaws.com",
+        )
+        return f"{self.by_region[region]}.dkr.ecr.{region}.{suffix}"
 
 
 @cache
-def containers() -> tuple[ContainerFacts, ...]:
-    """List every serving image of the catalog."""
+def accounts() -> Accounts:
+    """Read the table of accounts."""
+    table = tomllib.loads(ACCOUNTS_TABLE.read_text(encoding="utf-8"))
+    return Accounts(
+        by_region=table["region"],
+        dns_suffixes=table["dns_suffix"],
+        default_region=table["default_region"],
+        source=table["source"],
+        date=table["date"],
+    )
+
+
+@cache
+def containers(extra: tuple[ContainerFacts, ...] = ()) -> tuple[ContainerFacts, ...]:
+    """List every serving image, the user's own first."""
     table = share_dir("containers") / "serving" / "images.toml"
-    rows = tomllib.loads(table.read_text(encoding="utf-8"))["image"]
-    return tuple(
-        ContainerFacts(
+    shipped = tomllib.loads(table.read_text(encoding="utf-8"))["series"]
+    return extra + tuple(image for series in shipped for image in _images(series))
+
+
+def find_container(
+    family: str | None,
+    kind: DeviceKind,
+    version: str | None = None,
+    region: str | None = None,
+    instance_name: str = "",
+    extra: tuple[ContainerFacts, ...] = (),
+) -> ContainerFacts:
+    """Find an image for a kind of device: the preferred family, the newest version.
+
+    A version is a tag, a release such as `28` or `lmi28`, or the engine's version.
+    With a region, the image's address is the one AWS publishes there.
+    """
+    everything = containers(extra)
+    known = tuple(dict.fromkeys(image.family for image in everything))
+    if family is not None and family not in known:
+        raise UnknownFamily(family, known)
+    serving = [image for image in everything if serves(image, kind, instance_name)]
+    order = PREFERENCE + tuple(name for name in known if name not in PREFERENCE)
+    wanted = order if family is None else (family,)
+    candidates = tuple(image for name in wanted for image in serving if image.family == name)
+    if not candidates:
+        device = f"{kind} ({instance_name})" if instance_name and kind == "neuron" else kind
+        raise FamilyNotForDevice(
+            family, device, tuple(dict.fromkeys(image.family for image in serving))
+        )
+    if version is not None:
+        named = tuple(image for image in candidates if version in version_names(image))
+        if not named:
+            raise UnknownContainerVersion(version, family, candidates)
+        candidates = named
+    found = candidates[0]
+    return replace(found, default_base=image_uri(found, region)) if region else found
+
+
+def serves(image: ContainerFacts, kind: DeviceKind, instance_name: str = "") -> bool:
+    """Say whether an image is for that kind of device, and for that instance where it matters."""
+    if image.kind != kind:
+        return False
+    if not image.targets or not instance_name:
+        return True
+    return instance_name.removeprefix("ml.").partition(".")[0] in image.targets
+
+
+def version_names(image: ContainerFacts) -> tuple[str, ...]:
+    """Give every name by which people ask for an image's version."""
+    names = (image.version, image.release, image.engine_version)
+    lmi = f"lmi{image.release}" if image.family == "lmi" and image.release else ""
+    return tuple(name for name in (*names, lmi) if name)
+
+
+def image_uri(image: ContainerFacts, region: str | None = None) -> str:
+    """Give the reference to pull in a region; without one, where it is easiest to get."""
+    if not image.repository or not region:
+        return image.default_base
+    return f"{accounts().registry(region)}/{image.repository}:{image.version}"
+
+
+def _images(series: Mapping[str, Any]) -> Iterator[ContainerFacts]:
+    for image in series["images"]:
+        row = {**series, **image}
+        tag = row.get("tag", "")
+        yield ContainerFacts(
             family=row["family"],
             kind=row["kind"],
             engine=row["engine"],
             engine_version=row["engine_version"],
-            version=row["version"],
-            default_base=row["base"],
+            version=tag,
+            default_base=_default_base(row, tag),
             least_compute_capability=row.get("least_compute_capability", 0.0),
             source=f"{row['source']} ({row['date']})",
+            date=row["date"],
+            variant=row.get("variant", ""),
+            release=row.get("release", ""),
+            targets=tuple(row.get("targets", ())),
+            repository=row.get("repository", ""),
+            inference_ami=row.get("inference_ami", ""),
         )
-        for row in rows
-    )
 
 
-def find_container(family: str | None, kind: DeviceKind) -> ContainerFacts:
-    """Find a family's image for a kind of device; without a family, the preferred one."""
-    known = tuple(dict.fromkeys(container.family for container in containers()))
-    if family is not None and family not in known:
-        raise UnknownFamily(family, known)
-    serving = {container.family: container for container in containers() if container.kind == kind}
-    for name in PREFERENCE if family is None else (family,):
-        if name in serving:
-            return serving[name]
-    raise FamilyNotForDevice(family, kind, tuple(serving))
+def _default_base(row: Mapping[str, Any], tag: str) -> str:
+    if base := row.get("base", ""):
+        return str(base)
+    if registry := row.get("registry", ""):
+        return f"{registry}:{tag}"
+    registry = accounts().registry(accounts().default_region)
+    return f"{registry}/{row['repository']}:{tag}"

@@ -1,4 +1,7 @@
-"""Machine types that can be rented, read from `data/instances.csv`."""
+"""Machine types that can be rented, read from `data/instances.csv`.
+
+Users' own machines come in as `extra` and win by name.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,10 @@ FORMAT_COLUMNS = {
     "nvfp4_w4a4": "nvfp4_w4a4",
 }
 
+# Physical cores in one logical core: what tensor parallelism counts.  Trainium2 and later join
+# two by default, and their toolchains compile for that (optimum-neuron: LNC 2 for trn2).
+CORES_PER_DEVICE = {"v2": 1, "v3": 2}
+
 
 class UnknownInstance(UsageError):
     """The catalog has no such instance type."""
@@ -37,19 +44,28 @@ class UnknownInstance(UsageError):
 
 
 @cache
-def instances() -> tuple[Instance, ...]:
-    """List every instance type of the catalog, in the table's order."""
+def instances(extra: tuple[Instance, ...] = ()) -> tuple[Instance, ...]:
+    """List every instance type, the user's own first, then in the table's order."""
+    own = {instance.name for instance in extra}
+    return extra + tuple(found for found, _ in instance_rows() if found.name not in own)
+
+
+def find_instance(name: str, extra: tuple[Instance, ...] = ()) -> Instance:
+    """Find an instance type by its own, its SageMaker or its EC2 name."""
+    known = {instance.name: instance for instance in instances(extra)}
+    for wanted in (name, f"ml.{name}"):
+        if wanted in known:
+            return known[wanted]
+    prefixed = name if name.startswith("ml.") else f"ml.{name}"
+    nearest = difflib.get_close_matches(prefixed, known, n=2)
+    raise UnknownInstance(name, tuple(nearest or difflib.get_close_matches(name, known, n=2)))
+
+
+@cache
+def instance_rows() -> tuple[tuple[Instance, Mapping[str, str]], ...]:
+    """Give every shipped instance with the row it was read from."""
     with TABLE.open(encoding="utf-8", newline="") as rows:
-        return tuple(_instance(row) for row in csv.DictReader(rows))
-
-
-def find_instance(name: str) -> Instance:
-    """Find an instance type by its SageMaker or its EC2 name."""
-    known = {instance.name: instance for instance in instances()}
-    wanted = name if name.startswith("ml.") else f"ml.{name}"
-    if wanted in known:
-        return known[wanted]
-    raise UnknownInstance(name, tuple(difflib.get_close_matches(wanted, known, n=2)))
+        return tuple((_instance(row), row) for row in csv.DictReader(rows))
 
 
 def _instance(row: Mapping[str, str]) -> Instance:
@@ -71,6 +87,10 @@ def _instance(row: Mapping[str, str]) -> Instance:
         price_usd_hour=float(price) if price else None,
         price_basis=row["sagemaker_price_basis"],
         source=row["source"],
+        date=row["date"],
+        family=row["family"],
+        link=row["interconnect"],
+        cores_per_device=CORES_PER_DEVICE.get(row["neuron_core_version"], 1),
     )
 
 
@@ -80,7 +100,8 @@ def _devices(row: Mapping[str, str], host_bytes: int) -> tuple[DeviceKind, str, 
         return "nvidia", row["accel_name"], int(row["accel_count"]), device_bytes
     if row["accel_vendor"] == "aws":
         chip_bytes = int(row["accel_mem_mib_each"]) * MIB
-        name = f"NeuronCore-{row['neuron_core_version']}"
-        cores = int(row["neuron_cores_total"])
-        return "neuron", name, cores, chip_bytes // int(row["neuron_cores_per_device"])
+        joined = CORES_PER_DEVICE[row["neuron_core_version"]]
+        cores = int(row["neuron_cores_total"]) // joined
+        per_chip = int(row["neuron_cores_per_device"]) // joined
+        return "neuron", f"NeuronCore-{row['neuron_core_version']}", cores, chip_bytes // per_chip
     return "cpu", "CPU", 1, host_bytes

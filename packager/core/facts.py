@@ -22,6 +22,12 @@ class ContainerFacts:
     default_base: str  # reference used when the user names none; "" when there is no default
     least_compute_capability: float = 0.0  # NVIDIA only: older GPUs are left out of the build
     source: str = ""
+    date: str = ""
+    variant: str = ""  # which image of the family: `vllm-neuron`, `tensorrt-llm`; "" the usual
+    release: str = ""  # short name of the version, where people use one: `28` of LMI
+    targets: tuple[str, ...] = ()  # instance families it serves: `inf2`; () all of its kind
+    repository: str = ""  # in the AWS accounts of `accounts.toml`; "" when not there
+    inference_ami: str = ""  # what SageMaker must be told to boot for it, where it must be told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,3 +26,7 @@ class Instance:
     price_usd_hour: float | None = None
     price_basis: str = ""
     source: str = ""
+    date: str = ""  # when the row was true
+    family: str = ""  # `g5`
+    link: str = ""  # between its devices: `PCIe`, `NVLink`, `NVSwitch`, `NeuronLink-v2`
+    cores_per_device: int = 1  # Neuron only: physical cores that make one logical core

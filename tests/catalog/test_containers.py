@@ -37,7 +37,7 @@ def test_an_unknown_family_gets_the_known_ones() -> None:
     with pytest.raises(UnknownFamily) as error:
         find_container("vlm", "cpu")
 
-    assert error.value.hint == "did you mean 'vllm'? known: vllm, lmi"
+    assert error.value.hint == "did you mean 'vllm'? known: vllm, lmi, tgi, sglang, neuron"
 
 
 def test_a_family_without_an_image_for_the_device_names_one_that_has() -> None:
@@ -48,8 +48,14 @@ def test_a_family_without_an_image_for_the_device_names_one_that_has() -> None:
     assert error.value.hint == "use 'vllm', or leave the family out"
 
 
-def test_no_family_serves_neuron_yet() -> None:
-    with pytest.raises(FamilyNotForDevice) as error:
-        find_container(None, "neuron")
+def test_inferentia_gets_the_last_sdk_that_its_release_notes_name() -> None:
+    found = find_container(None, "neuron", instance_name="ml.inf2.48xlarge")
 
-    assert str(error.value) == "no serving family has an image for neuron devices"
+    assert (found.family, found.variant, found.release) == ("neuron", "vllm-nxdi", "2.28.0")
+    assert found.version == "0.13.0-neuronx-py312-sdk2.28.0-ubuntu24.04"
+
+
+def test_trainium2_gets_the_newest_image() -> None:
+    found = find_container("neuron", "neuron", instance_name="ml.trn2.48xlarge")
+
+    assert (found.variant, found.release) == ("vllm-neuron", "2.32.0")

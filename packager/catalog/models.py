@@ -1,0 +1,133 @@
+"""Models that have been optimized before, read from `data/models.csv` and `data/drafts.toml`.
+
+The table has one row for each statement of a source; rows about the same model
+are merged here.  A row without a model speaks of an architecture.
+"""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from packager.core.catalog import CatalogModel, KnownDraft
+
+DATA = Path(__file__).parent / "data"
+MODELS_TABLE = DATA / "models.csv"
+DRAFTS_TABLE = DATA / "drafts.toml"
+
+SAID = {"Yes": True, "No": False}
+
+
+@cache
+def models(extra: tuple[CatalogModel, ...] = ()) -> tuple[CatalogModel, ...]:
+    """List every model once, the user's own first; those win over shipped ones by hub id."""
+    taken = {model.hf_id for model in extra}
+    merged: dict[tuple[str, str], CatalogModel] = {}
+    for model in _statements():
+        if not model.hf_id or model.hf_id in taken:
+            continue
+        key = _same_model(merged, model)
+        merged[key] = _merge(merged[key], model) if key in merged else model
+    return extra + tuple(merged.values())
+
+
+def find_model(name: str, extra: tuple[CatalogModel, ...] = ()) -> CatalogModel | None:
+    """Find a model by its hub id or its JumpStart id, whatever the letters' case."""
+    wanted = name.partition("@")[0].lower()
+    for model in models(extra):
+        if wanted in (model.hf_id.lower(), model.jumpstart_id.lower()):
+            return model
+    return None
+
+
+@cache
+def eagle_dispatch() -> Mapping[str, str]:
+    """Say which EAGLE SageMaker trains for an architecture: `eagle3` or `eagle2`."""
+    return {model.architecture: model.eagle for model in _statements() if model.eagle}
+
+
+@cache
+def known_drafts() -> Mapping[str, tuple[KnownDraft, ...]]:
+    """List published drafts by the hub id of the model they propose for."""
+    table = tomllib.loads(DRAFTS_TABLE.read_text(encoding="utf-8"))
+    found: dict[str, tuple[KnownDraft, ...]] = {}
+    for row in table["draft"]:
+        draft = KnownDraft(
+            kind=row["kind"],
+            reference=row["reference"],
+            note=row.get("note", ""),
+            source=row["source"],
+            date=row["date"],
+        )
+        for model in row["models"]:
+            found[model] = (*found.get(model, ()), draft)
+    return found
+
+
+def drafts_for(hf_id: str) -> tuple[KnownDraft, ...]:
+    """Give the published drafts of a model, whatever the letters' case."""
+    wanted = hf_id.partition("@")[0].lower()
+    for model, drafts in known_drafts().items():
+        if model.lower() == wanted:
+            return drafts
+    return ()
+
+
+@cache
+def _statements() -> tuple[CatalogModel, ...]:
+    with MODELS_TABLE.open(encoding="utf-8", newline="") as rows:
+        return tuple(_statement(row) for row in csv.DictReader(rows))
+
+
+def _statement(row: Mapping[str, str]) -> CatalogModel:
+    return CatalogModel(
+        family=row["family"],
+        hf_id=row["hf_id"],
+        jumpstart_id=row["jumpstart_id"],
+        architecture=row["architecture"],
+        quantization=SAID.get(row["quantization"]),
+        speculative=SAID.get(row["speculative"]),
+        sagemaker_draft=SAID.get(row["sagemaker_draft"]),
+        precompiled_neuron=row["precompiled_neuron"] == "Yes",
+        preoptimized=row["preoptimized"] == "Yes",
+        eagle=row["eagle"],
+        draft_model=row["draft_model"] if "/" in row["draft_model"] else "",
+        drafts=drafts_for(row["hf_id"]),
+        techniques=tuple(part.strip() for part in row["techniques"].split("|") if part.strip()),
+        note=row["note"],
+        source=row["source"],
+        date=row["date"],
+    )
+
+
+def _same_model(
+    merged: Mapping[tuple[str, str], CatalogModel], new: CatalogModel
+) -> tuple[str, str]:
+    for key in merged:
+        if key[0] == new.hf_id and (new.jumpstart_id in ("", key[1])):
+            return key
+    return new.hf_id, new.jumpstart_id
+
+
+def _merge(old: CatalogModel, new: CatalogModel) -> CatalogModel:
+    def first(one: bool | None, other: bool | None) -> bool | None:
+        return other if one is None else one
+
+    return replace(
+        old,
+        quantization=first(old.quantization, new.quantization),
+        speculative=first(old.speculative, new.speculative),
+        sagemaker_draft=first(old.sagemaker_draft, new.sagemaker_draft),
+        precompiled_neuron=old.precompiled_neuron or new.precompiled_neuron,
+        preoptimized=old.preoptimized or new.preoptimized,
+        eagle=old.eagle or new.eagle,
+        draft_model=old.draft_model or new.draft_model,
+        techniques=tuple(dict.fromkeys((*old.techniques, *new.techniques))),
+        note="; ".join(dict.fromkeys(note for note in (old.note, new.note) if note)),
+        source="; ".join(dict.fromkeys((old.source, new.source))),
+        date=max(old.date, new.date),
+    )
