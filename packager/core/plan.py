@@ -70,3 +70,4 @@ class Plan:
     quantization: Quantization | None = None
     draft: Draft | None = None
     rejected: tuple[Rejected, ...] = ()
+    engine_options: tuple[tuple[str, str], ...] = ()  # asked for by name, handed on as they are

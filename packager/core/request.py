@@ -63,4 +63,7 @@ class BuildRequest(BaseModel):
     container_version: str | None = Field(
         default=None, description="version of the serving container; newest by default"
     )
+    engine_options: dict[str, str] | None = Field(
+        default=None, description="settings of the engine itself, by its own names"
+    )
     region: str | None = Field(default=None, description="AWS region of images and prices")

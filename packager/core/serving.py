@@ -11,6 +11,10 @@ DRAFT_DIR = "/opt/packager/draft"
 COMPILED_DIR = "/opt/packager/compiled"
 SERVING_DIR = "/opt/packager/serving"
 
+# SageMaker's mounts, where weights that are not baked appear.
+MOUNTED_MODEL_DIR = "/opt/ml/model"
+MOUNTED_DRAFT_DIR = "/opt/ml/additional-model-data-sources/draft_model"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedFile:
@@ -23,10 +27,16 @@ class RenderedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingConfig:
-    """Complete configuration of one family's container. Empty entrypoint keeps the base's."""
+    """Complete configuration of one family's container. Empty entrypoint keeps the base's.
+
+    A file of ours takes the place of the model's or the draft's own at the same path.
+    With mounted weights, files below `model_dir` or `draft_dir` belong to the mount.
+    """
 
     files: tuple[RenderedFile, ...] = ()
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     entrypoint: tuple[str, ...] = ()
     cmd: tuple[str, ...] = ()
     port: int = 8080
+    model_dir: str = MODEL_DIR  # where the container looks for the model's files
+    draft_dir: str = DRAFT_DIR  # where it looks for the draft's

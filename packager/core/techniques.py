@@ -31,6 +31,8 @@ class Draft:
     replicated: bool = False  # whole on every device (Medusa v1 heads in TGI), not split
     kv_bytes_per_token: int = 0
     version: str = ""  # of Medusa heads: `v1`, `v2`
+    heads: int = 0  # Medusa only: how many there are; 0 when unknown
+    head_layers: int = 0  # Medusa only: residual layers of each head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
