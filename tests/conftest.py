@@ -14,6 +14,8 @@ from typing import NoReturn
 
 import pytest
 
+from tests.commandline import Packager, packager_in
+
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
 
@@ -49,6 +51,12 @@ def own_state(
     patch.delenv("SOURCE_DATE_EPOCH", raising=False)
     yield
     patch.undo()
+
+
+@pytest.fixture
+def packager(tmp_path: Path) -> Packager:
+    """Run the real command line in a process of its own, from a new directory."""
+    return packager_in(tmp_path)
 
 
 @pytest.fixture(scope="session")

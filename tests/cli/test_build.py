@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import TINY, Packager
+from tests.commandline import TINY, Packager
 
 BUILD = ("build", "--instance", "local", "--base", "scratch", "--quiet")
 

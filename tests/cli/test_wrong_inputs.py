@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import TINY, Packager
+from tests.commandline import TINY, Packager
 from tests.conftest import unavailable
 
 BUILD = ("build", "--instance", "local", "--base", "scratch", "--output", "oci:out")

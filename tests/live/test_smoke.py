@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.cli.conftest import TINY, Packager
+from tests.commandline import TINY, Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 

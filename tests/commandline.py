@@ -9,9 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parent.parent
 TINY = ROOT / "examples" / "tiny-llama"
 
 
@@ -27,11 +25,10 @@ class Done:
 Packager = Callable[..., Done]
 
 
-@pytest.fixture
-def packager(tmp_path: Path) -> Packager:
-    """Run `packager` with arguments, from a directory of its own."""
+def packager_in(directory: Path) -> Packager:
+    """Give a function that runs `packager` with arguments from `directory`."""
 
-    def run(*arguments: str, cwd: Path = tmp_path, env: Mapping[str, str] | None = None) -> Done:
+    def run(*arguments: str, cwd: Path = directory, env: Mapping[str, str] | None = None) -> Done:
         done = subprocess.run(
             [sys.executable, "-m", "packager", *arguments],
             cwd=cwd,
