@@ -1,0 +1,105 @@
+"""Which techniques go together, asked of the catalog's rules for one plan.
+
+The rules are data and handed in; what a rule may ask is in
+`packager.core.catalog.SITUATION_KEYS`.  Every conflict is reported at once,
+because removing one technique after the other until a build passes is what
+users complain about elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from packager.core.catalog import Rule, finding_of, matching
+from packager.core.findings import Finding
+from packager.core.plan import Plan
+
+Situation = dict[str, object]
+
+SEVERITIES = ("error", "warning", "note")
+
+# format of the weights, as instances name it → the scheme that rules name
+SCHEMES: Mapping[str, str] = {
+    "w4a16": "W4A16",
+    "fp8_w8a8": "W8A8-FP8",
+    "fp8_w8a16": "W8A16-FP8",
+    "int8_w8a8": "W8A8-INT8",
+    "nvfp4_w4a4": "NVFP4",
+}
+
+OFF = frozenset({None, "off", "none", "auto"})  # `auto` has not chosen anything
+
+
+def check_stack(
+    plan: Plan, rules: Iterable[Rule], *, compiler: str | None = None, tool: str = ""
+) -> tuple[Finding, ...]:
+    """Say every rule that the plan runs into, errors first. Silence means it goes together."""
+    return check_situation(situation_of(plan, compiler=compiler, tool=tool), rules)
+
+
+def check_situation(situation: Mapping[str, object], rules: Iterable[Rule]) -> tuple[Finding, ...]:
+    """Say every rule that holds, errors first, each with its reason, link and way out."""
+    found = [finding_of(rule, situation) for rule in matching(rules, situation)]
+    return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
+
+
+def situation_of(plan: Plan, *, compiler: str | None = None, tool: str = "") -> Situation:
+    """Describe a plan in the words of the rules. What is not known is left out."""
+    instance, container = plan.instance, plan.container
+    situation: Situation = {
+        "target": "image",
+        "model": plan.model.name,
+        "architecture": plan.profile.architecture,
+        "family": container.family,
+        "variant": container.variant,
+        "engine": container.engine,
+        "device": instance.kind,
+        "device_name": instance.device_name,
+        "instance": instance.name,
+        "formats": instance.formats,
+        "compile": "" if compiler in OFF else compiler,
+        "tool": tool,
+        "dtype": plan.dtype,
+        "kv_dtype": plan.kv_dtype,
+        "tp_degree": plan.tp_degree,
+        "pp_degree": plan.pp_degree,
+        **_weights(plan),
+        **_draft(plan),
+    }
+    known = {
+        "release": container.release or container.version,
+        "engine_version": container.engine_version,
+        "instance_family": instance.family,
+        "compute_capability": instance.compute_capability,
+        "neuron_core": instance.device_name.partition("-")[2] if instance.kind == "neuron" else "",
+    }
+    return situation | {key: value for key, value in known.items() if value}
+
+
+def _weights(plan: Plan) -> Situation:
+    source, chosen = plan.profile.quantization, plan.quantization
+    if chosen is None:
+        return {
+            "quantize": source,
+            "scheme": SCHEMES.get(plan.profile.weight_format, ""),
+            "checkpoint_format": source,
+            "existing": bool(source),
+            "source_quantization": source,
+        }
+    return {
+        "quantize": chosen.method,
+        "scheme": chosen.scheme,
+        "checkpoint_format": chosen.checkpoint_format,
+        "existing": chosen.existing,
+        "source_quantization": source,
+    }
+
+
+def _draft(plan: Plan) -> Situation:
+    if plan.draft is None:
+        return {"draft": "", "draft_version": ""}
+    return {
+        "draft": plan.draft.kind,
+        "draft_version": plan.draft.version,
+        "speculative_tokens": plan.draft.speculative_tokens,
+    }
