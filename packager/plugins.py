@@ -29,6 +29,7 @@ SOURCES: Mapping[str, Plugin] = {
 FAMILIES: Mapping[str, Plugin] = {
     "vllm": Plugin("packager.families.vllm:VllmFamily", "vLLM's OpenAI server, CPU and GPU images"),
     "lmi": Plugin("packager.families.lmi:LmiFamily", "AWS Large Model Inference (DJL Serving)"),
+    "tgi": Plugin("packager.families.tgi:TgiFamily", "Text Generation Inference"),
 }
 BASES: Mapping[str, Plugin] = {
     "registry": Plugin("packager.adapters.bases.registry:RegistryBase", "HOST/REPOSITORY:TAG"),

@@ -1,0 +1,192 @@
+"""What an engine's version takes: its options, their types and choices, read from shipped data.
+
+`data/engines/vllm-*.json` comes from vLLM's own argument parser by
+`scripts/engine-options`; what no parser gave is in `facts.toml`, and says so.
+Nothing is read before it is asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from packager.core.findings import Finding
+from packager.core.versions import version_key
+
+ENGINES = Path(__file__).parent / "data" / "engines"
+SIZE = re.compile(r"\d+|\d+(\.\d+)?[kmgt]|\d+[KMGT]", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option of an engine. A `flag` takes no value; a `switch` has a negation as well."""
+
+    name: str  # without dashes: `max-model-len`
+    type: str  # `flag`, `switch`, `int`, `float`, `size`, `json`, `word`, `text`
+    choices: tuple[str, ...] = ()
+    many: bool = False  # one or more values
+    aliases: tuple[str, ...] = ()  # other long names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSchema:
+    """The options of one version of an engine."""
+
+    engine: str
+    version: str
+    options: Mapping[str, Option]
+    fields: frozenset[str] = frozenset()  # of EngineArgs: what LMI hands on
+    draft_methods: frozenset[str] = frozenset()
+    draft_keys: frozenset[str] = frozenset()
+    source: str = ""
+    proven: bool = True  # read from this very version
+
+    def find(self, name: str) -> Option | None:
+        """Find an option by any of its long names, with dashes or underscores."""
+        wanted = name.lower().replace("_", "-")
+        if wanted in self.options:
+            return self.options[wanted]
+        return next((o for o in self.options.values() if wanted in o.aliases), None)
+
+    def nearest(self, name: str) -> str:
+        """Guess which option was meant; "" when none is like it."""
+        return nearest(name.lower().replace("_", "-"), self.options)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Give the known name that is most like `name`, or ""."""
+    found = difflib.get_close_matches(name, tuple(known), n=1)
+    return found[0] if found else ""
+
+
+def find_schema(engine: str, version: str) -> EngineSchema:
+    """Give the schema of a version, or of the nearest one there is, marked as unproven."""
+    wanted = version_key(version)
+    shipped = _shipped(engine)
+    if version in shipped:
+        return _apply_facts(load_schema(shipped[version]), engine, version)
+    keys = {known: version_key(known) for known in shipped}
+    older = [known for known, key in keys.items() if wanted and key and key <= wanted]
+    order = sorted(shipped, key=lambda known: keys[known] or ((0,), 0, 0, 0))
+    chosen = max(older, key=lambda known: keys[known] or ((0,), 0, 0, 0)) if older else order[0]
+    found = replace(load_schema(shipped[chosen]), proven=False)
+    return _apply_facts(found, engine, version)
+
+
+@cache
+def load_schema(path: Path) -> EngineSchema:
+    """Read one shipped schema."""
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return EngineSchema(
+        engine=document["engine"],
+        version=document["version"],
+        options={
+            name: Option(
+                name=name,
+                type=row["type"],
+                choices=tuple(row.get("choices", ())),
+                many=row.get("many", False),
+                aliases=tuple(row.get("aliases", ())),
+            )
+            for name, row in document["options"].items()
+        },
+        fields=frozenset(document["fields"]),
+        draft_methods=frozenset(document["draft_methods"]),
+        draft_keys=frozenset(document["draft_keys"]),
+        source=document["source"],
+    )
+
+
+@cache
+def facts() -> Mapping[str, Any]:
+    """Read what is known of engines without their parser."""
+    return tomllib.loads((ENGINES / "facts.toml").read_text(encoding="utf-8"))
+
+
+def facts_schema(name: str) -> EngineSchema:
+    """Give a schema that was written down by hand: `tgi`, `sglang`, `neuron-lmi`, …"""
+    table = facts()[name]
+    options: dict[str, Option] = {}
+    for key, row in table["options"].items():
+        if isinstance(row, list):
+            options[key] = Option(name=key, type="word", choices=tuple(row))
+        else:
+            options[key] = Option(name=key, type=row)
+    return EngineSchema(
+        engine=name,
+        version=table["version"],
+        options=options,
+        draft_methods=frozenset(table.get("draft_methods", ())),
+        source=table["source"],
+        proven=False,
+    )
+
+
+def check_value(who: str, option: Option, spelled: str, value: str) -> Iterator[Finding]:
+    """Find a value that the engine does not take. `spelled` is the key as it is rendered."""
+    if option.choices and value not in option.choices:
+        close = nearest(value, option.choices)
+        known = ", ".join(option.choices[:12])
+        hint = f"did you mean {close!r}?" if close else f"it takes {known}"
+        yield Finding("error", "value-refused", f"{who} refuses {value!r} for {spelled!r}", hint)
+    elif not is_of_type(value, option.type):
+        message = f"{who} refuses {value!r} for {spelled!r}, which is of type {option.type}"
+        yield Finding("error", "value-refused", message)
+
+
+def is_of_type(value: str, of_type: str) -> bool:
+    """Say whether text can be read as a type of our tables."""
+    match of_type:
+        case "int":
+            return value.isascii() and value.removeprefix("-").isdecimal()
+        case "size":
+            return value in {"auto", "-1"} or SIZE.fullmatch(value) is not None
+        case "float":
+            return _is_float(value)
+        case "flag" | "switch" | "bool":
+            return value in {"true", "false"}
+        case "word":
+            return bool(value) and not any(char.isspace() for char in value)
+        case "json":
+            return _is_json(value)
+    return True
+
+
+def _shipped(engine: str) -> dict[str, Path]:
+    prefix = f"{engine}-"
+    found = ENGINES.glob(f"{prefix}*.json")
+    return {path.stem.removeprefix(prefix): path for path in sorted(found)}
+
+
+def _apply_facts(schema: EngineSchema, engine: str, version: str) -> EngineSchema:
+    """Take out what is known to be gone in `version`, whichever schema stands in for it."""
+    key = version_key(version)
+    gone: set[str] = set()
+    for row in facts()["removed"]:
+        since = version_key(row["since"])
+        if row["engine"] == engine and key and since and key >= since:
+            gone |= set(row["draft_methods"])
+    return replace(schema, draft_methods=schema.draft_methods - gone)
+
+
+def _is_float(value: str) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except ValueError:
+        return False
+
+
+def _is_json(value: str) -> bool:
+    try:
+        json.loads(value)
+    except ValueError:
+        return False
+    return True

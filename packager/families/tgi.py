@@ -1,0 +1,277 @@
+"""The TGI family: Hugging Face's Text Generation Inference.
+
+The launcher reads everything from environment variables.  The image for SageMaker
+has names of its own for a few (`HF_MODEL_ID`, `SM_NUM_GPUS`); upstream's image
+has the launcher's names.  The longest prompt is `MAX_INPUT_LENGTH`, which every
+version knows; newer ones call it MAX_INPUT_TOKENS, and refuse both together.
+
+Medusa heads are a model directory of their own, whose config.json names the
+model they belong to.  Mounted, the heads are the mount's root and the model
+lies under `llm/`.  Baked, each keeps the directory it always has, so that the
+model's layers are the same with and without heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from packager.core.artifact import Artifacts
+from packager.core.findings import Finding
+from packager.core.plan import Plan
+from packager.core.serving import RenderedFile, ServingConfig
+from packager.core.versions import version_key
+from packager.families.sagemaker import check_environment
+from packager.families.schema import check_value, facts_schema, nearest
+from packager.families.shared import (
+    check_engine_options,
+    check_one_stage,
+    checkpoint_format,
+    draft_dir,
+    draft_unsupported,
+    load_time_quantization,
+    model_dir,
+)
+from packager.rendering.check import check_json
+from packager.rendering.environment import render_template
+
+PORT = 8080
+MEDUSA_MODEL = "llm"  # where the model lies in a mount whose root is the heads
+DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
+KV_DTYPES = {"fp8": "fp8_e4m3fn"}
+DEFAULT_CONCURRENT = 128  # of the launcher
+UNSPLITTABLE_HEADS = {"awq", "gptq"}  # formats whose loader wants quantized Medusa v2 heads
+
+# checkpoint's format → what QUANTIZE calls it
+QUANTIZE = {
+    "awq": "awq",
+    "gptq": "gptq",
+    "compressed-tensors": "compressed-tensors",
+    "fp8": "fp8",
+    "fbgemm_fp8": "fp8",
+    "exl2": "exl2",
+    "marlin": "marlin",
+    "bitsandbytes": "bitsandbytes",
+    "eetq": "eetq",
+}
+SAGEMAKER_NAMES = {"MODEL_ID": "HF_MODEL_ID", "NUM_SHARD": "SM_NUM_GPUS"}
+
+
+class TgiFamily:
+    """Describes images whose server is TGI, on GPUs."""
+
+    name = "tgi"
+
+    def check(self, plan: Plan) -> Iterator[Finding]:
+        """Say what launcher, router and shards would refuse, and what they leave unenforced."""
+        yield from check_one_stage(plan, "TGI")
+        yield from _check_format(plan)
+        yield from _check_draft(plan)
+        spelled = {name: env_name(name) for name, _ in plan.engine_options}
+        yield from check_engine_options(plan, _planned(plan), spelled)
+        env = settings(plan)
+        yield from check_names(env)
+        yield from check_launcher(env, plan.container.engine_version)
+        yield from _check_shards(plan)
+        yield from check_environment(plan, env)
+        message = (
+            f"TGI fills its batches by the tokens that fit in memory; "
+            f"max_batch {plan.shape.max_batch} is planned with, not enforced"
+        )
+        yield Finding("note", "batch-not-enforced", message, "set MAX_BATCH_SIZE to enforce it")
+
+    def render(self, plan: Plan, artifacts: Artifacts) -> ServingConfig:  # noqa: ARG002
+        """Give the environment and, for Medusa, the config.json that joins heads and model."""
+        env = settings(plan)
+        if plan.weights == "baked":
+            env = {"HF_HUB_OFFLINE": "1", "USAGE_STATS": "off", **env}
+        if plan.draft is None or plan.draft.kind != "medusa":
+            return ServingConfig(env=env, port=PORT, model_dir=model_dir(plan))
+        heads, model = _medusa_dirs(plan)
+        return ServingConfig(
+            files=(_medusa_config(plan, heads, model),),
+            env=env,
+            port=PORT,
+            model_dir=model,
+            draft_dir=heads,
+        )
+
+
+def settings(plan: Plan) -> dict[str, str]:
+    """Spell the plan, and the options asked for by name, in the launcher's variables."""
+    asked = {env_name(name): value for name, value in plan.engine_options}
+    return {**_planned(plan), **asked}
+
+
+def env_name(option: str) -> str:
+    """Spell an option as the launcher's variable: `max-batch-size` is MAX_BATCH_SIZE."""
+    return option.replace("-", "_").upper()
+
+
+def check_names(env: Mapping[str, str]) -> Iterator[Finding]:
+    """Find variables that the launcher does not know, and values that it does not take."""
+    schema = facts_schema("tgi")
+    for name, value in env.items():
+        if name in schema.options:
+            yield from check_value("TGI", schema.options[name], name, value)
+            continue
+        close = nearest(name, schema.options)
+        message = f"TGI's launcher does not read {name!r}"
+        yield Finding("error", "key-dropped", message, f"did you mean {close!r}?" if close else "")
+
+
+def check_launcher(env: Mapping[str, str], version: str = "") -> Iterator[Finding]:
+    """Check what launcher, router and shards check before a model is loaded.
+
+    `launcher/src/main.rs`, `backends/v3/src/main.rs` and `server/cli.py` at db931fcf.
+    """
+    if {"MAX_INPUT_TOKENS", "MAX_INPUT_LENGTH"} <= env.keys():
+        yield _conflict("MAX_INPUT_TOKENS and MAX_INPUT_LENGTH are both set")
+    numbers = {name: int(value) for name, value in env.items() if _is_number(value)}
+    prompt = numbers.get("MAX_INPUT_TOKENS", numbers.get("MAX_INPUT_LENGTH"))
+    total, batch = numbers.get("MAX_TOTAL_TOKENS"), numbers.get("MAX_BATCH_TOTAL_TOKENS")
+    prefill, shards = numbers.get("MAX_BATCH_PREFILL_TOKENS"), _shards(numbers)
+    if prompt and total and prompt >= total:
+        yield _conflict(f"the prompt's limit {prompt} is not below MAX_TOTAL_TOKENS {total}")
+    if total and batch and total > batch:
+        yield _conflict(f"MAX_TOTAL_TOKENS {total} is above MAX_BATCH_TOTAL_TOKENS {batch}")
+    if prefill and batch and prefill > batch:
+        yield _conflict(f"MAX_BATCH_PREFILL_TOKENS {prefill} is above a batch's {batch} tokens")
+    if prompt and prefill and prompt > prefill:
+        yield _unchunked(prompt, prefill, version)
+    for name in ("MAX_BATCH_SIZE", "VALIDATION_WORKERS", "NUM_SHARD", "SM_NUM_GPUS"):
+        if numbers.get(name, 1) < 1:
+            yield Finding("error", "value-refused", f"TGI refuses {numbers[name]} for {name}")
+    quantize = env.get("QUANTIZE", env.get("HF_MODEL_QUANTIZE", ""))
+    if quantize == "exl2" and shards > 1:
+        yield _conflict(f"exl2 weights cannot be split, and there are {shards} shards")
+    if env.get("SHARDED") == "true" and shards < 2:
+        yield _conflict("SHARDED needs more than one shard")
+    if quantize and not quantize.startswith("bitsandbytes") and "DTYPE" in env:
+        yield _conflict(f"DTYPE and QUANTIZE={quantize} are both set; only one can be")
+    if any(adapter.count("@") > 1 for adapter in env.get("LORA_ADAPTERS", "").split(",")):
+        yield Finding("error", "value-refused", "TGI takes one '@' in each of LORA_ADAPTERS")
+    if env.get("NGROK") == "true" and not {"NGROK_AUTHTOKEN", "NGROK_EDGE"} <= env.keys():
+        yield _conflict("NGROK needs NGROK_AUTHTOKEN and NGROK_EDGE")
+
+
+def _planned(plan: Plan) -> dict[str, str]:
+    names = SAGEMAKER_NAMES if plan.container.variant != "upstream" else {}
+    shape, medusa = plan.shape, plan.draft is not None and plan.draft.kind == "medusa"
+    env = {
+        names.get("MODEL_ID", "MODEL_ID"): _medusa_dirs(plan)[0] if medusa else model_dir(plan),
+        names.get("NUM_SHARD", "NUM_SHARD"): str(plan.tp_degree),
+        "MAX_INPUT_LENGTH": str(shape.max_input_tokens),
+    }
+    if plan.max_prefill_tokens is not None:
+        env["MAX_BATCH_PREFILL_TOKENS"] = str(plan.max_prefill_tokens)
+    env["MAX_TOTAL_TOKENS"] = str(shape.max_total_tokens)
+    quantize = _quantize(plan)
+    if quantize:
+        # Also where config.json says it: with Medusa, TGI looks for it in the heads' own.
+        env["QUANTIZE"] = quantize
+    elif plan.dtype in DTYPES:
+        env["DTYPE"] = DTYPES[plan.dtype]
+    if plan.kv_dtype in KV_DTYPES:
+        env["KV_CACHE_DTYPE"] = KV_DTYPES[plan.kv_dtype]
+    if plan.draft is not None and plan.draft.speculative_tokens != plan.draft.heads:
+        env["SPECULATE"] = str(plan.draft.speculative_tokens)  # as many as heads without it
+    if shape.max_batch > DEFAULT_CONCURRENT:
+        env["MAX_CONCURRENT_REQUESTS"] = str(shape.max_batch)
+    if not names:
+        env |= {"HOSTNAME": "0.0.0.0", "PORT": str(PORT)}
+    return env
+
+
+def _quantize(plan: Plan) -> str:
+    return QUANTIZE.get(checkpoint_format(plan), "") or load_time_quantization(plan)
+
+
+def _medusa_dirs(plan: Plan) -> tuple[str, str]:
+    """Say where Medusa heads are, and where the model is that they belong to."""
+    mount = model_dir(plan)
+    return (
+        (draft_dir(plan), mount) if plan.weights == "baked" else (mount, f"{mount}/{MEDUSA_MODEL}")
+    )
+
+
+def _medusa_config(plan: Plan, heads: str, model: str) -> RenderedFile:
+    """Write the config.json that makes TGI load heads: without `architectures`."""
+    assert plan.draft is not None
+    meant: dict[str, Any] = {
+        "base_model_name_or_path": model,
+        "medusa_num_heads": plan.draft.heads,
+        "medusa_num_layers": plan.draft.head_layers,
+    }
+    path = f"{heads}/config.json"
+    text = render_template("tgi/medusa_config.json.j2", config=meant)
+    check_json(path, text, meant)
+    return RenderedFile(path=path, data=text.encode("ascii"))
+
+
+def _check_format(plan: Plan) -> Iterator[Finding]:
+    found = checkpoint_format(plan)
+    if found and found not in QUANTIZE:
+        message = f"TGI does not load weights in format {found!r}"
+        yield Finding("error", "quantization-unsupported", message, "use --family vllm")
+
+
+def _check_draft(plan: Plan) -> Iterator[Finding]:
+    draft = plan.draft
+    if draft is None:
+        return
+    if draft.kind not in facts_schema("tgi").draft_methods:
+        yield from draft_unsupported(plan, "TGI", "use --family vllm, or Medusa heads, or ngram")
+    if draft.kind != "medusa":
+        return
+    if not draft.heads or not draft.head_layers:
+        message = "TGI needs to know how many Medusa heads there are, and of how many layers"
+        yield Finding("error", "draft-incomplete", message, "the draft's config.json must say both")
+    elif draft.speculative_tokens > draft.heads:
+        message = f"{draft.heads} Medusa heads cannot propose {draft.speculative_tokens} tokens"
+        hint = f"use --speculative-tokens {draft.heads}"
+        yield Finding("error", "draft-too-short", message, hint)
+    if draft.version == "v2":
+        if checkpoint_format(plan) in UNSPLITTABLE_HEADS:
+            message = (
+                f"TGI cannot load Medusa v2 heads beside {checkpoint_format(plan)} weights: "
+                "it looks for quantized heads"
+            )
+            yield Finding("error", "draft-unsupported", message, "use Medusa v1 heads, or fp8")
+        if draft.head_layers > 1:
+            message = f"TGI loads Medusa v2 heads of 1 layer, and these have {draft.head_layers}"
+            yield Finding("error", "draft-unsupported", message, "use Medusa v1 heads")
+        if plan.profile.hidden_size % plan.tp_degree:
+            message = (
+                f"Medusa v2 heads of {plan.profile.hidden_size} do not split in {plan.tp_degree}"
+            )
+            yield Finding("error", "draft-unsupported", message, "choose another tp_degree")
+
+
+def _check_shards(plan: Plan) -> Iterator[Finding]:
+    profile = plan.profile
+    for what, count in (("attention", profile.heads), ("key-value", profile.kv_heads)):
+        if count % plan.tp_degree:
+            message = f"TGI cannot split {count} {what} heads over {plan.tp_degree} shards"
+            hint = f"choose a tp_degree that divides {count}"
+            yield Finding("error", "heads-not-divisible", message, hint)
+
+
+def _unchunked(prompt: int, prefill: int, version: str) -> Finding:
+    message = f"the prompt's limit {prompt} is above MAX_BATCH_PREFILL_TOKENS {prefill}"
+    if (version_key(version) or ((0,), 0, 0, 0)) >= ((3,), 4, 0, 0):
+        message += ": TGI starts only where its attention computes prompts in chunks"
+        return Finding("warning", "options-conflict", message, "compute capability 8.0 and newer")
+    return _conflict(message)
+
+
+def _conflict(message: str) -> Finding:
+    return Finding("error", "options-conflict", f"TGI does not start: {message}")
+
+
+def _shards(numbers: Mapping[str, int]) -> int:
+    return numbers.get("SM_NUM_GPUS", numbers.get("NUM_SHARD", 1))
+
+
+def _is_number(value: str) -> bool:
+    return value.isascii() and value.isdecimal()

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from packager.core.artifact import Artifacts
+from packager.core.plan import Plan
+from packager.core.serving import ServingConfig
+from packager.core.shape import Shape
+from packager.families.tgi import TgiFamily, check_launcher, check_names
+from tests.families.plans import AWQ, DRAFT_MODEL, MEDUSA_V1, MIXTRAL, NGRAM, PACKED, plan_for
+
+SEED_004 = plan_for(
+    "tgi",
+    profile=MIXTRAL,
+    quantization=AWQ,
+    draft=MEDUSA_V1,
+    weights="mounted",
+    shape=Shape(max_batch=8, max_input_tokens=8000, max_total_tokens=16384),
+    max_prefill_tokens=16384,
+    dtype="fp16",
+)
+
+
+def render(plan: Plan) -> ServingConfig:
+    return TgiFamily().render(plan, Artifacts(model=()))
+
+
+def errors(plan: Plan) -> list[str]:
+    return [finding.code for finding in TgiFamily().check(plan) if finding.severity == "error"]
+
+
+def refused(env: Mapping[str, str], version: str = "3.3.6") -> list[str]:
+    return [finding.code for finding in (*check_names(env), *check_launcher(env, version))]
+
+
+def test_mixtral_with_medusa_and_awq_gets_the_variables_of_the_blog_and_no_others() -> None:
+    assert render(SEED_004).env == {
+        "HF_MODEL_ID": "/opt/ml/model",
+        "SM_NUM_GPUS": "4",
+        "MAX_INPUT_LENGTH": "8000",
+        "MAX_BATCH_PREFILL_TOKENS": "16384",
+        "MAX_TOTAL_TOKENS": "16384",
+        "QUANTIZE": "awq",
+    }
+    assert errors(SEED_004) == []
+
+
+def test_mounted_medusa_heads_are_the_root_and_the_model_lies_under_llm() -> None:
+    config = render(SEED_004)
+
+    assert config.model_dir == "/opt/ml/model/llm"
+    assert config.draft_dir == "/opt/ml/model"
+    (file,) = config.files
+    assert file.path == "/opt/ml/model/config.json"
+    assert json.loads(file.data) == {
+        "base_model_name_or_path": "/opt/ml/model/llm",
+        "medusa_num_heads": 3,
+        "medusa_num_layers": 1,
+    }
+
+
+def test_baked_medusa_heads_leave_the_models_layers_where_they_always_are() -> None:
+    config = render(replace(SEED_004, weights="baked"))
+
+    assert config.env["HF_MODEL_ID"] == "/opt/packager/draft"
+    assert (config.model_dir, config.draft_dir) == ("/opt/packager/model", "/opt/packager/draft")
+    (file,) = config.files
+    assert file.path == "/opt/packager/draft/config.json"
+    assert json.loads(file.data)["base_model_name_or_path"] == "/opt/packager/model"
+
+
+def test_baked_weights_reach_for_no_network() -> None:
+    env = render(plan_for("tgi")).env
+
+    assert env["HF_MODEL_ID"] == "/opt/packager/model"
+    assert (env["HF_HUB_OFFLINE"], env["USAGE_STATS"]) == ("1", "off")
+
+
+def test_dtype_is_given_only_without_quantize() -> None:
+    assert render(plan_for("tgi")).env["DTYPE"] == "bfloat16"
+    assert "DTYPE" not in render(plan_for("tgi", quantization=AWQ)).env
+    assert render(plan_for("tgi", quantization=PACKED)).env["QUANTIZE"] == "compressed-tensors"
+
+
+def test_upstreams_image_has_the_launchers_own_names() -> None:
+    env = render(plan_for("tgi-upstream")).env
+
+    assert env["MODEL_ID"] == "/opt/packager/model"
+    assert (env["NUM_SHARD"], env["HOSTNAME"], env["PORT"]) == ("4", "0.0.0.0", "8080")
+    assert "HF_MODEL_ID" not in env and "SM_NUM_GPUS" not in env
+
+
+def test_n_grams_are_a_number_of_tokens() -> None:
+    assert render(plan_for("tgi", draft=NGRAM)).env["SPECULATE"] == "3"
+
+
+def test_fewer_tokens_than_medusa_has_heads_are_said() -> None:
+    fewer = replace(MEDUSA_V1, speculative_tokens=2)
+
+    assert render(replace(SEED_004, draft=fewer)).env["SPECULATE"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"draft": DRAFT_MODEL}, "draft-unsupported"),
+        ({"draft": replace(MEDUSA_V1, heads=0)}, "draft-incomplete"),
+        ({"draft": replace(MEDUSA_V1, speculative_tokens=4)}, "draft-too-short"),
+        ({"draft": replace(MEDUSA_V1, version="v2")}, "draft-unsupported"),
+        ({"pp_degree": 2}, "pipeline-unsupported"),
+        ({"tp_degree": 3}, "heads-not-divisible"),
+        ({"quantization": replace(AWQ, checkpoint_format="gguf")}, "quantization-unsupported"),
+        ({"engine_options": (("max-batch-sise", "4"),)}, "key-dropped"),
+        ({"engine_options": (("max-total-tokens", "4"),)}, "options-conflict"),
+        ({"engine_options": (("MAX_INPUT_TOKENS", "4"),)}, "options-conflict"),
+        ({"engine_options": (("x" * 1025, "1"),)}, "value-refused"),
+        ({"engine_options": (("CORS_ALLOW_ORIGIN", "x" * 1025),)}, "sagemaker-limit"),
+    ],
+    ids=str,
+)
+def test_what_tgi_or_sagemaker_would_refuse_is_an_error(
+    changes: dict[str, object], code: str
+) -> None:
+    assert code in errors(replace(SEED_004, **changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"MAX_INPUT_TOKENS": "1", "MAX_INPUT_LENGTH": "1"},
+        {"MAX_INPUT_LENGTH": "8", "MAX_TOTAL_TOKENS": "8"},
+        {"MAX_TOTAL_TOKENS": "9", "MAX_BATCH_TOTAL_TOKENS": "8"},
+        {"MAX_BATCH_PREFILL_TOKENS": "9", "MAX_BATCH_TOTAL_TOKENS": "8"},
+        {"QUANTIZE": "exl2", "NUM_SHARD": "2"},
+        {"SHARDED": "true", "NUM_SHARD": "1"},
+        {"QUANTIZE": "awq", "DTYPE": "float16"},
+        {"VALIDATION_WORKERS": "0"},
+        {"MAX_BATCH_SIZE": "0"},
+        {"LORA_ADAPTERS": "a@b@c"},
+        {"NGROK": "true"},
+        {"QUANTIZE": "awk"},
+        {"DTYPE": "bf16"},
+        {"KV_CACHE_DTYPE": "fp8"},
+        {"MAX_INPUT_LENGHT": "1"},
+    ],
+    ids=str,
+)
+def test_every_static_check_of_the_launcher_is_ours_too(env: dict[str, str]) -> None:
+    assert refused(env)
+
+
+def test_bitsandbytes_takes_a_dtype() -> None:
+    assert refused({"QUANTIZE": "bitsandbytes-nf4", "DTYPE": "float16"}) == []
+
+
+def test_a_prompt_longer_than_a_prefill_needs_chunks_which_came_with_version_3() -> None:
+    env = {"MAX_INPUT_LENGTH": "8000", "MAX_BATCH_PREFILL_TOKENS": "4096"}
+
+    assert [f.severity for f in check_launcher(env, "2.0.1")] == ["error"]
+    assert [f.severity for f in check_launcher(env, "3.3.6")] == ["warning"]
