@@ -29,7 +29,7 @@ OTHER_FORMAT_DIRECTORY = re.compile(
 CODE = re.compile(r".*\.(py|pyc|pyi|ipynb|sh|bat|ps1|so|dll|dylib|exe|whl|egg|jar|js|wasm)")
 # LMI installs requirements.txt and obeys serving.properties that it finds beside the weights.
 SETUP_FILE = re.compile(
-    r"(requirements.*\.txt|constraints.*\.txt|serving\.properties|setup\.cfg|pyproject\.toml"
+    r"(.*requirements.*\.txt|constraints.*\.txt|serving\.properties|setup\.cfg|pyproject\.toml"
     r"|environment\.ya?ml|dockerfile.*|makefile)"
 )
 TEMPORARY = re.compile(r".*(~|\.(lock|tmp|temp|part|partial|incomplete|crdownload|swp|bak|orig))")
