@@ -8,40 +8,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from packager.core.findings import Finding
 from packager.core.model import ModelFiles, ModelProfile, TensorInfo
-from packager.planning.quantized import count_parameters, read_quantization
-
-# Decoder-only transformers whose config.json states every number that is read here.
-# Read in the modeling code of transformers 5.17 and the model registry of vLLM 0.32.
-KNOWN_ARCHITECTURES = frozenset(
-    {
-        "LlamaForCausalLM",
-        "MistralForCausalLM",
-        "Mistral3ForConditionalGeneration",
-        "MixtralForCausalLM",
-        "Qwen2ForCausalLM",
-        "Qwen3ForCausalLM",
-        "GemmaForCausalLM",
-        "Gemma2ForCausalLM",
-        "Gemma3ForCausalLM",
-        "Gemma3ForConditionalGeneration",
-        "Phi3ForCausalLM",
-    }
+from packager.planning.architectures import Architecture, find_architecture, is_native
+from packager.planning.quantized import (
+    Quantized,
+    holds_no_weights,
+    parameters_in,
+    read_quantization,
 )
 
-NEEDED = (
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "vocab_size",
-    "max_position_embeddings",
-)
-OPTIONAL = ("num_key_value_heads", "head_dim")
+NEEDED = ("hidden_size", "intermediate_size", "layers", "heads", "vocab_size", "max_positions")
+OPTIONAL = ("kv_heads", "head_dim")
 
 LARGEST = 2**31 - 1  # what the engines keep these numbers in
 
@@ -49,45 +31,131 @@ DTYPES = {"BF16": "bf16", "F16": "fp16", "F32": "fp32"}
 CONFIG_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 KV_ELEMENT_BYTES = 2  # the KV cache is kept in the 16-bit type that the engine computes with
+STATE_ELEMENT_BYTES = 4  # transformers keeps the state of linear attention in 32 bits
 
 PUBLISHED = "use the config.json that was published with these weights"
+
+LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.", re.ASCII)
+OTHER_PARTS = re.compile(r"(?:^|\.)(?:visual|vision|audio|multi_modal|mtp)", re.ASCII)
+# Routers decide by small differences: every quantizer leaves them whole.
+NOT_PACKED = (".gate.weight", ".router.weight", "shared_expert_gate.weight", "norm.weight")
+EXPERT = ".experts."
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What the headers add up to."""
+
+    parameters: int | None = 0  # None: packed words do not tell how many they hold
+    expert_parameters: int = 0
+    linear_parameters: int = 0
+    outside_bytes: int = 0
+    unserved_bytes: int = 0
+    layers: int = 0  # distinct ones
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cache:
+    """What attention keeps of a sequence."""
+
+    kv_bytes_per_token: int
+    cached_layers: int
+    attention: Literal["heads", "mla"] = "heads"
+    attention_size: int = 0
+    window_layers: int = 0
+    window_tokens: int = 0
+    state_bytes: int = 0
+    split_counts: tuple[int, ...] = ()
+
+
+class _Config:
+    """Reads numbers of config.json and collects what is wrong with them."""
+
+    def __init__(self, config: Mapping[str, Any], defaults: Mapping[str, int]) -> None:
+        self._config = config
+        self._defaults = defaults
+        self.findings: list[Finding] = []
+
+    def number(self, *keys: str, needed: bool = True) -> int:
+        """Give the first that is stated; 0 for what is not."""
+        key = next((key for key in keys if self._config.get(key) is not None), "")
+        if not key:
+            value = next((self._defaults[key] for key in keys if key in self._defaults), 0)
+            if needed and not value:
+                self._error("config-missing", f"config.json does not state {keys[0]}")
+            return value
+        stated = self._config[key]
+        if type(stated) is not int or not 0 < stated <= LARGEST:
+            what = f"config.json: {key} is {_shown(stated)}, not a positive whole number"
+            self._error("config-value", what)
+            return 0
+        return stated
+
+    def switch(self, key: str, *, default: bool) -> bool:
+        stated = self._config.get(key)
+        return stated if isinstance(stated, bool) else default
+
+    def layers_of_type(self, kind: str) -> int | None:
+        """Count the layers that `layer_types` names so; None when it is not there."""
+        types = self._config.get("layer_types")
+        return types.count(kind) if isinstance(types, list) else None
+
+    def _error(self, code: str, message: str) -> None:
+        self.findings.append(Finding("error", code, message, PUBLISHED))
 
 
 def make_profile(model: ModelFiles) -> tuple[ModelProfile, tuple[Finding, ...]]:
     """Read a model's numbers. With an error among the findings, the profile is not to be used."""
-    config = text_config(model.config)
-    numbers, findings = _read_numbers(config)
-    architecture, found = _architecture(model.config)
-    findings += found
-    quantization, found = read_quantization(model.config)
-    findings += found
-    dtype, found = _dtype(model.tensors, config)
-    findings += found
-    findings += _disagreements(numbers, model.tensors)
+    name, name_findings = _architecture(model.config)
+    row = find_architecture(name)
+    text = text_config(model.config)
+    config = _Config(text, row.defaults)
+    numbers = _read_numbers(config, row)
+    quantization, findings = read_quantization(model.config)
+    dtype, dtype_findings = _dtype(model.tensors, text)
+    findings += dtype_findings
 
-    heads = numbers.get("num_attention_heads", 0)
-    kv_heads = numbers.get("num_key_value_heads", heads)
-    head_dim = numbers.get("head_dim", numbers.get("hidden_size", 0) // heads if heads else 0)
-    layers = numbers.get("num_hidden_layers", 0)
+    cache = _read_cache(config, row, numbers)
+    experts = _read_experts(config, row)
+    draft_layers = config.number(row.draft_layers, needed=False) if row.draft_layers else 0
+    sums = _add_up(model.tensors, numbers["layers"] if draft_layers else LARGEST, quantization)
+    findings += _disagreements(numbers, model.tensors, sums)
+
+    parameters = sums.parameters or 0
     profile = ModelProfile(
-        architecture=architecture,
-        parameters=count_parameters(model.tensors, quantization),
+        architecture=name,
+        parameters=parameters,
         weight_bytes=model.weight_bytes,
         dtype=dtype,
-        hidden_size=numbers.get("hidden_size", 0),
-        intermediate_size=numbers.get("intermediate_size", 0),
-        layers=layers,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        vocab_size=numbers.get("vocab_size", 0),
-        max_positions=numbers.get("max_position_embeddings", 0),
-        kv_bytes_per_token=2 * layers * kv_heads * head_dim * KV_ELEMENT_BYTES,
+        hidden_size=numbers["hidden_size"],
+        intermediate_size=numbers["intermediate_size"],
+        layers=numbers["layers"],
+        heads=numbers["heads"],
+        kv_heads=numbers["kv_heads"],
+        head_dim=numbers["head_dim"],
+        vocab_size=numbers["vocab_size"],
+        max_positions=numbers["max_positions"],
+        kv_bytes_per_token=cache.kv_bytes_per_token,
         quantization=quantization.method,
         weight_format=quantization.weight_format,
         group_size=quantization.group_size,
+        known=is_native(name),
+        attention=cache.attention,
+        attention_size=cache.attention_size,
+        window_tokens=cache.window_tokens,
+        window_layers=cache.window_layers,
+        cached_layers=cache.cached_layers,
+        state_bytes=cache.state_bytes,
+        split_counts=cache.split_counts,
+        experts=experts[0],
+        experts_per_token=experts[1],
+        expert_size=experts[2],
+        active_parameters=_active(parameters, sums.expert_parameters, experts),
+        linear_parameters=0 if quantization.method else sums.linear_parameters,
+        outside_bytes=sums.outside_bytes,
+        unserved_bytes=sums.unserved_bytes,
     )
-    return profile, tuple(findings)
+    return profile, (*config.findings, *name_findings, *findings)
 
 
 def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -96,30 +164,42 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**config, **nested} if isinstance(nested, Mapping) else config
 
 
-def _read_numbers(config: Mapping[str, Any]) -> tuple[dict[str, int], list[Finding]]:
+def _read_numbers(config: _Config, row: Architecture) -> dict[str, int]:
     numbers: dict[str, int] = {}
-    findings: list[Finding] = []
-    for field in (*NEEDED, *OPTIONAL):
-        value = config.get(field)
-        if value is None:
-            if field in NEEDED:
-                message = f"config.json does not state {field}"
-                findings.append(Finding("error", "config-missing", message, PUBLISHED))
-        elif type(value) is not int or not 0 < value <= LARGEST:
-            message = f"config.json: {field} is {_shown(value)}, not a positive whole number"
-            findings.append(Finding("error", "config-value", message, PUBLISHED))
-        else:
-            numbers[field] = value
-    if not findings:
-        findings += _contradictions(numbers)
-    return numbers, findings
+    for word in (*NEEDED, *OPTIONAL):
+        keys = row.fields[word]
+        derived = word == "intermediate_size" and row.intermediate_multiple > 0
+        needed = word in NEEDED and not derived
+        numbers[word] = config.number(*keys, needed=needed) if keys else 0
+    heads, hidden_size = numbers["heads"], numbers["hidden_size"]
+    numbers["intermediate_size"] = (
+        numbers["intermediate_size"] or hidden_size * row.intermediate_multiple
+    )
+    if row.heads == "falcon":
+        numbers["kv_heads"] = _falcon_kv_heads(config, row, numbers["kv_heads"])
+    numbers["kv_heads"] = numbers["kv_heads"] or heads
+    if not config.findings:
+        config.findings += _contradictions(numbers, has_head_dim=numbers["head_dim"] > 0)
+    numbers["head_dim"] = numbers["head_dim"] or (hidden_size // heads if heads else 0)
+    return numbers
 
 
-def _contradictions(numbers: Mapping[str, int]) -> list[Finding]:
-    heads, hidden_size = numbers["num_attention_heads"], numbers["hidden_size"]
-    kv_heads = numbers.get("num_key_value_heads", heads)
+def _falcon_kv_heads(config: _Config, row: Architecture, stated: int) -> int:
+    """Give 0 for as many as heads.
+
+    Falcon-7B states 71 and has one: the number counts only for the new decoder.
+    Before Falcon was in transformers there was no switch, and the number alone counted.
+    """
+    counts = config.switch("new_decoder_architecture", default=row.name == "RWForCausalLM")
+    if counts and stated:
+        return stated
+    return 1 if config.switch("multi_query", default=not counts) else 0
+
+
+def _contradictions(numbers: Mapping[str, int], *, has_head_dim: bool) -> list[Finding]:
+    heads, hidden_size, kv_heads = (numbers[w] for w in ("heads", "hidden_size", "kv_heads"))
     findings = []
-    if "head_dim" not in numbers and hidden_size % heads:
+    if not has_head_dim and hidden_size % heads:
         message = f"config.json: hidden_size {hidden_size} is not a multiple of {heads} heads"
         findings.append(Finding("error", "config-value", message, PUBLISHED))
     if heads % kv_heads:
@@ -128,12 +208,82 @@ def _contradictions(numbers: Mapping[str, int]) -> list[Finding]:
     return findings
 
 
+def _read_cache(config: _Config, row: Architecture, numbers: Mapping[str, int]) -> _Cache:
+    layers, kv_heads, head_dim = (numbers[w] for w in ("layers", "kv_heads", "head_dim"))
+    if row.cache == "mla":
+        latent = config.number("kv_lora_rank") + config.number("qk_rope_head_dim")
+        return _Cache(
+            kv_bytes_per_token=layers * latent * KV_ELEMENT_BYTES,
+            cached_layers=layers,
+            attention="mla",
+            attention_size=numbers["heads"] * config.number("v_head_dim"),
+        )
+    layer_bytes = 2 * kv_heads * head_dim * KV_ELEMENT_BYTES
+    if row.linear:
+        return _read_linear(config, layers, layer_bytes)
+    window_layers, window_tokens = _read_window(config, row, layers)
+    return _Cache(
+        kv_bytes_per_token=layers * layer_bytes,
+        cached_layers=layers,
+        window_layers=window_layers if window_tokens else 0,
+        window_tokens=window_tokens,
+    )
+
+
+def _read_window(config: _Config, row: Architecture, layers: int) -> tuple[int, int]:
+    """Give how many layers look back how far at most; no window is 0 tokens."""
+    window = config.number("sliding_window", needed=False) if row.window else 0
+    if row.window != "pattern":
+        return layers, window
+    named = config.layers_of_type("sliding_attention")
+    if named is not None:
+        return min(named, layers), window
+    every = config.number("sliding_window_pattern", needed=False)
+    return layers - layers // max(1, every), window
+
+
+def _read_linear(config: _Config, layers: int, layer_bytes: int) -> _Cache:
+    """Read Qwen3-Next: a gated delta rule in most layers, attention in the rest."""
+    keys, values = config.number("linear_num_key_heads"), config.number("linear_num_value_heads")
+    key_dim, value_dim = (
+        config.number("linear_key_head_dim"),
+        config.number("linear_value_head_dim"),
+    )
+    taps = config.number("linear_conv_kernel_dim")
+    attending = config.layers_of_type("full_attention")
+    if attending is None:
+        attending = layers // (config.number("full_attention_interval", needed=False) or 4)
+    attending = min(attending, layers)
+    mixed = (2 * keys * key_dim + values * value_dim) * max(0, taps - 1) * KV_ELEMENT_BYTES
+    recurrent = values * key_dim * value_dim * STATE_ELEMENT_BYTES
+    return _Cache(
+        kv_bytes_per_token=max(1, attending) * layer_bytes,
+        cached_layers=attending,
+        state_bytes=(layers - attending) * (mixed + recurrent),
+        split_counts=(keys, values),
+    )
+
+
+def _read_experts(config: _Config, row: Architecture) -> tuple[int, int, int]:
+    """Give the number of experts, how many a token meets, and their intermediate size."""
+    if row.experts is None:
+        return 0, 0, 0
+    keys = row.experts
+    return config.number(keys.count), config.number(keys.per_token), config.number(keys.size)
+
+
+def _active(parameters: int, in_experts: int, experts: tuple[int, int, int]) -> int:
+    count, per_token, _ = experts
+    idle = in_experts * (count - per_token) // count if 0 < per_token <= count else 0
+    return max(0, parameters - idle)
+
+
 def _architecture(config: Mapping[str, Any]) -> tuple[str, list[Finding]]:
     names = config.get("architectures")
     if not isinstance(names, list) or not names or not isinstance(names[0], str) or not names[0]:
         message = "config.json names no architecture, so no engine can load the model"
         return "", [Finding("error", "architecture-missing", message, PUBLISHED)]
-    if names[0] in KNOWN_ARCHITECTURES:
+    if is_native(names[0]):
         return names[0], []
     message = f"architecture {_shown(names[0])} is not known here; memory is reckoned as for Llama"
     hint = "check that the engine serves it, and leave more memory free than the plan says"
@@ -159,21 +309,66 @@ def _dtype(tensors: tuple[TensorInfo, ...], config: Mapping[str, Any]) -> tuple[
     return "", [Finding("error", "dtype-unknown", message, hint)]
 
 
-def _disagreements(numbers: Mapping[str, int], tensors: tuple[TensorInfo, ...]) -> list[Finding]:
+def _add_up(tensors: Iterable[TensorInfo], served_layers: int, quantization: Quantized) -> _Sums:
+    """Sort every tensor in one pass: a checkpoint may have 100 000 of them."""
+    sums = _Sums()
+    layers: set[str] = set()
+    for tensor in tensors:
+        name = tensor.name
+        match = LAYER.search(name)
+        if match is None or OTHER_PARTS.search(name, 0, match.end()):
+            sums.outside_bytes += tensor.size
+            match = None
+        elif match[1] not in layers:
+            layers.add(match[1])
+        if match is not None and len(match[1]) < 10 and int(match[1]) >= served_layers:
+            sums.unserved_bytes += tensor.size
+            continue
+        count = parameters_in(tensor, quantization)
+        if count is None or sums.parameters is None:
+            sums.parameters = None
+            continue
+        sums.parameters += count
+        if match is None:
+            continue
+        in_experts = EXPERT in name
+        if in_experts:
+            sums.expert_parameters += count
+        if _is_packable(tensor, in_experts=in_experts):
+            sums.linear_parameters += count
+    sums.layers = len(layers)
+    return sums
+
+
+def _is_packable(tensor: TensorInfo, *, in_experts: bool) -> bool:
+    """Whether quantizers pack it: matrices of the layers, also those of all experts in one."""
+    dimensions = len(tensor.shape)
+    if dimensions == 3:
+        return in_experts and not tensor.name.endswith(("bias", "_scales"))
+    return dimensions == 2 and tensor.name.endswith(".weight") and not holds_whole(tensor.name)
+
+
+def holds_whole(name: str) -> bool:
+    """Whether a matrix of a layer stays in 16 bits."""
+    return name.endswith(NOT_PACKED) or holds_no_weights(name)
+
+
+def _disagreements(
+    numbers: Mapping[str, int], tensors: tuple[TensorInfo, ...], sums: _Sums
+) -> list[Finding]:
     """Compare config.json with the weights: a mixed-up pair loads for minutes, then fails."""
     findings = []
     embedding = next((t for t in tensors if t.name.endswith("embed_tokens.weight")), None)
-    if embedding and "hidden_size" in numbers and embedding.shape[1:] != (numbers["hidden_size"],):
+    hidden_size = numbers["hidden_size"]
+    if embedding and hidden_size and embedding.shape[1:] != (hidden_size,):
         message = (
-            f"config.json says hidden_size {numbers['hidden_size']}, "
+            f"config.json says hidden_size {hidden_size}, "
             f"but the embedding's shape is {list(embedding.shape)}"
         )
         findings.append(Finding("error", "config-mismatch", message, PUBLISHED))
-    matches = (re.search(r"(?:^|\.)layers\.(\d+)\.", tensor.name, re.ASCII) for tensor in tensors)
-    present = {match[1] for match in matches if match}
-    stated = numbers.get("num_hidden_layers", 0)
-    if present and len(present) < stated:
-        message = f"config.json says {stated} layers, but the weights have {len(present)}"
+    stated = numbers["layers"]
+    if sums.layers and sums.layers < stated:
+        message = f"config.json says {stated} layers, but the weights have {sums.layers}"
         findings.append(Finding("error", "config-mismatch", message, PUBLISHED))
     return findings
 

@@ -11,39 +11,55 @@ from packager.core.findings import Finding
 from packager.core.model import TensorInfo
 
 # method → format, for methods that have one only; packed integers also need their bits
-FP8_METHODS = {"fp8": "fp8_w8a8", "fbgemm_fp8": "fp8_w8a8"}
+ONE_FORMAT = {
+    "fp8": ("fp8_w8a8", 8),
+    "fbgemm_fp8": ("fp8_w8a8", 8),
+    "mxfp4": ("mxfp4", 4),  # GPT-OSS
+}
 PACKED_METHODS = {"awq", "gptq"}
 COMPRESSED_FORMATS = {
     "float-quantized": "fp8_w8a8",
     "int-quantized": "int8_w8a8",
     "nvfp4-pack-quantized": "nvfp4_w4a4",
 }
+MODELOPT_FORMATS = {"FP8": ("fp8_w8a8", 8), "NVFP4": ("nvfp4_w4a4", 4)}
 
-# Names of tensors that hold several weights in one 32-bit word, and of those that hold none.
-PACKED = (".qweight", ".weight_packed")
+# Names of tensors that hold several weights in one word, and of those that hold none.
+PACKED = (".qweight", ".weight_packed", "_blocks")
 NO_WEIGHTS = (
     ".qzeros",
     ".scales",
+    "_scales",
     ".g_idx",
     ".weight_scale",
+    ".weight_scale_2",
     ".weight_scale_inv",
     ".weight_global_scale",
     ".weight_zero_point",
     ".weight_shape",
     ".weight_g_idx",
     ".input_scale",
+    ".input_scale_ub",
     ".input_global_scale",
     ".input_zero_point",
     ".k_scale",
     ".v_scale",
+    ".SCB",
+    ".weight_format",
+    ".absmax",
+    ".quant_map",
+    ".nested_absmax",
+    ".nested_quant_map",
+    ".bitsandbytes__nf4",
+    ".bitsandbytes__fp4",
 )
 
-WORD_BITS = 32
+WORD_BITS = {"I32": 32, "U8": 8, "I8": 8}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quantization:
-    """How the weights were quantized. All empty when they were not."""
+class Quantized:
+    """How the weights of a checkpoint were quantized. All empty when they were not."""
 
     method: str = ""
     weight_format: str = ""
@@ -51,48 +67,66 @@ class Quantization:
     group_size: int = 0
 
 
-def read_quantization(config: Mapping[str, Any]) -> tuple[Quantization, list[Finding]]:
+def read_quantization(config: Mapping[str, Any]) -> tuple[Quantized, list[Finding]]:
     """Read `quantization_config`, as every quantizer writes it into config.json."""
     stated = config.get("quantization_config")
     if stated is None:
-        return Quantization(), []
+        return Quantized(), []
     method = stated.get("quant_method") if isinstance(stated, Mapping) else None
     if not isinstance(stated, Mapping) or not isinstance(method, str) or not method:
         message = "config.json has a quantization_config that names no quant_method"
         hint = "use the config.json that the quantizer wrote"
-        return Quantization(), [Finding("error", "quantization-unreadable", message, hint)]
-    if method in FP8_METHODS:
-        return Quantization(method=method, weight_format=FP8_METHODS[method], bits=8), []
+        return Quantized(), [Finding("error", "quantization-unreadable", message, hint)]
+    if method in ONE_FORMAT:
+        weight_format, bits = ONE_FORMAT[method]
+        return _blocked(method, weight_format, bits, stated), []
     if method in PACKED_METHODS:
         return _packed(method, stated), []
     if method == "compressed-tensors":
         return _compressed(stated), []
+    if method == "bitsandbytes":
+        return Quantized(method=method, bits=4 if stated.get("load_in_4bit") is True else 8), []
+    algorithm = stated.get("quant_algo")
+    if method == "modelopt" and isinstance(algorithm, str) and algorithm in MODELOPT_FORMATS:
+        weight_format, bits = MODELOPT_FORMATS[algorithm]
+        return Quantized(method=method, weight_format=weight_format, bits=bits), []
     message = f"quantization method {method[:40]!r} is not known here; the engine must know it"
     hint = "try the image before you rely on it, or use awq, gptq, fp8 or compressed-tensors"
-    return Quantization(method=method), [Finding("warning", "quantization-unknown", message, hint)]
+    return Quantized(method=method), [Finding("warning", "quantization-unknown", message, hint)]
 
 
-def count_parameters(tensors: tuple[TensorInfo, ...], quantization: Quantization) -> int:
-    """Count weights; 0 when packed words do not tell how many they hold."""
-    total = 0
-    for tensor in tensors:
-        if quantization.method and tensor.name.endswith(NO_WEIGHTS):
-            continue
-        elements = math.prod(tensor.shape)
-        if tensor.name.endswith(PACKED):
-            if tensor.dtype != "I32" or not quantization.bits:
-                return 0
-            # 3 bits do not fill a word evenly: multiply before dividing.
-            elements = elements * WORD_BITS // quantization.bits
-        elif quantization.method and tensor.dtype == "U8":
-            return 0  # bitsandbytes and NVFP4: two weights in a byte, or none
-        total += elements
-    return total
+def parameters_in(tensor: TensorInfo, quantization: Quantized) -> int | None:
+    """Count the weights in a tensor; None when packed words do not tell how many they hold."""
+    elements = math.prod(tensor.shape)
+    if not quantization.method:
+        return elements
+    if tensor.name.endswith(NO_WEIGHTS):
+        return 0
+    if tensor.name.endswith(PACKED) or tensor.dtype == "U8":
+        if tensor.dtype not in WORD_BITS or not quantization.bits:
+            return None
+        # 3 bits do not fill a word evenly: multiply before dividing.
+        return elements * WORD_BITS[tensor.dtype] // quantization.bits
+    return elements
 
 
-def _packed(method: str, stated: Mapping[str, Any]) -> Quantization:
+def holds_no_weights(name: str) -> bool:
+    """Whether a tensor holds scales or the like."""
+    return name.endswith(NO_WEIGHTS)
+
+
+def _blocked(method: str, weight_format: str, bits: int, stated: Mapping[str, Any]) -> Quantized:
+    """Take the block that shares a scale, as in DeepSeek-V3: 128 by 128, never cut."""
+    block = stated.get("weight_block_size")
+    inputs = block[1] if isinstance(block, list) and len(block) == 2 else 0
+    return Quantized(
+        method=method, weight_format=weight_format, bits=bits, group_size=_count(inputs)
+    )
+
+
+def _packed(method: str, stated: Mapping[str, Any]) -> Quantized:
     bits = _count(stated.get("bits"))
-    return Quantization(
+    return Quantized(
         method=method,
         weight_format="w4a16" if bits == 4 else "",
         bits=bits,
@@ -100,7 +134,7 @@ def _packed(method: str, stated: Mapping[str, Any]) -> Quantization:
     )
 
 
-def _compressed(stated: Mapping[str, Any]) -> Quantization:
+def _compressed(stated: Mapping[str, Any]) -> Quantized:
     groups = stated.get("config_groups")
     first = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
     weights = first.get("weights") if isinstance(first, Mapping) else None
@@ -108,7 +142,7 @@ def _compressed(stated: Mapping[str, Any]) -> Quantization:
     bits = _count(weights.get("num_bits"))
     layout = stated.get("format")
     known = COMPRESSED_FORMATS.get(layout, "") if isinstance(layout, str) else ""
-    return Quantization(
+    return Quantized(
         method="compressed-tensors",
         weight_format="w4a16" if layout == "pack-quantized" and bits == 4 else known,
         bits=bits,

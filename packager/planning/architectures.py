@@ -1,0 +1,80 @@
+"""How each architecture spells its numbers in config.json: `data/architectures.toml`.
+
+What is not in the table is planned as a Llama, and the user is told so.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+TABLE = Path(__file__).parent / "data" / "architectures.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertKeys:
+    """Keys of config.json that describe a mixture of experts."""
+
+    count: str
+    per_token: str
+    size: str  # of one expert's intermediate layer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """One row of the table, completed by its defaults."""
+
+    name: str
+    source: str
+    fields: Mapping[str, tuple[str, ...]]  # our word → keys, the first that is there wins
+    defaults: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    intermediate_multiple: int = 0  # of the hidden size, where no key states the intermediate
+    heads: Literal["stated", "falcon"] = "stated"
+    cache: Literal["heads", "mla"] = "heads"
+    window: Literal["", "all", "pattern"] = ""
+    linear: bool = False
+    experts: ExpertKeys | None = None
+    draft_layers: str = ""
+
+
+def find_architecture(name: str) -> Architecture:
+    """Find a row; for an unknown name give that of a Llama under the name asked for."""
+    return _table().get(name) or Architecture(name=name, source="", fields=_default_fields())
+
+
+def is_native(name: str) -> bool:
+    """Whether engines bring the code for it, so that none of the model's own is needed."""
+    return name in _table()
+
+
+@cache
+def _table() -> Mapping[str, Architecture]:
+    rows = tomllib.loads(TABLE.read_text(encoding="utf-8"))["architectures"]
+    return {
+        name: Architecture(
+            name=name,
+            source=row["source"],
+            fields=_default_fields()
+            | {word: tuple(keys) for word, keys in row.get("fields", {}).items()},
+            defaults=MappingProxyType(row.get("defaults", {})),
+            intermediate_multiple=row.get("intermediate_multiple", 0),
+            heads=row.get("heads", "stated"),
+            cache=row.get("cache", "heads"),
+            window=row.get("window", ""),
+            linear=row.get("linear", False),
+            experts=ExpertKeys(**row["experts"]) if "experts" in row else None,
+            draft_layers=row.get("draft_layers", ""),
+        )
+        for name, row in rows.items()
+    }
+
+
+@cache
+def _default_fields() -> dict[str, tuple[str, ...]]:
+    fields = tomllib.loads(TABLE.read_text(encoding="utf-8"))["fields"]
+    return {word: tuple(keys) for word, keys in fields.items()}
