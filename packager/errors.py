@@ -45,11 +45,14 @@ class UsageError(PackagerError):
 
 
 class PlanRejected(PackagerError):
-    """No plan can satisfy the request. Carries every finding, not only the first."""
+    """No plan can satisfy the request. Carries every finding, not only the first.
+
+    `nearest` are changes to the command line, each of which was planned and fits.
+    """
 
     exit_code = 3
 
-    def __init__(self, findings: tuple[Finding, ...]) -> None:
+    def __init__(self, findings: tuple[Finding, ...], nearest: tuple[str, ...] = ()) -> None:
         errors = [finding for finding in findings if finding.severity == "error"]
         first = errors[0] if errors else None
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
@@ -58,6 +61,7 @@ class PlanRejected(PackagerError):
             hint=next((finding.hint for finding in errors if finding.hint), ""),
         )
         self.findings = findings
+        self.nearest = nearest
 
 
 class SmokeFailed(PackagerError):

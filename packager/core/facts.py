@@ -40,3 +40,5 @@ class Facts:
     container: ContainerFacts
     base: BaseImage | None  # None while only a plan is asked for
     packager_version: str
+    draft: ModelFiles | None = None  # files of the draft, where it has any
+    draft_reference: str = ""  # what `auto` turned out to mean, as a request would write it

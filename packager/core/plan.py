@@ -27,6 +27,9 @@ class MemoryBudget:
     kv_bytes: int  # for the planned shape
     draft_weights_bytes: int = 0
     draft_kv_bytes: int = 0  # for the planned shape
+    draft_kv_bytes_per_token: int = 0
+    state_bytes: int = 0  # of linear attention, for the planned batch; does not grow with tokens
+    pp_degree: int = 1
 
     @property
     def needed_bytes(self) -> int:
@@ -39,12 +42,13 @@ class MemoryBudget:
     @property
     def kv_tokens_left(self) -> int:
         """Tokens of KV cache that fit beside weights, activations and overhead."""
-        return max(0, self.usable_bytes - self._fixed_bytes) // max(1, self.kv_bytes_per_token)
+        per_token = self.kv_bytes_per_token + self.draft_kv_bytes_per_token
+        return max(0, self.usable_bytes - self._fixed_bytes) // max(1, per_token)
 
     @property
     def _fixed_bytes(self) -> int:
         weights = self.weights_bytes + self.draft_weights_bytes
-        return weights + self.activations_bytes + self.overhead_bytes
+        return weights + self.activations_bytes + self.overhead_bytes + self.state_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ class Draft:
     weight_bytes: int = 0
     replicated: bool = False  # whole on every device (Medusa v1 heads in TGI), not split
     kv_bytes_per_token: int = 0
+    kv_heads: int = 0  # that the cache is split by; 0: whole on every device
     version: str = ""  # of Medusa heads: `v1`, `v2`
     heads: int = 0  # Medusa only: how many there are; 0 when unknown
     head_layers: int = 0  # Medusa only: residual layers of each head

@@ -1,17 +1,30 @@
-"""Which tensor-parallel degrees a model allows, and the choice among them.
+"""Over how many devices a model can be split, and the choice among the ways.
 
-The vocabulary never forbids a degree: engines pad it.
+The vocabulary never forbids a degree: engines pad it.  Degrees that are passed
+over are explained, each with its reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
+from packager.core.instance import Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import MemoryBudget
+from packager.core.request import BuildRequest
+from packager.core.techniques import Rejected
 from packager.core.units import gib
+from packager.planning.memory import is_converted_to_mha
+
+# Degrees that Neuron's own guides use beside all cores of an instance.  A warning table:
+# no list of legal ones is published.  LMI 0.29 neuron_smart_default_utils for v2;
+# optimum-neuron 0.4.5 counts 4 logical cores a device for v3, the rest is a guess.
+NEURON_DEGREES = {"v2": (1, 2, 8), "v3": (1, 2, 4, 8, 16, 32)}
+
+PIPELINES = frozenset({"vllm"})  # families that take a pipeline; LMI starts with 1 only
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,50 +32,75 @@ class TpChoice:
     """A degree, or None when none fits, and why others were passed over."""
 
     tp_degree: int | None
-    passed_over: tuple[Finding, ...]
+    passed_over: tuple[Rejected, ...]
 
 
 def find_degrees(
-    profile: ModelProfile, devices: int, asked: int | None = None
-) -> tuple[tuple[int, ...], tuple[Finding, ...]]:
-    """List the degrees that may be tried, smallest first; only `asked` when it is given.
+    profile: ModelProfile, instance: Instance, asked: int | None = None
+) -> tuple[tuple[int, ...], tuple[Rejected, ...], tuple[Finding, ...]]:
+    """List the degrees that may be tried, best first; only `asked` when it is given.
 
     Divisors of the device count are considered, so that copies of the model
     use all devices.  A forbidden degree is an error only when it was asked for.
+    Neuron servers run one copy: there all cores come first.
     """
     if asked is not None:
-        reason = refusal(profile, devices, asked)
+        reason = refusal(profile, instance, asked)
         if not reason:
-            return (asked,), ()
-        others, _ = find_degrees(profile, devices)
-        hint = f"possible here: {', '.join(map(str, others))}"
-        return (), (Finding("error", "tp-not-allowed", f"TP {asked} is asked for: {reason}", hint),)
-    candidates = [degree for degree in range(1, devices + 1) if devices % degree == 0]
-    reasons = {degree: refusal(profile, devices, degree) for degree in candidates}
-    notes = tuple(
-        Finding("note", "tp-not-allowed", f"TP {degree} is not possible: {reason}")
+            return (asked,), (), tuple(_neuron_findings(profile, instance, asked))
+        others, _, _ = find_degrees(profile, instance)
+        hint = f"possible here: {', '.join(map(str, sorted(others)))}"
+        error = Finding("error", "tp-not-allowed", f"TP {asked} is asked for: {reason}", hint)
+        return (), (), (error,)
+    reasons = {degree: refusal(profile, instance, degree) for degree in _candidates(instance)}
+    rejected = tuple(
+        Rejected(
+            what=f"tp {degree}",
+            code="tp-not-allowed",
+            reason=f"TP {degree} is not possible: {reason}",
+        )
         for degree, reason in reasons.items()
         if reason
     )
-    return tuple(degree for degree in candidates if not reasons[degree]), notes
+    return tuple(degree for degree, reason in reasons.items() if not reason), rejected, ()
 
 
-def refusal(profile: ModelProfile, devices: int, degree: int) -> str:
-    """Say why the model cannot be split `degree` ways on so many devices; empty when it can."""
-    if degree > devices:
-        return f"the instance has {devices} device{'s' if devices > 1 else ''}"
+def refusal(profile: ModelProfile, instance: Instance, degree: int) -> str:
+    """Say why the model cannot be split `degree` ways on the instance; empty when it can."""
+    if degree > instance.devices:
+        return f"the instance has {instance.devices} device{'s' if instance.devices > 1 else ''}"
+    if instance.kind == "neuron":  # heads are padded, key-value heads copied
+        return _group_refusal(profile, degree)
     if profile.heads % degree:
         return f"{profile.heads} attention heads are not a multiple of it"
-    if profile.kv_heads % degree and degree % profile.kv_heads:
+    shares_heads = profile.attention == "heads"
+    if shares_heads and profile.kv_heads % degree and degree % profile.kv_heads:
         return f"{profile.kv_heads} key-value heads can be neither split nor copied evenly"
     if profile.intermediate_size % degree:
         return f"the intermediate size {profile.intermediate_size} is not a multiple of it"
-    # Layers that are split along their inputs: the groups of quantized weights lie there.
-    for inputs in (profile.intermediate_size, profile.heads * profile.head_dim):
-        if degree > 1 and profile.group_size and inputs // degree % profile.group_size:
+    if profile.expert_size % degree:
+        return f"the experts' size {profile.expert_size} is not a multiple of it"
+    for count in profile.split_counts:
+        if count % degree:
+            return f"{count} heads of linear attention are not a multiple of it"
+    return _group_refusal(profile, degree)
+
+
+def refuse_groups(profile: ModelProfile, degree: int, group_size: int) -> str:
+    """Say which groups of quantized weights the degree would cut.
+
+    They lie along the inputs, and these layers are split along their inputs.
+    """
+    inputs = (
+        profile.intermediate_size if not profile.experts else 0,
+        profile.expert_size,
+        profile.attention_size or profile.heads * profile.head_dim,
+    )
+    for count in inputs:
+        if degree > 1 and group_size and count // degree % group_size:
             return (
-                f"it would cut through groups of {profile.group_size} quantized weights: "
-                f"{inputs} / {degree} is not a multiple"
+                f"it would cut through groups of {group_size} quantized weights: "
+                f"{count} / {degree} is not a multiple"
             )
     return ""
 
@@ -70,22 +108,90 @@ def refusal(profile: ModelProfile, devices: int, degree: int) -> str:
 def choose_tp_degree(
     degrees: tuple[int, ...], budget_at: Callable[[int], MemoryBudget]
 ) -> TpChoice:
-    """Pick the smallest degree whose per-device budget fits.
+    """Pick the first degree whose per-device budget fits.
 
-    The first fit wins: a smaller degree talks less and leaves devices over
+    On GPUs the smallest comes first: it talks less and leaves devices over
     for replicas.  Every degree passed over is explained to the user.
     """
-    passed_over: list[Finding] = []
+    passed_over: list[Rejected] = []
     for tp in degrees:
         budget = budget_at(tp)
         if budget.fits:
             return TpChoice(tp, tuple(passed_over))
+        split = f"TP {tp}" + (f" PP {budget.pp_degree}" if budget.pp_degree > 1 else "")
         passed_over.append(
-            Finding(
-                "note",
-                "tp-does-not-fit",
-                f"TP {tp} needs {gib(budget.needed_bytes)} per device; "
+            Rejected(
+                what=split.lower(),
+                code="tp-does-not-fit",
+                reason=f"{split} needs {gib(budget.needed_bytes)} per device; "
                 f"{gib(budget.usable_bytes)} usable",
             )
         )
     return TpChoice(None, tuple(passed_over))
+
+
+def find_pipelines(
+    request: BuildRequest, profile: ModelProfile, instance: Instance, container: ContainerFacts
+) -> tuple[tuple[int, ...], tuple[Finding, ...]]:
+    """List the depths of pipeline that may be tried, 1 first; only the one asked for, if any."""
+    asked = request.pp_degree
+    if asked is None:
+        if container.family not in PIPELINES or instance.kind != "nvidia":
+            return (1,), ()
+        depths = range(1, min(instance.devices, profile.layers) + 1)
+        return tuple(depth for depth in depths if instance.devices % depth == 0), ()
+    if asked > 1 and (container.family not in PIPELINES or instance.kind != "nvidia"):
+        message = f"{container.family} on {instance.name} takes no pipeline: PP {asked} is asked"
+        hint = "use `--family vllm` on an instance with NVIDIA GPUs, or leave pp_degree out"
+        return (), (Finding("error", "pp-not-supported", message, hint),)
+    if asked > profile.layers or asked * (request.tp_degree or 1) > instance.devices:
+        message = (
+            f"PP {asked} is asked for: the model has {profile.layers} layers, "
+            f"{instance.name} {instance.devices} devices"
+        )
+        hint = "lower pp_degree: pp_degree times tp_degree devices are needed"
+        return (), (Finding("error", "pp-not-allowed", message, hint),)
+    return (asked,), ()
+
+
+def note_split(profile: ModelProfile, instance: Instance, degree: int) -> tuple[Finding, ...]:
+    """Say what the chosen degree does to heads on Neuron."""
+    return tuple(_neuron_findings(profile, instance, degree))
+
+
+def _candidates(instance: Instance) -> tuple[int, ...]:
+    everything = instance.devices
+    if instance.kind == "neuron":
+        known = NEURON_DEGREES.get(_core_version(instance), (1, 2, 8))
+        fewer = sorted((degree for degree in known if degree < everything), reverse=True)
+        return (everything, *fewer)
+    return tuple(degree for degree in range(1, everything + 1) if everything % degree == 0)
+
+
+def _core_version(instance: Instance) -> str:
+    return instance.device_name.rpartition("-")[2]
+
+
+def _neuron_findings(profile: ModelProfile, instance: Instance, degree: int) -> Iterator[Finding]:
+    if instance.kind != "neuron":
+        return
+    if degree not in _candidates(instance):
+        usual = ", ".join(map(str, sorted(_candidates(instance))))
+        message = f"TP {degree} is none of the degrees that Neuron's guides use here: {usual}"
+        hint = "compile and try it before you rely on it"
+        yield Finding("warning", "tp-topology", message, hint)
+    padded = -(-profile.heads // degree) * degree
+    if padded != profile.heads:
+        message = f"{profile.heads} attention heads are padded to {padded} at TP {degree}"
+        yield Finding("note", "heads-padded", message)
+    if is_converted_to_mha(profile, degree):
+        message = (
+            f"at TP {degree} the {profile.kv_heads} key-value heads are neither split nor copied: "
+            f"each of {padded} heads gets its own, and the cache grows"
+        )
+        hint = "choose a degree that divides, or is a multiple of, the key-value heads"
+        yield Finding("warning", "kv-heads-converted", message, hint)
+
+
+def _group_refusal(profile: ModelProfile, degree: int) -> str:
+    return refuse_groups(profile, degree, profile.group_size)

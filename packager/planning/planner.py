@@ -1,7 +1,8 @@
 """From facts to a plan, with everything that is wrong said at once.
 
 A plan is a pure function of its facts.  What reaches the image must not
-depend on the machine that builds it; see `packager.planning.shape`.
+depend on the machine that builds it; see `packager.planning.shape`.  Every
+field of the request is either honoured or refused; none is dropped silently.
 """
 
 from __future__ import annotations
@@ -18,14 +19,29 @@ from packager.core.model import ModelProfile
 from packager.core.plan import MemoryBudget, Plan
 from packager.core.request import BuildRequest
 from packager.core.shape import Shape
+from packager.core.techniques import Rejected
 from packager.core.units import gib
 from packager.errors import PlanRejected
-from packager.planning.memory import RULES, make_budget
-from packager.planning.parallelism import choose_tp_degree, find_degrees
-from packager.planning.precision import check_format, choose_dtype, precision_word
+from packager.planning.drafts import choose_draft
+from packager.planning.memory import Demand, make_budget
+from packager.planning.nearest import find_nearest
+from packager.planning.parallelism import (
+    choose_tp_degree,
+    find_degrees,
+    find_pipelines,
+    note_split,
+)
+from packager.planning.precision import (
+    check_format,
+    check_kv_dtype,
+    choose_dtype,
+    precision_word,
+)
 from packager.planning.profile import make_profile
+from packager.planning.schemes import choose_quantization, quantized_weight_bytes
 from packager.planning.shape import (
     LEAST_TOKENS,
+    check_prefill,
     check_shape,
     first_shape,
     larger_shapes,
@@ -36,42 +52,94 @@ from packager.ports import ContainerFamily
 SERVED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}", re.ASCII)  # as BuildRequest has it
 
 # Four bits a weight and a scale for each group of 128, with embeddings kept whole:
-# Llama-3-70B has 141.1 GB in bf16 and 39.7 GB as AWQ with groups of 128.
+# Llama-3-70B has 141.1 GB in bf16 and 39.8 GB as AWQ with groups of 128.
 FOUR_BIT_SHARE = 0.28
+
+NOTHING_TO_COMPILE = frozenset({None, "off", "auto"})
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A shape and a degree that go together, or the closest miss, and what to say of it."""
+    """A shape and a split that go together, or the closest miss, and what to say of it."""
 
     shape: Shape
     budget: MemoryBudget
     findings: tuple[Finding, ...]
+    rejected: tuple[Rejected, ...] = ()
 
 
-def make_plan(facts: Facts, family: ContainerFamily) -> Plan:
-    """Decide, or raise `PlanRejected` with every finding.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Splits:
+    """Ways to spread a model over devices, best first."""
 
-    Checks that need the answer of a failed one are left out: without numbers
+    degrees: tuple[int, ...]
+    depths: tuple[int, ...] = (1,)  # of a pipeline
+
+    def at_depth(self, depth: int, devices: int) -> tuple[int, ...]:
+        return tuple(degree for degree in self.degrees if degree * depth <= devices)
+
+
+def make_plan(
+    facts: Facts, family: ContainerFamily, *, instances: tuple[Instance, ...] = ()
+) -> Plan:
+    """Decide, or raise `PlanRejected` with every finding and the nearest plans that fit.
+
+    `instances` are those that may be suggested instead.
+    """
+    profile, findings = make_profile(facts.model)
+    if errors_in(findings):
+        early = [*_check_facts(facts), *findings, *check_shape(facts.request, 0)]
+        raise PlanRejected(tuple(early))
+    try:
+        return _decide(facts, family, profile, findings)
+    except PlanRejected as rejected:
+        nearest = find_nearest(
+            facts, instances, lambda changed: _decide(changed, family, profile, findings)
+        )
+        raise PlanRejected(rejected.findings, nearest) from None
+
+
+def _decide(
+    facts: Facts, family: ContainerFamily, profile: ModelProfile, read: tuple[Finding, ...]
+) -> Plan:
+    """Decide for a model whose numbers are sound.
+
+    Checks that need the answer of a failed one are left out: without a degree
     there is no memory to reckon, and without a fit nothing to ask the family.
     """
     request, instance = facts.request, facts.instance
-    served_name = request.served_name or facts.model.ref.name
-    findings = [*_check_device(facts), *_check_served_name(served_name)]
-    profile, profile_findings = make_profile(facts.model)
-    shape_findings = check_shape(request, profile.max_positions)
-    findings += [*profile_findings, *shape_findings]
-    if errors_in(profile_findings) or instance.kind not in RULES:
+    findings = [*_check_facts(facts), *read, *check_shape(request, profile.max_positions)]
+    findings += check_prefill(request)
+    dtype, found = choose_dtype(profile, instance)
+    quantized = choose_quantization(request.quantize, profile, instance, facts.container)
+    drafted = choose_draft(facts, profile)
+    findings += [*found, *check_format(profile, instance), *quantized.findings]
+    findings += [*check_kv_dtype(request.kv_dtype, instance), *drafted.findings]
+
+    quantization = quantized.quantization
+    grouped = replace(profile, group_size=quantization.group_size if quantization else 0)
+    degrees, rejected, found = find_degrees(grouped, instance, request.tp_degree)
+    depths, pipeline_findings = find_pipelines(request, profile, instance, facts.container)
+    findings += [*found, *pipeline_findings, *_notes(rejected)]
+    if errors_in(findings):
         raise PlanRejected(tuple(findings))
 
-    dtype, dtype_findings = choose_dtype(profile, instance)
-    degrees, degree_findings = find_degrees(profile, instance.devices, request.tp_degree)
-    findings += [*dtype_findings, *check_format(profile, instance), *degree_findings]
-    if errors_in((*shape_findings, *degree_findings)):
-        raise PlanRejected(tuple(findings))
-
-    fit = find_fit(request, profile, instance, degrees)
-    findings += fit.findings
+    demand = Demand(
+        weight_bytes=quantized_weight_bytes(profile, quantization),
+        kv_element_bytes=1 if request.kv_dtype == "fp8" else 2,
+        max_prefill_tokens=request.max_prefill_tokens,
+        draft=drafted.draft,
+        windows=facts.container.engine == "vllm" and instance.kind == "nvidia",
+    )
+    if request.goal == "latency":
+        degrees = tuple(sorted(degrees, reverse=True))
+    fit = find_fit(
+        request, profile, instance, Splits(degrees=degrees, depths=depths), demand=demand
+    )
+    tp_degree, pp_degree = fit.budget.tp_degree, fit.budget.pp_degree
+    findings += [*fit.findings]
+    if request.tp_degree is None:
+        findings += note_split(profile, instance, tp_degree)
     if errors_in(findings):
         raise PlanRejected(tuple(findings))
     plan = Plan(
@@ -79,14 +147,21 @@ def make_plan(facts: Facts, family: ContainerFamily) -> Plan:
         profile=profile,
         instance=instance,
         container=facts.container,
-        served_name=served_name,
+        served_name=request.served_name or facts.model.ref.name,
         shape=fit.shape,
-        tp_degree=fit.budget.tp_degree,
-        replicas=instance.devices // fit.budget.tp_degree,
+        tp_degree=tp_degree,
+        pp_degree=pp_degree,
+        replicas=instance.devices // (tp_degree * pp_degree),
         dtype=dtype,
-        precision=precision_word(profile, dtype),
+        precision=precision_word(profile, dtype, quantization),
         budget=fit.budget,
         findings=(),
+        max_prefill_tokens=request.max_prefill_tokens,
+        kv_dtype=request.kv_dtype or "auto",
+        weights=request.weights,
+        quantization=quantization,
+        draft=drafted.draft,
+        rejected=(*rejected, *fit.rejected),
     )
     findings += family.check(plan)
     if errors_in(findings):
@@ -95,26 +170,80 @@ def make_plan(facts: Facts, family: ContainerFamily) -> Plan:
 
 
 def find_fit(
-    request: BuildRequest, profile: ModelProfile, instance: Instance, degrees: tuple[int, ...]
+    request: BuildRequest,
+    profile: ModelProfile,
+    instance: Instance,
+    splits: Splits,
+    *,
+    demand: Demand | None = None,
 ) -> Fit:
-    """Find the first shape that fits at some degree, then let its batch grow at that degree."""
-    budget_for = partial(make_budget, profile, instance)
+    """Find the first shape that fits at some split, then let its batch grow there.
+
+    A pipeline only comes when no degree fits in any shape: it waits where
+    tensor parallelism works.
+    """
     asked = first_shape(request, profile.max_positions, instance.kind)
     shapes = (asked,) if instance.name == LOCAL else tuple(smaller_shapes(request, asked))
-    for shape in shapes:
-        choice = choose_tp_degree(degrees, partial(budget_for, shape))
-        if choice.tp_degree is None:
-            continue
-        for larger in _growth(request, asked, shape, instance):
-            if not budget_for(larger, choice.tp_degree).fits:
-                break
-            shape = larger
-        budget = budget_for(shape, choice.tp_degree)
-        return Fit(shape, budget, (*choice.passed_over, *_explain_shape(request, asked, shape)))
-    least = shapes[-1]
-    missed = budget_for(least, degrees[-1])
-    passed_over = choose_tp_degree(degrees, partial(budget_for, least)).passed_over
-    return Fit(least, missed, (*passed_over, _does_not_fit(profile, instance, least, missed)))
+    rejected: tuple[Rejected, ...] = ()
+    for depth in splits.depths:
+        degrees = splits.at_depth(depth, instance.devices)
+        budget_for = partial(_budget, profile, instance, demand, depth)
+        for shape in shapes if degrees else ():
+            choice = choose_tp_degree(degrees, partial(budget_for, shape))
+            if choice.tp_degree is None:
+                continue
+            for larger in _growth(request, asked, shape, instance):
+                if not budget_for(larger, choice.tp_degree).fits:
+                    break
+                shape = larger
+            rejected += choice.passed_over
+            said = (*_notes(rejected), *_explain_shape(request, asked, shape))
+            return Fit(shape, budget_for(shape, choice.tp_degree), said, rejected)
+        if degrees:
+            rejected += choose_tp_degree(degrees, partial(budget_for, shapes[-1])).passed_over
+    return _miss(request, profile, instance, splits, demand, shapes[-1], rejected)
+
+
+def _miss(
+    request: BuildRequest,
+    profile: ModelProfile,
+    instance: Instance,
+    splits: Splits,
+    demand: Demand | None,
+    least: Shape,
+    rejected: tuple[Rejected, ...],
+) -> Fit:
+    """Give the arithmetic of the split that comes closest."""
+    tried = [
+        _budget(profile, instance, demand, depth, least, degree)
+        for depth in splits.depths
+        for degree in splits.at_depth(depth, instance.devices)
+    ]
+    if not tried:
+        message = f"no way of splitting the model uses the devices of {instance.name}"
+        hint = "lower tp_degree or pp_degree, or choose an instance with other devices"
+        finding = Finding("error", "no-split", message, hint)
+        budget = _budget(profile, instance, demand, 1, least, 1)
+        return Fit(least, budget, (finding,), rejected)
+    missed = min(tried, key=lambda budget: budget.needed_bytes)
+    pipelined = (missed.pp_degree, demand)
+    finding = _does_not_fit(profile, instance, least, missed, pipelined, request.quantize)
+    return Fit(least, missed, (*_notes(rejected), finding), rejected)
+
+
+def _budget(
+    profile: ModelProfile,
+    instance: Instance,
+    demand: Demand | None,
+    pp_degree: int,
+    shape: Shape,
+    tp_degree: int,
+) -> MemoryBudget:
+    return make_budget(profile, instance, shape, tp_degree, demand, pp_degree=pp_degree)
+
+
+def _notes(rejected: tuple[Rejected, ...]) -> tuple[Finding, ...]:
+    return tuple(Finding("note", one.code, one.reason) for one in rejected)
 
 
 def _growth(
@@ -140,6 +269,32 @@ def _explain_shape(request: BuildRequest, asked: Shape, shape: Shape) -> Iterato
         yield Finding("note", "shape-chosen", f"planned for {words}")
 
 
+def _check_facts(facts: Facts) -> Iterator[Finding]:
+    """Check what needs no model."""
+    request, container = facts.request, facts.container
+    yield from _check_device(facts)
+    yield from _check_served_name(request.served_name or facts.model.ref.name)
+    wanted = request.container_version
+    if wanted is not None and wanted not in _versions(facts):
+        message = (
+            f"version {wanted[:40]!r} of {container.family} is asked for; "
+            f"{container.version or container.engine_version!r} was found"
+        )
+        hint = "`packager list containers` shows the versions that are known"
+        yield Finding("error", "container-version-unknown", message, hint)
+    if request.compile not in NOTHING_TO_COMPILE:
+        message = f"there is no compiler {str(request.compile)[:40]!r} here"
+        yield Finding("error", "compile-unknown", message, "use `--compile off`")
+    elif request.compile == "auto":
+        message = "nothing is compiled ahead of time: the engine compiles when it starts"
+        yield Finding("note", "compile-none", message)
+
+
+def _versions(facts: Facts) -> tuple[str, ...]:
+    container = facts.container
+    return container.version, container.release, container.engine_version
+
+
 def _check_device(facts: Facts) -> Iterator[Finding]:
     container, instance = facts.container, facts.instance
     if container.kind != instance.kind:
@@ -156,9 +311,6 @@ def _check_device(facts: Facts) -> Iterator[Finding]:
         )
         hint = "choose a newer instance, such as 'ml.g5.xlarge'"
         yield Finding("error", "device-too-old", message, hint)
-    elif instance.kind not in RULES:
-        message = f"memory of {instance.kind} devices cannot be reckoned yet"
-        yield Finding("error", "device-not-planned", message, "choose an instance with GPUs")
 
 
 def _check_served_name(name: str) -> Iterator[Finding]:
@@ -169,32 +321,51 @@ def _check_served_name(name: str) -> Iterator[Finding]:
 
 
 def _does_not_fit(
-    profile: ModelProfile, instance: Instance, shape: Shape, budget: MemoryBudget
+    profile: ModelProfile,
+    instance: Instance,
+    shape: Shape,
+    budget: MemoryBudget,
+    pipelined: tuple[int, Demand | None],
+    quantize: str | None,
 ) -> Finding:
+    pipeline = f" PP {budget.pp_degree}" if budget.pp_degree > 1 else ""
+    draft_bytes = budget.draft_weights_bytes + budget.draft_kv_bytes
+    draft = f", draft {gib(draft_bytes)}" if draft_bytes else ""
     message = (
         f"the model does not fit {instance.name}: for {shape.max_batch} at once of "
-        f"{shape.max_total_tokens} tokens, at TP {budget.tp_degree}, a device needs "
+        f"{shape.max_total_tokens} tokens, at TP {budget.tp_degree}{pipeline}, a device needs "
         f"{gib(budget.needed_bytes)} (weights {gib(budget.weights_bytes)}, "
-        f"KV cache {gib(budget.kv_bytes)}, activations {gib(budget.activations_bytes)}, "
+        f"KV cache {gib(budget.kv_bytes + budget.state_bytes)}{draft}, "
+        f"activations {gib(budget.activations_bytes)}, "
         f"engine {gib(budget.overhead_bytes)}) and has {gib(budget.usable_bytes)} usable"
     )
-    return Finding("error", "does-not-fit", message, _way_out(profile, instance, shape, budget))
+    hint = _way_out(profile, instance, shape, budget, pipelined, quantize)
+    return Finding("error", "does-not-fit", message, hint)
 
 
-def _way_out(profile: ModelProfile, instance: Instance, shape: Shape, budget: MemoryBudget) -> str:
+def _way_out(
+    profile: ModelProfile,
+    instance: Instance,
+    shape: Shape,
+    budget: MemoryBudget,
+    pipelined: tuple[int, Demand | None],
+    quantize: str | None,
+) -> str:
+    depth, demand = pipelined
     for changes, smaller in _cuts(shape, budget):
-        if make_budget(profile, instance, smaller, budget.tp_degree).fits:
+        if _budget(profile, instance, demand, depth, smaller, budget.tp_degree).fits:
             return f"lower {changes}, or choose an instance with more memory"
     packed_bytes = int(budget.weights_bytes * FOUR_BIT_SHARE)
     saved_bytes = budget.weights_bytes - packed_bytes
     if (
         not profile.quantization
+        and quantize in (None, "none")
         and "w4a16" in instance.formats
         and budget.needed_bytes - saved_bytes <= budget.usable_bytes
     ):
         return (
-            f"use a 4-bit checkpoint (about {gib(packed_bytes)} of weights per device), "
-            "or an instance with more memory"
+            f"use a 4-bit checkpoint (about {gib(packed_bytes)} of weights per device) "
+            "or `--quantize awq`, or an instance with more memory"
         )
     return "choose an instance with more memory, or more devices"
 

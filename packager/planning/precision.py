@@ -5,6 +5,8 @@ from __future__ import annotations
 from packager.core.findings import Finding
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile
+from packager.core.techniques import Quantization
+from packager.planning.schemes import scheme_of
 
 # Overflow in fp16. vLLM 0.32.0, vllm/config/model.py, _FLOAT16_NOT_SUPPORTED_MODELS.
 NEEDS_RANGE = frozenset(
@@ -18,13 +20,15 @@ NEEDS_RANGE = frozenset(
 
 # format of a checkpoint → formats a device may have kernels for, best first.
 # FP8 weights run through Marlin as W8A16 where there is no FP8 arithmetic.
-SERVED_BY = {"fp8_w8a8": ("fp8_w8a8", "fp8_w8a16")}
+# MXFP4 is unpacked to 16 bits by the same kernels as other 4-bit weights.
+SERVED_BY = {"fp8_w8a8": ("fp8_w8a8", "fp8_w8a16"), "mxfp4": ("w4a16",)}
 
 PRECISIONS = {
     "w4a16": "w4a16",
     "int8_w8a8": "w8a8",
     "fp8_w8a8": "fp8",
     "nvfp4_w4a4": "nvfp4",
+    "mxfp4": "mxfp4",
 }
 
 SPELLED = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -78,8 +82,24 @@ def check_format(profile: ModelProfile, instance: Instance) -> tuple[Finding, ..
     return (Finding("error", "format-unsupported", message, hint),)
 
 
-def precision_word(profile: ModelProfile, dtype: str) -> str:
+def check_kv_dtype(asked: str | None, instance: Instance) -> tuple[Finding, ...]:
+    """Say whether the device can read a cache of 8 bits.
+
+    Triton's attention has no FP8 type before compute capability 8.9.
+    """
+    if asked != "fp8" or (instance.kind == "nvidia" and "fp8_w8a8" in instance.formats):
+        return ()
+    message = f"{instance.device_name} cannot read a KV cache in FP8"
+    hint = "leave kv_dtype out, or choose an instance with compute capability 8.9 or later"
+    return (Finding("error", "kv-dtype-unsupported", message, hint),)
+
+
+def precision_word(
+    profile: ModelProfile, dtype: str, quantization: Quantization | None = None
+) -> str:
     """Summarise in one word: `bf16`, `w4a16`, or the method when its format is not known."""
+    if quantization and not quantization.existing:
+        return scheme_of(quantization).word
     if profile.quantization:
         return PRECISIONS.get(profile.weight_format, profile.quantization)
     return dtype

@@ -27,6 +27,9 @@ class ShapeDefaults:
 
 DEFAULTS: dict[DeviceKind, ShapeDefaults] = {
     "nvidia": ShapeDefaults(max_batch=8, most_batch=64, max_total_tokens=8192),
+    # As in AWS's own measurements on Inferentia2: sequences of 8192, batch 8.  Static shapes
+    # are compiled for a batch, so it is not made larger unasked.
+    "neuron": ShapeDefaults(max_batch=8, most_batch=8, max_total_tokens=8192),
     "cpu": ShapeDefaults(max_batch=8, most_batch=8, max_total_tokens=4096),
 }
 
@@ -57,6 +60,16 @@ def check_shape(request: BuildRequest, max_positions: int) -> tuple[Finding, ...
         hint = f"ask for at most {max_positions - 1}"
         findings.append(Finding("error", "shape-over-positions", message, hint))
     return tuple(findings)
+
+
+def check_prefill(request: BuildRequest) -> tuple[Finding, ...]:
+    """Find a step too small for its batch: every sequence needs at least one token of it."""
+    prefill, batch = request.max_prefill_tokens, request.max_batch
+    if prefill is None or batch is None or prefill >= batch:
+        return ()
+    message = f"max_prefill_tokens {prefill} is less than one for each of {batch} requests"
+    hint = f"raise max_prefill_tokens to {batch} or more, or leave it out"
+    return (Finding("error", "prefill-too-small", message, hint),)
 
 
 def first_shape(request: BuildRequest, max_positions: int, kind: DeviceKind) -> Shape:

@@ -267,15 +267,6 @@ def test_an_unknown_method_is_its_own_precision_word() -> None:
     assert plan_of(model, "g5.xlarge").precision == "new"
 
 
-def test_neuron_devices_cannot_be_planned_for_yet() -> None:
-    facts = facts_of(model_of(TINY), LOCAL_CPU)
-    neuron = replace(facts.instance, kind="neuron", name="ml.inf2.xlarge")
-    container = replace(facts.container, kind="neuron")
-
-    with pytest.raises(PlanRejected, match="memory of neuron devices cannot be reckoned yet"):
-        make_plan(replace(facts, instance=neuron, container=container), FAMILIES["vllm"])
-
-
 def test_an_image_for_other_devices_is_refused() -> None:
     facts = facts_of(model_of(TINY), "g5.xlarge")
 

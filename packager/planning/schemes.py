@@ -1,0 +1,165 @@
+"""Quantized formats: which one a method gives on a device, and how large the weights become.
+
+Only matrices of the layers are packed.  Embeddings, the head, norms and the
+routers of experts stay as they are, so a 4-bit model is never a quarter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from packager.core.facts import ContainerFacts
+from packager.core.findings import Finding
+from packager.core.instance import Instance
+from packager.core.model import ModelProfile
+from packager.core.techniques import Quantization
+from packager.planning.memory import ELEMENT_BYTES, served_weight_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheme:
+    """A quantized format, with what its scales cost."""
+
+    name: str  # `W4A16`, as in `Quantization.scheme`
+    needs: str  # word of `Instance.formats`
+    word: str  # for tables: `w4a16`
+    bits: int
+    group_size: int = 0  # 0: one scale for each output of a matrix
+    scale_bytes: int = 2
+    zero_bits: int = 0  # zero points beside each scale
+
+
+W4A16 = Scheme(
+    name="W4A16", needs="w4a16", word="w4a16", bits=4, group_size=128, zero_bits=4
+)  # Llama-3-70B: 39.8 GB
+W8A8_FP8 = Scheme(name="W8A8-FP8", needs="fp8_w8a8", word="fp8", bits=8)
+W8A16_FP8 = Scheme(name="W8A16-FP8", needs="fp8_w8a16", word="fp8", bits=8)
+W8A8_INT8 = Scheme(name="W8A8-INT8", needs="int8_w8a8", word="w8a8", bits=8, scale_bytes=4)
+
+# method → schemes it can give, best first; the device chooses.
+# FP8 runs as W8A8 where there is FP8 arithmetic, as weights only (Marlin) from Ampere on.
+METHODS: dict[str, tuple[Scheme, ...]] = {
+    "awq": (W4A16,),
+    "gptq": (W4A16,),
+    "fp8": (W8A8_FP8, W8A16_FP8),
+    "smoothquant": (W8A8_INT8,),
+}
+NONE = "none"
+
+# What an already quantized checkpoint is, in the same words: (scheme, checkpoint format).
+EXISTING_SCHEMES = {
+    "w4a16": "W4A16",
+    "int8_w8a8": "W8A8-INT8",
+    "nvfp4_w4a4": "NVFP4",
+    "mxfp4": "MXFP4",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizationChoice:
+    """What is done to the weights, or why it cannot be. Both empty: they stay as they are."""
+
+    quantization: Quantization | None
+    findings: tuple[Finding, ...] = ()
+
+
+def choose_quantization(
+    asked: str | None, profile: ModelProfile, instance: Instance, container: ContainerFacts
+) -> QuantizationChoice:
+    """Decide the scheme for the method that was asked for. Nobody is quantized unasked."""
+    if profile.quantization:
+        return _existing(asked, profile, instance)
+    if asked is None or asked == NONE:
+        return QuantizationChoice(None)
+    if asked not in METHODS:
+        hint = f"choose one of {', '.join((NONE, *METHODS))}"
+        return _refused("quantize-unknown", f"there is no quantization method {asked[:40]!r}", hint)
+    if not profile.linear_parameters:
+        message = f"{asked} has nothing to pack: the weights are not those of a known decoder"
+        return _refused("quantize-nothing", message, "serve the model as it is: `--quantize none`")
+    scheme = next((s for s in METHODS[asked] if s.needs in instance.formats), None)
+    if scheme is None or instance.kind != "nvidia":
+        others = [name for name in METHODS if instance.kind == "nvidia" and _serves(name, instance)]
+        hint = f"`--quantize {others[0]}`" if others else "choose `--quantize none`"
+        message = f"{instance.device_name} has no kernel for {asked}"
+        return _refused("quantize-unsupported", message, f"{hint}, or another instance")
+    findings = []
+    if asked == "fp8" and scheme is W8A16_FP8:
+        message = (
+            f"{instance.device_name} has no FP8 arithmetic: weights are FP8, computing is "
+            "16 bits; less memory, hardly faster"
+        )
+        findings.append(Finding("note", "format-weights-only", message))
+    quantization = Quantization(
+        method=asked,
+        scheme=scheme.name,
+        bits=scheme.bits,
+        group_size=scheme.group_size,
+        checkpoint_format=_checkpoint_format(asked, container),
+    )
+    return QuantizationChoice(quantization, tuple(findings))
+
+
+def quantized_weight_bytes(profile: ModelProfile, quantization: Quantization | None) -> int:
+    """Give what the engine holds: packed matrices with their scales, the rest in 16 bits."""
+    whole = served_weight_bytes(profile)
+    if quantization is None or quantization.existing:
+        return whole
+    scheme = scheme_of(quantization)
+    count = profile.linear_parameters
+    # Without groups there is a scale for each output: about one in `hidden_size` weights.
+    scales = count // (scheme.group_size or max(1, profile.hidden_size))
+    packed_bits = count * scheme.bits + scales * (8 * scheme.scale_bytes + scheme.zero_bits)
+    return whole - count * ELEMENT_BYTES + packed_bits // 8
+
+
+def scheme_of(quantization: Quantization) -> Scheme:
+    """Find the scheme that a quantization of ours gives."""
+    schemes = METHODS[quantization.method]
+    return next(scheme for scheme in schemes if scheme.name == quantization.scheme)
+
+
+def _serves(method: str, instance: Instance) -> bool:
+    return any(scheme.needs in instance.formats for scheme in METHODS[method])
+
+
+def _checkpoint_format(method: str, container: ContainerFacts) -> str:
+    """Name the format to write: TGI reads AWQ's own (`QUANTIZE=awq`), vLLM what we prefer."""
+    return "awq" if method == "awq" and container.family == "tgi" else "compressed-tensors"
+
+
+def _existing(asked: str | None, profile: ModelProfile, instance: Instance) -> QuantizationChoice:
+    method = profile.quantization
+    if asked == NONE:
+        message = f"the checkpoint is already quantized with {method}; that cannot be undone"
+        hint = "leave `quantize` out, or take the checkpoint it was made from"
+        return _refused("already-quantized", message, hint)
+    if asked is not None and asked != method and not _same_format(asked, profile):
+        message = f"the checkpoint is already quantized with {method}: {asked} cannot follow"
+        hint = f"leave `quantize` out, or take the unquantized checkpoint for {asked}"
+        return _refused("already-quantized", message, hint)
+    weights_only = "fp8_w8a8" not in instance.formats
+    scheme = EXISTING_SCHEMES.get(profile.weight_format, "")
+    if profile.weight_format == "fp8_w8a8":
+        scheme = "W8A16-FP8" if weights_only else "W8A8-FP8"
+    return QuantizationChoice(
+        Quantization(
+            method=method,
+            scheme=scheme,
+            bits={"W4A16": 4, "NVFP4": 4, "MXFP4": 4}.get(scheme, 8 if scheme else 0),
+            group_size=profile.group_size,
+            checkpoint_format=method,
+            existing=True,
+        )
+    )
+
+
+def _same_format(asked: str, profile: ModelProfile) -> bool:
+    """Whether a checkpoint by another writer is what the method would give."""
+    return profile.quantization == "compressed-tensors" and any(
+        profile.weight_format == scheme.needs for scheme in METHODS.get(asked, ())
+    )
+
+
+def _refused(code: str, message: str, hint: str) -> QuantizationChoice:
+    return QuantizationChoice(None, (Finding("error", code, message, hint),))
