@@ -11,6 +11,7 @@ import json
 import math
 import os
 import struct
+import sys
 from pathlib import Path
 
 BLOCK = 64 * 1024 * 1024
@@ -96,3 +97,7 @@ def _config(layers: int) -> dict[str, object]:
 
 def _write_json(path: Path, document: object) -> None:
     path.write_text(json.dumps(document, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    write_model(Path(sys.argv[1]), total_bytes=int(sys.argv[2]), shards=int(sys.argv[3]))

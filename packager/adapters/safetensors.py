@@ -7,7 +7,9 @@ that two readers may understand differently.
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import stat
 import struct
 from collections.abc import Mapping
@@ -50,6 +52,20 @@ BITS = {
 }
 
 
+# An entry as every known writer spells it.  A header of such entries alone is read in a third
+# of the time; whatever else is in it, or wrong with it, is left to the parser of JSON.
+PLAIN_ENTRY = re.compile(
+    r'("([^"\\\x00-\x1f\x7f]+)":\{"dtype":"([A-Z0-9_]{1,16})","shape":\[((?:\d{1,18}(?:,\d{1,18})*)?)\],'
+    r'"data_offsets":\[(\d{1,18}),(\d{1,18})\]\})',
+    re.ASCII,
+)
+PLAIN_METADATA = re.compile(
+    r'"__metadata__":\{(?:"[^"\\\x00-\x1f]*":"[^"\\\x00-\x1f]*")?\},?', re.ASCII
+)
+
+Span = tuple[int, int, TensorInfo]  # first byte, the one after the last, the tensor
+
+
 class BrokenSafetensors(ModelRefused):
     """A safetensors file is damaged, incomplete or deceptive."""
 
@@ -79,14 +95,9 @@ def parse_header(header: bytes, data_bytes: int, file: str) -> tuple[TensorInfo,
     """Check a header against the number of bytes that follow it."""
     if not header.startswith(b"{"):
         raise BrokenSafetensors(file, "its header does not begin with '{'")
-    try:
-        declared = parse_json(header, max_objects=MAX_TENSORS + 2)
-    except NotStrict as error:
-        raise BrokenSafetensors(file, f"its header is refused: {error}") from error
-    if not isinstance(declared, dict):
-        raise BrokenSafetensors(file, "its header is not a JSON object")
-    _check_metadata(declared.pop("__metadata__", {}), file)
-    spans = [_span(name, entry, file) for name, entry in declared.items()]
+    spans = _plain_spans(header, file)
+    if spans is None:
+        spans = _spans(header, file)
     spans.sort(key=lambda span: (span[0], span[1], span[2].name))
     end = 0
     for start, stop, tensor in spans:
@@ -106,6 +117,62 @@ def parse_header(header: bytes, data_bytes: int, file: str) -> tuple[TensorInfo,
     if end < data_bytes:
         raise BrokenSafetensors(file, f"{data_bytes - end} bytes follow the last tensor")
     return tuple(tensor for _, _, tensor in spans)
+
+
+def _plain_spans(header: bytes, file: str) -> list[Span] | None:
+    """Read a header of plain entries; None for any other, right or wrong."""
+    try:
+        text = header.decode("ascii").rstrip(" ")
+    except UnicodeDecodeError:
+        return None
+    metadata = PLAIN_METADATA.match(text, 1)
+    start = metadata.end() if metadata else 1
+    entries = PLAIN_ENTRY.findall(text, start)
+    # Nothing but entries, commas between them and the closing brace.
+    if start + sum(len(entry[0]) for entry in entries) + max(0, len(entries) - 1) + 1 != len(text):
+        return None
+    if text[-1:] != "}" or len(entries) > MAX_TENSORS:
+        return None
+    if text.count("},") != len(entries) - 1 + (1 if metadata and metadata[0][-1] == "," else 0):
+        return None
+    shapes: dict[str, tuple[tuple[int, ...], int]] = {}
+    spans: list[Span] = []
+    names: set[str] = set()
+    for _, name, dtype, dimensions, first, last in entries:
+        known = shapes.get(dimensions)
+        if known is None:
+            shape = tuple(map(int, dimensions.split(","))) if dimensions else ()
+            if len(shape) > MAX_DIMENSIONS:
+                return None
+            known = shapes[dimensions] = (shape, math.prod(shape))
+        size_bits = known[1] * BITS.get(dtype, 0)
+        size, start_byte, end_byte = size_bits // 8, int(first), int(last)
+        if (
+            dtype not in BITS
+            or size_bits % 8
+            or end_byte - start_byte != size
+            or not _is_plain_name(name)
+        ):
+            return None
+        names.add(name)
+        tensor = TensorInfo(name=name, dtype=dtype, shape=known[0], size=size, file=file)
+        spans.append((start_byte, end_byte, tensor))
+    return spans if len(names) == len(spans) else None
+
+
+def _is_plain_name(name: str) -> bool:
+    return len(name) <= MAX_NAME_BYTES and name[0] != "/" and ".." not in name
+
+
+def _spans(header: bytes, file: str) -> list[Span]:
+    try:
+        declared = parse_json(header, max_objects=MAX_TENSORS + 2)
+    except NotStrict as error:
+        raise BrokenSafetensors(file, f"its header is refused: {error}") from error
+    if not isinstance(declared, dict):
+        raise BrokenSafetensors(file, "its header is not a JSON object")
+    _check_metadata(declared.pop("__metadata__", {}), file)
+    return [_span(name, entry, file) for name, entry in declared.items()]
 
 
 def _read_header_bytes(path: Path, file: str) -> tuple[bytes, int]:
@@ -145,7 +212,7 @@ def _check_metadata(metadata: object, file: str) -> None:
         raise BrokenSafetensors(file, "its '__metadata__' is not a map of strings")
 
 
-def _span(name: str, entry: Any, file: str) -> tuple[int, int, TensorInfo]:
+def _span(name: str, entry: Any, file: str) -> Span:
     """Check one tensor by itself: name, dtype, shape, and that its bytes suit them."""
     _check_name(name, file)
     shown = shorten(name)

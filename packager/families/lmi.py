@@ -5,17 +5,21 @@ makes it one model; a store of directories alone would be loaded as several
 models.  HF_MODEL_ID stays unset: it would add a second model.
 
 Left alone, LMI chooses its mode from config.json's architecture.  We set the
-asynchronous mode and its handler, so that a model cannot change how it is served.
+asynchronous mode and its handler, so that a model cannot change how it is served;
+before LMI 17, where that mode was new, we set the rolling batch of vLLM.
 
 The same values are given again as OPTION_* environment.  The server reads the
 file first, so they change nothing there; LMI's partition scripts and scripts
 that only look at the environment see them.  Both come from one table, so
 they cannot differ.  The price: a value is changed by building again, for an
-OPTION_* set at deployment loses against the file.
+OPTION_* set at deployment loses against the file.  Mounted weights get the
+environment alone: a file of ours would lie below the mount.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,11 +30,35 @@ from packager.core.artifact import Artifacts
 from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import MODEL_DIR, RenderedFile, ServingConfig
-from packager.families.shared import GPU_MEMORY_UTILIZATION, OFFLINE_ENV, check_input_limit
+from packager.families.sagemaker import check_environment
+from packager.families.schema import EngineSchema, Option, check_value, nearest
+from packager.families.shared import (
+    GPU_MEMORY_UTILIZATION,
+    NGRAM_LONGEST,
+    NGRAM_SHORTEST,
+    OFFLINE_ENV,
+    check_engine_options,
+    check_input_limit,
+    check_one_stage,
+    draft_dir,
+    draft_unsupported,
+    load_time_quantization,
+    model_dir,
+)
+from packager.families.vllm_options import (
+    check_draft,
+    check_proven,
+    schema_of,
+    speculative_config,
+)
 from packager.rendering.check import check_properties
 from packager.rendering.environment import render_template
 
 OPTIONS_FILE = Path(__file__).parent / "data" / "lmi_options.toml"
+
+ASYNC_SINCE = 17  # the asynchronous mode is the default; before, the rolling batch
+JSON_DRAFT_SINCE = 15  # `speculative_config`; before, `speculative_model` and its companions
+LEGACY_DRAFTS = ("draft_model", "ngram")
 
 OptionType = str | list[str]  # `int`, `float`, `bool`, `word`, the one value, or all of them
 
@@ -40,7 +68,7 @@ class LmiOptions:
     """Keys that a version of LMI reads, and those of them that vLLM's parser gets."""
 
     container: str
-    types: Mapping[str, OptionType]
+    types: Mapping[str, Option]
     pass_through: frozenset[str]
 
 
@@ -51,42 +79,67 @@ class LmiFamily:
 
     def check(self, plan: Plan) -> Iterator[Finding]:
         """Say what LMI would drop without a word, or refuse when it starts."""
+        if plan.container.engine != "vllm":
+            message = f"packager writes no configuration for LMI with {plan.container.engine}"
+            yield Finding("error", "engine-not-rendered", message, "choose an LMI with vLLM")
+            return
         yield from check_input_limit(plan)
-        options = lmi_options()
-        if plan.container.version != options.container:
-            yield Finding(
-                "warning",
-                "options-unproven",
-                f"the keys of LMI {plan.container.version!r} are not known here; "
-                f"those of {options.container!r} are used",
-            )
-        yield from check_settings(settings(plan), options)
+        yield from check_one_stage(plan, "vLLM in LMI")
+        schema = schema_of(plan)
+        yield from check_proven("vLLM", plan, schema)
+        spelled = {name: option_key(name) for name, _ in plan.engine_options}
+        yield from check_engine_options(plan, _planned(plan), spelled)
+        if release_of(plan) >= JSON_DRAFT_SINCE:
+            yield from check_draft("vLLM", plan, schema)
+        elif plan.draft is not None and plan.draft.kind not in LEGACY_DRAFTS:
+            hint = "choose a newer container version"
+            yield from draft_unsupported(plan, f"LMI {release_of(plan)}", hint)
+        yield from check_settings(settings(plan), lmi_options(schema, release_of(plan)))
+        if plan.weights == "mounted":
+            message = "a serving.properties among the mounted files wins over what is planned here"
+            hint = "mount the model's own files only"
+            yield Finding("note", "mounted-file-wins", message, hint)
+            yield from check_environment(plan, _environment(plan))
 
     def render(self, plan: Plan, artifacts: Artifacts) -> ServingConfig:  # noqa: ARG002
         """Give serving.properties and the same values as environment."""
         meant = settings(plan)
         text = render_template("lmi/serving.properties.j2", properties=meant)
         path = f"{MODEL_DIR}/serving.properties"
-        check_properties(path, text, meant)
+        check_properties(path, text, meant)  # of the variables, too: they come from these values
+        file = RenderedFile(path=path, data=text.encode("ascii"))
         return ServingConfig(
-            files=(RenderedFile(path=path, data=text.encode("ascii")),),
-            env={
-                **OFFLINE_ENV,
-                "DJL_OFFLINE": "true",
-                "OPT_OUT_TRACKING": "1",
-                "SERVING_MODEL_STORE": MODEL_DIR,
-                **_option_env(meant),
-            },
+            files=(file,) if plan.weights == "baked" else (),
+            env=_environment(plan),
+            model_dir=model_dir(plan),
+            draft_dir=draft_dir(plan),
         )
 
 
+def release_of(plan: Plan) -> int:
+    """Give the number that people call a version of LMI by: 28 of `0.36.0-lmi28.0.0-cu130`."""
+    match = re.search(r"lmi(\d+)", plan.container.version)
+    if match:
+        return int(match[1])
+    return int(plan.container.release) if plan.container.release.isdecimal() else ASYNC_SINCE
+
+
 def settings(plan: Plan) -> dict[str, str]:
-    """Spell the plan in LMI's keys."""
-    return {
+    """Spell the plan, and the options asked for by name, in LMI's keys."""
+    asked = {option_key(name): value for name, value in plan.engine_options}
+    return {**_planned(plan), **asked}
+
+
+def option_key(name: str) -> str:
+    """Spell an option as LMI's key: `enable-prefix-caching` is option.enable_prefix_caching."""
+    bare = name.removeprefix("--").removeprefix("option.")
+    return f"option.{bare if bare == 'entryPoint' else bare.lower().replace('-', '_')}"
+
+
+def _planned(plan: Plan) -> dict[str, str]:
+    meant = {
         "engine": "Python",
-        "option.async_mode": "true",
-        "option.rolling_batch": "disable",
-        "option.entryPoint": "djl_python.lmi_vllm.vllm_async_service",
+        **_mode(plan),
         "option.tensor_parallel_degree": str(plan.tp_degree),
         "option.max_rolling_batch_size": str(plan.shape.max_batch),
         "option.max_model_len": str(plan.shape.max_total_tokens),
@@ -95,30 +148,101 @@ def settings(plan: Plan) -> dict[str, str]:
         "option.served_model_name": plan.served_name,
         "option.trust_remote_code": "false",
     }
+    if plan.max_prefill_tokens is not None:
+        meant["option.max_rolling_batch_prefill_tokens"] = str(plan.max_prefill_tokens)
+    # A checkpoint that is quantized says so itself; the key would keep vLLM from its fast kernels.
+    if load_time_quantization(plan):
+        meant["option.quantize"] = load_time_quantization(plan)
+    if plan.kv_dtype != "auto":
+        meant["option.kv_cache_dtype"] = plan.kv_dtype
+    if plan.draft is not None:
+        meant |= _draft(plan)
+    return meant
+
+
+def _mode(plan: Plan) -> dict[str, str]:
+    if release_of(plan) < ASYNC_SINCE:
+        return {"option.rolling_batch": "vllm"}
+    return {
+        "option.async_mode": "true",
+        "option.rolling_batch": "disable",
+        "option.entryPoint": "djl_python.lmi_vllm.vllm_async_service",
+    }
+
+
+def _draft(plan: Plan) -> dict[str, str]:
+    draft = plan.draft
+    assert draft is not None
+    if release_of(plan) >= JSON_DRAFT_SINCE:
+        config = json.dumps(speculative_config(plan), separators=(",", ":"))
+        return {"option.speculative_config": config}
+    tokens = {"option.num_speculative_tokens": str(draft.speculative_tokens)}
+    if draft.kind != "ngram":
+        return {"option.speculative_model": draft_dir(plan), **tokens}
+    return {
+        "option.speculative_model": "[ngram]",
+        **tokens,
+        "option.ngram_prompt_lookup_max": str(NGRAM_LONGEST),
+        "option.ngram_prompt_lookup_min": str(NGRAM_SHORTEST),
+    }
+
+
+def _environment(plan: Plan) -> dict[str, str]:
+    env = {**OFFLINE_ENV, "DJL_OFFLINE": "true", "OPT_OUT_TRACKING": "1"}
+    if plan.weights == "baked":
+        return {**env, "SERVING_MODEL_STORE": MODEL_DIR, **_option_env(settings(plan))}
+    return {**env, "OPTION_ENGINE": "Python", **_option_env(settings(plan))}
 
 
 def check_settings(meant: Mapping[str, str], options: LmiOptions) -> Iterator[Finding]:
     """Find keys that LMI does not read, and values that it does not take."""
     for key, value in meant.items():
         if key not in options.types:
+            close = nearest(key, options.types)
             message = f"LMI {options.container} drops {key!r} without a word"
-            yield Finding("error", "key-dropped", message, "leave it out, or use another family")
-        elif not _is_of_type(value, options.types[key]):
-            yield Finding("error", "value-refused", f"LMI does not take {value!r} for {key!r}")
-        elif key in options.pass_through and _is_misread_as_flag(value, options.types[key]):
+            hint = f"did you mean {close!r}?" if close else "leave it out, or use another family"
+            yield Finding("error", "key-dropped", message, hint)
+            continue
+        option = options.types[key]
+        found = list(check_value("LMI", option, key, value))
+        yield from found
+        if found or key not in options.pass_through or option.type in {"flag", "switch"}:
+            continue
+        if value.lower() in {"true", "false"}:
             message = f"LMI reads {value!r} for {key!r} as a switch, and vLLM refuses to start"
             yield Finding("error", "value-refused", message, "choose another served name")
 
 
 @cache
-def lmi_options() -> LmiOptions:
-    """Read the shipped table of keys."""
-    table = tomllib.loads(OPTIONS_FILE.read_text(encoding="utf-8"))
+def lmi_table() -> Mapping[str, Mapping[str, OptionType]]:
+    """Read the shipped table of LMI's own keys."""
+    read: dict[str, dict[str, OptionType]] = tomllib.loads(OPTIONS_FILE.read_text(encoding="utf-8"))
+    return read
+
+
+def lmi_options(schema: EngineSchema, release: int) -> LmiOptions:
+    """Put together LMI's own keys and those that it hands on to this vLLM."""
+    table = lmi_table()
+    own = {**table["server"], **table["own"]}
+    if release < JSON_DRAFT_SINCE:
+        own |= table["own_until_14"]
+    passed: dict[str, Option] = {}
+    for field in schema.fields:
+        option = schema.find(field)
+        if option is not None and f"option.{field}" not in own:
+            passed[f"option.{field}"] = option
+    types = {key: _option(key, of_type) for key, of_type in own.items()}
     return LmiOptions(
-        container=table["container"],
-        types={**table["server"], **table["own"], **table["pass_through"]},
-        pass_through=frozenset(table["pass_through"]),
+        container=str(release), types={**types, **passed}, pass_through=frozenset(passed)
     )
+
+
+def _option(key: str, of_type: OptionType) -> Option:
+    if isinstance(of_type, list):
+        return Option(name=key, type="word", choices=tuple(of_type))
+    if of_type in {"int", "float", "bool", "word", "json"}:
+        return Option(name=key, type=of_type)
+    return Option(name=key, type="word", choices=(of_type,))
 
 
 def _option_env(meant: Mapping[str, str]) -> dict[str, str]:
@@ -133,30 +257,3 @@ def _option_env(meant: Mapping[str, str]) -> dict[str, str]:
         for key, value in meant.items()
         if key.startswith(prefix)
     }
-
-
-def _is_of_type(value: str, of_type: OptionType) -> bool:
-    if isinstance(of_type, list):
-        return value in of_type
-    match of_type:
-        case "int":
-            return value.isascii() and value.isdecimal()
-        case "float":
-            return _is_float(value)
-        case "bool":
-            return value in {"true", "false"}
-        case "word":
-            return bool(value) and not any(char.isspace() for char in value)
-    return value == of_type
-
-
-def _is_float(value: str) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_misread_as_flag(value: str, of_type: OptionType) -> bool:
-    return of_type == "word" and value.lower() in {"true", "false"}

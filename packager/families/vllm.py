@@ -1,21 +1,45 @@
-"""The vLLM family: vLLM's own OpenAI-compatible server, started by `launch.py`.
+"""The vLLM family: vLLM's own OpenAI-compatible server.
 
-The command line is data, in `command.json` beside the launcher.  The launcher
-takes the container's arguments after it (SageMaker's `serve` is swallowed) and
-lets the container's environment win over the environment given here.
+Two kinds of image.  AWS's and Hugging Face's for SageMaker are configured by
+`SM_VLLM_*` variables alone; their entrypoint makes a command line of them.
+Upstream's image and the one for processors get the command line itself: it is
+data, in `command.json` beside `launch.py`, which takes the container's arguments
+after it (SageMaker's `serve` is swallowed) and lets the container's environment
+win over the environment given here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from packager.core.artifact import Artifacts
 from packager.core.findings import Finding
 from packager.core.plan import Plan
-from packager.core.serving import MODEL_DIR, SERVING_DIR, RenderedFile, ServingConfig
+from packager.core.serving import SERVING_DIR, RenderedFile, ServingConfig
 from packager.core.units import GIB
-from packager.families.shared import GPU_MEMORY_UTILIZATION, OFFLINE_ENV, check_input_limit
+from packager.core.versions import version_key
+from packager.families.sagemaker import check_environment
+from packager.families.shared import (
+    GPU_MEMORY_UTILIZATION,
+    OFFLINE_ENV,
+    check_engine_options,
+    check_idle_devices,
+    check_input_limit,
+    draft_dir,
+    model_dir,
+)
+from packager.families.vllm_options import (
+    Options,
+    asked_names,
+    asked_options,
+    check_draft,
+    check_options,
+    check_proven,
+    planned_options,
+    schema_of,
+)
 from packager.rendering.check import check_json
 from packager.rendering.environment import render_template
 from packager.share import share_dir
@@ -24,7 +48,12 @@ PORT = 8080  # what SageMaker asks on /ping and /invocations
 
 SHIPPED = ("launch.py", "inputs_adapter.py")  # from containers/serving/vllm
 
-DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
+PREFIX = "SM_VLLM_"
+BY_COMMAND = ("upstream",)  # variants of GPU images that take a command line
+
+# Images up to here join the command line with spaces and split it again as a shell would
+# (standard-supervisor before 0.1.16): what has quotes in it must be quoted.
+QUOTES_UNTIL = "0.24.0"
 
 
 class VllmFamily:
@@ -33,59 +62,119 @@ class VllmFamily:
     name = "vllm"
 
     def check(self, plan: Plan) -> Iterator[Finding]:
-        """Say what the server leaves unused or unenforced."""
+        """Say what the server refuses, drops, or leaves unused or unenforced."""
         yield from check_input_limit(plan)
-        idle = plan.instance.devices - plan.tp_degree
-        if idle:
-            yield Finding(
-                "warning",
-                "devices-idle",
-                f"one copy of the model runs on {plan.tp_degree} of "
-                f"{plan.instance.devices} devices; {idle} stay idle",
-                "choose a smaller instance, a larger tp_degree, or family 'lmi', "
-                "which starts a copy on each group of devices",
-            )
+        yield from check_idle_devices(plan)
+        schema = schema_of(plan)
+        yield from check_proven("vLLM", plan, schema)
+        yield from check_engine_options(plan, _own_options(plan), asked_names(plan, schema))
+        yield from check_options("vLLM", options(plan), schema)
+        yield from check_draft("vLLM", plan, schema)
+        if by_environment(plan):
+            env = sagemaker_env(options(plan), plan.container.engine_version)
+            yield from check_sagemaker_env(options(plan))
+            yield from check_environment(plan, {**OFFLINE_ENV, **env})
 
     def render(self, plan: Plan, artifacts: Artifacts) -> ServingConfig:  # noqa: ARG002
-        """Give the launcher, its command and the adapter for the other request schema."""
-        shipped = share_dir("containers") / "serving" / "vllm"
-        files = [
-            RenderedFile(path=f"{SERVING_DIR}/{name}", data=(shipped / name).read_bytes())
-            for name in SHIPPED
-        ]
-        return ServingConfig(
-            files=(_command_file(plan), *files),
-            env=OFFLINE_ENV,
-            entrypoint=("python3", f"{SERVING_DIR}/launch.py"),
-            port=PORT,
-        )
+        """Give variables, or the launcher with its command and the adapter for other schemas."""
+        if by_environment(plan):
+            env = sagemaker_env(options(plan), plan.container.engine_version)
+            config = ServingConfig(env={**OFFLINE_ENV, **env}, port=PORT)
+        else:
+            config = launched(command(options(plan)), _env(plan))
+        return replace(config, model_dir=model_dir(plan), draft_dir=draft_dir(plan))
 
 
-def _command_file(plan: Plan) -> RenderedFile:
-    meant: dict[str, Any] = {"argv": list(_argv(plan)), "env": _env(plan)}
+def launched(argv: list[str], env: Mapping[str, str]) -> ServingConfig:
+    """Put the launcher in charge of a command."""
+    shipped = share_dir("containers") / "serving" / "vllm"
+    files = [
+        RenderedFile(path=f"{SERVING_DIR}/{name}", data=(shipped / name).read_bytes())
+        for name in SHIPPED
+    ]
+    return ServingConfig(
+        files=(_command_file(argv, env), *files),
+        env=OFFLINE_ENV,
+        entrypoint=("python3", f"{SERVING_DIR}/launch.py"),
+        port=PORT,
+    )
+
+
+def by_environment(plan: Plan) -> bool:
+    """Say whether the image's own entrypoint reads SM_VLLM_*."""
+    return plan.instance.kind == "nvidia" and plan.container.variant not in BY_COMMAND
+
+
+def options(plan: Plan) -> Options:
+    """Give every option, the plan's and those asked for by name."""
+    return {**_own_options(plan), **asked_options(plan, schema_of(plan))}
+
+
+def command(options: Mapping[str, str | bool]) -> list[str]:
+    """Spell options as a command line."""
+    argv = ["python3", "-m", "vllm.entrypoints.openai.api_server"]
+    for name, value in options.items():
+        if isinstance(value, bool):
+            argv.append(f"--{name}" if value else f"--no-{name}")
+        else:
+            argv += [f"--{name}", value]
+    return argv
+
+
+def sagemaker_env(options: Mapping[str, str | bool], version: str) -> dict[str, str]:
+    """Spell options as the variables that `sagemaker_args.py` makes a command line of.
+
+    A name is lowered and its underscores become dashes; `true` is a bare flag and
+    `false` is left out, so that a switch is turned off by `SM_VLLM_NO_…=true`.
+    """
+    env: dict[str, str] = {}
+    for name, value in options.items():
+        if name == "port":
+            continue  # given by the entrypoint
+        variable = name.upper().replace("-", "_")
+        if isinstance(value, bool):
+            env[f"{PREFIX}{variable}" if value else f"{PREFIX}NO_{variable}"] = "true"
+        else:
+            env[f"{PREFIX}{variable}"] = _quoted(value, version)
+    return env
+
+
+def check_sagemaker_env(options: Mapping[str, str | bool]) -> Iterator[Finding]:
+    """Find values that the image's entrypoint would read as something else."""
+    for name, value in options.items():
+        if isinstance(value, bool):
+            continue
+        if value.strip().lower() in {"true", "false"} or "\n" in value or not value:
+            message = f"the image reads {value!r} for {name!r} as a switch, and drops the value"
+            yield Finding("error", "value-refused", message, "choose another value")
+        elif value.strip().startswith("["):
+            message = f"older images hand {name!r} on as one word, newer ones as a list"
+            yield Finding(
+                "warning", "value-refused", message, "give one value, or use upstream's image"
+            )
+
+
+def _own_options(plan: Plan) -> Options:
+    options = planned_options(plan)
+    options["port"] = str(PORT)
+    if by_environment(plan):
+        options["gpu-memory-utilization"] = str(GPU_MEMORY_UTILIZATION)
+        return options
+    options |= {"host": "0.0.0.0", "middleware": "inputs_adapter.InputsAdapter"}
+    if plan.instance.kind == "cpu":
+        # Nothing is compiled ahead of time yet: compiling at each start doubles its time.
+        options["enforce-eager"] = True
+    else:
+        options["gpu-memory-utilization"] = str(GPU_MEMORY_UTILIZATION)
+    return options
+
+
+def _command_file(argv: list[str], env: Mapping[str, str]) -> RenderedFile:
+    meant: dict[str, Any] = {"argv": argv, "env": dict(env)}
     text = render_template("vllm/command.json.j2", **meant)
     path = f"{SERVING_DIR}/command.json"
     check_json(path, text, meant)
     return RenderedFile(path=path, data=text.encode("ascii"))
-
-
-def _argv(plan: Plan) -> Iterator[str]:
-    """Spell the plan in flags of vLLM; all are in EngineArgs or FrontendArgs of 0.32.0."""
-    yield from ("python3", "-m", "vllm.entrypoints.openai.api_server")
-    yield from ("--model", MODEL_DIR)
-    yield from ("--served-model-name", plan.served_name)
-    yield from ("--host", "0.0.0.0")
-    yield from ("--port", str(PORT))
-    yield from ("--dtype", DTYPES[plan.dtype])
-    yield from ("--tensor-parallel-size", str(plan.tp_degree))
-    yield from ("--max-model-len", str(plan.shape.max_total_tokens))
-    yield from ("--max-num-seqs", str(plan.shape.max_batch))
-    yield from ("--middleware", "inputs_adapter.InputsAdapter")
-    if plan.instance.kind == "cpu":
-        # Nothing is compiled ahead of time yet: compiling at each start doubles its time.
-        yield "--enforce-eager"
-    else:
-        yield from ("--gpu-memory-utilization", str(GPU_MEMORY_UTILIZATION))
 
 
 def _env(plan: Plan) -> dict[str, str]:
@@ -96,3 +185,9 @@ def _env(plan: Plan) -> dict[str, str]:
         # Binding threads to cores fails where a container may use some of them only.
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     }
+
+
+def _quoted(value: str, version: str) -> str:
+    found, until = version_key(version), version_key(QUOTES_UNTIL)
+    assert until is not None
+    return f"'{value}'" if '"' in value and found is not None and found < until else value

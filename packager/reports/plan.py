@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from packager.core.facts import ContainerFacts
+from packager.core.instance import Instance
 from packager.core.plan import MemoryBudget, Plan
+from packager.core.recipe import Recipe
+from packager.core.techniques import Rejected
 from packager.core.units import decimal, gib
-from packager.reports.text import finding_lines
+from packager.errors import PlanRejected
+from packager.reports.outlook import Outlook, outlook_document, outlook_lines, percent, usd
+from packager.reports.text import finding_lines, wrapped
 
 _BAR = 48
 
 
-def plan_document(plan: Plan) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class MemoryPart:
+    """One share of a device's memory."""
+
+    name: str
+    letter: str  # in the bar
+    size: int  # bytes
+
+
+def plan_document(
+    plan: Plan, *, recipe: Recipe | None = None, outlook: Outlook | None = None
+) -> dict[str, Any]:
     """The plan as JSON: the values that the text shows."""
     budget = plan.budget
     return {
@@ -30,59 +48,168 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "served_name": plan.served_name,
         "precision": plan.precision,
         "tp_degree": plan.tp_degree,
+        "pp_degree": plan.pp_degree,
         "replicas": plan.replicas,
         "shape": asdict(plan.shape),
+        "kv_dtype": plan.kv_dtype,
+        "weights": plan.weights,
+        "quantization": asdict(plan.quantization) if plan.quantization else None,
+        "draft": asdict(plan.draft) if plan.draft else None,
+        "steps": [step.name for step in recipe.steps] if recipe else [],
         "memory_per_device": {
             **asdict(budget),
             "needed_bytes": budget.needed_bytes,
             "kv_tokens_left": budget.kv_tokens_left,
         },
+        "predicted": outlook_document(outlook) if outlook else None,
+        "rejected": [asdict(rejected) for rejected in plan.rejected],
         "findings": [asdict(finding) for finding in plan.findings],
     }
 
 
-def plan_text(plan: Plan) -> str:
-    """The plan as a short page."""
-    profile, instance, shape = plan.profile, plan.instance, plan.shape
-    price = f", ${instance.price_usd_hour:g}/h" if instance.price_usd_hour else ""
-    source = f"{plan.model.name}@{plan.model.revision[:12]}" if plan.model.revision else "local"
+def plan_text(plan: Plan, *, recipe: Recipe | None = None, outlook: Outlook | None = None) -> str:
+    """The plan as a page: decision, memory, speed and cost, what was passed over."""
     lines = [
-        f"model      {profile.architecture}, {_count(profile.parameters)} parameters, "
-        f"{plan.precision}, {decimal(profile.weight_bytes)} ({source})",
-        f"instance   {instance.name}: {instance.devices} x {instance.device_name}, "
-        f"{gib(instance.device_bytes)} each{price}",
-        f"container  {plan.container.family} {plan.container.version}".rstrip()
-        + f" with {plan.container.engine} {plan.container.engine_version}",
-        f"serves     {plan.served_name!r}, tensor parallel {plan.tp_degree}, "
-        f"{plan.replicas} {'copy' if plan.replicas == 1 else 'copies'}",
-        f"shape      {shape.max_batch} requests, {shape.max_input_tokens} input tokens, "
-        f"{shape.max_total_tokens} in all",
+        *_decision_lines(plan),
+        *wrapped("will run", "; ".join(work_sentences(plan, recipe or Recipe()))),
+        *wrapped("costs", cost_sentence(plan, outlook)),
         "",
         *_memory_lines(plan.budget),
     ]
+    if outlook:
+        lines += ["", *outlook_lines(outlook)]
+    if plan.rejected:
+        lines += ["", "passed over", *_rejected_lines(plan.rejected)]
     if plan.findings:
         lines += ["", *finding_lines(plan.findings)]
     return "\n".join(lines)
 
 
-def _memory_lines(budget: MemoryBudget) -> list[str]:
-    parts = (
-        ("weights", budget.weights_bytes, "W"),
-        ("kv cache", budget.kv_bytes, "K"),
-        ("activations", budget.activations_bytes, "A"),
-        ("overhead", budget.overhead_bytes, "O"),
+def rejection_lines(error: PlanRejected) -> list[str]:
+    """Why there is no plan, and what to try instead."""
+    lines = finding_lines(error.findings)
+    if error.nearest:
+        lines += ["", "what fits instead, planned just now:"]
+        lines += [f"  {change}" for change in error.nearest]
+    return lines
+
+
+def container_words(container: ContainerFacts) -> str:
+    """Name a container so that it reads well with and without a version of its own."""
+    engine = f"{container.engine} {container.engine_version}".strip()
+    if not container.version:
+        variant = f", {container.variant}" if container.variant else ""
+        return f"{container.family} image{variant}, {engine}"
+    variant = f" {container.variant}" if container.variant else ""
+    return f"{container.family}{variant} {container.version} with {engine}"
+
+
+def price_words(instance: Instance) -> str:
+    """Write the hour's price and on whose word it is; empty when nobody says."""
+    if not instance.price_usd_hour:
+        return ""
+    basis = f" ({instance.price_basis})" if instance.price_basis else ""
+    return f"${instance.price_usd_hour:g}/h{basis}"
+
+
+def work_sentences(plan: Plan, recipe: Recipe) -> Iterator[str]:
+    """Say what a build would run, and what it would not have to."""
+    if recipe.steps:
+        yield f"{', '.join(step.name for step in recipe.steps)}"
+        yield "nothing is reused yet: the artifact cache is asked when the build runs"
+    elif plan.quantization and plan.quantization.existing:
+        yield f"no step: the checkpoint is already {plan.quantization.scheme}"
+    elif plan.quantization:
+        yield (
+            f"the weights are served as {plan.quantization.scheme}, "
+            "but no step that makes them so is planned"
+        )
+    else:
+        yield "no step: the weights are served as they are"
+    if plan.draft:
+        reference = plan.draft.reference or "the prompt's own words"
+        yield f"{plan.draft.speculative_tokens} tokens are drafted at a time from {reference}"
+
+
+def cost_sentence(plan: Plan, outlook: Outlook | None) -> str:
+    """Say what the instance and its tokens cost."""
+    hour = price_words(plan.instance)
+    if not hour:
+        return "not known: no price of this instance in the catalog"
+    if outlook is None:
+        return f"{hour}; tokens cannot be priced without published figures of the device"
+    last = outlook.points[-1]
+    assert last.prices is not None  # the instance has a price, so its points have
+    discount = f", {percent(outlook.discount)} off" if outlook.discount else ""
+    return (
+        f"{hour}{discount}; at {last.point.concurrency} requests at once "
+        f"${usd(last.prices.output)} per million tokens out, "
+        f"${usd(last.prices.total)} per million in and out, ±{percent(outlook.prediction.band)}"
     )
+
+
+def memory_parts(budget: MemoryBudget) -> tuple[MemoryPart, ...]:
+    """What fills a device, in the order of the bar, without what is not there."""
+    parts = (
+        MemoryPart("weights", "W", budget.weights_bytes),
+        MemoryPart("draft", "D", budget.draft_weights_bytes),
+        MemoryPart("kv cache", "K", budget.kv_bytes),
+        MemoryPart("draft cache", "d", budget.draft_kv_bytes),
+        MemoryPart("state", "S", budget.state_bytes),
+        MemoryPart("activations", "A", budget.activations_bytes),
+        MemoryPart("overhead", "O", budget.overhead_bytes),
+    )
+    return tuple(part for part in parts if part.size)
+
+
+def rejected_sentence(rejected: Rejected) -> str:
+    """One thing passed over, its reason, and the way out."""
+    return f"{rejected.reason}; {rejected.instead}" if rejected.instead else rejected.reason
+
+
+def _decision_lines(plan: Plan) -> list[str]:
+    profile, instance, shape = plan.profile, plan.instance, plan.shape
+    price = price_words(instance)
+    source = f"{plan.model.name}@{plan.model.revision[:12]}" if plan.model.revision else "local"
+    degrees = f"tensor parallel {plan.tp_degree}"
+    if plan.pp_degree > 1:
+        degrees += f", pipeline parallel {plan.pp_degree}"
+    return [
+        f"model      {profile.architecture}, {count_words(profile.parameters)} parameters, "
+        f"{plan.precision}, {decimal(profile.weight_bytes)} ({source})",
+        f"instance   {instance.name}: {instance.devices} x {instance.device_name}, "
+        f"{gib(instance.device_bytes)} each" + (f", {price}" if price else ""),
+        f"container  {container_words(plan.container)}",
+        f"serves     {plan.served_name!r}, {degrees}, "
+        f"{plan.replicas} {'copy' if plan.replicas == 1 else 'copies'}",
+        f"shape      {shape.max_batch} requests, {shape.max_input_tokens} input tokens, "
+        f"{shape.max_total_tokens} in all",
+    ]
+
+
+def _memory_lines(budget: MemoryBudget) -> list[str]:
+    parts = memory_parts(budget)
     usable = max(1, budget.usable_bytes)
-    bar = "".join(letter * round(size / usable * _BAR) for _, size, letter in parts)
-    lines = [f"memory     {gib(budget.usable_bytes)} usable on each device"]
-    lines.append(f"           [{bar[:_BAR].ljust(_BAR, '.')}]")
-    lines += [f"  {letter} {name:<12} {gib(size):>10}" for name, size, letter in parts]
-    lines.append(f"  . {'free':<12} {gib(max(0, budget.usable_bytes - budget.needed_bytes)):>10}")
+    bar = "".join(part.letter * round(part.size / usable * _BAR) for part in parts)
+    free = max(0, budget.usable_bytes - budget.needed_bytes)
+    lines = [
+        f"memory     {gib(budget.usable_bytes)} usable of {gib(budget.device_bytes)} on each device",
+        f"           [{bar[:_BAR].ljust(_BAR, '.')}]",
+    ]
+    rows = [(part.letter, part.name, part.size) for part in parts] + [(".", "free", free)]
+    for letter, name, size in rows:
+        lines.append(f"  {letter} {name:<12} {gib(size):>10}  {size / usable:>5.0%}")
     lines.append(f"           room for {budget.kv_tokens_left:,} tokens of KV cache")
     return lines
 
 
-def _count(number: int) -> str:
+def _rejected_lines(rejected: tuple[Rejected, ...]) -> list[str]:
+    width = max(len(found.what) for found in rejected)
+    return [f"  {found.what:<{width}}  {rejected_sentence(found)}" for found in rejected]
+
+
+def count_words(number: int) -> str:
+    """Write a count of parameters: `70.6B`."""
     for unit, name in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if number >= unit:
             return f"{number / unit:.1f}{name}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -32,3 +33,24 @@ def table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[st
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in (header, *rows)
     ]
+
+
+def right_table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table of numbers: aligned to the right, indented by two."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    return [
+        "  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in (header, *rows)
+    ]
+
+
+def wrapped(label: str, text: str, *, width: int = 96) -> list[str]:
+    """A label and its text, further lines set under the text's beginning."""
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=f"{label:<11}",
+        subsequent_indent=" " * 11,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
