@@ -60,6 +60,14 @@ ASYNC_SINCE = 17  # the asynchronous mode is the default; before, the rolling ba
 JSON_DRAFT_SINCE = 15  # `speculative_config`; before, `speculative_model` and its companions
 LEGACY_DRAFTS = ("draft_model", "ngram")
 
+# LMI refuses to start when both names of one setting are given.
+TWO_NAMES = {
+    "option.tensor_parallel_degree": "option.tensor_parallel_size",
+    "option.max_rolling_batch_size": "option.max_num_seqs",
+    "option.max_rolling_batch_prefill_tokens": "option.max_num_batched_tokens",
+    "option.quantize": "option.quantization",
+}
+
 OptionType = str | list[str]  # `int`, `float`, `bool`, `word`, the one value, or all of them
 
 
@@ -89,6 +97,7 @@ class LmiFamily:
         yield from check_proven("vLLM", plan, schema)
         spelled = {name: option_key(name) for name, _ in plan.engine_options}
         yield from check_engine_options(plan, _planned(plan), spelled)
+        yield from _check_two_names(settings(plan))
         if release_of(plan) >= JSON_DRAFT_SINCE:
             yield from check_draft("vLLM", plan, schema)
         elif plan.draft is not None and plan.draft.kind not in LEGACY_DRAFTS:
@@ -158,6 +167,14 @@ def _planned(plan: Plan) -> dict[str, str]:
     if plan.draft is not None:
         meant |= _draft(plan)
     return meant
+
+
+def _check_two_names(meant: Mapping[str, str]) -> Iterator[Finding]:
+    for ours, other in TWO_NAMES.items():
+        if ours in meant and other in meant:
+            message = f"LMI refuses {other!r} beside {ours!r}, which the plan sets"
+            hint = "change the request, not the engine's option"
+            yield Finding("error", "options-conflict", message, hint)
 
 
 def _mode(plan: Plan) -> dict[str, str]:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from typing import Any
 
 import javaproperties
 import pytest
@@ -13,9 +15,22 @@ from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
 from packager.errors import PlanRejected
 from packager.families.lmi import LmiFamily, check_settings, lmi_options, settings
+from packager.families.vllm_options import schema_of
+from tests.families.plans import (
+    AWQ,
+    DRAFT_MODEL,
+    EAGLE3,
+    FP8_AT_LOAD,
+    MEDUSA_V1,
+    NGRAM,
+    plan_for,
+)
 from tests.planning.headers import LLAMA_3_8B, TINY, model_of, plan_of
 
 PLAN = plan_of(model_of(LLAMA_3_8B), "g5.12xlarge", family="lmi", served_name="llama")
+
+
+OPTIONS = lmi_options(schema_of(PLAN), 28)
 
 
 def render(plan: Plan) -> ServingConfig:
@@ -30,7 +45,7 @@ def properties(plan: Plan) -> dict[str, str]:
 
 def check(**changed: str) -> list[tuple[str, str]]:
     meant = settings(PLAN) | {key.replace("__", "."): value for key, value in changed.items()}
-    findings: list[Finding] = list(check_settings(meant, lmi_options()))
+    findings: list[Finding] = list(check_settings(meant, OPTIONS))
     return [(finding.severity, finding.code) for finding in findings]
 
 
@@ -120,7 +135,7 @@ def test_a_name_that_lmi_reads_as_a_switch_rejects_the_plan() -> None:
 
 
 def test_keys_of_another_version_are_a_warning() -> None:
-    other = replace(PLAN, container=replace(PLAN.container, version="0.35.0-lmi17.0.0-cu128"))
+    other = replace(PLAN, container=replace(PLAN.container, engine_version="0.11.1"))
 
     assert "options-unproven" in [finding.code for finding in LmiFamily().check(other)]
 
@@ -149,3 +164,92 @@ def test_every_name_and_shape_reads_back_as_it_was_planned(
     assert read["option.served_model_name"] == served_name
     assert read["option.max_rolling_batch_size"] == str(max_batch)
     assert read["option.max_model_len"] == str(max_total_tokens)
+
+
+def errors(plan: Plan) -> list[str]:
+    return [finding.code for finding in LmiFamily().check(plan) if finding.severity == "error"]
+
+
+def test_a_draft_is_json_that_names_the_baked_directory() -> None:
+    plan = plan_for("lmi", draft=EAGLE3)
+
+    assert json.loads(properties(plan)["option.speculative_config"]) == {
+        "method": "eagle3",
+        "model": "/opt/packager/draft",
+        "num_speculative_tokens": 3,
+    }
+    assert errors(plan) == []
+
+
+def test_a_mounted_draft_is_in_sagemakers_channel() -> None:
+    env = render(plan_for("lmi", draft=DRAFT_MODEL, weights="mounted")).env
+
+    assert json.loads(env["OPTION_SPECULATIVE_CONFIG"])["model"] == (
+        "/opt/ml/additional-model-data-sources/draft_model"
+    )
+
+
+def test_before_lmi_15_a_draft_has_keys_of_its_own() -> None:
+    read = properties(plan_for("lmi-14", draft=DRAFT_MODEL))
+
+    assert read["option.speculative_model"] == "/opt/packager/draft"
+    assert read["option.num_speculative_tokens"] == "4"
+    assert "option.speculative_config" not in read
+    assert properties(plan_for("lmi-14", draft=NGRAM))["option.speculative_model"] == "[ngram]"
+    assert errors(plan_for("lmi-14", draft=EAGLE3)) == ["draft-unsupported"]
+
+
+def test_before_lmi_17_the_batch_is_vllms_rolling_one() -> None:
+    read = properties(plan_for("lmi-16"))
+
+    assert read["option.rolling_batch"] == "vllm"
+    assert "option.async_mode" not in read and "option.entryPoint" not in read
+
+
+def test_a_quantized_checkpoint_gets_no_key_that_would_turn_fast_kernels_off() -> None:
+    assert "option.quantize" not in properties(plan_for("lmi", quantization=AWQ))
+    assert properties(plan_for("lmi", quantization=FP8_AT_LOAD))["option.quantize"] == "fp8"
+
+
+def test_cache_dtype_and_prefill_are_given_when_they_were_decided() -> None:
+    read = properties(plan_for("lmi", kv_dtype="fp8", max_prefill_tokens=2048))
+
+    assert read["option.kv_cache_dtype"] == "fp8"
+    assert read["option.max_rolling_batch_prefill_tokens"] == "2048"
+    assert "option.kv_cache_dtype" not in properties(plan_for("lmi"))
+
+
+def test_mounted_weights_get_the_environment_and_no_file() -> None:
+    config = render(plan_for("lmi", weights="mounted"))
+
+    assert config.files == ()
+    assert config.env["OPTION_ENGINE"] == "Python"
+    assert "SERVING_MODEL_STORE" not in config.env
+    assert config.model_dir == "/opt/ml/model"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"pp_degree": 2}, "pipeline-unsupported"),
+        ({"kv_dtype": "fp9"}, "value-refused"),
+        ({"engine_options": (("speculative_draft_model", "/x"),)}, "key-dropped"),
+        ({"engine_options": (("tensor_parallel_size", "2"),)}, "options-conflict"),
+        ({"engine_options": (("max_model_len", "9"),)}, "options-conflict"),
+        ({"engine_options": (("enable_prefix_caching", "yes"),)}, "value-refused"),
+    ],
+    ids=str,
+)
+def test_what_lmi_drops_or_vllm_refuses_is_an_error(changes: dict[str, Any], code: str) -> None:
+    assert code in errors(plan_for("lmi", **changes))
+
+
+def test_options_asked_for_by_name_are_handed_on() -> None:
+    plan = plan_for("lmi", engine_options=(("enable-prefix-caching", "false"),))
+
+    assert properties(plan)["option.enable_prefix_caching"] == "false"
+    assert errors(plan) == []
+
+
+def test_tensorrt_llm_is_not_written_for() -> None:
+    assert errors(plan_for("lmi-trt", draft=MEDUSA_V1)) == ["engine-not-rendered"]

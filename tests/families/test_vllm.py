@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import shlex
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +14,7 @@ from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
 from packager.families.vllm import VllmFamily
 from packager.share import share_dir
+from tests.families.plans import AWQ, EAGLE3, FP8_AT_LOAD, MEDUSA_V1, NGRAM, plan_for
 from tests.planning.headers import LLAMA_3_8B, LOCAL_CPU, TINY, model_of, plan_of
 
 
@@ -68,13 +72,117 @@ def test_a_cpu_compiles_nothing_and_reserves_a_cache_in_whole_gigabytes() -> Non
     }
 
 
-def test_a_gpu_is_told_the_share_of_memory_that_was_planned_with() -> None:
-    rendered = command(plan_of(model_of(LLAMA_3_8B), "g5.12xlarge"))
+def test_upstreams_image_is_told_the_share_of_memory_that_was_planned_with() -> None:
+    rendered = command(plan_for("vllm-upstream"))
 
     assert flag(rendered["argv"], "--gpu-memory-utilization") == "0.9"
-    assert flag(rendered["argv"], "--tensor-parallel-size") == "2"
+    assert flag(rendered["argv"], "--tensor-parallel-size") == "4"
     assert "--enforce-eager" not in rendered["argv"]
     assert rendered["env"] == {}
+
+
+def test_images_for_sagemaker_are_configured_by_variables_alone() -> None:
+    config = render(plan_for("vllm"))
+
+    assert (config.files, config.entrypoint) == ((), ())
+    assert {k: v for k, v in config.env.items() if k.startswith("SM_VLLM_")} == {
+        "SM_VLLM_MODEL": "/opt/packager/model",
+        "SM_VLLM_SERVED_MODEL_NAME": "chat",
+        "SM_VLLM_DTYPE": "bfloat16",
+        "SM_VLLM_TENSOR_PARALLEL_SIZE": "4",
+        "SM_VLLM_MAX_MODEL_LEN": "8192",
+        "SM_VLLM_MAX_NUM_SEQS": "16",
+        "SM_VLLM_GPU_MEMORY_UTILIZATION": "0.9",
+    }
+
+
+def test_a_switch_is_turned_off_by_its_negation_because_false_is_left_out() -> None:
+    off = plan_for("vllm", engine_options=(("enable-prefix-caching", "false"),))
+    on = plan_for("vllm", engine_options=(("enforce_eager", "true"),))
+
+    assert render(off).env["SM_VLLM_NO_ENABLE_PREFIX_CACHING"] == "true"
+    assert "SM_VLLM_ENABLE_PREFIX_CACHING" not in render(off).env
+    assert render(on).env["SM_VLLM_ENFORCE_EAGER"] == "true"
+    upstream = plan_for("vllm-upstream", engine_options=(("enable-prefix-caching", "false"),))
+    assert "--no-enable-prefix-caching" in command(upstream)["argv"]
+
+
+def test_everything_decided_has_its_option() -> None:
+    plan = plan_for(
+        "vllm-upstream",
+        pp_degree=2,
+        tp_degree=2,
+        kv_dtype="fp8",
+        max_prefill_tokens=2048,
+        quantization=FP8_AT_LOAD,
+        draft=NGRAM,
+    )
+    argv = command(plan)["argv"]
+
+    assert flag(argv, "--pipeline-parallel-size") == "2"
+    assert flag(argv, "--kv-cache-dtype") == "fp8"
+    assert flag(argv, "--max-num-batched-tokens") == "2048"
+    assert flag(argv, "--quantization") == "fp8"
+    assert json.loads(flag(argv, "--speculative-config")) == {
+        "method": "ngram",
+        "num_speculative_tokens": 3,
+        "prompt_lookup_max": 3,
+        "prompt_lookup_min": 1,
+    }
+
+
+def test_a_quantized_checkpoint_says_so_itself() -> None:
+    assert "--quantization" not in command(plan_for("vllm-upstream", quantization=AWQ))["argv"]
+
+
+def test_mounted_weights_and_draft_are_where_sagemaker_puts_them() -> None:
+    config = render(plan_for("vllm", weights="mounted", draft=EAGLE3))
+
+    assert config.env["SM_VLLM_MODEL"] == config.model_dir == "/opt/ml/model"
+    assert json.loads(config.env["SM_VLLM_SPECULATIVE_CONFIG"])["model"] == config.draft_dir
+
+
+def test_images_that_split_the_command_again_get_json_in_quotes() -> None:
+    value = render(plan_for("vllm-0.23", draft=NGRAM)).env["SM_VLLM_SPECULATIVE_CONFIG"]
+
+    (word,) = shlex.split(value)
+    assert json.loads(word)["method"] == "ngram"
+
+
+def errors(plan: Plan) -> list[str]:
+    return [finding.code for finding in VllmFamily().check(plan) if finding.severity == "error"]
+
+
+def test_medusa_was_taken_out_of_vllm_0_33() -> None:
+    assert errors(plan_for("vllm-upstream", draft=MEDUSA_V1)) == []
+    assert errors(plan_for("vllm-0.33", draft=MEDUSA_V1)) == ["draft-unsupported"]
+
+
+@pytest.mark.parametrize(
+    ("container", "changes", "code"),
+    [
+        ("vllm", {"engine_options": (("max-sequence-len", "9"),)}, "key-dropped"),
+        ("vllm", {"engine_options": (("max_model_len", "9"),)}, "options-conflict"),
+        ("vllm", {"engine_options": (("block-size", "many"),)}, "value-refused"),
+        ("vllm", {"engine_options": (("headless", "false"),)}, "value-refused"),
+        ("vllm", {"engine_options": (("--bad name", "1"),)}, "value-refused"),
+        ("vllm", {"served_name": "true"}, "value-refused"),
+        ("vllm", {"kv_dtype": "int3"}, "value-refused"),
+        ("vllm-cpu", {"quantization": replace(FP8_AT_LOAD, method="fp9")}, "value-refused"),
+        ("vllm", {"weights": "mounted", "served_name": "n" * 1025}, "sagemaker-limit"),
+    ],
+    ids=str,
+)
+def test_what_vllm_or_its_image_would_refuse_is_an_error(
+    container: str, changes: dict[str, Any], code: str
+) -> None:
+    assert code in errors(plan_for(container, **changes))
+
+
+def test_the_nearest_name_is_suggested() -> None:
+    plan = plan_for("vllm", engine_options=(("max-num-seq", "9"),))
+
+    assert "did you mean 'max-num-seqs'?" in [finding.hint for finding in VllmFamily().check(plan)]
 
 
 def test_devices_without_a_copy_are_said() -> None:

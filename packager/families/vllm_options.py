@@ -1,0 +1,153 @@
+"""A plan in vLLM's own options, for every family with vLLM inside, and checks against its parser.
+
+`True` and `False` are switches; everything else is text as the command line takes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from packager.core.findings import Finding
+from packager.core.plan import Plan
+from packager.families.schema import EngineSchema, Option, check_value, find_schema, nearest
+from packager.families.shared import (
+    NGRAM_LONGEST,
+    NGRAM_SHORTEST,
+    draft_dir,
+    draft_unsupported,
+    load_time_quantization,
+    model_dir,
+)
+
+Options = dict[str, str | bool]
+
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+DRAFT_FIELD = "speculative-config"
+
+
+def schema_of(plan: Plan) -> EngineSchema:
+    """Give the options of the plan's vLLM, or of the nearest version that is known."""
+    return find_schema("vllm", plan.container.engine_version)
+
+
+def planned_options(plan: Plan) -> Options:
+    """Spell what the plan decides; the same for the command line, SM_VLLM_* and Neuron."""
+    options: Options = {
+        "model": model_dir(plan),
+        "served-model-name": plan.served_name,
+        "dtype": DTYPES[plan.dtype],
+        "tensor-parallel-size": str(plan.tp_degree),
+        "max-model-len": str(plan.shape.max_total_tokens),
+        "max-num-seqs": str(plan.shape.max_batch),
+    }
+    if plan.pp_degree > 1:
+        options["pipeline-parallel-size"] = str(plan.pp_degree)
+    if plan.max_prefill_tokens is not None:
+        options["max-num-batched-tokens"] = str(plan.max_prefill_tokens)
+    if load_time_quantization(plan):
+        options["quantization"] = load_time_quantization(plan)
+    if plan.kv_dtype != "auto":
+        options["kv-cache-dtype"] = plan.kv_dtype
+    if plan.draft is not None:
+        options[DRAFT_FIELD] = json.dumps(speculative_config(plan), separators=(",", ":"))
+    return options
+
+
+def asked_options(plan: Plan, schema: EngineSchema) -> Options:
+    """Spell the options asked for by name; switches become true or false."""
+    spelled = asked_names(plan, schema)
+    asked: Options = {}
+    for name, value in plan.engine_options:
+        option = schema.find(spelled[name])
+        if option is not None and option.type in {"flag", "switch"} and value in {"true", "false"}:
+            asked[spelled[name]] = value == "true"
+        else:
+            asked[spelled[name]] = value
+    return asked
+
+
+def asked_names(plan: Plan, schema: EngineSchema) -> dict[str, str]:
+    """Give each asked name as vLLM's parser calls it, whatever its spelling."""
+    names: dict[str, str] = {}
+    for asked, _ in plan.engine_options:
+        dashed = asked.removeprefix("--").lower().replace("_", "-")
+        option = schema.find(dashed)
+        names[asked] = option.name if option is not None else dashed
+    return names
+
+
+def speculative_config(plan: Plan) -> dict[str, Any]:
+    """Spell the draft as vLLM's `--speculative-config` has it."""
+    draft = plan.draft
+    assert draft is not None
+    config: dict[str, Any] = {"method": draft.kind}
+    if draft.kind != "ngram":
+        config["model"] = draft_dir(plan)
+    config["num_speculative_tokens"] = draft.speculative_tokens
+    if draft.kind == "ngram":
+        config |= {"prompt_lookup_max": NGRAM_LONGEST, "prompt_lookup_min": NGRAM_SHORTEST}
+    return config
+
+
+def check_options(
+    who: str, options: Mapping[str, str | bool], schema: EngineSchema
+) -> Iterator[Finding]:
+    """Find options that this version does not have, and values that it does not take."""
+    for name, value in options.items():
+        option = schema.options.get(name)
+        if option is None:
+            close = schema.nearest(name)
+            message = f"{who} {schema.version} has no option {name!r}"
+            hint = f"did you mean {close!r}?" if close else "leave it out"
+            yield Finding("error", "key-dropped", message, hint)
+        elif isinstance(value, bool):
+            yield from _check_switch(who, option, value=value)
+        else:
+            yield from check_value(who, option, name, value)
+
+
+def check_proven(who: str, plan: Plan, schema: EngineSchema) -> Iterator[Finding]:
+    """Say that another version's options stand in for those of the plan's."""
+    if not schema.proven:
+        yield Finding(
+            "warning",
+            "options-unproven",
+            f"the options of {who} {plan.container.engine_version} are not known here; "
+            f"those of {schema.version} are used",
+            "choose a container version whose options are, with --container-version",
+        )
+
+
+def check_draft(who: str, plan: Plan, schema: EngineSchema) -> Iterator[Finding]:
+    """Refuse a draft that this version cannot use, and settings of it that it does not read."""
+    if plan.draft is None:
+        return
+    if plan.draft.kind not in schema.draft_methods:
+        named = f"{who} {plan.container.engine_version}"
+        hint = "choose another draft, or another container version"
+        yield from draft_unsupported(plan, named, hint)
+        return
+    yield from check_draft_keys(who, speculative_config(plan), schema)
+
+
+def check_draft_keys(
+    who: str, config: Mapping[str, Any], schema: EngineSchema
+) -> Iterator[Finding]:
+    """Find keys of a speculative configuration that this version does not have."""
+    for key in config:
+        if key not in schema.draft_keys:
+            close = nearest(key, schema.draft_keys)
+            message = f"{who} {schema.version} has no {key!r} in its speculative configuration"
+            hint = f"did you mean {close!r}?" if close else "leave it out"
+            yield Finding("error", "key-dropped", message, hint)
+
+
+def _check_switch(who: str, option: Option, *, value: bool) -> Iterator[Finding]:
+    if option.type == "flag" and not value:
+        message = f"{who} cannot turn {option.name!r} off; it is off unless it is given"
+        yield Finding("error", "value-refused", message, "leave it out")
+    elif option.type not in {"flag", "switch"}:
+        message = f"{who} refuses {str(value).lower()!r} for {option.name!r}, which takes a value"
+        yield Finding("error", "value-refused", message)
