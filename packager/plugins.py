@@ -30,6 +30,8 @@ FAMILIES: Mapping[str, Plugin] = {
     "vllm": Plugin("packager.families.vllm:VllmFamily", "vLLM's OpenAI server, CPU and GPU images"),
     "lmi": Plugin("packager.families.lmi:LmiFamily", "AWS Large Model Inference (DJL Serving)"),
     "tgi": Plugin("packager.families.tgi:TgiFamily", "Text Generation Inference"),
+    "sglang": Plugin("packager.families.sglang:SglangFamily", "SGLang's server"),
+    "neuron": Plugin("packager.families.neuron:NeuronFamily", "Inferentia and Trainium images"),
 }
 BASES: Mapping[str, Plugin] = {
     "registry": Plugin("packager.adapters.bases.registry:RegistryBase", "HOST/REPOSITORY:TAG"),

@@ -50,10 +50,10 @@ def load_time_quantization(plan: Plan) -> str:
     return chosen.method if chosen and not chosen.existing and not chosen.checkpoint_format else ""
 
 
-def check_input_limit(plan: Plan) -> Iterator[Finding]:
-    """Say that vLLM bounds a request as a whole: nothing we render limits the prompt alone."""
+def check_input_limit(plan: Plan, who: str = "vLLM") -> Iterator[Finding]:
+    """Say that an engine bounds a request as a whole: nothing we render limits the prompt alone."""
     message = (
-        f"vLLM limits prompt and answer together to {plan.shape.max_total_tokens} tokens; "
+        f"{who} limits prompt and answer together to {plan.shape.max_total_tokens} tokens; "
         f"max_input_tokens {plan.shape.max_input_tokens} is not enforced by the server"
     )
     yield Finding("note", "input-limit-not-enforced", message)

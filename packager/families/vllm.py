@@ -85,12 +85,12 @@ class VllmFamily:
         return replace(config, model_dir=model_dir(plan), draft_dir=draft_dir(plan))
 
 
-def launched(argv: list[str], env: Mapping[str, str]) -> ServingConfig:
-    """Put the launcher in charge of a command."""
+def launched(argv: list[str], env: Mapping[str, str], *, adapter: bool = True) -> ServingConfig:
+    """Put the launcher in charge of a command; `adapter` puts in vLLM's middleware."""
     shipped = share_dir("containers") / "serving" / "vllm"
     files = [
         RenderedFile(path=f"{SERVING_DIR}/{name}", data=(shipped / name).read_bytes())
-        for name in SHIPPED
+        for name in (SHIPPED if adapter else SHIPPED[:1])
     ]
     return ServingConfig(
         files=(_command_file(argv, env), *files),

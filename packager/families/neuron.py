@@ -1,0 +1,234 @@
+"""The Neuron family: AWS Inferentia and Trainium, by four kinds of image.
+
+    vllm-neuron, vllm-nxdi   AWS's vLLM with the Neuron plug-in: a command line
+    hf-vllm-neuronx          Hugging Face's vLLM: SM_ON_* variables
+    tgi-neuronx              Hugging Face's TGI: its own variables
+    lmi-neuronx              the last LMI for Neuron: serving.properties
+
+Shapes are compiled in: the batch and the length that are rendered are the ones
+that are compiled, never upper bounds of something smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from packager.core.artifact import Artifacts
+from packager.core.findings import Finding
+from packager.core.plan import Plan
+from packager.core.serving import MODEL_DIR, RenderedFile, ServingConfig
+from packager.families.sagemaker import check_environment
+from packager.families.schema import EngineSchema, check_value, facts_schema, nearest
+from packager.families.shared import (
+    OFFLINE_ENV,
+    check_engine_options,
+    check_one_stage,
+    checkpoint_format,
+    draft_dir,
+    draft_unsupported,
+    load_time_quantization,
+    model_dir,
+)
+from packager.families.vllm import command, launched
+from packager.families.vllm_options import (
+    Options,
+    asked_names,
+    asked_options,
+    check_options,
+    check_proven,
+    planned_options,
+    schema_of,
+)
+from packager.rendering.check import check_properties
+from packager.rendering.environment import render_template
+
+PORT = 8080
+BY_COMMAND = ("vllm-neuron", "vllm-nxdi")
+VARIANTS = (*BY_COMMAND, "hf-vllm-neuronx", "tgi-neuronx", "lmi-neuronx")
+SM_ON = "SM_ON_"
+
+
+class NeuronFamily:
+    """Describes images that serve on NeuronCores."""
+
+    name = "neuron"
+
+    def check(self, plan: Plan) -> Iterator[Finding]:
+        """Say what the image refuses or drops, and what static shapes mean."""
+        variant = plan.container.variant
+        if variant not in VARIANTS:
+            message = f"packager writes no configuration for the Neuron image {variant!r}"
+            yield Finding("error", "engine-not-rendered", message, f"use {', '.join(VARIANTS)}")
+            return
+        yield from check_one_stage(plan, "Neuron")
+        yield from _check_techniques(plan)
+        yield from _check_shape(plan)
+        if variant in BY_COMMAND:
+            schema = schema_of(plan)
+            yield from check_proven("vLLM", plan, schema)
+            yield from check_engine_options(plan, _vllm_own(plan), asked_names(plan, schema))
+            yield from check_options("vLLM", _vllm_options(plan), schema)
+            return
+        spelled = {name: _spell(variant, name) for name, _ in plan.engine_options}
+        yield from check_engine_options(plan, _own(plan), spelled)
+        yield from _check_keys(variant, settings(plan), facts_schema(variant))
+        yield from check_environment(plan, _env(plan))
+
+    def render(self, plan: Plan, artifacts: Artifacts) -> ServingConfig:  # noqa: ARG002
+        """Give what the variant reads."""
+        if plan.container.variant in BY_COMMAND:
+            config = launched(command(_vllm_options(plan)), {})
+        else:
+            config = ServingConfig(files=_files(plan), env=_env(plan), port=PORT)
+        return replace(config, model_dir=model_dir(plan), draft_dir=draft_dir(plan))
+
+
+def settings(plan: Plan) -> dict[str, str]:
+    """Spell the plan, and the options asked for by name, in the variant's own keys."""
+    variant = plan.container.variant
+    return {**_own(plan), **{_spell(variant, name): value for name, value in plan.engine_options}}
+
+
+def _own(plan: Plan) -> dict[str, str]:
+    match plan.container.variant:
+        case "tgi-neuronx":
+            return _tgi(plan)
+        case "lmi-neuronx":
+            return _lmi(plan)
+    return _hf_vllm(plan)
+
+
+def _tgi(plan: Plan) -> dict[str, str]:
+    """Give every variable: with one missing, the entrypoint looks for a cached model instead."""
+    shape = plan.shape
+    return {
+        "HF_MODEL_ID": model_dir(plan),
+        "HF_NUM_CORES": str(plan.tp_degree),
+        "HF_AUTO_CAST_TYPE": plan.dtype,
+        "MAX_BATCH_SIZE": str(shape.max_batch),
+        "MAX_INPUT_TOKENS": str(shape.max_input_tokens),
+        "MAX_TOTAL_TOKENS": str(shape.max_total_tokens),
+        "MAX_BATCH_PREFILL_TOKENS": str(shape.max_batch * shape.max_input_tokens),
+    }
+
+
+def _hf_vllm(plan: Plan) -> dict[str, str]:
+    return {
+        "model": model_dir(plan),
+        "batch-size": str(plan.shape.max_batch),
+        "sequence-length": str(plan.shape.max_total_tokens),
+        "tensor-parallel-size": str(plan.tp_degree),
+    }
+
+
+def _lmi(plan: Plan) -> dict[str, str]:
+    return {
+        "engine": "Python",
+        "option.entryPoint": "djl_python.transformers_neuronx",
+        "option.rolling_batch": "auto",
+        "option.tensor_parallel_degree": str(plan.tp_degree),
+        "option.n_positions": str(plan.shape.max_total_tokens),
+        "option.max_rolling_batch_size": str(plan.shape.max_batch),
+        "option.dtype": plan.dtype,
+        "option.model_loading_timeout": "3600",  # it compiles when nothing is compiled
+    }
+
+
+def _vllm_options(plan: Plan) -> Options:
+    return {**_vllm_own(plan), **asked_options(plan, schema_of(plan))}
+
+
+def _vllm_own(plan: Plan) -> Options:
+    """Spell the plan for the plug-in; NxDI compiles a block per request, without a prefix cache."""
+    options = planned_options(replace(plan, draft=None))
+    if plan.container.variant == "vllm-nxdi":
+        options["enable-prefix-caching"] = False
+    return options | {
+        "host": "0.0.0.0",
+        "port": str(PORT),
+        "middleware": "inputs_adapter.InputsAdapter",
+    }
+
+
+def _env(plan: Plan) -> dict[str, str]:
+    variant, meant = plan.container.variant, settings(plan)
+    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    if variant == "tgi-neuronx":
+        return {**offline, **meant}
+    if variant == "hf-vllm-neuronx":
+        named = {f"{SM_ON}{key.upper().replace('-', '_')}": value for key, value in meant.items()}
+        return {**offline, **named}
+    options = {
+        f"OPTION_{key.removeprefix('option.').upper()}": value
+        for key, value in meant.items()
+        if key.startswith("option.")
+    }
+    engine = {"OPTION_ENGINE": "Python"} if plan.weights == "mounted" else {}
+    store = {"SERVING_MODEL_STORE": MODEL_DIR} if plan.weights == "baked" else {}
+    return {**OFFLINE_ENV, "DJL_OFFLINE": "true", **store, **engine, **options}
+
+
+def _files(plan: Plan) -> tuple[RenderedFile, ...]:
+    if plan.container.variant != "lmi-neuronx" or plan.weights == "mounted":
+        return ()
+    meant = settings(plan)
+    text = render_template("lmi/serving.properties.j2", properties=meant)
+    path = f"{MODEL_DIR}/serving.properties"
+    check_properties(path, text, meant)
+    return (RenderedFile(path=path, data=text.encode("ascii")),)
+
+
+def _check_techniques(plan: Plan) -> Iterator[Finding]:
+    if plan.draft is not None:
+        yield from draft_unsupported(plan, "packager's Neuron family", "leave the draft out")
+    quantized = checkpoint_format(plan) or load_time_quantization(plan)
+    if quantized:
+        message = f"Neuron images do not serve weights quantized as {quantized!r}"
+        hint = "use the unquantized model, or an instance with GPUs"
+        yield Finding("error", "quantization-unsupported", message, hint)
+    if plan.kv_dtype != "auto":
+        message = f"Neuron images keep the KV cache in the model's dtype, not {plan.kv_dtype!r}"
+        yield Finding("error", "value-refused", message, "leave --kv-dtype out")
+    if plan.max_prefill_tokens is not None and plan.container.variant not in BY_COMMAND:
+        message = "the prompt tokens computed at once follow from the compiled shape on Neuron"
+        yield Finding("warning", "key-dropped", message, "leave --max-prefill-tokens out")
+
+
+def _check_shape(plan: Plan) -> Iterator[Finding]:
+    shape, cores = plan.shape, plan.instance.devices
+    if shape.max_input_tokens >= shape.max_total_tokens:
+        message = (
+            f"a compiled length of {shape.max_total_tokens} tokens leaves no room for an answer "
+            f"to a prompt of {shape.max_input_tokens}"
+        )
+        yield Finding("error", "static-shape", message, "lower --max-input-tokens")
+    if plan.tp_degree > cores:
+        message = f"{plan.tp_degree} cores are compiled for, and {plan.instance.name} has {cores}"
+        yield Finding("error", "static-shape", message, f"use --tp-degree {cores}")
+    message = (
+        f"compiled for exactly {shape.max_batch} at once of {shape.max_total_tokens} tokens on "
+        f"{plan.tp_degree} cores; another shape is another compilation"
+    )
+    yield Finding("note", "static-shape", message)
+
+
+def _check_keys(variant: str, meant: Mapping[str, str], schema: EngineSchema) -> Iterator[Finding]:
+    for key, value in meant.items():
+        if key in schema.options:
+            yield from check_value(variant, schema.options[key], key, value)
+            continue
+        close = nearest(key, schema.options)
+        message = f"{variant} does not read {key!r}"
+        hint = f"did you mean {close!r}?" if close else "leave it out"
+        yield Finding("error", "key-dropped", message, hint)
+
+
+def _spell(variant: str, name: str) -> str:
+    bare = name.removeprefix("--").removeprefix("option.").lower()
+    match variant:
+        case "tgi-neuronx":
+            return bare.upper().replace("-", "_")
+        case "lmi-neuronx":
+            return f"option.{bare.replace('-', '_')}"
+    return bare.replace("_", "-")
