@@ -13,6 +13,7 @@ import re
 import stat
 import struct
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,15 @@ BITS = {
 
 # An entry as every known writer spells it.  A header of such entries alone is read in a third
 # of the time; whatever else is in it, or wrong with it, is left to the parser of JSON.
+COUNT = r"(?:0|[1-9]\d{0,17})"
 PLAIN_ENTRY = re.compile(
-    r'("([^"\\\x00-\x1f\x7f]+)":\{"dtype":"([A-Z0-9_]{1,16})","shape":\[((?:\d{1,18}(?:,\d{1,18})*)?)\],'
-    r'"data_offsets":\[(\d{1,18}),(\d{1,18})\]\})',
+    r'("([^"\\\x00-\x1f\x7f]+)":\{"dtype":"([A-Z0-9_]{1,16})",'
+    rf'"shape":\[((?:{COUNT}(?:,{COUNT})*)?)\],"data_offsets":\[({COUNT}),({COUNT})\]\}}'
+    r'(?:,(?=")|\}\Z))',
     re.ASCII,
 )
 PLAIN_METADATA = re.compile(
-    r'"__metadata__":\{(?:"[^"\\\x00-\x1f]*":"[^"\\\x00-\x1f]*")?\},?', re.ASCII
+    r'"__metadata__":\{(?:"[^"\\\x00-\x1f]*":"[^"\\\x00-\x1f]*")?\},', re.ASCII
 )
 
 Span = tuple[int, int, TensorInfo]  # first byte, the one after the last, the tensor
@@ -98,7 +101,8 @@ def parse_header(header: bytes, data_bytes: int, file: str) -> tuple[TensorInfo,
     spans = _plain_spans(header, file)
     if spans is None:
         spans = _spans(header, file)
-    spans.sort(key=lambda span: (span[0], span[1], span[2].name))
+    if any(one[1] != other[0] for one, other in pairwise(spans)):
+        spans.sort(key=lambda span: (span[0], span[1], span[2].name))
     end = 0
     for start, stop, tensor in spans:
         if start != end:
@@ -128,40 +132,34 @@ def _plain_spans(header: bytes, file: str) -> list[Span] | None:
     metadata = PLAIN_METADATA.match(text, 1)
     start = metadata.end() if metadata else 1
     entries = PLAIN_ENTRY.findall(text, start)
-    # Nothing but entries, commas between them and the closing brace.
-    if start + sum(len(entry[0]) for entry in entries) + max(0, len(entries) - 1) + 1 != len(text):
+    # Entries follow one another to the closing brace, with nothing between or behind them.
+    if start + sum([len(entry[0]) for entry in entries]) != len(text) or len(entries) > MAX_TENSORS:
         return None
-    if text[-1:] != "}" or len(entries) > MAX_TENSORS:
-        return None
-    if text.count("},") != len(entries) - 1 + (1 if metadata and metadata[0][-1] == "," else 0):
-        return None
-    shapes: dict[str, tuple[tuple[int, ...], int]] = {}
+    kinds: dict[tuple[str, str], tuple[tuple[int, ...], int] | None] = {}
     spans: list[Span] = []
-    names: set[str] = set()
     for _, name, dtype, dimensions, first, last in entries:
-        known = shapes.get(dimensions)
-        if known is None:
-            shape = tuple(map(int, dimensions.split(","))) if dimensions else ()
-            if len(shape) > MAX_DIMENSIONS:
-                return None
-            known = shapes[dimensions] = (shape, math.prod(shape))
-        size_bits = known[1] * BITS.get(dtype, 0)
-        size, start_byte, end_byte = size_bits // 8, int(first), int(last)
-        if (
-            dtype not in BITS
-            or size_bits % 8
-            or end_byte - start_byte != size
-            or not _is_plain_name(name)
-        ):
+        kind = dtype, dimensions
+        if kind not in kinds:
+            kinds[kind] = _shape_and_size(dtype, dimensions)
+        found = kinds[kind]
+        start_byte, end_byte = int(first), int(last)
+        if found is None or end_byte - start_byte != found[1] or not _is_plain_name(name):
             return None
-        names.add(name)
-        tensor = TensorInfo(name=name, dtype=dtype, shape=known[0], size=size, file=file)
+        tensor = TensorInfo(name=name, dtype=dtype, shape=found[0], size=found[1], file=file)
         spans.append((start_byte, end_byte, tensor))
-    return spans if len(names) == len(spans) else None
+    return spans if len({entry[1] for entry in entries}) == len(spans) else None
+
+
+def _shape_and_size(dtype: str, dimensions: str) -> tuple[tuple[int, ...], int] | None:
+    shape = tuple(map(int, dimensions.split(","))) if dimensions else ()
+    bits = BITS.get(dtype, 0) * math.prod(shape)
+    odd = dtype not in BITS or bits % 8 or len(shape) > MAX_DIMENSIONS
+    return None if odd else (shape, bits // 8)
 
 
 def _is_plain_name(name: str) -> bool:
-    return len(name) <= MAX_NAME_BYTES and name[0] != "/" and ".." not in name
+    usual = len(name) <= MAX_NAME_BYTES and name[0] != "/" and ".." not in name
+    return usual and name != "__metadata__"
 
 
 def _spans(header: bytes, file: str) -> list[Span]:
@@ -182,27 +180,33 @@ def _read_header_bytes(path: Path, file: str) -> tuple[bytes, int]:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise BrokenSafetensors(file, "it is not a regular file")
-        if status.st_size == 0:
-            raise BrokenSafetensors(
-                file, "it is empty", hint=f"{file!r} was never downloaded: get it again"
-            )
-        if status.st_size < 8:
-            raise BrokenSafetensors(file, f"it ends after {status.st_size} of the first 8 bytes")
-        (length,) = struct.unpack("<Q", stream.read(8))
-        if length > MAX_HEADER_BYTES:
-            raise BrokenSafetensors(
-                file, f"its header claims {length} bytes; {MAX_HEADER_BYTES} are allowed"
-            )
-        if length > status.st_size - 8:
-            raise BrokenSafetensors(
-                file,
-                f"it is truncated: the header has {length} bytes, the file {status.st_size}",
-                hint=f"{file!r} was not copied or downloaded to its end: get it again",
-            )
+        length = header_length(stream.read(8), status.st_size, file)
         header = stream.read(length)
         if len(header) != length:
             raise BrokenSafetensors(file, "it became shorter while it was read")
     return header, status.st_size - 8 - length
+
+
+def header_length(head: bytes, size: int, file: str) -> int:
+    """Read how long the header is from the first 8 of the file's `size` bytes."""
+    if size == 0:
+        raise BrokenSafetensors(
+            file, "it is empty", hint=f"{file!r} was never downloaded: get it again"
+        )
+    if size < 8:
+        raise BrokenSafetensors(file, f"it ends after {size} of the first 8 bytes")
+    (length,) = struct.unpack("<Q", head[:8])
+    if length > MAX_HEADER_BYTES:
+        raise BrokenSafetensors(
+            file, f"its header claims {length} bytes; {MAX_HEADER_BYTES} are allowed"
+        )
+    if length > size - 8:
+        raise BrokenSafetensors(
+            file,
+            f"it is truncated: the header has {length} bytes, the file {size}",
+            hint=f"{file!r} was not copied or downloaded to its end: get it again",
+        )
+    return int(length)
 
 
 def _check_metadata(metadata: object, file: str) -> None:

@@ -313,17 +313,22 @@ def _add_up(tensors: Iterable[TensorInfo], served_layers: int, quantization: Qua
     """Sort every tensor in one pass: a checkpoint may have 100 000 of them."""
     sums = _Sums()
     layers: set[str] = set()
+    unserved: set[str] = set()
     for tensor in tensors:
         name = tensor.name
         match = LAYER.search(name)
         if match is None or OTHER_PARTS.search(name, 0, match.end()):
             sums.outside_bytes += tensor.size
             match = None
-        elif match[1] not in layers:
-            layers.add(match[1])
-        if match is not None and len(match[1]) < 10 and int(match[1]) >= served_layers:
-            sums.unserved_bytes += tensor.size
-            continue
+        else:
+            layer = match[1]
+            if layer not in layers:
+                layers.add(layer)
+                if len(layer) < 10 and int(layer) >= served_layers:
+                    unserved.add(layer)
+            if layer in unserved:
+                sums.unserved_bytes += tensor.size
+                continue
         count = parameters_in(tensor, quantization)
         if count is None or sums.parameters is None:
             sums.parameters = None

@@ -65,6 +65,8 @@ class FakeHub:
         self.failing: dict[str, int] = {}  # part of a path → status to answer
         self.damaged: dict[str, int] = {}  # file → how many more times to serve wrong bytes
         self.names_only = False  # a mirror that does not tell sizes
+        self.ranges = True  # a server without them sends the whole file
+        self.cut_short: int | None = None  # bytes that a range is cut to
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_for(self))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         # Another host name, as a content network has: the client must not send its token there.
@@ -190,9 +192,9 @@ def _handler_for(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
                 hub.damaged[path] -= 1
                 data = data[:-1] + bytes([data[-1] ^ 0xFF])
             wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-            if wanted:
+            if wanted and hub.ranges:
                 first, last = int(wanted[1]), int(wanted[2] or len(data) - 1)
-                part = data[first : last + 1]
+                part = data[first : last + 1][: hub.cut_short]
                 return self._send(206, part, {"Content-Range": f"bytes {first}-{last}/{len(data)}"})
             return self._send(200, data, {"ETag": f'"{sha256}"'})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,16 @@ from packager.adapters.sources.refusals import (
 from packager.adapters.sources.rules import CONFIG, INDEX, find_single
 from packager.adapters.sources.strict_json import NotStrict, parse_object, shorten
 from packager.core.model import TensorInfo
+from packager.planning.architectures import is_native
 
 MAX_CONFIG_BYTES = 10_000_000
 MAX_INDEX_BYTES = 100_000_000  # 91 000 tensors take 9 MB
+TOKENIZER_CONFIG = "tokenizer_config.json"
+READ = (CONFIG, TOKENIZER_CONFIG, INDEX)  # small files whose content matters here
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+TensorsOf = Callable[[tuple[str, ...]], Mapping[str, tuple[TensorInfo, ...]]]  # by shard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,22 +62,31 @@ def check_small_file(path: str, real: Path) -> None:
             raise BrokenJson(path, "it does not begin and end as JSON does")
 
 
-def read_config(small: Mapping[str, Path]) -> Mapping[str, Any]:
-    """Read config.json, and refuse a model that needs code from its repository."""
+def read_config(
+    small: Mapping[str, Path], *, has_tokenizer: bool, is_draft: bool = False
+) -> Mapping[str, Any]:
+    """Read config.json, and refuse a model that needs code from its repository.
+
+    Many models still ship the code that engines have since made their own: an
+    architecture that engines know is served without it.
+    """
     config = _read_object(CONFIG, small[CONFIG], MAX_CONFIG_BYTES)
-    _refuse_needed_code(CONFIG, config, prefixes=("AutoConfig", "AutoModel"))
-    if "tokenizer_config.json" in small:
-        name = "tokenizer_config.json"
-        tokenizer = _read_object(name, small[name], MAX_CONFIG_BYTES)
-        if "tokenizer.json" not in small:
-            _refuse_needed_code(name, tokenizer, prefixes=("AutoTokenizer",))
+    if not is_draft and not _is_served_natively(config):
+        _refuse_needed_code(CONFIG, config, prefixes=("AutoConfig", "AutoModel"))
+    if TOKENIZER_CONFIG in small:
+        tokenizer = _read_object(TOKENIZER_CONFIG, small[TOKENIZER_CONFIG], MAX_CONFIG_BYTES)
+        if not has_tokenizer:
+            _refuse_needed_code(TOKENIZER_CONFIG, tokenizer, prefixes=("AutoTokenizer",))
     return config
 
 
-def find_shards(small: Mapping[str, Path], candidates: tuple[str, ...]) -> Shards:
+def find_shards(
+    small: Mapping[str, Path], candidates: tuple[str, ...], *, is_draft: bool = False
+) -> Shards:
     """Decide which weights files are served; with an index, only those it names."""
     if INDEX not in small:
-        return Shards(files=(find_single(candidates),), weight_map=None)
+        single = len(candidates) == 1 and is_draft  # `medusa_lm_head.safetensors`
+        return Shards(files=candidates if single else (find_single(candidates),), weight_map=None)
     index = _read_object(INDEX, small[INDEX], MAX_INDEX_BYTES)
     weight_map = index.get("weight_map")
     if (
@@ -87,11 +102,12 @@ def find_shards(small: Mapping[str, Path], candidates: tuple[str, ...]) -> Shard
     return Shards(files=files, weight_map=weight_map)
 
 
-def read_tensors(shards: Shards, real: Mapping[str, Path]) -> tuple[TensorInfo, ...]:
-    """Read every shard's header and hold it against the index."""
+def read_tensors(shards: Shards, tensors_of: TensorsOf) -> tuple[TensorInfo, ...]:
+    """Take every shard's tensors and hold them against the index."""
     tensors: dict[str, TensorInfo] = {}
+    found = tensors_of(shards.files)
     for file in shards.files:
-        for tensor in _read_shard(file, real[file]):
+        for tensor in found[file]:
             other = tensors.setdefault(tensor.name, tensor)
             if other is not tensor:
                 raise IndexDisagrees(
@@ -111,7 +127,8 @@ def read_tensors(shards: Shards, real: Mapping[str, Path]) -> tuple[TensorInfo, 
     return tuple(tensors.values())
 
 
-def _read_shard(file: str, real: Path) -> tuple[TensorInfo, ...]:
+def read_shard(file: str, real: Path) -> tuple[TensorInfo, ...]:
+    """Read the header of one shard on this machine."""
     try:
         with real.open("rb") as stream:
             head = stream.read(len(LFS_POINTER))
@@ -124,6 +141,16 @@ def _read_shard(file: str, real: Path) -> tuple[TensorInfo, ...]:
     if head == LFS_POINTER:
         raise LfsPointer(file)
     return read_header(real, file)
+
+
+def _is_served_natively(config: Mapping[str, Any]) -> bool:
+    names = config.get("architectures")
+    return (
+        isinstance(names, list)
+        and bool(names)
+        and isinstance(names[0], str)
+        and is_native(names[0])
+    )
 
 
 def _refuse_needed_code(path: str, config: Mapping[str, Any], *, prefixes: tuple[str, ...]) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from packager.adapters.sources.choose import HUB_ID
 from packager.adapters.sources.hub_cache import RepositoryCache, is_commit
 from packager.adapters.sources.hub_failures import explained
+from packager.adapters.sources.hub_headers import HubHeaders
 from packager.adapters.sources.proof import WrongBytes, check_bytes
 from packager.adapters.sources.rules import Entry
 from packager.adapters.sources.take import take_model
@@ -43,6 +44,7 @@ class HubSource:
     """Finds a model by `org/name[@revision]`. Downloads go through the hub's own cache.
 
     Arguments that are None are left to huggingface-hub and its environment.
+    With `headers_only` no weights are downloaded: enough for a plan, not for a build.
     """
 
     name = "hub"
@@ -53,10 +55,14 @@ class HubSource:
         endpoint: str | None = None,
         token: str | None = None,
         cache_dir: Path | None = None,
+        headers_only: bool = False,
+        is_draft: bool = False,
     ) -> None:
         self._endpoint = endpoint
         self._token = token
         self._cache_dir = cache_dir
+        self._headers_only = headers_only
+        self._is_draft = is_draft
 
     def facts(self, reference: str) -> ModelFiles:
         """Pin, choose, download what is missing, and check every byte that was not checked yet."""
@@ -72,8 +78,11 @@ class HubSource:
                 wanted = {path: listing[path] for path in paths}
                 return _fetch(api, cache, name, commit, wanted)
 
-            found = take_model(ModelRef(source="hub", name=name, revision=commit), listing, fetch)
-            cache.remember_listing(commit, listing)
+            ref = ModelRef(source="hub", name=name, revision=commit)
+            headers = HubHeaders(api, cache, name, commit, listing) if self._headers_only else None
+            found = take_model(ref, listing, fetch, headers=headers, is_draft=self._is_draft)
+            if headers is None:
+                cache.remember_listing(commit, listing)
             return found
 
 

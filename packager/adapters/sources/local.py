@@ -16,9 +16,15 @@ from packager.errors import NotFound, UsageError
 
 
 class LocalSource:
-    """Finds a model in a directory. Its reference says nothing about where that is."""
+    """Finds a model in a directory. Its reference says nothing about where that is.
+
+    Of weights only headers are ever read, so `headers_only` changes nothing here.
+    """
 
     name = "local"
+
+    def __init__(self, *, headers_only: bool = False, is_draft: bool = False) -> None:  # noqa: ARG002
+        self._is_draft = is_draft
 
     def facts(self, reference: str) -> ModelFiles:
         """Check the directory and read headers; nothing is copied and nothing hashed."""
@@ -33,7 +39,8 @@ class LocalSource:
         def fetch(paths: tuple[str, ...]) -> Mapping[str, Path]:
             return {path: found[path].real for path in paths}
 
-        return take_model(ModelRef(source="local", name="model"), listing, fetch)
+        ref = ModelRef(source="local", name="model")
+        return take_model(ref, listing, fetch, is_draft=self._is_draft)
 
 
 def _directory(reference: str) -> Path:

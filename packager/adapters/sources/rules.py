@@ -127,13 +127,18 @@ def role_of(path: str) -> FileRole:
     return "config" if CONFIG_FILE.fullmatch(name) else "other"
 
 
-def refuse_incomplete(choice: Choice) -> None:
-    """Refuse what names alone show to be no servable model: nothing need be downloaded."""
+def refuse_incomplete(choice: Choice, *, is_draft: bool = False) -> None:
+    """Refuse what names alone show to be no servable model: nothing need be downloaded.
+
+    A draft shares the tokenizer of the model it drafts for.
+    """
     names = frozenset(choice.small)
     if CONFIG not in names:
         raise Incomplete("the model has no 'config.json'", hint=_without_config(choice))
     if not choice.candidates:
         raise _without_weights(choice)
+    if is_draft:
+        return
     has_tokenizer = (
         "tokenizer.json" in names
         or "tokenizer.model" in names

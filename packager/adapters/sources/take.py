@@ -1,7 +1,7 @@
 """The way every model source goes: names, small files, weights.
 
 Each stage refuses what it can before the next one costs anything; for a hub,
-`fetch` is a download.
+`fetch` is a download, and with `Headers` in its place weights are not fetched at all.
 """
 
 from __future__ import annotations
@@ -10,43 +10,88 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol
 
 from packager.adapters.sources.contents import (
+    READ,
     Shards,
     check_small_file,
     find_shards,
     read_config,
+    read_shard,
     read_tensors,
 )
 from packager.adapters.sources.names import check_distinct, check_path
 from packager.adapters.sources.rules import Choice, Entry, choose_files, refuse_incomplete, role_of
-from packager.core.image import FileRange
-from packager.core.model import ModelFile, ModelFiles, ModelRef
+from packager.core.image import FileRange, RemoteRange
+from packager.core.model import ModelFile, ModelFiles, ModelRef, TensorInfo
 
 Fetch = Callable[[tuple[str, ...]], Mapping[str, Path]]  # paths in the model → absolute real paths
 
 
-def take_model(ref: ModelRef, listing: Mapping[str, Entry], fetch: Fetch) -> ModelFiles:
-    """Choose, fetch and check the files of a model; raise `ModelRefused` with the reason."""
+class Headers(Protocol):
+    """Weights that stay where they are: what a plan needs of them."""
+
+    def tensors_of(self, files: tuple[str, ...]) -> Mapping[str, tuple[TensorInfo, ...]]:
+        """Read the headers of these shards and no more."""
+        ...
+
+    def content(self, path: str) -> RemoteRange:
+        """Say where a file's bytes are."""
+        ...
+
+
+def take_model(
+    ref: ModelRef,
+    listing: Mapping[str, Entry],
+    fetch: Fetch,
+    *,
+    headers: Headers | None = None,
+    is_draft: bool = False,
+) -> ModelFiles:
+    """Choose, fetch and check the files of a model; raise `ModelRefused` with the reason.
+
+    With `headers`, only what is read here is fetched, and the result can be
+    planned with, not packaged.
+    """
     for path in listing:
         check_path(path)
     choice = choose_files(listing)
     check_distinct(choice.small + choice.candidates)
-    refuse_incomplete(choice)
+    refuse_incomplete(choice, is_draft=is_draft)
 
-    small = fetch(choice.small)
+    wanted = choice.small if headers is None else tuple(p for p in choice.small if p in READ)
+    small = fetch(wanted)
     for path, real in small.items():
         check_small_file(path, real)
-    config = read_config(small)
-    shards = find_shards(small, choice.candidates)
+    config = read_config(small, has_tokenizer="tokenizer.json" in choice.small, is_draft=is_draft)
+    shards = find_shards(small, choice.candidates, is_draft=is_draft)
 
-    weights = fetch(shards.files)
-    tensors = read_tensors(shards, weights)
+    content: Mapping[str, FileRange | RemoteRange]
+    if headers is None:
+        real_weights = fetch(shards.files)
+        tensors = read_tensors(
+            shards, lambda files: {file: read_shard(file, real_weights[file]) for file in files}
+        )
+        content = {
+            path: FileRange(path=str(real), offset=0, length=listing[path].size)
+            for path, real in {**small, **real_weights}.items()
+        }
+    else:
+        tensors = read_tensors(shards, headers.tensors_of)
+        content = {path: headers.content(path) for path in (*choice.small, *shards.files)}
 
-    taken = {**small, **weights}
     return ModelFiles(
         ref=ref,
-        files=tuple(_model_file(path, taken[path], listing[path]) for path in sorted(taken)),
+        files=tuple(
+            ModelFile(
+                path=unicodedata.normalize("NFC", path),
+                role=role_of(path),
+                content=content[path],
+                sha256=listing[path].sha256,
+            )
+            for path in sorted(content)
+        ),
         config=MappingProxyType(dict(config)),
         tensors=tensors,
         left_out=MappingProxyType({**choice.left_out, **_not_served(choice, shards)}),
@@ -61,12 +106,3 @@ def _not_served(choice: Choice, shards: Shards) -> Mapping[str, str]:
         else "weights beside 'model.safetensors', which is the one served"
     )
     return {path: reason for path in choice.candidates if path not in shards.files}
-
-
-def _model_file(path: str, real: Path, entry: Entry) -> ModelFile:
-    return ModelFile(
-        path=unicodedata.normalize("NFC", path),
-        role=role_of(path),
-        content=FileRange(path=str(real), offset=0, length=entry.size),
-        sha256=entry.sha256,
-    )

@@ -146,7 +146,11 @@ def test_code_that_is_needed_is_refused_before_weights_are_downloaded(
     hub: FakeHub, cache: Path, tmp_path: Path
 ) -> None:
     hub.add(
-        "org/name", write_model(tmp_path / "m", config={"auto_map": {"AutoConfig": "c.Config"}})
+        "org/name",
+        write_model(
+            tmp_path / "m",
+            config={"architectures": ["New"], "auto_map": {"AutoConfig": "c.Config"}},
+        ),
     )
     with pytest.raises(ModelRefused, match="auto_map"):
         facts(hub, cache)

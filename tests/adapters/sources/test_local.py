@@ -314,9 +314,40 @@ def test_only_pickled_weights_are_refused(model: Path) -> None:
     refused(model, "pickle files only")
 
 
+def test_code_that_engines_have_themselves_is_not_needed(tmp_path: Path) -> None:
+    """DeepSeek-V3 still ships the code it was published with."""
+    auto_map = {"AutoModelForCausalLM": "modeling_deepseek.DeepseekV3ForCausalLM"}
+    config = {"architectures": ["DeepseekV3ForCausalLM"], "auto_map": auto_map}
+    model = write_model(tmp_path / "m", config=config)
+    (model / "modeling_deepseek.py").write_text("import os")
+
+    found = LocalSource().facts(str(model))
+
+    assert found.left_out == {"modeling_deepseek.py": "code is not packaged"}
+
+
+def test_draft_heads_need_no_tokenizer_and_may_have_a_file_name_of_their_own(
+    tmp_path: Path,
+) -> None:
+    write_json(tmp_path / "config.json", {"medusa_num_heads": 2})
+    write_safetensors(
+        tmp_path / "medusa_lm_head.safetensors", {"0.0.linear.weight": ("F16", (4, 4))}
+    )
+
+    found = LocalSource(is_draft=True).facts(str(tmp_path))
+
+    assert [file.path for file in found.files] == ["config.json", "medusa_lm_head.safetensors"]
+    with pytest.raises(ModelRefused, match="no tokenizer"):
+        LocalSource().facts(str(tmp_path))
+
+
 def test_a_model_that_needs_its_own_code_is_refused(tmp_path: Path) -> None:
     model = write_model(
-        tmp_path / "m", config={"auto_map": {"AutoModelForCausalLM": "modeling_x.XForCausalLM"}}
+        tmp_path / "m",
+        config={
+            "architectures": ["XForCausalLM"],
+            "auto_map": {"AutoModelForCausalLM": "modeling_x.XForCausalLM"},
+        },
     )
     error = refused(model, "'config.json' names code of the model's own.*AutoModelForCausalLM")
     assert "trust_remote_code" in error.hint

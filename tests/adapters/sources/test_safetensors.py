@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packager.adapters.safetensors import parse_header, read_header
+from packager.adapters.safetensors import _plain_spans, _spans, parse_header, read_header
 from packager.core.model import TensorInfo
 from packager.errors import ModelRefused
 from tests.doubles.models import safetensors_bytes
@@ -234,3 +234,60 @@ def test_what_is_read_covers_the_data_exactly(header: object, data_bytes: int) -
     except ModelRefused:
         return
     assert sum(tensor.size for tensor in tensors) == data_bytes
+
+
+PLAIN = (
+    '{"__metadata__":{"format":"pt"},'
+    '"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},'
+    '"b":{"dtype":"U8","shape":[],"data_offsets":[2,3]}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        (PLAIN.replace('},"b"', '}x"b"'), "not JSON"),
+        (PLAIN.replace('},"b"', '}},"b"'), "not JSON"),
+        (PLAIN.replace('},"a"', '}"a"'), "not JSON"),
+        (PLAIN[:-1] + ",}", "not JSON"),
+        (PLAIN[:-1], "not JSON"),
+        (PLAIN + "}", "not JSON"),
+        (PLAIN.replace("[2]", "[02]"), "not JSON"),
+        (PLAIN.replace('"b"', '"a"'), "'a' stands twice"),
+        (PLAIN.replace('"b"', '"../b"'), "not acceptable"),
+        (PLAIN.replace('"b"', '"__metadata__"'), "stands twice"),
+        (PLAIN.replace("[2,3]", "[3,4]"), "leave a hole"),
+        (PLAIN.replace("[0,2]", "[1,3]"), "leave a hole"),
+        (PLAIN.replace('"U8","shape":[]', '"F4","shape":[]'), "does not end at a byte"),
+        (PLAIN.replace('"U8","shape":[]', '"U9","shape":[]'), "unknown dtype 'U9'"),
+    ],
+)
+def test_what_is_almost_plain_is_refused_for_its_own_reason(header: str, said: str) -> None:
+    with pytest.raises(ModelRefused, match=said):
+        parse_header(header.encode(), 3, "model.safetensors")
+
+
+@given(st.integers(1, len(PLAIN) - 1), st.sampled_from('{}[]",:0a\\ \n\x00'))
+def test_the_short_way_never_takes_what_the_parser_refuses(position: int, other: str) -> None:
+    changed = (PLAIN[:position] + other + PLAIN[position + 1 :]).encode()
+    try:
+        expected = _spans(changed, "m")
+    except ModelRefused:
+        expected = None
+    plain = _plain_spans(changed, "m")
+
+    assert plain is None or plain == expected
+
+
+def test_100_000_tensors_take_less_than_a_second() -> None:
+    entries = ",".join(
+        f'"model.layers.{n}.weight":{{"dtype":"BF16","shape":[4,2],'
+        f'"data_offsets":[{16 * n},{16 * n + 16}]}}'
+        for n in range(100_000)
+    )
+    started = time.perf_counter()
+
+    tensors = parse_header(f"{{{entries}}}".encode(), 1_600_000, "m")
+
+    assert time.perf_counter() - started < 1.0
+    assert len(tensors) == 100_000

@@ -1,0 +1,109 @@
+"""Headers of weights on a hub, read by HTTP ranges: a plan of 800 GB takes some megabytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from packager.adapters.safetensors import header_length, parse_header
+from packager.adapters.sources.contents import LFS_POINTER, read_shard
+from packager.adapters.sources.hub_cache import RepositoryCache
+from packager.adapters.sources.pickles import pickle_kind_of
+from packager.adapters.sources.refusals import HiddenPickle, LfsPointer
+from packager.adapters.sources.rules import Entry
+from packager.adapters.sources.walk import link_roots, resolve_link
+from packager.core.image import RemoteRange
+from packager.core.model import TensorInfo
+from packager.errors import ProtocolFailed
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+# huggingface-hub takes 100 kB at first too: 97 of 100 headers are shorter.
+FIRST_BYTES = 100_000
+CONNECTIONS = 8
+TIMEOUT_S = 30.0
+
+
+class HubHeaders:
+    """Weights of one commit, left on the hub. Shards in the cache are read from there."""
+
+    def __init__(
+        self,
+        api: HfApi,
+        cache: RepositoryCache,
+        name: str,
+        commit: str,
+        listing: Mapping[str, Entry],
+    ) -> None:
+        self._api = api
+        self._cache = cache
+        self._name = name
+        self._commit = commit
+        self._listing = listing
+
+    def tensors_of(self, files: tuple[str, ...]) -> Mapping[str, tuple[TensorInfo, ...]]:
+        """Read the headers, several at once; the first that is broken ends it."""
+        with ThreadPoolExecutor(max_workers=CONNECTIONS) as pool:
+            try:
+                return dict(zip(files, pool.map(self._tensors, files), strict=True))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def content(self, path: str) -> RemoteRange:
+        """Name the file on the hub by its commit."""
+        url = f"hf://{self._name}@{self._commit}/{path}"
+        return RemoteRange(url=url, offset=0, length=self._listing[path].size)
+
+    def _tensors(self, file: str) -> tuple[TensorInfo, ...]:
+        place = self._cache.path(self._commit, file)
+        if place.exists():
+            allowed = link_roots(self._cache.snapshot(self._commit))
+            return read_shard(file, resolve_link(place, file, allowed).real)
+        size = self._listing[file].size
+        head = self._read(file, 0, min(FIRST_BYTES, size))
+        if head.startswith(LFS_POINTER):
+            raise LfsPointer(file)
+        kind = "" if head[8:9] == b"{" else pickle_kind_of(head, ends=len(head) == size)
+        if kind:
+            raise HiddenPickle(file, kind)
+        length = header_length(head, size, file)
+        if length + 8 > len(head):
+            head += self._read(file, len(head), length + 8 - len(head))
+        return parse_header(head[8 : 8 + length], size - 8 - length, file)
+
+    def _read(self, file: str, offset: int, length: int) -> bytes:
+        """Read exactly these bytes; a server that sends the whole file is cut off."""
+        from huggingface_hub import hf_hub_url
+        from huggingface_hub.utils import (  # type: ignore[attr-defined]
+            build_hf_headers,
+            get_session,
+            hf_raise_for_status,
+        )
+
+        if length == 0:
+            return b""
+        url = hf_hub_url(self._name, file, revision=self._commit, endpoint=self._api.endpoint)
+        headers = build_hf_headers(token=self._api.token, library_name="packager")
+        headers |= {
+            "Range": f"bytes={offset}-{offset + length - 1}",
+            "Accept-Encoding": "identity",
+        }
+        data = bytearray()
+        with get_session().stream("GET", url, headers=headers, timeout=TIMEOUT_S) as response:
+            hf_raise_for_status(response)
+            # 200 is the whole file, from its first byte.
+            skip = offset if response.status_code == 200 else 0
+            for chunk in response.iter_bytes():
+                data += chunk
+                if len(data) >= skip + length:
+                    break
+        part = bytes(data[skip : skip + length])
+        if len(part) != length:
+            raise ProtocolFailed(
+                f"the hub sent {len(part)} of {length} bytes of {file!r}",
+                hint="run again; a proxy between here and the hub may cut answers short",
+            )
+        return part
