@@ -50,6 +50,9 @@ class Tools:
     write: Callable[[ImageSpec], tuple[Written, Transfer]]
     save: Callable[[BuildRecord], None]
     created: str  # RFC 3339 time that goes into the image
+    find_draft: Callable[[str], ModelFiles] | None = None
+    known_draft: Callable[[ModelFiles], str] | None = None  # what `--draft auto` means
+    instances: tuple[Instance, ...] = ()  # that may be suggested when nothing fits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +192,8 @@ def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned
         find_instance=tools.find_instance,
         find_container=tools.find_container,
         find_base=tools.find_base if with_base else None,
+        find_draft=tools.find_draft,
+        known_draft=tools.known_draft,
     )
-    plan = make_plan(facts, tools.family(facts.container.family))
+    plan = make_plan(facts, tools.family(facts.container.family), instances=tools.instances)
     return Planned(facts=facts, plan=plan, recipe=make_recipe(plan, facts))

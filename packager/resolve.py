@@ -11,6 +11,7 @@ from packager.core.instance import DeviceKind, Instance
 from packager.core.model import ModelFiles
 from packager.core.request import BuildRequest
 from packager.errors import UsageError
+from packager.planning.drafts import DraftRequest, parse_draft
 
 
 def resolve(
@@ -20,10 +21,13 @@ def resolve(
     find_instance: Callable[[str], Instance],
     find_container: Callable[[str | None, DeviceKind], ContainerFacts],
     find_base: Callable[[str, Platform], BaseImage] | None,
+    find_draft: Callable[[str], ModelFiles] | None = None,
+    known_draft: Callable[[ModelFiles], str] | None = None,
 ) -> Facts:
     """Pin the model, the instance, the container and, for a build, the base image.
 
     Cheap and local look-ups go first, so that a typing error costs no download.
+    `known_draft` says what `--draft auto` means for a model, as a request would write it.
     """
     instance = find_instance(request.instance)
     container = find_container(request.family, instance.kind)
@@ -37,6 +41,7 @@ def resolve(
             )
         base = find_base(reference, Platform())
     model = find_model(request.model)
+    draft_reference = known_draft(model) if request.draft == "auto" and known_draft else ""
     return Facts(
         request=request,
         model=model,
@@ -44,4 +49,16 @@ def resolve(
         container=container,
         base=base,
         packager_version=__version__,
+        draft=_find_draft(draft_reference or request.draft, find_draft),
+        draft_reference=draft_reference,
     )
+
+
+def _find_draft(
+    asked: str | None, find_draft: Callable[[str], ModelFiles] | None
+) -> ModelFiles | None:
+    """Read the draft's files, where it has any. What is no draft, the plan refuses."""
+    draft = parse_draft(asked)
+    if find_draft is None or not isinstance(draft, DraftRequest) or not draft.reference:
+        return None
+    return find_draft(draft.reference)
