@@ -162,6 +162,7 @@ def _decide(
         quantization=quantization,
         draft=drafted.draft,
         rejected=(*rejected, *fit.rejected),
+        engine_options=tuple((request.engine_options or {}).items()),
     )
     findings += family.check(plan)
     if errors_in(findings):
