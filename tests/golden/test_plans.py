@@ -1,81 +1,29 @@
-"""Whole plans and the files rendered from them, one text per case, reviewed as code."""
+"""Whole plans and the files rendered from them, one text per case, reviewed as code.
+
+A rejected plan is pinned by its errors, a plan by its decisions, its findings and every
+byte that is rendered from it.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from packager.core.artifact import Artifacts
+from packager.core.facts import Facts
 from packager.core.findings import Finding
-from packager.core.instance import Instance
-from packager.core.model import ModelFiles
 from packager.core.plan import Plan
+from packager.core.recipe import Recipe
 from packager.core.serving import ServingConfig
 from packager.core.units import gib
 from packager.errors import PlanRejected
-from tests.planning.headers import (
-    FAMILIES,
-    GEMMA_2_2B,
-    LLAMA_3_8B,
-    LLAMA_3_70B,
-    LOCAL_CPU,
-    TINY,
-    awq_model_of,
-    model_of,
-    plan_of,
-)
+from packager.planning.recipe import make_recipe
+from tests.golden.cases import CASES, Case, family_of
 
 EXPECTED = Path(__file__).parent / "expected"
-
-LLAMA_8B = model_of(LLAMA_3_8B, name="meta-llama/Meta-Llama-3-8B-Instruct")
-LLAMA_70B = model_of(LLAMA_3_70B, name="meta-llama/Meta-Llama-3-70B-Instruct")
-LLAMA_70B_AWQ = awq_model_of(LLAMA_3_70B, name="casperhansen/llama-3-70b-instruct-awq")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    id: str
-    model: ModelFiles
-    instance: str | Instance
-    family: str | None = None
-    asked: dict[str, int | str] = field(default_factory=dict)
-
-
-CASES = (
-    Case(id="tiny-local-vllm", model=model_of(TINY), instance=LOCAL_CPU),
-    Case(
-        id="tiny-local-vllm-asked",
-        model=model_of(TINY),
-        instance=LOCAL_CPU,
-        asked={"served_name": "chat", "max_batch": 4, "max_total_tokens": 256},
-    ),
-    Case(id="tiny-g5.xlarge-lmi", model=model_of(TINY), instance="ml.g5.xlarge", family="lmi"),
-    Case(id="tiny-g4dn.xlarge-vllm", model=model_of(TINY), instance="ml.g4dn.xlarge"),
-    Case(id="gemma-2-2b-g4dn.xlarge-vllm", model=model_of(GEMMA_2_2B), instance="ml.g4dn.xlarge"),
-    Case(id="llama-3-8b-g5.xlarge-vllm", model=LLAMA_8B, instance="ml.g5.xlarge"),
-    Case(id="llama-3-8b-g5.12xlarge-lmi", model=LLAMA_8B, instance="ml.g5.12xlarge", family="lmi"),
-    Case(id="llama-3-8b-p4d-lmi", model=LLAMA_8B, instance="ml.p4d.24xlarge", family="lmi"),
-    Case(id="llama-3-8b-c7i.8xlarge-vllm", model=LLAMA_8B, instance="ml.c7i.8xlarge"),
-    Case(
-        id="llama-3-8b-g5.xlarge-contradiction",
-        model=LLAMA_8B,
-        instance="ml.g5.xlarge",
-        asked={"max_input_tokens": 9000, "max_total_tokens": 8500, "tp_degree": 2},
-    ),
-    Case(
-        id="llama-3-70b-g5.12xlarge-lmi", model=LLAMA_70B, instance="ml.g5.12xlarge", family="lmi"
-    ),
-    Case(id="llama-3-70b-p4d-vllm", model=LLAMA_70B, instance="ml.p4d.24xlarge"),
-    Case(
-        id="llama-3-70b-awq-g5.12xlarge-lmi",
-        model=LLAMA_70B_AWQ,
-        instance="ml.g5.12xlarge",
-        family="lmi",
-    ),
-)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
@@ -95,18 +43,56 @@ def test_no_expectation_is_left_behind() -> None:
     assert {path.stem for path in EXPECTED.iterdir()} == {case.id for case in CASES}
 
 
+def test_every_family_is_among_the_cases_baked_and_mounted() -> None:
+    seen = {(case.facts.container.family, case.asked.get("weights", "baked")) for case in CASES}
+
+    families = {"vllm", "lmi", "tgi", "sglang", "neuron"}
+    assert {family for family, weights in seen if weights == "baked"} == families
+    assert {family for family, weights in seen if weights == "mounted"} >= families - {"sglang"}
+
+
+def test_the_blog_that_joins_medusa_and_awq_is_reproduced_from_a_request() -> None:
+    (case,) = (case for case in CASES if case.id.endswith("seed-004"))
+    config = family_of("tgi").render(case.plan, Artifacts(model=()))
+
+    assert dict(config.env) == {
+        "HF_MODEL_ID": "/opt/ml/model",
+        "SM_NUM_GPUS": "4",
+        "MAX_INPUT_LENGTH": "8000",
+        "MAX_BATCH_PREFILL_TOKENS": "16384",
+        "MAX_TOTAL_TOKENS": "16384",
+        "QUANTIZE": "awq",
+    }
+    (file,) = config.files
+    assert file.path == "/opt/ml/model/config.json"
+    assert json.loads(file.data)["base_model_name_or_path"] == "/opt/ml/model/llm"
+
+
 def outcome(case: Case) -> Iterator[str]:
     """Write what a reviewer wants to see of a case."""
+    facts = case.facts
+    yield from facts_lines(facts)
     try:
-        plan = plan_of(case.model, case.instance, family=case.family, **case.asked)
+        plan = case.plan
     except PlanRejected as error:
         yield f"rejected: {error.message}"
         yield from map(finding_line, error.findings)
         return
     yield from plan_lines(plan)
     yield from map(finding_line, plan.findings)
-    config = FAMILIES[plan.container.family].render(plan, Artifacts(model=()))
+    yield from recipe_lines(make_recipe(plan, facts))
+    config = family_of(plan.container.family).render(plan, Artifacts(model=()))
     yield from config_lines(config)
+
+
+def facts_lines(facts: Facts) -> Iterator[str]:
+    asked = facts.request.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+    container = facts.container
+    yield f"request: {json.dumps(asked, sort_keys=True)}"
+    yield (
+        f"container: {' '.join(filter(None, (container.family, container.variant)))}, "
+        f"{container.engine} {container.engine_version}, {container.version or 'no version'}"
+    )
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
@@ -117,11 +103,17 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         f"shape: {shape.max_batch} x {shape.max_total_tokens} tokens, "
         f"{shape.max_input_tokens} of them prompt"
     )
-    yield f"tp: {plan.tp_degree}, replicas: {plan.replicas}"
-    yield f"precision: {plan.precision}, computed in {plan.dtype}"
+    yield f"tp: {plan.tp_degree}, pp: {plan.pp_degree}, replicas: {plan.replicas}"
+    yield f"precision: {plan.precision}, computed in {plan.dtype}, cache {plan.kv_dtype}"
+    if plan.quantization is not None:
+        chosen = plan.quantization
+        yield f"quantized: {chosen.method} {chosen.scheme}, {chosen.checkpoint_format or 'at load'}"
+    if plan.draft is not None:
+        yield f"draft: {plan.draft.kind}, {plan.draft.speculative_tokens} tokens"
     yield (
         f"memory: weights {gib(budget.weights_bytes)}, cache {gib(budget.kv_bytes)}, "
-        f"activations {gib(budget.activations_bytes)}, engine {gib(budget.overhead_bytes)}; "
+        f"activations {gib(budget.activations_bytes)}, engine {gib(budget.overhead_bytes)}, "
+        f"draft {gib(budget.draft_weights_bytes + budget.draft_kv_bytes)}; "
         f"{gib(budget.usable_bytes)} usable, {budget.kv_tokens_left:,} tokens of cache would fit"
     )
 
@@ -131,7 +123,12 @@ def finding_line(finding: Finding) -> str:
     return f"{finding.severity} {finding.code}: {finding.message}{hint}"
 
 
+def recipe_lines(recipe: Recipe) -> Iterator[str]:
+    yield from (f"step: {step.name} with {step.tool}" for step in recipe.steps)
+
+
 def config_lines(config: ServingConfig) -> Iterator[str]:
+    yield f"directories: model {config.model_dir}, draft {config.draft_dir}"
     yield f"entrypoint: {' '.join(config.entrypoint) or '(of the base)'}"
     yield from (f"env: {name}={value}" for name, value in config.env.items())
     for file in config.files:
