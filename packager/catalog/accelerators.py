@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from packager.catalog.instances import instance_rows
 from packager.core.catalog import Accelerator, Link
 from packager.core.instance import Instance
+from packager.core.units import MIB
 
 TABLE = Path(__file__).parent / "data" / "accelerators.toml"
 
@@ -44,25 +45,38 @@ class AcceleratorRow:
     name: str
     aliases: tuple[str, ...]
     link_bytes_s: float
+    visible_bytes: int  # what drivers show of the memory, where less; 0: not known
     source: str
     date: str
 
 
-def accelerator_of(instance: Instance) -> Accelerator:
-    """Describe one device of an instance; an unknown one by what the instance itself says."""
+def accelerator_of(instance: Instance, extra: tuple[Accelerator, ...] = ()) -> Accelerator:
+    """Describe one device of an instance; an unknown one by what the instance itself says.
+
+    The user's own figures for a device of that name win; its memory and its link are the
+    instance's.
+    """
+    link = link_of(instance)
+    for own in extra:
+        if own.name == instance.device_name:
+            return replace(
+                own,
+                usable_bytes=instance.device_bytes,
+                link=link,
+                link_bytes_s=own.link_bytes_s if own.link == link else 0.0,
+            )
     name = accelerator_name(instance.device_name)
     row = accelerator_rows().get(name)
     figures = device_figures().get(name, {})
-    bandwidth = figures.get("bandwidth_bytes_s", 0.0)
-    found = ", ".join(part for part in (instance.source, row.source if row else "") if part)
+    found = "; ".join(part for part in (instance.source, row.source if row else "") if part)
     return Accelerator(
         name=name,
         kind=instance.kind,
-        usable_bytes=instance.device_bytes,
-        bandwidth_bytes_s=bandwidth,
+        usable_bytes=usable_bytes(instance, row),
+        bandwidth_bytes_s=figures.get("bandwidth_bytes_s", 0.0),
         tflops={word: figures[word] for word in TFLOPS_COLUMNS.values() if word in figures},
-        link=link_of(instance),
-        link_bytes_s=row.link_bytes_s if row and instance.devices > 1 else 0.0,
+        link=link,
+        link_bytes_s=row.link_bytes_s if row and link else 0.0,
         compute_capability=instance.compute_capability,
         neuron_core=name.partition("-")[2] if instance.kind == "neuron" else "",
         formats=instance.formats,
@@ -90,6 +104,13 @@ def link_of(instance: Instance) -> Link:
     return LINKS.get(instance.link, "") if instance.devices > 1 else ""
 
 
+def usable_bytes(instance: Instance, row: AcceleratorRow | None) -> int:
+    """Give the memory that software sees: what EC2 reports, or the driver if it shows less."""
+    if row is None or not row.visible_bytes:
+        return instance.device_bytes
+    return min(instance.device_bytes, row.visible_bytes)
+
+
 @cache
 def accelerator_rows() -> Mapping[str, AcceleratorRow]:
     """Read the table of links and names."""
@@ -99,6 +120,7 @@ def accelerator_rows() -> Mapping[str, AcceleratorRow]:
             name=row["name"],
             aliases=tuple(row.get("aliases", ())),
             link_bytes_s=row.get("link_gb_s", 0) * 1e9,
+            visible_bytes=row.get("visible_mib", 0) * MIB,
             source=row["source"],
             date=row["date"],
         )

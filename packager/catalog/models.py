@@ -39,7 +39,7 @@ def find_model(name: str, extra: tuple[CatalogModel, ...] = ()) -> CatalogModel 
     """Find a model by its hub id or its JumpStart id, whatever the letters' case."""
     wanted = name.partition("@")[0].lower()
     for model in models(extra):
-        if wanted in (model.hf_id.lower(), model.jumpstart_id.lower()):
+        if wanted and wanted in (model.hf_id.lower(), model.jumpstart_id.lower()):
             return model
     return None
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 
 from packager import plugins
-from packager.catalog.containers import containers
-from packager.catalog.instances import instances
-from packager.cli.options import format_option
-from packager.core.units import gib
+from packager.adapters.user_catalog import own_rows
+from packager.catalog import listing
+from packager.catalog.listing import Filter, Record
+from packager.core.own import OwnRows
+from packager.errors import UsageError
 from packager.reports.text import json_text, table_lines
 
-_TABLES = {
+_PLUGINS = {
     "families": plugins.FAMILIES,
     "sources": plugins.SOURCES,
     "bases": plugins.BASES,
@@ -21,43 +27,118 @@ _TABLES = {
     "executors": plugins.EXECUTORS,
 }
 
+_CATALOG: Mapping[str, Callable[[OwnRows, Filter], list[Record]]] = {
+    "instances": listing.list_instances,
+    "accelerators": listing.list_accelerators,
+    "models": listing.list_models,
+    "containers": listing.list_containers,
+    "techniques": listing.list_techniques,
+    "compatibility": listing.list_compatibility,
+    "prices": listing.list_prices,
+}
+
+# What fits on a terminal; JSON and CSV have every field.
+_COLUMNS = {
+    "instances": ("instance", "device", "devices", "device_gib", "link", "usd_hour", "formats"),
+    "accelerators": ("name", "usable_gib", "bandwidth_gb_s", "tflops", "link", "link_gb_s"),
+    "models": ("model", "architecture", "quantization", "speculative", "eagle", "drafts"),
+    "containers": ("family", "variant", "device", "release", "engine", "engine_version", "version"),
+    "techniques": ("name", "kind", "gives", "families", "devices"),
+    "compatibility": ("severity", "code", "reason"),
+    "prices": ("instance", "region", "usd_hour", "basis", "date"),
+}
+
+# Filters that would change nothing are refused: the user meant something by them.
+_FILTERS = {
+    "instances": {"family", "device", "min_memory", "region"},
+    "accelerators": {"device"},
+    "models": set(),
+    "containers": {"family", "device"},
+    "techniques": {"family", "device"},
+    "compatibility": {"family", "device"},
+    "prices": {"region"},
+}
+
+catalog_option = click.option(
+    "--catalog",
+    "catalog_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Rows of your own, in TOML; they win over shipped ones.",
+)
+
 
 @click.command("list")
-@click.argument("what", type=click.Choice(("instances", "containers", *_TABLES)))
-@format_option
-def list_(what: str, output_format: str) -> None:
-    """List what packager knows: instances, containers, or the plug-ins of a kind."""
-    rows = _rows(what)
+@click.argument("what", type=click.Choice((*_CATALOG, *_PLUGINS)))
+@click.argument("text", default="")
+@click.option("--family", type=click.Choice(("vllm", "lmi", "tgi", "sglang", "neuron")))
+@click.option("--device", type=click.Choice(("nvidia", "neuron", "cpu")))
+@click.option("--min-memory", type=click.FloatRange(0), metavar="GIB", help="Of all devices.")
+@click.option("--region", metavar="REGION", help="AWS region of the prices.")
+@catalog_option
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(("text", "json", "csv")),
+    default="text",
+    show_default=True,
+    help="How the result is printed on stdout.",
+)
+def list_(
+    what: str, text: str, output_format: str, catalog_file: Path | None, **filters: Any
+) -> None:
+    """List what packager knows, or the plug-ins of a kind; TEXT keeps rows that have it.
+
+    \b
+    packager list instances --device nvidia --min-memory 300
+    packager list containers lmi28 --format json
+    """
+    given = {name for name, value in filters.items() if value is not None}
+    stray = sorted(given - _FILTERS.get(what, set()))
+    if stray:
+        option = "--" + stray[0].replace("_", "-")
+        usable = ", ".join("--" + name.replace("_", "-") for name in sorted(_FILTERS.get(what, ())))
+        raise UsageError(
+            f"{option} does not filter {what}",
+            hint=f"{what} can be filtered by TEXT{', ' + usable if usable else ''}",
+        )
+    records = _records(what, catalog_file, filters, text)
     if output_format == "json":
-        click.echo(json_text(rows))
-        return
-    header = list(rows[0]) if rows else []
-    cells = [[str(value) for value in row.values()] for row in rows]
-    click.echo("\n".join(table_lines(header, cells)))
+        click.echo(json_text(records))
+    elif output_format == "csv":
+        click.echo(_csv(records), nl=False)
+    else:
+        click.echo("\n".join(_table(what, records)))
 
 
-def _rows(what: str) -> list[dict[str, Any]]:
-    if what == "instances":
-        return [
-            {
-                "instance": found.name,
-                "device": found.device_name,
-                "devices": found.devices,
-                "memory": gib(found.device_bytes),
-                "usd_hour": found.price_usd_hour or "",
-                "formats": " ".join(sorted(found.formats)),
-            }
-            for found in instances()
-        ]
-    if what == "containers":
-        return [
-            {
-                "family": found.family,
-                "device": found.kind,
-                "engine": f"{found.engine} {found.engine_version}",
-                "version": found.version,
-                "base": found.default_base,
-            }
-            for found in containers()
-        ]
-    return [{"name": name, "what": found.summary} for name, found in _TABLES[what].items()]
+def _records(
+    what: str, catalog_file: Path | None, filters: Mapping[str, Any], text: str
+) -> list[Record]:
+    if what in _PLUGINS:
+        records = [{"name": name, "what": found.summary} for name, found in _PLUGINS[what].items()]
+    else:
+        wanted = Filter(
+            family=filters["family"],
+            device=filters["device"],
+            min_memory_gib=filters["min_memory"],
+            region=filters["region"],
+        )
+        records = _CATALOG[what](own_rows(catalog_file, os.environ), wanted)
+    return listing.with_text(records, text)
+
+
+def _table(what: str, records: list[Record]) -> list[str]:
+    if not records:
+        return ["nothing of that kind"]
+    columns = _COLUMNS.get(what, tuple(records[0]))
+    rows = [[listing.shown(record[name]) for name in columns] for record in records]
+    return table_lines(columns, rows)
+
+
+def _csv(records: list[Record]) -> str:
+    text = io.StringIO()
+    if records:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(records[0])
+        writer.writerows([listing.shown(value) for value in record.values()] for record in records)
+    return text.getvalue()

@@ -1,0 +1,162 @@
+"""Refreshed prices: from AWS's public offer file to a small file in the user's data directory.
+
+One file a region, replaced only when the whole offer has been read.  Reading
+them back never fails a plan: what cannot be used is left out.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import http.client
+import io
+import json
+import os
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+
+import packager
+from packager.adapters.offer_file import BASIS, Offer, OfferFileBroken, read_offer
+from packager.core.catalog import Price
+from packager.errors import NotFound, OutputFailed, Unavailable, UsageError
+
+OFFER_URL = (
+    "https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonSageMaker/current"
+    "/{region}/index.json"
+)
+SCHEMA = "packager.prices/1"
+TIMEOUT_S = 60.0
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def refresh_prices(region: str, source: str | None, data_dir: Path) -> Offer:
+    """Read a region's offer from AWS, a URL or a file, and keep its prices for later plans."""
+    where = source or OFFER_URL.format(region=region)
+    with _open(where) as data:
+        reader = codecs.getreader("utf-8")(data)
+        offer = read_offer(reader.read, where_shown(where), region)
+    _save(region, offer, data_dir)
+    return offer
+
+
+def load_prices(data_dir: Path) -> tuple[Price, ...]:
+    """Give every refreshed price; a file that cannot be used is as good as none."""
+    found: list[Price] = []
+    for path in sorted((data_dir / "prices").glob("*.json")):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            found += _parsed(json.loads(path.read_bytes()))
+    return tuple(found)
+
+
+def data_dir(environment: Mapping[str, str]) -> Path:
+    """Where packager keeps data of the user's, as the XDG base directory rules say."""
+    root = environment.get("XDG_DATA_HOME") or ""
+    return (Path(root) if root.startswith("/") else Path.home() / ".local/share") / "packager"
+
+
+def where_shown(source: str) -> str:
+    """Name a source without credentials or directories, for records and messages."""
+    if "://" not in source:
+        return Path(source).name
+    parts = urlsplit(source)
+    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+
+
+@contextmanager
+def _open(source: str) -> Iterator[BinaryIO]:
+    if "://" not in source:
+        try:
+            with Path(source).open("rb") as file:
+                yield file
+        except OSError as error:
+            raise NotFound(f"cannot read offer file {source!r}: {error.strerror}") from error
+        return
+    _check_url(source)
+    request = urllib.request.Request(
+        source, headers={"User-Agent": f"packager/{packager.__version__}"}
+    )
+    opener = urllib.request.build_opener(_NoRedirects)
+    try:
+        with opener.open(request, timeout=TIMEOUT_S) as answer:
+            yield io.BufferedReader(answer)
+    except urllib.error.HTTPError as error:
+        shown = where_shown(source)
+        if error.code in (403, 404):
+            hint = "check --region: AWS has one offer file for each region it sells SageMaker in"
+            raise NotFound(f"there is no offer file at {shown}", hint=hint) from error
+        raise Unavailable(f"{shown} answers with status {error.code}", hint=LATER) from error
+    except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
+        reason = getattr(error, "reason", error)
+        raise Unavailable(f"cannot reach {where_shown(source)}: {reason}", hint=LATER) from error
+
+
+LATER = "try again later, or download the file elsewhere and name it with --from"
+
+
+def _check_url(url: str) -> None:
+    parts = urlsplit(url)
+    plain = parts.scheme == "http" and parts.hostname in LOOPBACK
+    if parts.scheme != "https" and not plain:
+        raise UsageError(
+            f"prices are not read from {where_shown(url)!r}", hint="use an https:// URL or a file"
+        )
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Takes every redirect for an answer, so that no other host can supply the prices."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def _save(region: str, offer: Offer, directory: Path) -> None:
+    document = {
+        "schema": SCHEMA,
+        "region": region,
+        "published": offer.published,
+        "source": offer.prices[0].source,
+        "prices": {
+            price.instance: {"usd_hour": price.usd_hour, "date": price.date}
+            for price in offer.prices
+        },
+    }
+    text = json.dumps(document, indent=2, sort_keys=True) + "\n"
+    target = directory / "prices" / f"{region}.json"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".prices-")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(temporary).replace(target)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise OutputFailed(f"cannot write {str(target)!r}: {error.strerror}") from error
+
+
+def _parsed(document: Any) -> list[Price]:
+    if document["schema"] != SCHEMA:
+        return []
+    return [
+        Price(
+            instance=instance,
+            usd_hour=float(stated["usd_hour"]),
+            region=str(document["region"]),
+            basis=BASIS,
+            source=str(document["source"]),
+            date=str(stated["date"]),
+        )
+        for instance, stated in document["prices"].items()
+        if float(stated["usd_hour"]) > 0
+    ]
+
+
+__all__ = ["OfferFileBroken", "data_dir", "load_prices", "refresh_prices", "where_shown"]

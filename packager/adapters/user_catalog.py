@@ -1,0 +1,373 @@
+"""Rows that users add to the catalog: `--catalog FILE` and `~/.config/packager/catalog.toml`.
+
+    [[instance]]
+    name = "rack-7"
+    kind = "nvidia"
+    device_name = "H100"          # a known one brings its bandwidth and TFLOPS along
+    devices = 8
+    device_memory_gib = 79.6
+    host_memory_gib = 2048
+    vcpus = 192
+    compute_capability = 9.0
+    link = "nvlink"
+    price_usd_hour = 21.5
+    source = "asset list"
+    date = 2026-11-20
+
+    [[model]]
+    hf_id = "acme/Llama-3-70B-support"
+    architecture = "LlamaForCausalLM"
+    draft_model = "meta-llama/Llama-3.2-1B-Instruct"
+    source = "model registry"
+    date = 2026-11-20
+
+    [[container]]
+    family = "vllm"
+    kind = "nvidia"
+    engine = "vllm"
+    engine_version = "0.33.0"
+    base = "registry.example.com/serving/vllm:0.33.0"
+    source = "platform team"
+    date = 2026-11-20
+
+A row replaces the shipped one of the same name.  Rows of `--catalog` win over
+those of the standing file.  Nothing is guessed: what a row leaves out is not
+known, and an unknown field is an error.
+"""
+
+from __future__ import annotations
+
+import datetime
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from packager.adapters.machine import gpu_formats
+from packager.adapters.prices import data_dir, load_prices
+from packager.core.catalog import Accelerator, CatalogModel, KnownDraft, Link, Price
+from packager.core.facts import ContainerFacts
+from packager.core.instance import LOCAL, DeviceKind, Instance
+from packager.core.own import OwnRows
+from packager.core.units import GIB
+from packager.errors import NotFound, UsageError
+
+RESERVED = (LOCAL, "all")
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+HubId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$")]
+Text = Annotated[str, Field(min_length=1, max_length=300)]
+Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$")]
+
+FORMATS = gpu_formats(99.0)  # of the newest GPU: all of them
+TFLOPS = ("bf16", "int8", "fp8", "fp4")
+
+
+class UserCatalogWrong(UsageError):
+    """A row of the user's own catalog does not say what it must."""
+
+    def __init__(self, path: Path, where: str, why: str, fields: Iterable[str] = ()) -> None:
+        hint = f"fields of this row: {', '.join(fields)}" if fields else ""
+        super().__init__(f"{str(path)!r}: {where}: {why}", hint=hint)
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    source: Text
+    date: datetime.date
+
+    @property
+    def day(self) -> str:
+        return self.date.isoformat()
+
+
+class InstanceRow(_Row):
+    """One machine type."""
+
+    name: Name
+    kind: DeviceKind
+    device_name: Text
+    devices: PositiveInt
+    device_memory_gib: PositiveFloat
+    host_memory_gib: PositiveFloat
+    vcpus: PositiveInt
+    compute_capability: Annotated[float, Field(ge=3.0, lt=100.0)] | None = None
+    formats: list[str] | None = None
+    link: Literal["nvlink", "pcie", "neuronlink"] | None = None
+    link_gb_s: PositiveFloat | None = None
+    bandwidth_gb_s: PositiveFloat | None = None
+    tflops: dict[str, PositiveFloat] = {}
+    price_usd_hour: PositiveFloat | None = None
+    region: Name = "on-premises"
+
+    @model_validator(mode="after")
+    def _agrees(self) -> InstanceRow:
+        if self.name in RESERVED:
+            raise ValueError(f"the name {self.name!r} has a meaning of its own")
+        if self.kind == "nvidia" and self.compute_capability is None:
+            raise ValueError("a row with NVIDIA GPUs needs compute_capability")
+        if self.kind != "nvidia" and self.compute_capability is not None:
+            raise ValueError(f"compute_capability means nothing for {self.kind}")
+        if self.kind == "cpu" and self.devices != 1:
+            raise ValueError("a processor is one device")
+        for field, words, known in (
+            ("formats", self.formats or (), FORMATS),
+            ("tflops", self.tflops, TFLOPS),
+        ):
+            strangers = sorted(set(words) - set(known))
+            if strangers:
+                raise ValueError(f"{field} has {strangers[0]!r}; known: {', '.join(sorted(known))}")
+        return self
+
+
+class DraftRow(BaseModel):
+    """Something that proposes tokens for a model."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    kind: Literal["draft_model", "eagle", "eagle3", "medusa"]
+    reference: HubId
+    note: str = ""
+
+
+class ModelRow(_Row):
+    """One model."""
+
+    hf_id: HubId
+    architecture: Word
+    family: str = ""
+    jumpstart_id: str = ""
+    quantization: bool | None = None
+    speculative: bool | None = None
+    eagle: Literal["eagle", "eagle2", "eagle3"] | None = None
+    draft_model: HubId | None = None
+    draft: list[DraftRow] = []
+    note: str = ""
+
+
+class ContainerRow(_Row):
+    """One serving image."""
+
+    family: Literal["vllm", "lmi", "tgi", "sglang", "neuron"]
+    kind: DeviceKind
+    engine: Word
+    engine_version: Word
+    base: Text
+    version: str = ""
+    release: str = ""
+    variant: str = "user"
+    least_compute_capability: Annotated[float, Field(ge=0.0, lt=100.0)] = 0.0
+    targets: list[Name] = []
+
+
+class CatalogFile(BaseModel):
+    """The whole file. Its JSON schema is what editors and `packager explain` show."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    instance: list[InstanceRow] = []
+    model: list[ModelRow] = []
+    container: list[ContainerRow] = []
+
+
+def own_rows(path: Path | None, environment: Mapping[str, str]) -> OwnRows:
+    """Gather the user's own rows and the refreshed prices; a price the user states wins."""
+    rows = load_user_catalog(path, environment)
+    return replace(rows, prices=rows.prices + load_prices(data_dir(environment)))
+
+
+def load_user_catalog(path: Path | None, environment: Mapping[str, str]) -> OwnRows:
+    """Read the user's rows: those of `path`, then those of the standing file that it does not name.
+
+    The standing file need not exist; a file that was asked for must.
+    """
+    standing = standing_file(environment)
+    files = [_read(path)] if path else []
+    if standing.is_file() and (path is None or not standing.samefile(path)):
+        files.append(_read(standing))
+    return OwnRows(
+        instances=tuple(_instance(row) for row in _named(files, "instance", "name")),
+        accelerators=tuple(_accelerators(_named(files, "instance", "name"))),
+        models=tuple(_model(row) for row in _named(files, "model", "hf_id")),
+        containers=tuple(_container(row) for file in files for row in file.container),
+        prices=tuple(_prices(_named(files, "instance", "name"))),
+    )
+
+
+def standing_file(environment: Mapping[str, str]) -> Path:
+    """Where a user's lasting rows are, as the XDG base directory rules say."""
+    root = environment.get("XDG_CONFIG_HOME") or ""
+    base = Path(root) if root.startswith("/") else Path.home() / ".config"
+    return base / "packager" / "catalog.toml"
+
+
+def _read(path: Path) -> CatalogFile:
+    try:
+        table = tomllib.loads(path.read_bytes().decode())
+    except OSError as error:
+        raise NotFound(f"cannot read catalog {str(path)!r}: {error.strerror}") from error
+    except ValueError as error:
+        raise UserCatalogWrong(path, "it cannot be parsed", str(error)) from error
+    try:
+        file = CatalogFile.model_validate(table)
+    except ValidationError as error:
+        raise UserCatalogWrong(path, *_first(error, table)) from error
+    for kind, names in (
+        ("instance", [row.name for row in file.instance]),
+        ("model", [row.hf_id for row in file.model]),
+    ):
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        if twice:
+            raise UserCatalogWrong(path, f"[[{kind}]] {twice[0]}", "it is there twice")
+    return file
+
+
+def _first(error: ValidationError, table: Mapping[str, Any]) -> tuple[str, str, Iterable[str]]:
+    """Say where the first mistake is in the words of the file, what it is, and what may be there.
+
+    A misspelt field is also a missing one: the field that is too much is the one to name.
+    """
+    found = error.errors()
+    first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
+    kind, *rest = (str(part) for part in first["loc"])
+    if kind not in ROWS:
+        return f"[[{kind}]]", "there is no such row", [f"[[{name}]]" for name in ROWS]
+    message = first["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    if not rest:
+        return f"[[{kind}]]", message, ROWS[kind].model_fields
+    row = table[kind][int(rest[0])]
+    name = next((row[key] for key in ("name", "hf_id", "base") if key in row), None)
+    where = f"[[{kind}]] {name or f'number {int(rest[0]) + 1}'}"
+    field = ".".join(rest[1:])
+    return where, f"{field}: {message}" if field else message, ROWS[kind].model_fields
+
+
+ROWS: dict[str, type[BaseModel]] = {
+    "instance": InstanceRow,
+    "model": ModelRow,
+    "container": ContainerRow,
+}
+
+
+def _named(files: list[CatalogFile], kind: str, key: str) -> list[Any]:
+    rows: dict[str, Any] = {}
+    for file in files:
+        for row in getattr(file, kind):
+            rows.setdefault(getattr(row, key), row)
+    return list(rows.values())
+
+
+def _instance(row: InstanceRow) -> Instance:
+    formats = frozenset(row.formats or ())
+    if row.formats is None and row.compute_capability is not None:
+        formats = gpu_formats(row.compute_capability)
+    return Instance(
+        name=row.name,
+        kind=row.kind,
+        device_name=row.device_name,
+        devices=row.devices,
+        device_bytes=round(row.device_memory_gib * GIB),
+        host_bytes=round(row.host_memory_gib * GIB),
+        vcpus=row.vcpus,
+        compute_capability=row.compute_capability,
+        formats=formats | {"fp16", "fp32"},
+        price_usd_hour=row.price_usd_hour,
+        price_basis="user" if row.price_usd_hour else "",
+        source=row.source,
+        date=row.day,
+        link={"nvlink": "NVLink", "pcie": "PCIe", "neuronlink": "NeuronLink-v2"}.get(
+            row.link or "", ""
+        ),
+    )
+
+
+def _accelerators(rows: list[InstanceRow]) -> Iterator[Accelerator]:
+    """Give devices that the user has figures for; the others are looked up by name."""
+    for row in rows:
+        if row.bandwidth_gb_s is None:
+            continue
+        instance = _instance(row)
+        link: Link = row.link or ""
+        yield Accelerator(
+            name=row.device_name,
+            kind=row.kind,
+            usable_bytes=instance.device_bytes,
+            bandwidth_bytes_s=row.bandwidth_gb_s * 1e9,
+            tflops=dict(row.tflops),
+            link=link if row.devices > 1 else "",
+            link_bytes_s=(row.link_gb_s or 0.0) * 1e9 if row.devices > 1 else 0.0,
+            compute_capability=row.compute_capability,
+            formats=instance.formats,
+            source=row.source,
+            date=row.day,
+        )
+
+
+def _model(row: ModelRow) -> CatalogModel:
+    return CatalogModel(
+        family=row.family,
+        hf_id=row.hf_id,
+        jumpstart_id=row.jumpstart_id,
+        architecture=row.architecture,
+        quantization=row.quantization,
+        speculative=row.speculative,
+        eagle=row.eagle or "",
+        draft_model=row.draft_model or "",
+        drafts=tuple(
+            KnownDraft(
+                kind=draft.kind,
+                reference=draft.reference,
+                note=draft.note,
+                source=row.source,
+                date=row.day,
+            )
+            for draft in row.draft
+        ),
+        note=row.note,
+        source=row.source,
+        date=row.day,
+    )
+
+
+def _container(row: ContainerRow) -> ContainerFacts:
+    return ContainerFacts(
+        family=row.family,
+        kind=row.kind,
+        engine=row.engine,
+        engine_version=row.engine_version,
+        version=row.version,
+        default_base=row.base,
+        least_compute_capability=row.least_compute_capability,
+        source=f"{row.source} ({row.day})",
+        date=row.day,
+        variant=row.variant,
+        release=row.release,
+        targets=tuple(row.targets),
+    )
+
+
+def _prices(rows: list[InstanceRow]) -> Iterator[Price]:
+    for row in rows:
+        if row.price_usd_hour is not None:
+            yield Price(
+                instance=row.name,
+                usd_hour=row.price_usd_hour,
+                region=row.region,
+                basis="user",
+                source=row.source,
+                date=row.day,
+            )

@@ -1,0 +1,252 @@
+"""Catalog rows as plain tables: one flat record a row, for text, JSON and CSV alike.
+
+Every record of catalog data ends with `source` and `date`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from packager.catalog.accelerators import accelerator_of
+from packager.catalog.compatibility import rules
+from packager.catalog.containers import containers, serves
+from packager.catalog.instances import instances
+from packager.catalog.models import drafts_for, models
+from packager.catalog.prices import price_of, prices
+from packager.catalog.techniques import techniques
+from packager.core.catalog import Accelerator, CatalogModel, Price, RuleValue
+from packager.core.facts import ContainerFacts
+from packager.core.instance import Instance
+from packager.core.own import OwnRows
+from packager.core.units import GIB
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which rows are wanted. None: all of them."""
+
+    family: str | None = None  # serving family
+    device: str | None = None  # `nvidia`, `neuron`, `cpu`
+    min_memory_gib: float | None = None  # of all devices of an instance together
+    region: str | None = None
+    text: str = ""  # found in any field, whatever the letters' case
+
+
+def list_instances(own: OwnRows, wanted: Filter) -> list[Record]:
+    """One record for each instance type, with its price in the wanted region."""
+    served = None
+    if wanted.family is not None:
+        served = [image for image in containers(own.containers) if image.family == wanted.family]
+    return [
+        _instance_record(found, price_of(found, wanted.region, own.prices))
+        for found in instances(own.instances)
+        if wanted.device in (None, found.kind)
+        and found.devices * found.device_bytes >= (wanted.min_memory_gib or 0.0) * GIB
+        and (served is None or any(_runs(image, found) for image in served))
+    ]
+
+
+def list_accelerators(own: OwnRows, wanted: Filter) -> list[Record]:
+    """One record for each kind of device; an instance's own host processor is none."""
+    found: dict[tuple[str, int], Record] = {}
+    for instance in instances(own.instances):
+        if instance.kind == "cpu" or wanted.device not in (None, instance.kind):
+            continue
+        device = accelerator_of(instance, own.accelerators)
+        key = (device.name, device.usable_bytes)
+        if key not in found or not found[key]["link"]:
+            found[key] = _accelerator_record(device)
+    return list(found.values())
+
+
+def list_models(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: ARG001
+    """One record for each checkpoint that somebody has optimized before."""
+    return [_model_record(model) for model in models(own.models)]
+
+
+def list_containers(own: OwnRows, wanted: Filter) -> list[Record]:
+    """One record for each image, newest first."""
+    return [
+        {
+            "family": image.family,
+            "variant": image.variant,
+            "device": image.kind,
+            "release": image.release,
+            "engine": image.engine,
+            "engine_version": image.engine_version,
+            "version": image.version,
+            "base": image.default_base,
+            "targets": list(image.targets),
+            "least_compute_capability": image.least_compute_capability or None,
+            "inference_ami": image.inference_ami,
+            "source": image.source,
+            "date": image.date,
+        }
+        for image in containers(own.containers)
+        if wanted.family in (None, image.family) and wanted.device in (None, image.kind)
+    ]
+
+
+def list_techniques(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: ARG001
+    """One record for each quantizer, compiler and kind of draft."""
+    return [
+        {
+            "name": found.name,
+            "kind": found.kind,
+            "gives": found.gives,
+            "families": list(found.families),
+            "devices": list(found.devices),
+            "summary": found.summary,
+            "source": found.source,
+            "date": found.date,
+        }
+        for found in techniques()
+        if (wanted.family is None or wanted.family in found.families)
+        and (wanted.device is None or wanted.device in found.devices)
+    ]
+
+
+def list_compatibility(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: ARG001
+    """One record for each rule that may concern the wanted family and device."""
+    return [
+        {
+            "code": rule.id,
+            "severity": rule.severity,
+            "when": "; ".join(f"{key} {_condition(value)}" for key, value in rule.when.items()),
+            "reason": rule.reason,
+            "instead": rule.instead,
+            "link": rule.link,
+            "source": rule.source,
+            "date": rule.date,
+        }
+        for rule in rules()
+        if _concerns(rule.when.get("family"), wanted.family)
+        and _concerns(rule.when.get("device"), wanted.device)
+    ]
+
+
+def list_prices(own: OwnRows, wanted: Filter) -> list[Record]:
+    """One record for each price known of an instance in a region."""
+    return [
+        {
+            "instance": price.instance,
+            "region": price.region,
+            "usd_hour": price.usd_hour,
+            "basis": price.basis,
+            "source": price.source,
+            "date": price.date,
+        }
+        for price in prices(own.prices)
+        if wanted.region in (None, price.region)
+    ]
+
+
+def with_text(records: list[Record], text: str) -> list[Record]:
+    """Keep the records that have the text in any field."""
+    wanted = text.lower()
+    return [
+        record
+        for record in records
+        if any(wanted in shown(value).lower() for value in record.values())
+    ]
+
+
+def shown(value: Any) -> str:
+    """Write a field for people and for CSV."""
+    if value is None or value is False:
+        return "" if value is None else "no"
+    if value is True:
+        return "yes"
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}={part:g}" for key, part in value.items())
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _runs(image: ContainerFacts, instance: Instance) -> bool:
+    return (
+        serves(image, instance.kind, instance.name)
+        and (instance.compute_capability or 0.0) >= image.least_compute_capability
+    )
+
+
+def _instance_record(found: Instance, price: Price | None) -> Record:
+    return {
+        "instance": found.name,
+        "kind": found.kind,
+        "device": found.device_name,
+        "devices": found.devices,
+        "device_gib": round(found.device_bytes / GIB, 1),
+        "total_gib": round(found.devices * found.device_bytes / GIB, 1),
+        "link": found.link,
+        "vcpus": found.vcpus,
+        "host_gib": round(found.host_bytes / GIB, 1),
+        "compute_capability": found.compute_capability,
+        "formats": sorted(found.formats),
+        "usd_hour": price.usd_hour if price else None,
+        "price_region": price.region if price else "",
+        "price_basis": price.basis if price else "",
+        "price_date": price.date if price else "",
+        "source": found.source,
+        "date": found.date,
+    }
+
+
+def _accelerator_record(device: Accelerator) -> Record:
+    return {
+        "name": device.name,
+        "kind": device.kind,
+        "usable_gib": round(device.usable_bytes / GIB, 1),
+        "bandwidth_gb_s": device.bandwidth_bytes_s / 1e9 or None,
+        "tflops": dict(device.tflops),
+        "link": device.link,
+        "link_gb_s": device.link_bytes_s / 1e9 or None,
+        "compute_capability": device.compute_capability,
+        "neuron_core": device.neuron_core,
+        "formats": sorted(device.formats),
+        "source": device.source,
+        "date": device.date,
+    }
+
+
+def _model_record(model: CatalogModel) -> Record:
+    drafts = model.drafts or drafts_for(model.hf_id)
+    return {
+        "model": model.hf_id,
+        "family": model.family,
+        "architecture": model.architecture,
+        "quantization": model.quantization,
+        "speculative": model.speculative,
+        "sagemaker_draft": model.sagemaker_draft,
+        "precompiled_neuron": model.precompiled_neuron,
+        "preoptimized": model.preoptimized,
+        "eagle": model.eagle,
+        "drafts": [f"{draft.kind}:{draft.reference}" for draft in drafts],
+        "techniques": list(model.techniques),
+        "jumpstart_id": model.jumpstart_id,
+        "note": model.note,
+        "source": model.source,
+        "date": model.date,
+    }
+
+
+def _condition(value: RuleValue) -> str:
+    if isinstance(value, tuple):
+        return "is " + " or ".join(word or "none" for word in value)
+    return f"is {value}" if value != "" else "is none"
+
+
+def _concerns(condition: RuleValue | None, wanted: str | None) -> bool:
+    """Say whether a rule's condition leaves room for what is wanted."""
+    if condition is None or wanted is None:
+        return True
+    words = condition if isinstance(condition, tuple) else (str(condition),)
+    if any(word == f"!{wanted}" for word in words):
+        return False
+    named = [word for word in words if not word.startswith("!")]
+    return not named or wanted in named

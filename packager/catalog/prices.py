@@ -1,0 +1,83 @@
+"""What instances cost by the hour: shipped, refreshed, or the user's own.
+
+A price belongs to a region and a date.  Where the asked region has none, the
+price of another region is better than nothing, and says which region it is of.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from packager.catalog.instances import instance_rows
+from packager.core.catalog import Price
+from packager.core.instance import Instance
+
+SOURCES_TABLE = Path(__file__).parent / "data" / "price_sources.toml"
+
+CAPACITY_BLOCK = "ec2 capacity block"  # bought in advance for days: no price of an endpoint
+USER = "user"
+
+
+def price_of(
+    instance: Instance, region: str | None = None, extra: tuple[Price, ...] = ()
+) -> Price | None:
+    """Give an instance's price in a region, or the best there is; None when there is none.
+
+    The user's own price wins, then the asked region, then the newest date.
+    """
+    known = [price for price in prices(extra) if price.instance == instance.name]
+    usable = [price for price in known if price.basis != CAPACITY_BLOCK]
+    return max(
+        usable,
+        key=lambda price: (price.basis == USER, price.region == region, price.date),
+        default=None,
+    )
+
+
+def prices(extra: tuple[Price, ...] = ()) -> tuple[Price, ...]:
+    """List every price, refreshed and own ones first; those replace the same region's."""
+    newer = {(price.instance, price.region) for price in extra}
+    return extra + tuple(
+        price for price in shipped_prices() if (price.instance, price.region) not in newer
+    )
+
+
+@cache
+def shipped_prices() -> tuple[Price, ...]:
+    """Read the prices of `data/instances.csv`, each with its region, basis and date."""
+    sources = tomllib.loads(SOURCES_TABLE.read_text(encoding="utf-8"))
+    return tuple(price for _, row in instance_rows() for price in _prices(row, sources))
+
+
+def _prices(row: Mapping[str, str], sources: Mapping[str, Any]) -> Iterator[Price]:
+    if row["sagemaker_hosting_usd_hr"]:
+        for stated in _sources(row["sagemaker_price_basis"], sources):
+            yield Price(
+                instance=row["ml_name"],
+                usd_hour=float(row["sagemaker_hosting_usd_hr"]),
+                region=stated["region"],
+                basis=row["sagemaker_price_basis"],
+                source=stated["source"],
+                date=stated["date"],
+            )
+    if row["capacity_block_usd_hr"]:
+        yield Price(
+            instance=row["ml_name"],
+            usd_hour=float(row["capacity_block_usd_hr"]),
+            region=row["capacity_block_region"],
+            basis=CAPACITY_BLOCK,
+            source=sources["capacity_block"]["source"],
+            date=sources["capacity_block"]["date"],
+        )
+
+
+def _sources(basis: str, sources: Mapping[str, Any]) -> Iterable[Mapping[str, str]]:
+    """Look up `published[F+W]` or `derived ec2x1.25`."""
+    if basis.startswith("derived"):
+        return [sources["derived"]]
+    letters = basis.removeprefix("published[").removesuffix("]").split("+")
+    return [sources["published"][letter] for letter in letters]

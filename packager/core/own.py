@@ -1,0 +1,20 @@
+"""Rows that a user adds to the catalog, as its functions take them for `extra`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from packager.core.catalog import Accelerator, CatalogModel, Price
+from packager.core.facts import ContainerFacts
+from packager.core.instance import Instance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnRows:
+    """The user's own machines, models, images and prices. They win over shipped rows by name."""
+
+    instances: tuple[Instance, ...] = ()
+    accelerators: tuple[Accelerator, ...] = ()
+    models: tuple[CatalogModel, ...] = ()
+    containers: tuple[ContainerFacts, ...] = ()
+    prices: tuple[Price, ...] = ()

@@ -1,0 +1,180 @@
+"""`packager list`, and the promise that every row keeps its source and date."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from packager.catalog import listing
+from packager.catalog.containers import accounts
+from packager.catalog.listing import Filter
+from packager.cli.list_ import list_
+from packager.core.own import OwnRows
+from packager.errors import UsageError
+
+CATALOG = {
+    "instances": listing.list_instances,
+    "accelerators": listing.list_accelerators,
+    "models": listing.list_models,
+    "containers": listing.list_containers,
+    "techniques": listing.list_techniques,
+    "compatibility": listing.list_compatibility,
+    "prices": listing.list_prices,
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    return {"XDG_CONFIG_HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)}
+
+
+def run(home: dict[str, str], *arguments: str) -> Result:
+    done = CliRunner().invoke(list_, arguments, env=home)
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
+
+
+def records(home: dict[str, str], *arguments: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(run(home, *arguments, "--format", "json").stdout)
+    return found
+
+
+@pytest.mark.parametrize("what", CATALOG)
+def test_every_row_keeps_its_source_and_its_date(what: str) -> None:
+    rows = CATALOG[what](OwnRows(), Filter())
+
+    assert rows
+    for row in rows:
+        assert row["source"].strip(), row
+        assert re.fullmatch(r"20\d\d(-\d\d(-\d\d)?)?", row["date"]), row
+
+
+def test_the_table_of_accounts_is_sourced_too() -> None:
+    assert accounts().source and accounts().date == "2026-08-21"
+
+
+def test_instances_are_filtered_by_device_and_memory(home: dict[str, str]) -> None:
+    found = records(home, "instances", "--device", "nvidia", "--min-memory", "600")
+
+    assert [row["instance"] for row in found] == [
+        "ml.g7e.48xlarge",
+        "ml.p4de.24xlarge",
+        "ml.p5.48xlarge",
+        "ml.p5e.48xlarge",
+        "ml.p5en.48xlarge",
+        "ml.p6-b200.48xlarge",
+        "ml.p6-b300.48xlarge",
+    ]
+
+
+def test_instances_are_filtered_by_what_a_family_serves(home: dict[str, str]) -> None:
+    neuron = {row["kind"] for row in records(home, "instances", "--family", "neuron")}
+    volta = records(home, "instances", "p3.", "--family", "tgi")
+
+    assert neuron == {"neuron"}
+    assert volta == []
+
+
+def test_prices_are_of_the_asked_region_where_there_is_one(home: dict[str, str]) -> None:
+    (row,) = records(home, "instances", "ml.g5.12xlarge", "--region", "us-east-1")
+
+    assert (row["usd_hour"], row["price_region"], row["price_date"]) == (
+        7.09,
+        "us-east-1",
+        "2025-04-11",
+    )
+
+
+def test_text_is_found_in_any_field(home: dict[str, str]) -> None:
+    assert [row["version"] for row in records(home, "containers", "LMI27")] == [
+        "0.36.0-lmi27.0.0-cu130"
+    ]
+    assert {row["code"] for row in records(home, "compatibility", "medusa v2")} == {
+        "medusa-v2-in-vllm",
+        "tgi-medusa-v2-quantized",
+        "tgi-medusa-v2-compressed",
+    }
+
+
+def test_rules_that_cannot_concern_a_family_are_left_out(home: dict[str, str]) -> None:
+    codes = {row["code"] for row in records(home, "compatibility", "--family", "sglang")}
+
+    assert "sglang-no-medusa" in codes
+    assert "nvfp4-needs-blackwell" in codes
+    assert "tgi-draft-kind" not in codes
+    assert "medusa-too-many-tokens" in codes
+
+
+def test_techniques_say_who_serves_them(home: dict[str, str]) -> None:
+    names = [row["name"] for row in records(home, "techniques", "--family", "tgi")]
+
+    assert names == ["awq", "gptq", "fp8", "smoothquant", "medusa", "ngram"]
+
+
+def test_csv_has_every_field_and_reads_back(home: dict[str, str]) -> None:
+    text = run(home, "models", "Mixtral-8x7B-Instruct-v0.1", "--format", "csv").stdout
+    first = next(csv.DictReader(io.StringIO(text)))
+
+    assert first["model"] == "mistralai/Mixtral-8x7B-Instruct-v0.1"
+    assert first["drafts"] == "medusa:text-generation-inference/Mixtral-8x7B-Instruct-v0.1-medusa"
+    assert first["preoptimized"] == "yes"
+    assert first["date"] == "2024-07"
+
+
+def test_text_fits_a_terminal_line(home: dict[str, str]) -> None:
+    lines = run(home, "instances", "ml.g5.12xlarge").stdout.splitlines()
+
+    assert lines == [
+        "instance        device  devices  device_gib  link  usd_hour  formats",
+        "ml.g5.12xlarge  A10G    4        22.4        PCIe  7.09      "
+        "bf16 fp16 fp32 fp8_w8a16 int8_w8a8 w4a16",
+    ]
+
+
+def test_nothing_found_is_an_empty_list_not_an_error(home: dict[str, str]) -> None:
+    assert records(home, "instances", "quantum") == []
+    assert run(home, "instances", "quantum", "--format", "csv").stdout == ""
+    assert run(home, "instances", "quantum").stdout == "nothing of that kind\n"
+
+
+def test_own_rows_are_listed(home: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        '[[instance]]\nname = "rack-7"\nkind = "cpu"\ndevice_name = "EPYC"\ndevices = 1\n'
+        "device_memory_gib = 512\nhost_memory_gib = 512\nvcpus = 64\n"
+        'source = "asset list"\ndate = 2026-11-20\n'
+    )
+    (row,) = records(home, "instances", "rack-7", "--catalog", str(file))
+
+    assert (row["device"], row["total_gib"], row["source"]) == ("EPYC", 512.0, "asset list")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("models", "--device", "cpu"), "--device does not filter models"),
+        (("prices", "--min-memory", "10"), "--min-memory does not filter prices"),
+        (("families", "--region", "us-east-1"), "--region does not filter families"),
+    ],
+)
+def test_a_filter_that_would_change_nothing_is_refused(
+    home: dict[str, str], arguments: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        run(home, *arguments)
+
+    assert str(error.value) == message
+
+
+def test_plug_ins_are_listed_by_name(home: dict[str, str]) -> None:
+    assert {"name": "lmi", "what": "AWS Large Model Inference (DJL Serving)"} in records(
+        home, "families"
+    )
