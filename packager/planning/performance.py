@@ -76,6 +76,9 @@ ACCEPTANCE: Mapping[str, tuple[float, str]] = MappingProxyType(
     }
 )
 
+# Below this, a step takes less than the engine needs between two: the smallest measured was 8B.
+SMALL_BYTES = 1_000_000_000
+
 DRAFT_LAYERS = 16  # of a draft model: Llama-3.2-1B has 16
 
 # scheme of the weights → which of the device's peaks its arithmetic runs at, best first
@@ -212,6 +215,8 @@ def predict(
     if calibration:
         coefficients, band = calibration.coefficients, calibration.band
         assumptions = (f"fitted to {calibration.points} measured points",)
+    if setup.model.weight_bytes < SMALL_BYTES:
+        assumptions += ("a model this small waits for the engine, which nothing here reckons with",)
     if setup.draft:
         source = setup.draft.source or "as given"
         assumptions += (f"{setup.draft.acceptance_length:g} tokens a step: {source}",)
@@ -343,7 +348,7 @@ def setup_of(
         ),
         accelerator=accelerator,
         tp_degree=plan.tp_degree,
-        replicas=plan.replicas,
+        replicas=running_copies(plan),
         draft=served_draft(plan.draft, acceptance_length) if plan.draft else None,
     )
 
@@ -362,9 +367,15 @@ def served_draft(draft: Draft, acceptance_length: float | None = None) -> Served
     )
 
 
+def running_copies(plan: Plan) -> int:
+    """Count the copies that a server really starts: one, where it leaves devices idle."""
+    idle = any(finding.code == "devices-idle" for finding in plan.findings)
+    return 1 if idle else plan.replicas
+
+
 def concurrencies_of(plan: Plan) -> tuple[int, ...]:
     """Powers of two up to what the plan's shape holds on all copies."""
-    most = plan.shape.max_batch * plan.replicas
+    most = plan.shape.max_batch * running_copies(plan)
     return (*(2**n for n in range(most.bit_length()) if 2**n < most), most)
 
 

@@ -237,8 +237,18 @@ def test_calibration_without_points_changes_nothing() -> None:
     assert calibrate(()).coefficients == DEFAULTS
 
 
+def test_devices_that_a_server_leaves_idle_are_not_counted() -> None:
+    plans = [
+        plan_of(model_of(LLAMA_3_8B), "ml.g5.12xlarge", family=family, max_batch=4)
+        for family in ("vllm", "lmi")
+    ]
+
+    assert [plan.replicas for plan in plans] == [2, 2]
+    assert [concurrencies_of(plan)[-1] for plan in plans] == [4, 8]
+
+
 def test_a_plan_says_what_the_formula_needs() -> None:
-    plan = plan_of(model_of(LLAMA_3_8B), "ml.g5.12xlarge", max_batch=4)
+    plan = plan_of(model_of(LLAMA_3_8B), "ml.g5.12xlarge", family="lmi", max_batch=4)
     found = setup_of(plan, accelerator_of(plan.instance))
 
     assert found.model.weight_bytes == plan.budget.weights_bytes * plan.tp_degree

@@ -1,0 +1,112 @@
+"""Ready-made configurations by goal: requests worth planning where the user left room.
+
+What the user asked for stays.  A preset only fills fields that are None, and
+says which, so that its plan can be had again with plain options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from packager.core.instance import Instance
+from packager.core.request import BuildRequest
+
+Goal = Literal["cost", "latency", "throughput"]
+
+TPOT_LIMIT_S = 0.1  # slower than this, people read faster than the model writes
+
+LATENCY_BATCH = 4
+LATENCY_TP_DEGREES = (1, 2, 4, 8)  # over more devices, the exchange outweighs what each saves
+
+# method → formats of which a device must have one
+QUANTIZERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"fp8": ("fp8_w8a8", "fp8_w8a16"), "awq": ("w4a16",)}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """A goal in the words that AWS uses, and what it is reached by."""
+
+    goal: Goal
+    title: str
+    summary: str
+
+
+PRESETS: Mapping[Goal, Preset] = MappingProxyType(
+    {
+        "cost": Preset(
+            goal="cost",
+            title="cost optimized",
+            summary="fewest dollars per million tokens, at the most requests at once "
+            "that still get each token in time",
+        ),
+        "latency": Preset(
+            goal="latency",
+            title="latency optimized",
+            summary="shortest time per token for few requests at once, over up to 8 devices",
+        ),
+        "throughput": Preset(
+            goal="throughput",
+            title="throughput optimized",
+            summary="most tokens per second from one instance, each still in time",
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A request to try, and what it adds to the user's."""
+
+    request: BuildRequest
+    changes: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def options(self) -> str:
+        """The command-line options that ask for it: `--quantize awq --tp-degree 4`."""
+        pairs = self.changes.items()
+        return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in pairs)
+
+
+def candidates(
+    request: BuildRequest, instance: Instance, goal: Goal, *, quantized: bool
+) -> tuple[Candidate, ...]:
+    """List what is worth planning on an instance, the request as it is first.
+
+    `quantized` says that the checkpoint is already quantized, so that it
+    cannot be again.
+    """
+    named = request.model_copy(update={"instance": instance.name, "goal": goal})
+    methods = (None,) if quantized else (None, *_methods(request, instance))
+    return tuple(
+        Candidate(request=named.model_copy(update=changes), changes=MappingProxyType(changes))
+        for method in methods
+        for spread in _spreads(request, instance, goal)
+        for changes in [({"quantize": method} if method else {}) | spread]
+    )
+
+
+def _methods(request: BuildRequest, instance: Instance) -> Iterator[str]:
+    if request.quantize is not None or instance.kind != "nvidia":
+        return
+    for method, formats in QUANTIZERS.items():
+        if instance.formats.intersection(formats):
+            yield method
+
+
+def _spreads(request: BuildRequest, instance: Instance, goal: Goal) -> Iterator[dict[str, int]]:
+    """Give batch and degree. The planner's own choice is the smallest degree that fits."""
+    if goal != "latency":
+        yield {}
+        return
+    batch = {} if request.max_batch else {"max_batch": LATENCY_BATCH}
+    if request.tp_degree is not None or instance.kind != "nvidia":
+        yield batch
+        return
+    for degree in LATENCY_TP_DEGREES:
+        if degree <= instance.devices and instance.devices % degree == 0:
+            yield {**batch, "tp_degree": degree}

@@ -1,0 +1,134 @@
+"""Which of several predicted plans is best for a goal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from packager.core.plan import Plan
+from packager.planning.performance import Point, Prediction
+from packager.planning.presets import TPOT_LIMIT_S, Candidate, Goal
+from packager.planning.pricing import TokenPrices, make_prices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A plan that works, at the concurrency that suits the goal."""
+
+    candidate: Candidate
+    plan: Plan
+    prediction: Prediction
+    point: Point
+    prices: TokenPrices | None  # None: nobody published what the instance costs
+    in_time: bool  # each token comes within the limit
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """An instance that the model cannot run on, and why in one line."""
+
+    instance: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """Options by goal, the best first: one for each instance."""
+
+    goal: Goal
+    tpot_limit_s: float
+    options: tuple[Option, ...]
+    skipped: tuple[Skipped, ...]
+
+
+def make_option(
+    candidate: Candidate,
+    plan: Plan,
+    prediction: Prediction,
+    goal: Goal,
+    *,
+    tpot_limit_s: float = TPOT_LIMIT_S,
+    discount: float = 0.0,
+) -> Option:
+    """Choose a plan's concurrency and price it."""
+    point = choose_point(prediction, goal, tpot_limit_s)
+    return Option(
+        candidate=candidate,
+        plan=plan,
+        prediction=prediction,
+        point=point,
+        prices=prices_at(plan, prediction, point, discount=discount),
+        in_time=point.tpot_s <= tpot_limit_s,
+    )
+
+
+def choose_point(prediction: Prediction, goal: Goal, tpot_limit_s: float = TPOT_LIMIT_S) -> Point:
+    """Take one request for latency, else the most that get each token in time.
+
+    Where none does, the fastest stands in: the user sees that it is too slow.
+    """
+    in_time = [point for point in prediction.points if point.tpot_s <= tpot_limit_s]
+    if goal == "latency" or not in_time:
+        return min(prediction.points, key=lambda point: point.tpot_s)
+    return max(in_time, key=lambda point: point.output_tokens_s)
+
+
+def prices_at(
+    plan: Plan, prediction: Prediction, point: Point, *, discount: float = 0.0
+) -> TokenPrices | None:
+    """Price a point by F3, the default formula."""
+    if plan.instance.price_usd_hour is None:
+        return None
+    workload = prediction.workload
+    return make_prices(
+        plan.instance.price_usd_hour,
+        formula="F3",
+        output_tokens_s=point.output_tokens_s,
+        input_per_output=workload.input_tokens / workload.output_tokens,
+        discount=discount,
+    )
+
+
+def rank(
+    options: Iterable[Option],
+    skipped: Iterable[Skipped],
+    goal: Goal,
+    tpot_limit_s: float = TPOT_LIMIT_S,
+) -> Ranking:
+    """Order by goal and keep the best option of each instance."""
+    best: dict[str, Option] = {}
+    for option in sorted(options, key=lambda option: _order(option, goal)):
+        best.setdefault(option.plan.instance.name, option)
+    return Ranking(
+        goal=goal,
+        tpot_limit_s=tpot_limit_s,
+        options=tuple(best.values()),
+        skipped=tuple(skipped),
+    )
+
+
+def pareto(options: Iterable[Option]) -> tuple[Option, ...]:
+    """Keep the options that no other beats both in speed for one reader and in price."""
+    front: list[Option] = []
+    priced = [option for option in options if option.prices]
+    for option in sorted(
+        priced, key=lambda found: (-found.point.output_tokens_s_user, _usd(found))
+    ):
+        if not front or _usd(option) < _usd(front[-1]):
+            front.append(option)
+    return tuple(front)
+
+
+def _order(option: Option, goal: Goal) -> tuple[float | bool | str, ...]:
+    """Sort key. Too slow and without a price come last; names make it repeatable."""
+    point = option.point
+    ties = (_usd(option), option.plan.instance.name, option.candidate.options)
+    if goal == "latency":
+        return (point.tpot_s, point.prefill_s, *ties)
+    if goal == "throughput":
+        return (not option.in_time, -point.output_tokens_s, *ties)
+    return (not option.in_time, *ties)
+
+
+def _usd(option: Option) -> float:
+    return option.prices.output if option.prices else float("inf")

@@ -1,0 +1,49 @@
+"""What is tried for a goal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from packager.catalog.instances import find_instance
+from packager.core.request import BuildRequest
+from packager.planning.presets import PRESETS, Goal, candidates
+
+
+def tried(instance: str, goal: Goal, *, quantized: bool = False, **asked: Any) -> list[str]:
+    request = BuildRequest(model="m", instance="all", **asked)
+    found = candidates(request, find_instance(instance), goal, quantized=quantized)
+    return [candidate.options for candidate in found]
+
+
+def test_cost_tries_the_weights_as_they_are_and_what_the_device_has_kernels_for() -> None:
+    assert tried("ml.g5.12xlarge", "cost") == ["", "--quantize fp8", "--quantize awq"]
+    assert tried("ml.g4dn.xlarge", "cost") == ["", "--quantize awq"]
+    assert tried("ml.inf2.48xlarge", "cost") == [""]
+
+
+def test_latency_spreads_over_every_degree_and_keeps_the_batch_small() -> None:
+    assert tried("ml.g5.12xlarge", "latency", quantize="none") == [
+        "--max-batch 4 --tp-degree 1",
+        "--max-batch 4 --tp-degree 2",
+        "--max-batch 4 --tp-degree 4",
+    ]
+
+
+@pytest.mark.parametrize("goal", PRESETS)
+def test_what_was_asked_for_stays(goal: Goal) -> None:
+    request = BuildRequest(
+        model="m", instance="all", quantize="fp8", tp_degree=2, max_batch=16, family="lmi"
+    )
+
+    (only,) = candidates(request, find_instance("ml.g5.12xlarge"), goal, quantized=False)
+    assert only.options == ""
+    assert only.request.model_dump(exclude={"instance", "goal"}) == request.model_dump(
+        exclude={"instance", "goal"}
+    )
+    assert (only.request.instance, only.request.goal) == ("ml.g5.12xlarge", goal)
+
+
+def test_a_quantized_checkpoint_is_not_quantized_again() -> None:
+    assert tried("ml.g5.12xlarge", "cost", quantized=True) == [""]
