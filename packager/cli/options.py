@@ -14,8 +14,11 @@ from pydantic import ValidationError
 from packager import plugins
 from packager.core.request import BuildRequest
 from packager.errors import NotFound, UsageError
+from packager.planning.presets import PRESETS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+POSITIVE = click.IntRange(1)
 
 REQUEST_OPTIONS = (
     click.option("--model", metavar="MODEL", help="A directory, or org/name[@revision] on a hub."),
@@ -23,13 +26,42 @@ REQUEST_OPTIONS = (
         "--instance", metavar="TYPE", help="Instance type such as ml.g5.xlarge, or local."
     ),
     click.option("--family", type=click.Choice(tuple(plugins.FAMILIES)), help="Serving container."),
-    click.option("--served-name", metavar="NAME", help="The model's name for clients."),
-    click.option("--tp-degree", type=click.IntRange(1), metavar="N", help="Tensor parallelism."),
-    click.option("--max-batch", type=click.IntRange(1), metavar="N", help="Concurrent requests."),
-    click.option("--max-input-tokens", type=click.IntRange(1), metavar="N", help="Prompt length."),
     click.option(
-        "--max-total-tokens", type=click.IntRange(1), metavar="N", help="Prompt and answer length."
+        "--container-version", metavar="VERSION", help="Of the serving container; newest if none."
     ),
+    click.option("--served-name", metavar="NAME", help="The model's name for clients."),
+    click.option(
+        "--goal",
+        type=click.Choice(tuple(PRESETS)),
+        help="What to choose for, where the request leaves room.",
+    ),
+    click.option("--tp-degree", type=POSITIVE, metavar="N", help="Tensor parallelism."),
+    click.option("--pp-degree", type=POSITIVE, metavar="N", help="Pipeline parallelism."),
+    click.option("--max-batch", type=POSITIVE, metavar="N", help="Concurrent requests."),
+    click.option("--max-input-tokens", type=POSITIVE, metavar="N", help="Prompt length."),
+    click.option("--max-total-tokens", type=POSITIVE, metavar="N", help="Prompt and answer."),
+    click.option(
+        "--max-prefill-tokens", type=POSITIVE, metavar="N", help="Prompt tokens computed at once."
+    ),
+    click.option(
+        "--kv-dtype", type=click.Choice(("auto", "fp8")), help="Element type of the KV cache."
+    ),
+    click.option(
+        "--quantize", metavar="METHOD", help="none, awq, gptq, fp8 or smoothquant for the weights."
+    ),
+    click.option(
+        "--draft",
+        metavar="DRAFT",
+        help="auto, none, a model, eagle:REF, eagle3:REF, medusa:REF or ngram[:N].",
+    ),
+    click.option(
+        "--speculative-tokens", type=POSITIVE, metavar="N", help="Drafted tokens at a time."
+    ),
+    click.option("--compile", metavar="COMPILER", help="auto, off, or a compiler's name."),
+    click.option(
+        "--weights", type=click.Choice(("baked", "mounted")), help="Where weights are at run time."
+    ),
+    click.option("--region", metavar="REGION", help="AWS region of images and prices."),
     click.option(
         "--request",
         "request_file",
@@ -82,7 +114,7 @@ def _read_file(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise NotFound(
             f"cannot read request file {str(path)!r}: {error.strerror}",
-            hint="name a TOML or JSON file with the fields of a request, such as model and instance",
+            hint="name a TOML or JSON file with the fields of a request, such as model",
         ) from error
     try:
         parsed = json.loads(data) if path.suffix == ".json" else tomllib.loads(data.decode())

@@ -2,30 +2,129 @@
 
 from __future__ import annotations
 
+import fnmatch
 from pathlib import Path
 from typing import Any
 
 import click
 
 from packager import pipeline, wiring
-from packager.cli.options import format_option, make_request, request_options
+from packager.catalog.accelerators import accelerator_of
+from packager.catalog.instances import instances
+from packager.cli.options import make_request, request_options
+from packager.core.instance import Instance
+from packager.core.request import BuildRequest
+from packager.errors import UsageError
+from packager.jobs.rank import predict_plan, rank_instances
+from packager.planning.performance import WORKLOADS
+from packager.planning.presets import TPOT_LIMIT_S
+from packager.reports.outlook import make_outlook
 from packager.reports.plan import plan_document, plan_text
+from packager.reports.rank import ranking_document, ranking_text
 from packager.reports.text import json_text
 
 
 @click.command()
 @request_options
-@format_option
-def plan(output_format: str, request_file: Path | None, **given: Any) -> None:
+@click.option(
+    "--workload",
+    type=click.Choice(tuple(WORKLOADS)),
+    default="questions",
+    show_default=True,
+    help="The requests that speed and price are predicted for.",
+)
+@click.option(
+    "--tpot-limit-ms",
+    type=click.FloatRange(min=0, min_open=True),
+    default=TPOT_LIMIT_S * 1e3,
+    show_default=True,
+    help="Slowest time per token to rank by.",
+)
+@click.option(
+    "--discount",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.0,
+    metavar="SHARE",
+    help="Taken off the price of an hour: 0.26 for 26 %.",
+)
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(("text", "json", "html")),
+    default="text",
+    show_default=True,
+    help="How the result is printed on stdout; html is one page to keep.",
+)
+def plan(
+    output_format: str,
+    request_file: Path | None,
+    workload: str,
+    tpot_limit_ms: float,
+    discount: float,
+    **given: Any,
+) -> None:
     """Decide how a model runs on an instance, without building anything.
 
-    Prints tensor parallelism, memory per device, the shape and every finding.
+    Prints tensor parallelism, memory per device, the shape, predicted speed
+    and cost, and every finding.  With --instance all, or a pattern such as
+    'ml.g5.*', it ranks the instances that can serve the model instead.
     Ends with status 3 when no plan works.
 
     \b
     packager plan --model examples/tiny-llama --instance ml.g5.xlarge
+    packager plan --model examples/tiny-llama --instance all --goal cost
     """
     request = make_request(request_file, **given)
-    planned = pipeline.plan(request, wiring.tools_for(wiring.Settings()))
-    document = plan_document(planned.plan)
-    click.echo(json_text(document) if output_format == "json" else plan_text(planned.plan))
+    tools = wiring.tools_for(wiring.Settings())
+    if several := instances_named(request.instance):
+        ranking = rank_instances(
+            request,
+            tools,
+            several,
+            accelerator_of,
+            goal=request.goal or "cost",
+            workload=WORKLOADS[workload],
+            tpot_limit_s=tpot_limit_ms / 1e3,
+            discount=discount,
+        )
+        if output_format == "html":
+            from packager.reports.html import ranking_html
+
+            click.echo(ranking_html(ranking, shown_name(request)))
+        elif output_format == "json":
+            click.echo(json_text(ranking_document(ranking)))
+        else:
+            click.echo(ranking_text(ranking))
+        return
+    planned = pipeline.plan(request, tools)
+    found, recipe = planned.plan, planned.recipe
+    prediction = predict_plan(found, accelerator_of(found.instance), WORKLOADS[workload])
+    outlook = make_outlook(found, prediction, discount=discount) if prediction else None
+    if output_format == "html":
+        from packager.reports.html import plan_html
+
+        click.echo(plan_html(found, recipe=recipe, outlook=outlook))
+    elif output_format == "json":
+        click.echo(json_text(plan_document(found, recipe=recipe, outlook=outlook)))
+    else:
+        click.echo(plan_text(found, recipe=recipe, outlook=outlook))
+
+
+def instances_named(pattern: str) -> tuple[Instance, ...]:
+    """Give the catalog's instances for `all` or a pattern; none for a single name."""
+    if pattern != "all" and not set(pattern) & set("*?["):
+        return ()
+    wanted = "*" if pattern == "all" else pattern
+    wanted = wanted if wanted.startswith(("ml.", "*")) else f"ml.{wanted}"
+    found = tuple(known for known in instances() if fnmatch.fnmatchcase(known.name, wanted))
+    if not found:
+        raise UsageError(
+            f"no instance type in the catalog is like {pattern!r}",
+            hint="`packager list instances` shows them all; try --instance 'ml.g5.*'",
+        )
+    return found
+
+
+def shown_name(request: BuildRequest) -> str:
+    """Name the model for a page: never the directory it lies in."""
+    return request.served_name or Path(request.model).name

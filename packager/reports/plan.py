@@ -7,12 +7,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from packager.core.facts import ContainerFacts
+from packager.core.findings import Finding
 from packager.core.instance import Instance
 from packager.core.plan import MemoryBudget, Plan
 from packager.core.recipe import Recipe
 from packager.core.techniques import Rejected
 from packager.core.units import decimal, gib
 from packager.errors import PlanRejected
+from packager.planning.performance import running_copies
 from packager.reports.outlook import Outlook, outlook_document, outlook_lines, percent, usd
 from packager.reports.text import finding_lines, wrapped
 
@@ -80,9 +82,18 @@ def plan_text(plan: Plan, *, recipe: Recipe | None = None, outlook: Outlook | No
         lines += ["", *outlook_lines(outlook)]
     if plan.rejected:
         lines += ["", "passed over", *_rejected_lines(plan.rejected)]
-    if plan.findings:
-        lines += ["", *finding_lines(plan.findings)]
+    findings = findings_to_show(plan)
+    if findings:
+        lines += ["", *finding_lines(findings)]
     return "\n".join(lines)
+
+
+def findings_to_show(plan: Plan) -> tuple[Finding, ...]:
+    """Leave out the notes that the list of what was passed over already tells."""
+    told = {rejected.reason for rejected in plan.rejected}
+    return tuple(
+        found for found in plan.findings if found.severity != "note" or found.message not in told
+    )
 
 
 def rejection_lines(error: PlanRejected) -> list[str]:
@@ -104,11 +115,19 @@ def container_words(container: ContainerFacts) -> str:
     return f"{container.family}{variant} {container.version} with {engine}"
 
 
+def copies_words(plan: Plan) -> str:
+    """Say how many copies run, which may be fewer than the devices could hold."""
+    running = running_copies(plan)
+    words = f"{running} {'copy' if running == 1 else 'copies'}"
+    return words if running == plan.replicas else f"{words} of {plan.replicas} possible"
+
+
 def price_words(instance: Instance) -> str:
     """Write the hour's price and on whose word it is; empty when nobody says."""
     if not instance.price_usd_hour:
         return ""
-    basis = f" ({instance.price_basis})" if instance.price_basis else ""
+    words = instance.price_basis.partition("[")[0]  # `published[F]` names its table
+    basis = f" ({words})" if words else ""
     return f"${instance.price_usd_hour:g}/h{basis}"
 
 
@@ -180,8 +199,7 @@ def _decision_lines(plan: Plan) -> list[str]:
         f"instance   {instance.name}: {instance.devices} x {instance.device_name}, "
         f"{gib(instance.device_bytes)} each" + (f", {price}" if price else ""),
         f"container  {container_words(plan.container)}",
-        f"serves     {plan.served_name!r}, {degrees}, "
-        f"{plan.replicas} {'copy' if plan.replicas == 1 else 'copies'}",
+        f"serves     {plan.served_name!r}, {degrees}, " + copies_words(plan),
         f"shape      {shape.max_batch} requests, {shape.max_input_tokens} input tokens, "
         f"{shape.max_total_tokens} in all",
     ]
@@ -192,8 +210,9 @@ def _memory_lines(budget: MemoryBudget) -> list[str]:
     usable = max(1, budget.usable_bytes)
     bar = "".join(part.letter * round(part.size / usable * _BAR) for part in parts)
     free = max(0, budget.usable_bytes - budget.needed_bytes)
+    usable_words = f"{gib(budget.usable_bytes)} of {gib(budget.device_bytes)}"
     lines = [
-        f"memory     {gib(budget.usable_bytes)} usable of {gib(budget.device_bytes)} on each device",
+        f"memory     {usable_words} usable on each device",
         f"           [{bar[:_BAR].ljust(_BAR, '.')}]",
     ]
     rows = [(part.letter, part.name, part.size) for part in parts] + [(".", "free", free)]

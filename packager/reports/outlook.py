@@ -1,0 +1,137 @@
+"""What a plan promises: speed by concurrency and what tokens cost, each with its band."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from packager.core.plan import Plan
+from packager.planning.performance import Point, Prediction
+from packager.planning.pricing import (
+    LABELS,
+    TokenPrices,
+    blended_price,
+    make_prices,
+    tokens_s_by_gap,
+    tokens_s_by_latency,
+)
+from packager.reports.text import right_table_lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedPoint:
+    """A predicted point with its prices: F3 in full, the older formulas blended only."""
+
+    point: Point
+    prices: TokenPrices | None  # None: nobody published what the instance costs
+    blended_f1: float = 0.0
+    blended_f2: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """A prediction, priced."""
+
+    prediction: Prediction
+    points: tuple[PricedPoint, ...]
+    discount: float = 0.0
+
+
+def make_outlook(plan: Plan, prediction: Prediction, *, discount: float = 0.0) -> Outlook:
+    """Price every point of a prediction."""
+    points = tuple(_priced(plan, prediction, point, discount) for point in prediction.points)
+    return Outlook(prediction=prediction, points=points, discount=discount)
+
+
+def outlook_document(outlook: Outlook) -> dict[str, Any]:
+    """The outlook as JSON."""
+    prediction = outlook.prediction
+    return {
+        "workload": asdict(prediction.workload),
+        "error_band": prediction.band,
+        "assumptions": list(prediction.assumptions),
+        "discount": outlook.discount,
+        "formulas": dict(LABELS),
+        "points": [
+            {
+                **asdict(priced.point),
+                "output_tokens_s_user": priced.point.output_tokens_s_user,
+                "usd_per_million": _prices_document(priced),
+            }
+            for priced in outlook.points
+        ],
+    }
+
+
+def outlook_lines(outlook: Outlook) -> list[str]:
+    """The outlook as a table, with what it rests on."""
+    prediction = outlook.prediction
+    workload, band = prediction.workload, percent(prediction.band)
+    lines = [
+        f"predicted  {workload.name}: {workload.input_tokens} tokens in, "
+        f"{workload.output_tokens} out; every figure ±{band}",
+    ]
+    header = ["requests", "prefill", "per token", "tokens/s", "per user"]
+    if outlook.points[0].prices:
+        header += ["$/1M out", "$/1M all", "F1", "F2", "F3"]
+    lines += right_table_lines(header, [_cells(priced) for priced in outlook.points])
+    lines.append("           prefill is the time to first token without queueing")
+    if outlook.points[0].prices:
+        lines.append("           F1 to F3: blended price, 3 tokens in to 1 out; F3 is the default")
+        lines += [f"             {name}  {label}" for name, label in LABELS.items()]
+    return lines + [f"           {words}" for words in prediction.assumptions]
+
+
+def percent(share: float) -> str:
+    """Write a share for people: `20 %`."""
+    return f"{share * 100:.0f} %"
+
+
+def usd(amount: float) -> str:
+    """Write a price with as many digits as tell something."""
+    return f"{amount:,.2f}" if amount >= 0.1 else f"{amount:.4f}"
+
+
+def _priced(plan: Plan, prediction: Prediction, point: Point, discount: float) -> PricedPoint:
+    usd_hour, workload = plan.instance.price_usd_hour, prediction.workload
+    if usd_hour is None:
+        return PricedPoint(point=point, prices=None)
+    by_gap = tokens_s_by_gap(point.concurrency, point.tpot_s)
+    by_latency = tokens_s_by_latency(point.concurrency, workload.output_tokens, point.latency_s)
+    return PricedPoint(
+        point=point,
+        prices=make_prices(
+            usd_hour,
+            formula="F3",
+            output_tokens_s=point.output_tokens_s,
+            input_per_output=workload.input_tokens / workload.output_tokens,
+            discount=discount,
+        ),
+        blended_f1=blended_price(usd_hour, by_gap, discount=discount),
+        blended_f2=blended_price(usd_hour, by_latency, discount=discount),
+    )
+
+
+def _cells(priced: PricedPoint) -> list[str]:
+    point, prices = priced.point, priced.prices
+    cells = [
+        str(point.concurrency),
+        f"{point.prefill_s * 1e3:,.0f} ms",
+        f"{point.tpot_s * 1e3:,.1f} ms",
+        f"{point.output_tokens_s:,.0f}",
+        f"{point.output_tokens_s_user:,.0f}",
+    ]
+    if prices:
+        amounts = (prices.output, prices.total, priced.blended_f1, priced.blended_f2)
+        cells += [usd(amount) for amount in (*amounts, prices.blended)]
+    return cells
+
+
+def _prices_document(priced: PricedPoint) -> dict[str, Any] | None:
+    if priced.prices is None:
+        return None
+    return {
+        "F1": {"blended": priced.blended_f1},
+        "F2": {"blended": priced.blended_f2},
+        "F3": asdict(priced.prices),
+    }

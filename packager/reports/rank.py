@@ -1,0 +1,197 @@
+"""Instances ranked for a model, for people and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from packager.planning.performance import running_copies
+from packager.planning.presets import PRESETS
+from packager.planning.ranking import Option, Ranking, Skipped, pareto
+from packager.reports.charts import Mark, text_chart
+from packager.reports.outlook import percent, usd
+from packager.reports.text import table_lines
+
+MOST_ROWS = 20  # in a terminal; JSON and HTML have all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionCells:
+    """A row of the table."""
+
+    instance: str
+    devices: str
+    precision: str
+    tp: str
+    requests: str
+    tpot: str
+    rate: str
+    output: str
+    hour: str
+    band: str
+    options: str  # of the command line, beyond what was asked for
+    in_time: bool
+
+
+def ranking_document(ranking: Ranking) -> dict[str, Any]:
+    """The ranking as JSON."""
+    front = pareto(ranking.options)
+    return {
+        "goal": ranking.goal,
+        "tpot_limit_s": ranking.tpot_limit_s,
+        "summary": closing_sentence(ranking),
+        "options": [
+            {
+                "instance": option.plan.instance.name,
+                "options": option.candidate.options,
+                "precision": option.plan.precision,
+                "tp_degree": option.plan.tp_degree,
+                "replicas": running_copies(option.plan),
+                "container": option.plan.container.family,
+                "usd_hour": option.plan.instance.price_usd_hour,
+                "price_basis": option.plan.instance.price_basis,
+                "workload": asdict(option.prediction.workload),
+                "error_band": option.prediction.band,
+                "assumptions": list(option.prediction.assumptions),
+                "in_time": option.in_time,
+                "pareto": option in front,
+                "point": asdict(option.point),
+                "usd_per_million": asdict(option.prices) if option.prices else None,
+            }
+            for option in ranking.options
+        ],
+        "skipped": [asdict(skipped) for skipped in ranking.skipped],
+    }
+
+
+def ranking_text(ranking: Ranking) -> str:
+    """The ranking as a table, a chart, what was left out, and one closing sentence."""
+    lines = []
+    if ranking.options:
+        workload = ranking.options[0].prediction.workload
+        lines += [
+            f"{PRESETS[ranking.goal].title}: {PRESETS[ranking.goal].summary}",
+            f"{workload.name}, {workload.input_tokens} tokens in and {workload.output_tokens} out, "
+            f"each token within {ranking.tpot_limit_s * 1e3:.0f} ms",
+            "",
+        ]
+        lines += table_lines(_HEADER, [_row(option) for option in ranking.options[:MOST_ROWS]])
+        more = len(ranking.options) - MOST_ROWS
+        if more > 0:
+            lines.append(f"and {more} more: --format json and --format html have all of them")
+        marks = ranking_marks(ranking)
+        if marks:
+            lines += ["", "price and speed (* best, o not beaten in both, . beaten)"]
+            lines += text_chart(
+                marks, x_label="tokens/s for one reader", y_label="$ per million tokens out"
+            )
+    for reason, names in skipped_groups(ranking.skipped):
+        lines += ["", f"left out: {', '.join(names)}", f"          {reason}"]
+    return "\n".join([*lines, "", closing_sentence(ranking)])
+
+
+def closing_sentence(ranking: Ranking) -> str:
+    """Say the outcome in one sentence."""
+    if not ranking.options:
+        return f"None of {len(ranking.skipped)} instances can serve the model as it is asked for."
+    best = ranking.options[0]
+    point = best.point
+    name = best.plan.instance.name
+    with_options = f" with {best.candidate.options}" if best.candidate.options else ""
+    sentence = {
+        "cost": f"Best price-performance is {name}{with_options}",
+        "latency": f"Fastest for one reader is {name}{with_options}",
+        "throughput": f"Most tokens come from {name}{with_options}",
+    }[ranking.goal]
+    price = f", ${usd(best.prices.output)} per million tokens out" if best.prices else ""
+    sentence += (
+        f": {point.output_tokens_s:,.0f} tokens/s at {point.concurrency} "
+        f"{'request' if point.concurrency == 1 else 'requests'}, "
+        f"{point.tpot_s * 1e3:.0f} ms per token{price} (±{percent(best.prediction.band)})"
+    )
+    others = [option for option in ranking.options[1:] if option.prices]
+    if ranking.goal == "cost" and best.prices and others and others[0].prices:
+        cheaper = 1 - best.prices.output / others[0].prices.output
+        sentence += f"; {percent(cheaper)} below the next, {others[0].plan.instance.name}"
+    return f"{sentence}."
+
+
+def option_cells(option: Option) -> OptionCells:
+    """Write an option's values."""
+    plan, point = option.plan, option.point
+    hour = plan.instance.price_usd_hour
+    return OptionCells(
+        instance=plan.instance.name,
+        devices=f"{plan.instance.devices} x {plan.instance.device_name}",
+        precision=option.plan.precision,
+        tp=f"{plan.tp_degree} x {running_copies(plan)}",
+        requests=str(point.concurrency),
+        tpot=f"{point.tpot_s * 1e3:,.1f} ms" + ("" if option.in_time else " !"),
+        rate=f"{point.output_tokens_s:,.0f}",
+        output=usd(option.prices.output) if option.prices else "–",
+        hour=f"{hour:g}" if hour else "–",
+        band=percent(option.prediction.band),
+        options=option.candidate.options,
+        in_time=option.in_time,
+    )
+
+
+def ranking_marks(ranking: Ranking) -> tuple[Mark, ...]:
+    """Price against speed, for the options that have a price."""
+    front = pareto(ranking.options)
+    best = ranking.options[0] if ranking.options else None
+    return tuple(
+        Mark(
+            x=option.point.output_tokens_s_user,
+            y=option.prices.output,
+            label=option.plan.instance.name.removeprefix("ml."),
+            title=f"{option.plan.instance.name}: {option.point.output_tokens_s_user:,.0f} "
+            f"tokens/s for one reader, ${usd(option.prices.output)} per million out",
+            chosen=option is best,
+            front=option in front,
+        )
+        for option in ranking.options
+        if option.prices
+    )
+
+
+def skipped_groups(skipped: Iterable[Skipped]) -> list[tuple[str, list[str]]]:
+    """Put instances with the same reason together; the instance's name is no difference."""
+    groups: dict[str, list[str]] = {}
+    for found in skipped:
+        reason = found.reason.replace(found.instance, "it")
+        groups.setdefault(reason, []).append(found.instance)
+    return list(groups.items())
+
+
+_HEADER = (
+    "instance",
+    "devices",
+    "weights",
+    "tp x copies",
+    "requests",
+    "per token",
+    "tokens/s",
+    "$/1M out",
+    "$/h",
+    "band",
+    "with",
+)
+
+
+def _row(option: Option) -> tuple[str, ...]:
+    cells = option_cells(option)
+    return (
+        cells.instance,
+        cells.devices,
+        cells.precision,
+        cells.tp,
+        cells.requests,
+        cells.tpot,
+        cells.rate,
+        cells.output,
+        cells.hour,
+        f"±{cells.band}",
+        cells.options or "as asked",
+    )

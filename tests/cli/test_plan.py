@@ -1,0 +1,95 @@
+"""`packager plan` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from tests.commandline import TINY, Packager
+
+MODEL = ("--model", str(TINY))
+
+
+def test_a_plan_tells_speed_and_cost(packager: Packager) -> None:
+    done = packager("plan", *MODEL, "--instance", "ml.g5.xlarge")
+
+    assert done.status == 0
+    assert "costs      $1.4084/h" in done.out
+    assert "predicted  question answering" in done.out
+
+
+def test_a_workload_and_a_discount_can_be_chosen(packager: Packager) -> None:
+    asked = ("--workload", "chat", "--discount", "0.26", "--format", "json")
+    done = packager("plan", *MODEL, "--instance", "ml.g5.xlarge", *asked)
+
+    predicted = json.loads(done.out)["predicted"]
+    assert predicted["workload"] == {"name": "chat", "input_tokens": 550, "output_tokens": 150}
+    assert predicted["discount"] == 0.26
+
+
+def test_this_machine_is_planned_without_figures(packager: Packager) -> None:
+    done = packager("plan", *MODEL, "--instance", "local")
+
+    assert done.status == 0
+    assert "predicted" not in done.out
+    assert "costs      not known" in done.out
+
+
+def test_every_instance_is_ranked_in_two_seconds(packager: Packager) -> None:
+    started = time.monotonic()
+    done = packager("plan", *MODEL, "--instance", "all", "--goal", "cost")
+    took = time.monotonic() - started
+
+    assert done.status == 0
+    assert done.out.splitlines()[-1].startswith("Best price-performance is ml.")
+    # Half of it is Python's start; a busy machine may take twice as long.
+    assert took < 4
+
+
+def test_instances_can_be_named_by_a_pattern(packager: Packager) -> None:
+    done = packager("plan", *MODEL, "--instance", "g5.*", "--goal", "latency", "--format", "json")
+
+    ranking = json.loads(done.out)
+    names = [option["instance"] for option in ranking["options"]]
+    assert ranking["goal"] == "latency"
+    assert len(names) == 8
+    assert all(name.startswith("ml.g5.") for name in names)
+
+
+def test_a_pattern_that_nothing_is_like_is_explained(packager: Packager) -> None:
+    done = packager("plan", *MODEL, "--instance", "ml.g55.*")
+
+    assert done.status == 2
+    assert "no instance type in the catalog is like 'ml.g55.*'" in done.err
+
+
+@pytest.mark.parametrize("instance", ["ml.g5.xlarge", "ml.g5.*"])
+def test_a_page_can_be_kept(packager: Packager, instance: str) -> None:
+    done = packager("plan", *MODEL, "--instance", instance, "--format", "html")
+
+    assert done.status == 0
+    assert done.out.startswith("<!doctype html>")
+    assert str(TINY.parent) not in done.out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--quantize", "none"),
+        ("--kv-dtype", "auto"),
+        ("--weights", "baked"),
+        ("--pp-degree", "1"),
+        ("--max-prefill-tokens", "2048"),
+        ("--goal", "throughput"),
+        ("--region", "us-west-2"),
+        ("--compile", "off"),
+        ("--draft", "none"),
+    ],
+    ids=lambda pair: pair[0],
+)
+def test_every_option_of_a_request_is_taken(packager: Packager, options: tuple[str, str]) -> None:
+    done = packager("plan", *MODEL, "--instance", "ml.g5.xlarge", *options)
+
+    assert done.status == 0, done.err

@@ -1,0 +1,147 @@
+"""What people read of a plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from packager.core.facts import ContainerFacts
+from packager.core.findings import Finding
+from packager.core.recipe import Recipe, Step
+from packager.core.techniques import Draft, Quantization, Rejected
+from packager.errors import PlanRejected
+from packager.reports.outlook import usd
+from packager.reports.plan import (
+    container_words,
+    cost_sentence,
+    plan_document,
+    plan_text,
+    rejection_lines,
+)
+from tests.reports.samples import outlook_of, plan_on
+
+PLAN = plan_on("ml.g5.12xlarge", family="lmi", max_batch=8)
+
+
+@pytest.mark.parametrize(
+    ("version", "variant", "words"),
+    [
+        ("", "", "vllm image, vllm 0.32.0"),
+        ("0.36.0", "", "vllm 0.36.0 with vllm 0.32.0"),
+        ("0.36.0", "upstream", "vllm upstream 0.36.0 with vllm 0.32.0"),
+    ],
+    ids=["no version", "version", "variant"],
+)
+def test_a_container_reads_well_with_and_without_a_version(
+    version: str, variant: str, words: str
+) -> None:
+    container = ContainerFacts(
+        family="vllm",
+        kind="cpu",
+        engine="vllm",
+        engine_version="0.32.0",
+        version=version,
+        variant=variant,
+        default_base="",
+    )
+
+    assert container_words(container) == words
+
+
+def test_the_page_has_every_part() -> None:
+    text = plan_text(PLAN, outlook=outlook_of(PLAN))
+
+    for part in ("model ", "instance ", "container ", "serves ", "shape ", "will run ", "costs "):
+        assert f"\n{part}" in f"\n{text}"
+    assert "usable on each device" in text
+    assert "predicted  question answering: 622 tokens in, 250 out" in text
+    assert "F3  output tokens / duration" in text
+
+
+def test_without_steps_nothing_is_said_to_run_or_to_be_reused() -> None:
+    assert "will run   no step: the weights are served as they are" in plan_text(PLAN)
+
+
+def test_steps_are_named_and_no_reuse_is_promised() -> None:
+    recipe = Recipe((Step(name="quantize", tool="llmcompressor", argv=("x",)),))
+
+    assert "will run   quantize; nothing is reused yet" in plan_text(PLAN, recipe=recipe)
+
+
+def test_a_quantization_without_a_step_is_owned_up_to() -> None:
+    plan = replace(PLAN, quantization=Quantization(method="awq", scheme="W4A16", bits=4))
+
+    assert "no step that makes them so is planned" in plan_text(plan)
+
+
+def test_a_draft_is_told() -> None:
+    plan = replace(PLAN, draft=Draft(kind="ngram", speculative_tokens=4))
+
+    assert "4 tokens are drafted at a time from the prompt's own words" in " ".join(
+        plan_text(plan).split()
+    )
+
+
+def test_the_memory_bar_has_every_part_and_is_never_longer_than_the_device() -> None:
+    budget = replace(
+        PLAN.budget, draft_weights_bytes=PLAN.budget.usable_bytes, draft_kv_bytes=1 << 30
+    )
+    text = plan_text(replace(PLAN, budget=budget))
+
+    bar = next(line for line in text.splitlines() if line.strip().startswith("["))
+    assert len(bar.strip()) == 50
+    assert "D draft " in text
+    assert "d draft cache" in text
+
+
+def test_what_was_passed_over_is_told_once() -> None:
+    told = Rejected(what="tp 1", code="tp-does-not-fit", reason="needs more", instead="tp 4")
+    note = Finding("note", "tp-does-not-fit", "needs more")
+    text = plan_text(replace(PLAN, rejected=(told,), findings=(note,)))
+
+    assert "  tp 1  needs more; tp 4" in text
+    assert text.count("needs more") == 1
+
+
+def test_the_cost_names_price_band_and_discount() -> None:
+    sentence = cost_sentence(PLAN, outlook_of(PLAN, discount=0.26))
+
+    assert sentence.startswith("$7.09/h (published), 26 % off; at ")
+    assert sentence.endswith("±40 %")
+
+
+def test_no_price_is_said_and_not_guessed() -> None:
+    plan = replace(PLAN, instance=replace(PLAN.instance, price_usd_hour=None))
+
+    assert cost_sentence(plan, None) == "not known: no price of this instance in the catalog"
+    assert "$" not in plan_text(plan, outlook=outlook_of(plan))
+
+
+def test_the_document_has_what_the_text_shows() -> None:
+    document = plan_document(PLAN, outlook=outlook_of(PLAN))
+
+    assert document["predicted"]["error_band"] == 0.4
+    assert document["predicted"]["points"][0]["concurrency"] == 1
+    assert set(document["predicted"]["points"][0]["usd_per_million"]) == {"F1", "F2", "F3"}
+    assert document["rejected"][0]["what"] == "tp 1"
+
+
+def test_a_refused_plan_shows_what_fits_instead() -> None:
+    error = PlanRejected((Finding("error", "does-not-fit", "too big"),))
+    error.nearest = ("--quantize awq", "--instance ml.p5.48xlarge")
+
+    assert rejection_lines(error) == [
+        "error    does-not-fit: too big",
+        "",
+        "what fits instead, planned just now:",
+        "  --quantize awq",
+        "  --instance ml.p5.48xlarge",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"), [(1234.5, "1,234.50"), (0.25, "0.25"), (0.0194, "0.0194")]
+)
+def test_small_amounts_keep_digits_that_tell_something(amount: float, text: str) -> None:
+    assert usd(amount) == text

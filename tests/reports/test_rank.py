@@ -1,0 +1,112 @@
+"""Rankings for people and programs."""
+
+from __future__ import annotations
+
+from packager.planning.ranking import Skipped, pareto, rank
+from packager.reports.charts import Mark, text_chart
+from packager.reports.rank import (
+    closing_sentence,
+    ranking_document,
+    ranking_text,
+    skipped_groups,
+)
+from tests.reports.samples import option_on
+
+CHEAP = option_on("ml.g5.xlarge", "cost")
+FAST = option_on("ml.p5.48xlarge", "cost")
+RANKING = rank([FAST, CHEAP], [Skipped("ml.g4dn.xlarge", "ml.g4dn.xlarge is too small")], "cost")
+
+
+def test_the_cheapest_comes_first_and_the_last_line_says_so() -> None:
+    text = ranking_text(RANKING)
+
+    assert text.splitlines()[-1].startswith("Best price-performance is ml.g5.xlarge: ")
+    assert "below the next, ml.p5.48xlarge." in text.splitlines()[-1]
+    assert text.index("ml.g5.xlarge") < text.index("ml.p5.48xlarge")
+    assert "left out: ml.g4dn.xlarge\n          it is too small" in text
+
+
+def test_the_fastest_comes_first_for_latency() -> None:
+    ranking = rank(
+        [option_on(name, "latency") for name in ("ml.g5.xlarge", "ml.p5.48xlarge")], [], "latency"
+    )
+
+    assert [option.plan.instance.name for option in ranking.options] == [
+        "ml.p5.48xlarge",
+        "ml.g5.xlarge",
+    ]
+    assert ranking.options[0].point.concurrency == 1
+    assert closing_sentence(ranking).startswith("Fastest for one reader is ml.p5.48xlarge")
+
+
+def test_most_tokens_come_first_for_throughput() -> None:
+    ranking = rank([CHEAP, FAST], [], "throughput")
+
+    assert ranking.options[0].plan.instance.name == "ml.p5.48xlarge"
+
+
+def test_an_instance_keeps_its_best_option_only() -> None:
+    slow = option_on("ml.g5.xlarge", "cost", max_batch=1)
+
+    ranking = rank([slow, CHEAP], [], "cost")
+    assert ranking.options == (CHEAP,)
+
+
+def test_an_instance_without_a_price_comes_last() -> None:
+    unpriced = option_on("ml.g5.12xlarge", "cost", usd_hour=0.0)
+
+    ranking = rank([unpriced, FAST, CHEAP], [], "cost")
+    assert ranking.options[-1] == unpriced
+    assert ranking_document(ranking)["options"][-1]["usd_per_million"] is None
+    assert "–" in ranking_text(ranking)
+
+
+def test_nothing_beats_what_is_on_the_front() -> None:
+    dear = option_on("ml.g5.xlarge", "cost", usd_hour=1000.0)
+
+    assert pareto([dear, FAST, CHEAP]) == (FAST, CHEAP)
+
+
+def test_without_options_the_sentence_says_so() -> None:
+    ranking = rank([], [Skipped("a", "b"), Skipped("c", "b")], "cost")
+
+    assert ranking_text(ranking).splitlines()[-1] == (
+        "None of 2 instances can serve the model as it is asked for."
+    )
+
+
+def test_instances_with_the_same_reason_stand_together() -> None:
+    skipped = (
+        Skipped("ml.a", "ml.a has no room"),
+        Skipped("ml.b", "ml.b has no room"),
+        Skipped("ml.c", "other"),
+    )
+
+    assert skipped_groups(skipped) == [
+        ("it has no room", ["ml.a", "ml.b"]),
+        ("other", ["ml.c"]),
+    ]
+
+
+def test_a_terminal_chart_shows_the_chosen_one_above_others() -> None:
+    marks = [
+        Mark(x=10, y=1, label="a", title="", chosen=True),
+        Mark(x=10, y=1, label="b", title="", front=False),
+        Mark(x=100, y=10, label="c", title=""),
+        Mark(x=20, y=10, label="d", title="", front=False),
+    ]
+
+    lines = text_chart(marks, x_label="speed", y_label="price", width=40, height=6)
+
+    assert sum(line.count("*") for line in lines) == 1
+    assert sum(line.count("o") for line in lines) == 1
+    assert sum(line.count(".") for line in lines) == 1
+    assert lines[0] == "  price"
+    assert lines[-1].strip() == "speed"
+    assert any("50" in line for line in lines)
+
+
+def test_a_chart_of_one_point_can_be_drawn() -> None:
+    marks = [Mark(x=10, y=1, label="a", title="", chosen=True)]
+
+    assert any("*" in line for line in text_chart(marks, x_label="x", y_label="y"))
