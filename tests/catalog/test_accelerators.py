@@ -59,10 +59,11 @@ def test_trainium2_counts_two_physical_cores_as_one() -> None:
     assert device.bandwidth_bytes_s == 725e9
 
 
-def test_figures_nobody_published_are_0() -> None:
+def test_figures_nobody_published_are_left_out() -> None:
     device = accelerator_of(find_instance("ml.g7.2xlarge"))
 
-    assert (device.bandwidth_bytes_s, device.tflops) == (0.0, {})
+    assert (device.bandwidth_bytes_s, device.tflops) == (800e9, {})
+    assert accelerator_of(find_instance("ml.c7i.xlarge")).bandwidth_bytes_s == 0.0
 
 
 @pytest.mark.parametrize(

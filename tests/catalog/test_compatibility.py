@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from packager.catalog.compatibility import find_rule, finding_of, matching, rules
-from packager.catalog.containers import find_container
+from packager.catalog.containers import containers, find_container, version_names
 from packager.catalog.instances import find_instance
 from packager.core.catalog import SITUATION_KEYS, Rule
 from packager.core.findings import errors_in
@@ -359,6 +360,17 @@ def test_every_rule_is_sourced_dated_and_has_a_way_out() -> None:
         assert rule.date.startswith("20"), rule.id
         assert rule.id == rule.id.lower() and " " not in rule.id
         assert not rule.reason.endswith("."), rule.id
+
+
+def test_every_way_out_that_names_a_version_names_one_that_exists() -> None:
+    known = {name for image in containers() for name in version_names(image)}
+    named = {
+        version
+        for rule in rules()
+        for version in re.findall(r"--container-version (\S+?)`", rule.instead)
+    }
+
+    assert named and named <= known
 
 
 def test_every_key_of_a_situation_is_explained() -> None:
