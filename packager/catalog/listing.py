@@ -5,6 +5,7 @@ Every record of catalog data ends with `source` and `date`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -117,8 +118,8 @@ def list_compatibility(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: A
             "code": rule.id,
             "severity": rule.severity,
             "when": "; ".join(f"{key} {_condition(value)}" for key, value in rule.when.items()),
-            "reason": rule.reason,
-            "instead": rule.instead,
+            "reason": _general(rule.reason),
+            "instead": _general(rule.instead),
             "link": rule.link,
             "source": rule.source,
             "date": rule.date,
@@ -239,6 +240,11 @@ def _condition(value: RuleValue) -> str:
     if isinstance(value, tuple):
         return "is " + " or ".join(word or "none" for word in value)
     return f"is {value}" if value != "" else "is none"
+
+
+def _general(text: str) -> str:
+    """Say a rule without a situation: `{engine_version}` becomes `<engine version>`."""
+    return re.sub(r"\{(\w+)\}", lambda match: f"<{match[1].replace('_', ' ')}>", text)
 
 
 def _concerns(condition: RuleValue | None, wanted: str | None) -> bool:

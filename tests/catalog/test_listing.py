@@ -113,6 +113,13 @@ def test_rules_that_cannot_concern_a_family_are_left_out(home: dict[str, str]) -
     assert "medusa-too-many-tokens" in codes
 
 
+def test_a_rule_without_a_situation_names_what_it_depends_on(home: dict[str, str]) -> None:
+    (row,) = records(home, "compatibility", "medusa-gone-from-vllm")
+
+    assert row["reason"] == "vLLM <engine version> has no Medusa any more; 0.32 was the last"
+    assert row["when"] == "engine is vllm; engine_version is >=0.33; draft is medusa"
+
+
 def test_techniques_say_who_serves_them(home: dict[str, str]) -> None:
     names = [row["name"] for row in records(home, "techniques", "--family", "tgi")]
 
