@@ -293,7 +293,8 @@ def _check_facts(facts: Facts) -> Iterator[Finding]:
 
 def _versions(facts: Facts) -> tuple[str, ...]:
     container = facts.container
-    return container.version, container.release, container.engine_version
+    release = f"{container.family}{container.release}" if container.release else ""
+    return container.version, container.release, container.engine_version, release
 
 
 def _check_device(facts: Facts) -> Iterator[Finding]:
@@ -304,6 +305,13 @@ def _check_device(facts: Facts) -> Iterator[Finding]:
             f"on {instance.name}, which has {instance.kind} devices"
         )
         yield Finding("error", "container-not-for-device", message, "choose another family")
+    elif container.targets and instance.family not in container.targets:
+        message = (
+            f"the {container.family} image {container.version} serves "
+            f"{', '.join(container.targets)}, not {instance.name}"
+        )
+        hint = "name another --container-version, or another instance"
+        yield Finding("error", "container-not-for-device", message, hint)
     elif (instance.compute_capability or 0.0) < container.least_compute_capability:
         message = (
             f"{instance.device_name} has compute capability {instance.compute_capability}; "

@@ -67,6 +67,10 @@ def choose_dtype(profile: ModelProfile, instance: Instance) -> tuple[str, tuple[
 def check_format(profile: ModelProfile, instance: Instance) -> tuple[Finding, ...]:
     """Say whether kernels exist for an already quantized checkpoint."""
     wanted = profile.weight_format
+    if instance.kind == "neuron" and profile.quantization:
+        message = f"Neuron engines do not load weights that are quantized as {profile.quantization}"
+        hint = "take the unquantized checkpoint"
+        return (Finding("error", "format-unsupported", message, hint),)
     served_by = SERVED_BY.get(wanted, (wanted,))
     if not wanted or instance.formats & set(served_by[:1]):
         return ()
