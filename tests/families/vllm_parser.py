@@ -1,0 +1,89 @@
+"""Runs with vLLM's interpreter, not ours: gives command lines to vLLM's own argument parser.
+
+Reads `[{"argv": [...]} | {"properties": {...}}, ...]` from stdin, writes one result each:
+`{"accepted": bool, "values": {option: value}, "lost": [key, ...], "message": text}`.
+Properties go the way LMI sends them: djl_python/properties_manager/vllm_rb_properties.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+from typing import Any
+
+from vllm.config import SpeculativeConfig
+from vllm.engine.arg_utils import EngineArgs
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+TRANSLATED = {
+    "tensor_parallel_degree": "tensor_parallel_size",
+    "max_rolling_batch_size": "max_num_seqs",
+    "max_rolling_batch_prefill_tokens": "max_num_batched_tokens",
+    "quantize": "quantization",
+    "dtype": "dtype",
+    "trust_remote_code": "trust_remote_code",
+}
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+OF_THE_SERVER = {
+    "async_mode",
+    "rolling_batch",
+    "entryPoint",
+    "model_loading_timeout",
+    "predict_timeout",
+}
+
+
+def main() -> None:
+    parser = make_arg_parser(FlexibleArgumentParser())
+    results = [judge(parser, item) for item in json.load(sys.stdin)]
+    json.dump(results, sys.stdout)
+
+
+def judge(parser: FlexibleArgumentParser, item: dict[str, Any]) -> dict[str, Any]:
+    lost: list[str] = []
+    argv = item.get("argv")
+    if argv is None:
+        argv = lmi_argv(item["properties"], lost)
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            read = vars(parser.parse_args(argv))
+    except (SystemExit, ValueError) as error:
+        message = errors.getvalue()[-400:] or str(error)
+        return {"accepted": False, "values": {}, "lost": lost, "message": message}
+    draft = read.get("speculative_config") or {}
+    lost += sorted(set(draft) - set(SpeculativeConfig.__dataclass_fields__))
+    given = {word[2:].replace("-", "_") for word in argv if word.startswith("--")}
+    names = {name.removeprefix("no_") if name not in read else name for name in given}
+    return {
+        "accepted": True,
+        "values": {name: read[name] for name in sorted(names)},
+        "lost": lost,
+        "message": "",
+    }
+
+
+def lmi_argv(properties: dict[str, str], lost: list[str]) -> list[str]:
+    argv: list[str] = []
+    for key, value in properties.items():
+        name = key.removeprefix("option.")
+        if key == "engine" or name in OF_THE_SERVER:
+            continue
+        if name in TRANSLATED:
+            name, value = TRANSLATED[name], DTYPES.get(value, value)
+        elif name not in EngineArgs.__annotations__:
+            lost.append(key)
+            continue
+        flag = name.replace("_", "-")
+        if value in ("true", "false"):
+            argv.append(f"--{flag}" if value == "true" else f"--no-{flag}")
+        else:
+            argv += [f"--{flag}", value]
+    return argv
+
+
+if __name__ == "__main__":
+    main()
