@@ -38,7 +38,11 @@ from packager.planning.precision import (
     precision_word,
 )
 from packager.planning.profile import make_profile
-from packager.planning.schemes import choose_quantization, quantized_weight_bytes
+from packager.planning.schemes import (
+    choose_quantization,
+    passed_over_methods,
+    quantized_weight_bytes,
+)
 from packager.planning.shape import (
     LEAST_TOKENS,
     check_prefill,
@@ -161,7 +165,11 @@ def _decide(
         weights=request.weights,
         quantization=quantization,
         draft=drafted.draft,
-        rejected=(*rejected, *fit.rejected),
+        rejected=(
+            *rejected,
+            *fit.rejected,
+            *(() if quantization else passed_over_methods(profile, instance, tp_degree)),
+        ),
         engine_options=tuple((request.engine_options or {}).items()),
     )
     findings += family.check(plan)

@@ -12,8 +12,9 @@ from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile
-from packager.core.techniques import Quantization
+from packager.core.techniques import Quantization, Rejected
 from packager.planning.memory import ELEMENT_BYTES, served_weight_bytes
+from packager.planning.parallelism import refuse_groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +99,28 @@ def choose_quantization(
         checkpoint_format=_checkpoint_format(asked, container),
     )
     return QuantizationChoice(quantization, tuple(findings))
+
+
+def passed_over_methods(
+    profile: ModelProfile, instance: Instance, tp_degree: int
+) -> tuple[Rejected, ...]:
+    """Say why methods that were not asked for would not do here; silence means it would."""
+    if profile.quantization or not profile.linear_parameters:
+        return ()
+    found = []
+    for method, schemes in METHODS.items():
+        served = [scheme for scheme in schemes if scheme.needs in instance.formats]
+        cut = refuse_groups(profile, tp_degree, served[0].group_size) if served else ""
+        if instance.kind != "nvidia" or not served:
+            reason = f"{instance.device_name} has no kernel for {method}"
+            code, instead = "quantize-unsupported", "another instance"
+        elif cut:
+            reason = f"{method} at TP {tp_degree}: {cut}"
+            code, instead = "tp-not-allowed", "a smaller tp"
+        else:
+            continue
+        found.append(Rejected(what=f"quantize {method}", code=code, reason=reason, instead=instead))
+    return tuple(found)
 
 
 def quantized_weight_bytes(profile: ModelProfile, quantization: Quantization | None) -> int:

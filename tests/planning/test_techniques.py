@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from packager.catalog.instances import find_instance, instances
 from packager.core.artifact import Artifacts
@@ -213,7 +215,7 @@ def test_a_pipeline_helps_where_no_degree_does() -> None:
     plan = plan_of(falcon, "g4dn.12xlarge", **asked)
 
     assert (plan.tp_degree, plan.pp_degree, plan.replicas) == (1, 2, 2)
-    assert [one.what for one in plan.rejected] == ["tp 2", "tp 4", "tp 1"]
+    assert [one.what for one in plan.rejected] [:3] == ["tp 2", "tp 4", "tp 1"]
     assert error_codes(falcon, "g4dn.12xlarge", family="lmi", **asked) == ["does-not-fit"]
 
 
@@ -493,6 +495,52 @@ def test_no_field_of_a_request_is_dropped() -> None:
     ]
     assert error_codes(LLAMA_8B, "g5.12xlarge", compile="magic") == ["compile-unknown"]
     assert plan_of(LLAMA_8B, "g5.12xlarge", weights="mounted").weights == "mounted"
+
+
+def test_methods_that_were_not_asked_for_are_passed_over_with_a_reason() -> None:
+    plan = plan_of(LLAMA_2_7B, "g4dn.12xlarge", tp_degree=4, max_batch=1)
+
+    assert [(one.what, one.reason) for one in plan.rejected] == [
+        (
+            f"quantize {method}",
+            f"{method} at TP 4: it would cut through groups of 128 quantized weights: "
+            "11008 / 4 is not a multiple",
+        )
+        for method in ("awq", "gptq")
+    ] + [("quantize fp8", "T4 has no kernel for fp8")]
+
+
+@given(
+    instance=st.sampled_from(
+        ["g5.xlarge", "g4dn.12xlarge", "g5.12xlarge", "p5.48xlarge", "trn2.48xlarge", "c7i.4xlarge"]
+    ),
+    quantize=st.sampled_from([None, "none", "awq", "gptq", "fp8", "smoothquant", "x"]),
+    draft=st.sampled_from([None, "auto", "none", "ngram", "ngram:3", "eagle:x", "medusa:x", "y"]),
+    speculative_tokens=st.none() | st.integers(1, 40),
+    kv_dtype=st.sampled_from([None, "auto", "fp8"]),
+    tp_degree=st.none() | st.integers(1, 9),
+    pp_degree=st.none() | st.integers(1, 9),
+    max_batch=st.none() | st.integers(1, 10**9),
+    max_total_tokens=st.none() | st.integers(1, 10**9),
+    max_prefill_tokens=st.none() | st.integers(1, 10**9),
+    goal=st.sampled_from([None, "cost", "latency", "throughput"]),
+)
+def test_every_request_is_honoured_or_refused_with_a_way_out(instance: str, **asked: Any) -> None:
+    heads = zoo.medusa(2, 4096, 128256)
+    try:
+        plan = plan_of(LLAMA_8B, instance, draft_files=heads, suggest=instances(), **asked)
+    except PlanRejected as error:
+        assert all(finding.hint for finding in errors_in(error.findings))
+        return
+
+    assert plan.budget.fits
+    assert plan.tp_degree * plan.pp_degree * plan.replicas <= plan.instance.devices
+    for field in ("max_batch", "max_total_tokens"):
+        assert asked[field] in (None, getattr(plan.shape, field))
+    for field in ("tp_degree", "pp_degree", "max_prefill_tokens"):
+        assert asked[field] in (None, getattr(plan, field))
+    assert (plan.quantization is None) == (asked["quantize"] in (None, "none"))
+    assert (plan.draft is None) == (asked["draft"] in (None, "none", "auto"))
 
 
 def test_a_build_never_leaves_a_technique_out_without_a_word() -> None:

@@ -50,6 +50,8 @@ def parse_object(data: bytes) -> dict[str, Any]:
     value = parse_json(data)
     if not isinstance(value, dict):
         raise NotStrict("it is not a JSON object")
+    if b"\\u" not in data:  # only an escape can write half of a pair
+        return value
     try:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
