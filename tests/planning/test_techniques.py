@@ -215,7 +215,7 @@ def test_a_pipeline_helps_where_no_degree_does() -> None:
     plan = plan_of(falcon, "g4dn.12xlarge", **asked)
 
     assert (plan.tp_degree, plan.pp_degree, plan.replicas) == (1, 2, 2)
-    assert [one.what for one in plan.rejected] [:3] == ["tp 2", "tp 4", "tp 1"]
+    assert [one.what for one in plan.rejected][:3] == ["tp 2", "tp 4", "tp 1"]
     assert error_codes(falcon, "g4dn.12xlarge", family="lmi", **asked) == ["does-not-fit"]
 
 
