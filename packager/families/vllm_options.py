@@ -109,10 +109,15 @@ def check_options(
 
 
 def check_proven(who: str, plan: Plan, schema: EngineSchema) -> Iterator[Finding]:
-    """Say that another version's options stand in for those of the plan's."""
+    """Say that another version's options stand in for those of the plan's.
+
+    Options come and go with minor versions; a patch release is only noted.
+    """
     if not schema.proven:
+        version = plan.container.engine_version
+        same_minor = version.split(".")[:2] == schema.version.split(".")[:2]
         yield Finding(
-            "warning",
+            "note" if same_minor else "warning",
             "options-unproven",
             f"the options of {who} {plan.container.engine_version} are not known here; "
             f"those of {schema.version} are used",

@@ -135,7 +135,7 @@ def test_a_name_that_lmi_reads_as_a_switch_rejects_the_plan() -> None:
 
 
 def test_keys_of_another_version_are_a_warning() -> None:
-    other = replace(PLAN, container=replace(PLAN.container, engine_version="0.11.1"))
+    other = replace(PLAN, container=replace(PLAN.container, engine_version="0.9.2"))
 
     assert "options-unproven" in [finding.code for finding in LmiFamily().check(other)]
 
