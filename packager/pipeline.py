@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from packager.core.artifact import Artifacts
+from packager.core.catalog import Accelerator, Rule
 from packager.core.facts import ContainerFacts, Facts
 from packager.core.image import BaseImage, ImageSpec, Platform, Written
-from packager.core.instance import DeviceKind, Instance
+from packager.core.instance import Instance
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
 from packager.core.recipe import Recipe
@@ -43,16 +44,18 @@ class Tools:
 
     find_model: Callable[[str], ModelFiles]
     find_instance: Callable[[str], Instance]
-    find_container: Callable[[str | None, DeviceKind], ContainerFacts]
+    find_container: Callable[[BuildRequest, Instance], ContainerFacts]
     find_base: Callable[[str, Platform], BaseImage]
     family: Callable[[str], ContainerFamily]
     executor: Executor
     write: Callable[[ImageSpec], tuple[Written, Transfer]]
     save: Callable[[BuildRecord], None]
     created: str  # RFC 3339 time that goes into the image
+    accelerator_of: Callable[[Instance], Accelerator]
     find_draft: Callable[[str], ModelFiles] | None = None
     known_draft: Callable[[ModelFiles], str] | None = None  # what `--draft auto` means
     instances: tuple[Instance, ...] = ()  # that may be suggested when nothing fits
+    rules: tuple[Rule, ...] = ()  # what goes together and what does not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +86,16 @@ def assemble(request: BuildRequest, tools: Tools) -> Assembled:
     """Do everything but write. With the dry-run executor nothing is run either."""
     planned = _planned(request, tools, with_base=True)
     facts, plan = planned.facts, planned.plan
-    artifacts = run_recipe(planned.recipe, facts.model, tools.executor)
+    artifacts = run_recipe(planned.recipe, facts, tools.executor)
     serving = tools.family(facts.container.family).render(plan, artifacts)
     assert facts.base is not None
     image = assemble_image(
-        facts.base, artifacts, serving, labels=make_labels(facts, plan), created=tools.created
+        facts.base,
+        artifacts,
+        serving,
+        labels=make_labels(facts, plan),
+        created=tools.created,
+        weights=plan.weights,
     )
     return Assembled(planned=planned, artifacts=artifacts, serving=serving, image=image)
 
@@ -102,20 +110,24 @@ def build(request: BuildRequest, tools: Tools) -> BuildRecord:
     return record
 
 
-def run_recipe(recipe: Recipe, model: ModelFiles, executor: Executor) -> Artifacts:
-    """Run the steps in order. Without steps the model is served as it is."""
+def run_recipe(recipe: Recipe, facts: Facts, executor: Executor) -> Artifacts:
+    """Run the steps in order. Without steps the model and its draft are served as they are."""
     for step in recipe.steps:
         executor.run(step)
-    return Artifacts(model=model.files, ran=tuple(step.name for step in recipe.steps))
+    return Artifacts(
+        model=facts.model.files,
+        draft=facts.draft.files if facts.draft else (),
+        ran=tuple(step.name for step in recipe.steps),
+    )
 
 
 def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
     """Describe the build in image labels: no paths, no times, nothing of the machine."""
     assert facts.base is not None
     asked = facts.request.model_dump(
-        mode="json", exclude_none=True, exclude={"model", "base", "outputs"}
+        mode="json", exclude_none=True, exclude={"model", "base", "outputs", "draft"}
     )
-    record = {
+    record: dict[str, object] = {
         "schema": 1,
         "packager": facts.packager_version,
         "model": {
@@ -130,6 +142,11 @@ def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
         "precision": plan.precision,
         "shape": shape_of(plan),
     }
+    if plan.draft is not None:
+        record["draft"] = {
+            "kind": plan.draft.kind,
+            "speculative_tokens": plan.draft.speculative_tokens,
+        }
     return {
         "org.opencontainers.image.title": plan.served_name,
         "org.opencontainers.image.base.digest": facts.base.digest,

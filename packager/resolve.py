@@ -7,7 +7,7 @@ from collections.abc import Callable
 from packager import __version__
 from packager.core.facts import ContainerFacts, Facts
 from packager.core.image import BaseImage, Platform
-from packager.core.instance import DeviceKind, Instance
+from packager.core.instance import Instance
 from packager.core.model import ModelFiles
 from packager.core.request import BuildRequest
 from packager.errors import UsageError
@@ -19,7 +19,7 @@ def resolve(
     *,
     find_model: Callable[[str], ModelFiles],
     find_instance: Callable[[str], Instance],
-    find_container: Callable[[str | None, DeviceKind], ContainerFacts],
+    find_container: Callable[[BuildRequest, Instance], ContainerFacts],
     find_base: Callable[[str, Platform], BaseImage] | None,
     find_draft: Callable[[str], ModelFiles] | None = None,
     known_draft: Callable[[ModelFiles], str] | None = None,
@@ -30,7 +30,7 @@ def resolve(
     `known_draft` says what `--draft auto` means for a model, as a request would write it.
     """
     instance = find_instance(request.instance)
-    container = find_container(request.family, instance.kind)
+    container = find_container(request, instance)
     base = None
     if find_base is not None:
         reference = request.base or container.default_base

@@ -15,12 +15,16 @@ from packager.adapters.blobs import BlobReader
 from packager.adapters.digest_index import DigestIndex
 from packager.adapters.records import save_record
 from packager.adapters.sinks.tee import write_image
+from packager.catalog.accelerators import accelerator_of
+from packager.catalog.compatibility import rules
 from packager.catalog.containers import find_container
-from packager.catalog.instances import find_instance
+from packager.catalog.instances import find_instance, instances
+from packager.catalog.models import drafts_for
 from packager.core.events import EventSink, ignore
 from packager.core.image import BaseImage, ImageSpec, Platform, RemoteRange, Written
-from packager.core.instance import Instance
+from packager.core.instance import LOCAL, Instance
 from packager.core.model import ModelFiles
+from packager.core.own import OwnRows
 from packager.core.record import BuildRecord, Transfer
 from packager.errors import NotReproduced, UsageError
 from packager.pipeline import Tools
@@ -41,6 +45,8 @@ class Settings:
     outputs: tuple[str, ...] = ()
     insecure_registries: tuple[str, ...] = ()
     record_file: Path | None = None
+    catalog_file: Path | None = None  # rows of the user's own
+    headers_only: bool = False  # read no weights: enough for a plan
     dry_run: bool = False
     repeat: BuildRecord | None = None  # the record this build must reproduce
     on_event: EventSink = ignore
@@ -51,12 +57,20 @@ def tools_for(settings: Settings) -> Tools:
     """Choose the doers of one run. Outputs that cannot be are refused here, before any work."""
     repeat = settings.repeat
     clients = _registry_clients(settings)
+    own = cache(lambda: _own_rows(settings))
     reader = BlobReader((_RegistryBlobs(clients),))
     sinks = sinks_for(settings.outputs, reader, clients)
     return Tools(
-        find_model=_find_model,
-        find_instance=_find_instance,
-        find_container=find_container,
+        find_model=lambda reference: _find_model(reference, settings),
+        find_instance=lambda name: _find_instance(name, own()),
+        find_container=lambda request, instance: find_container(
+            request.family,
+            instance.kind,
+            request.container_version,
+            request.region,
+            instance.name,
+            own().containers,
+        ),
         find_base=lambda reference, platform: _find_base(reference, platform, repeat, clients),
         family=_family,
         executor=_executor(settings),
@@ -65,6 +79,11 @@ def tools_for(settings: Settings) -> Tools:
             record, state_dir=state_dir(settings.environment), copy_to=settings.record_file
         ),
         created=repeat.created if repeat else created_time(settings.environment),
+        find_draft=lambda reference: _find_model(reference, settings, is_draft=True),
+        known_draft=_known_draft,
+        instances=instances(own().instances),
+        rules=rules(),
+        accelerator_of=lambda instance: accelerator_of(instance, own().accelerators),
     )
 
 
@@ -156,20 +175,37 @@ class _RegistryBlobs:
         return RegistryReader(clients=self._clients()).read(segment)
 
 
-def _find_model(reference: str) -> ModelFiles:
+def _find_model(reference: str, settings: Settings, *, is_draft: bool = False) -> ModelFiles:
     from packager.adapters.sources.choose import choose_source
 
-    source = plugins.load(plugins.SOURCES, choose_source(reference))()
+    source_type = plugins.load(plugins.SOURCES, choose_source(reference))
+    source = source_type(headers_only=settings.headers_only, is_draft=is_draft)
     found: ModelFiles = source.facts(reference)
     return found
 
 
-def _find_instance(name: str) -> Instance:
-    if name == "local":
+def _known_draft(model: ModelFiles) -> str:
+    """The first published draft of a hub model that a request could name; "" for none."""
+    prefixes = {"draft_model": "", "eagle": "eagle:", "eagle3": "eagle3:", "medusa": "medusa:"}
+    for draft in drafts_for(model.ref.name):
+        if draft.kind in prefixes:
+            return prefixes[draft.kind] + draft.reference
+    return ""
+
+
+def _own_rows(settings: Settings) -> OwnRows:
+    """What the user added to the catalog; nothing is loaded where nothing was added."""
+    from packager.adapters.user_catalog import own_rows
+
+    return own_rows(settings.catalog_file, settings.environment)
+
+
+def _find_instance(name: str, own: OwnRows) -> Instance:
+    if name == LOCAL:
         from packager.adapters.machine import describe_machine
 
         return describe_machine()
-    return find_instance(name)
+    return find_instance(name, own.instances)
 
 
 def _find_base(

@@ -27,6 +27,7 @@ COMMANDS = {
     "smoke": ("packager.cli.smoke:smoke", "Start an image, ask it something, stop it."),
     "doctor": ("packager.cli.doctor:doctor", "Say what this machine can do, and how to fix it."),
     "list": ("packager.cli.list_:list_", "List instances, containers and plug-ins."),
+    "catalog": ("packager.cli.catalog:catalog", "Keep prices up to date."),
     "explain": ("packager.cli.explain:explain", "Say what a finding means and what to do."),
     "base": ("packager.cli.base:base", "Build the serving bases that packager brings along."),
 }

@@ -9,7 +9,7 @@ import click
 
 from packager import pipeline, wiring
 from packager.adapters.records import load_record
-from packager.cli.options import format_option, make_request, request_options
+from packager.cli.options import catalog_option, format_option, make_request, request_options
 from packager.cli.progress import layer_progress
 from packager.core.record import BuildRecord
 from packager.core.request import BuildRequest
@@ -52,6 +52,7 @@ from packager.reports.text import json_text
     metavar="FILE",
     help="Repeat a recorded build; fail with status 5 when the digest differs.",
 )
+@catalog_option
 @click.option("--dry-run", is_flag=True, help="Do everything but run steps and write.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
 @format_option
@@ -62,6 +63,7 @@ def build(
     insecure_registries: tuple[str, ...],
     record_file: Path | None,
     from_record: Path | None,
+    catalog_file: Path | None,
     dry_run: bool,
     quiet: bool,
     **given: Any,
@@ -90,6 +92,7 @@ def build(
             outputs=request.outputs,
             insecure_registries=insecure_registries,
             record_file=record_file,
+            catalog_file=catalog_file,
             dry_run=dry_run,
             repeat=record,
             on_event=on_event,

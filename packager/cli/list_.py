@@ -15,6 +15,7 @@ from packager import plugins
 from packager.adapters.user_catalog import own_rows
 from packager.catalog import listing
 from packager.catalog.listing import Filter, Record
+from packager.cli.options import catalog_option
 from packager.core.own import OwnRows
 from packager.errors import UsageError
 from packager.reports.text import json_text, table_lines
@@ -58,14 +59,6 @@ _FILTERS = {
     "compatibility": {"family", "device"},
     "prices": {"region"},
 }
-
-catalog_option = click.option(
-    "--catalog",
-    "catalog_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Rows of your own, in TOML; they win over shipped ones.",
-)
 
 
 @click.command("list")

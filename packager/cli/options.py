@@ -71,6 +71,14 @@ REQUEST_OPTIONS = (
     ),
 )
 
+catalog_option = click.option(
+    "--catalog",
+    "catalog_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Rows of your own, in TOML; they win over shipped ones.",
+)
+
 format_option = click.option(
     "--format",
     "output_format",

@@ -9,17 +9,16 @@ from typing import Any
 import click
 
 from packager import pipeline, wiring
-from packager.catalog.accelerators import accelerator_of
-from packager.catalog.instances import instances
-from packager.cli.options import make_request, request_options
+from packager.cli.options import catalog_option, make_request, request_options
 from packager.core.instance import Instance
 from packager.core.request import BuildRequest
 from packager.errors import UsageError
-from packager.jobs.rank import predict_plan, rank_instances
+from packager.jobs.rank import Aim, menu, predict_plan, rank_instances
 from packager.planning.performance import WORKLOADS
 from packager.planning.presets import TPOT_LIMIT_S
+from packager.planning.ranking import Ranking
 from packager.reports.outlook import make_outlook
-from packager.reports.plan import plan_document, plan_text
+from packager.reports.plan import PlanPage, page_document, page_text
 from packager.reports.rank import ranking_document, ranking_text
 from packager.reports.text import json_text
 
@@ -47,6 +46,7 @@ from packager.reports.text import json_text
     metavar="SHARE",
     help="Taken off the price of an hour: 0.26 for 26 %.",
 )
+@catalog_option
 @click.option(
     "--format",
     "output_format",
@@ -61,6 +61,7 @@ def plan(
     workload: str,
     tpot_limit_ms: float,
     discount: float,
+    catalog_file: Path | None,
     **given: Any,
 ) -> None:
     """Decide how a model runs on an instance, without building anything.
@@ -75,56 +76,61 @@ def plan(
     packager plan --model examples/tiny-llama --instance all --goal cost
     """
     request = make_request(request_file, **given)
-    tools = wiring.tools_for(wiring.Settings())
-    if several := instances_named(request.instance):
-        ranking = rank_instances(
-            request,
-            tools,
-            several,
-            accelerator_of,
+    tools = wiring.tools_for(wiring.Settings(catalog_file=catalog_file, headers_only=True))
+    requests = WORKLOADS[workload]
+    if several := instances_named(request.instance, tools.instances):
+        aim = Aim(
             goal=request.goal or "cost",
-            workload=WORKLOADS[workload],
+            workload=requests,
             tpot_limit_s=tpot_limit_ms / 1e3,
             discount=discount,
         )
-        if output_format == "html":
-            from packager.reports.html import ranking_html
-
-            click.echo(ranking_html(ranking, shown_name(request)))
-        elif output_format == "json":
-            click.echo(json_text(ranking_document(ranking)))
-        else:
-            click.echo(ranking_text(ranking))
+        ranking = rank_instances(request, tools, several, tools.accelerator_of, aim)
+        click.echo(_ranking_page(ranking, request, output_format))
         return
     planned = pipeline.plan(request, tools)
-    found, recipe = planned.plan, planned.recipe
-    prediction = predict_plan(found, accelerator_of(found.instance), WORKLOADS[workload])
-    outlook = make_outlook(found, prediction, discount=discount) if prediction else None
+    found = planned.plan
+    prediction = predict_plan(found, tools.accelerator_of(found.instance), requests)
+    page = PlanPage(
+        plan=found,
+        recipe=planned.recipe,
+        outlook=make_outlook(found, prediction, discount=discount) if prediction else None,
+        menu=menu(request, tools, found.instance, tools.accelerator_of, requests, discount)
+        if prediction
+        else (),
+    )
+    click.echo(_plan_page(page, output_format))
+
+
+def _ranking_page(ranking: Ranking, request: BuildRequest, output_format: str) -> str:
+    if output_format == "html":
+        from packager.reports.html import ranking_html
+
+        # Never the directory that the model lies in.
+        return ranking_html(ranking, request.served_name or Path(request.model).name)
+    if output_format == "json":
+        return json_text(ranking_document(ranking))
+    return ranking_text(ranking)
+
+
+def _plan_page(page: PlanPage, output_format: str) -> str:
     if output_format == "html":
         from packager.reports.html import plan_html
 
-        click.echo(plan_html(found, recipe=recipe, outlook=outlook))
-    elif output_format == "json":
-        click.echo(json_text(plan_document(found, recipe=recipe, outlook=outlook)))
-    else:
-        click.echo(plan_text(found, recipe=recipe, outlook=outlook))
+        return plan_html(page)
+    return json_text(page_document(page)) if output_format == "json" else page_text(page)
 
 
-def instances_named(pattern: str) -> tuple[Instance, ...]:
+def instances_named(pattern: str, catalog: tuple[Instance, ...]) -> tuple[Instance, ...]:
     """Give the catalog's instances for `all` or a pattern; none for a single name."""
     if pattern != "all" and not set(pattern) & set("*?["):
         return ()
     wanted = "*" if pattern == "all" else pattern
     wanted = wanted if wanted.startswith(("ml.", "*")) else f"ml.{wanted}"
-    found = tuple(known for known in instances() if fnmatch.fnmatchcase(known.name, wanted))
+    found = tuple(known for known in catalog if fnmatch.fnmatchcase(known.name, wanted))
     if not found:
         raise UsageError(
             f"no instance type in the catalog is like {pattern!r}",
             hint="`packager list instances` shows them all; try --instance 'ml.g5.*'",
         )
     return found
-
-
-def shown_name(request: BuildRequest) -> str:
-    """Name the model for a page: never the directory it lies in."""
-    return request.served_name or Path(request.model).name

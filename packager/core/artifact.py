@@ -12,5 +12,6 @@ class Artifacts:
     """What the recipe left: the files to serve, each relative to its own root."""
 
     model: tuple[ModelFile, ...]
+    draft: tuple[ModelFile, ...] = ()
     ran: tuple[str, ...] = ()  # names of steps that were run
     reused: tuple[str, ...] = ()  # names of steps whose result was in the cache
