@@ -106,14 +106,15 @@ def _explain(error: PackagerError, *, as_json: bool) -> None:
                 | {"message": found.message, "hint": found.hint}
                 for found in error.findings
             ]
+            document["nearest"] = list(error.nearest)
         click.echo(json.dumps(document, indent=2), err=True)
         return
     if isinstance(error, SmokeFailed) and error.log:
         click.echo(error.log.rstrip(), err=True)
     if isinstance(error, PlanRejected):
-        from packager.reports.text import finding_lines
+        from packager.reports.plan import rejection_lines
 
-        for line in finding_lines(error.findings):
+        for line in rejection_lines(error):
             click.echo(line, err=True)
     click.echo(f"error: {error.message}", err=True)
     if error.hint:

@@ -6,7 +6,7 @@ It is the very line of `packager plan`, with the model found once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 from packager import pipeline
@@ -25,10 +25,20 @@ from packager.planning.performance import (
     predict,
     setup_of,
 )
-from packager.planning.presets import TPOT_LIMIT_S, Goal, candidates
+from packager.planning.presets import PRESETS, TPOT_LIMIT_S, Candidate, Goal, candidates
 from packager.planning.ranking import Option, Ranking, Skipped, make_option, rank
 
 AcceleratorOf = Callable[[Instance], Accelerator]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aim:
+    """What options are ordered by, and the requests they are predicted for."""
+
+    goal: Goal
+    workload: Workload
+    tpot_limit_s: float = TPOT_LIMIT_S
+    discount: float = 0.0
 
 
 def rank_instances(
@@ -36,11 +46,7 @@ def rank_instances(
     tools: Tools,
     instances: Iterable[Instance],
     accelerator_of: AcceleratorOf,
-    *,
-    goal: Goal,
-    workload: Workload,
-    tpot_limit_s: float = TPOT_LIMIT_S,
-    discount: float = 0.0,
+    aim: Aim,
 ) -> Ranking:
     """Plan the model on every instance and order what works by the goal.
 
@@ -55,35 +61,69 @@ def rank_instances(
     for instance in instances:
         found: list[Option] = []
         reasons: list[str] = []
-        for candidate in candidates(request, instance, goal, quantized=quantized):
+        for candidate in candidates(request, instance, aim.goal, quantized=quantized):
             try:
-                plan = pipeline.plan(candidate.request, once).plan
+                option = _try(candidate, once, accelerator_of, aim)
             except (PlanRejected, UsageError) as error:
                 reasons.append(_reason(error))
-                continue
-            prediction = predict_plan(plan, accelerator_of(plan.instance), workload)
-            if prediction is None:
-                reasons.append(f"it fits, but nobody published figures of {instance.device_name}")
-                continue
-            found.append(
-                make_option(
-                    candidate,
-                    plan,
-                    prediction,
-                    goal,
-                    tpot_limit_s=tpot_limit_s,
-                    discount=discount,
-                )
-            )
+            else:
+                if option:
+                    found.append(option)
+                else:
+                    reasons.append(
+                        f"it fits, but nobody published figures of {instance.device_name}"
+                    )
         options += found
         if not found:
-            skipped.append(Skipped(instance.name, reasons[0] if reasons else "nothing to try"))
-    return rank(options, skipped, goal, tpot_limit_s)
+            skipped.append(Skipped(instance.name, reasons[0]))
+    return rank(options, skipped, aim.goal, aim.tpot_limit_s)
+
+
+def menu(
+    request: BuildRequest,
+    tools: Tools,
+    instance: Instance,
+    accelerator_of: AcceleratorOf,
+    workload: Workload,
+    discount: float = 0.0,
+) -> tuple[tuple[Goal, Option], ...]:
+    """Give the best configuration of one instance for every goal: what to try instead."""
+    rankings = (
+        rank_instances(
+            request,
+            tools,
+            (instance,),
+            accelerator_of,
+            Aim(goal=goal, workload=workload, discount=discount),
+        )
+        for goal in PRESETS
+    )
+    return tuple((ranking.goal, ranking.options[0]) for ranking in rankings if ranking.options)
 
 
 def predict_plan(plan: Plan, accelerator: Accelerator, workload: Workload) -> Prediction | None:
     """Predict a plan at every concurrency its shape holds; None without figures of the device."""
     return predict(setup_of(plan, accelerator), workload, concurrencies_of(plan))
+
+
+def _try(
+    candidate: Candidate, tools: Tools, accelerator_of: AcceleratorOf, aim: Aim
+) -> Option | None:
+    planned = pipeline.plan(candidate.request, tools)
+    plan = planned.plan
+    prediction = predict_plan(plan, accelerator_of(plan.instance), aim.workload)
+    if prediction is None:
+        return None
+    changes_weights = plan.quantization is not None and not plan.quantization.existing
+    return make_option(
+        candidate,
+        plan,
+        prediction,
+        aim.goal,
+        tpot_limit_s=aim.tpot_limit_s,
+        discount=aim.discount,
+        buildable=bool(planned.recipe.steps) or not changes_weights,
+    )
 
 
 def _reason(error: PlanRejected | UsageError) -> str:

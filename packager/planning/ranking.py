@@ -21,6 +21,7 @@ class Option:
     point: Point
     prices: TokenPrices | None  # None: nobody published what the instance costs
     in_time: bool  # each token comes within the limit
+    buildable: bool = True  # False: a technique is planned that no step brings about yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ def make_option(
     *,
     tpot_limit_s: float = TPOT_LIMIT_S,
     discount: float = 0.0,
+    buildable: bool = True,
 ) -> Option:
     """Choose a plan's concurrency and price it."""
     point = choose_point(prediction, goal, tpot_limit_s)
@@ -59,6 +61,7 @@ def make_option(
         point=point,
         prices=prices_at(plan, prediction, point, discount=discount),
         in_time=point.tpot_s <= tpot_limit_s,
+        buildable=buildable,
     )
 
 

@@ -98,8 +98,9 @@ def _weights(plan: Plan) -> Situation:
 def _draft(plan: Plan) -> Situation:
     if plan.draft is None:
         return {"draft": "", "draft_version": ""}
-    return {
+    described: Situation = {
         "draft": plan.draft.kind,
         "draft_version": plan.draft.version,
         "speculative_tokens": plan.draft.speculative_tokens,
     }
+    return described | ({"draft_heads": plan.draft.heads} if plan.draft.heads else {})

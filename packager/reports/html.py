@@ -12,7 +12,6 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from packager.core.plan import Plan
-from packager.core.recipe import Recipe
 from packager.core.units import decimal, gib
 from packager.planning.presets import PRESETS
 from packager.planning.pricing import LABELS
@@ -20,6 +19,7 @@ from packager.planning.ranking import Ranking
 from packager.reports.charts import Chart, Mark, make_chart
 from packager.reports.outlook import Outlook, percent, usd
 from packager.reports.plan import (
+    PlanPage,
     container_words,
     copies_words,
     cost_sentence,
@@ -29,24 +29,31 @@ from packager.reports.plan import (
     rejected_sentence,
     work_sentences,
 )
-from packager.reports.rank import closing_sentence, option_cells, ranking_marks, skipped_groups
+from packager.reports.rank import (
+    MENU_HEADER,
+    closing_sentence,
+    menu_cells,
+    option_cells,
+    ranking_marks,
+    skipped_groups,
+)
 from packager.share import share_dir
 
 SEVERITIES = ("error", "warning", "note")
 
 
-def plan_html(plan: Plan, *, recipe: Recipe | None = None, outlook: Outlook | None = None) -> str:
+def plan_html(page: PlanPage) -> str:
     """The plan as a page: what the text shows, with the bar and the chart drawn."""
-    budget = plan.budget
+    plan, outlook, budget = page.plan, page.outlook, page.plan.budget
     free = max(0, budget.usable_bytes - budget.needed_bytes)
-    page = {
+    values = {
         "plan": plan,
         "parameters": count_words(plan.profile.parameters),
         "weights": decimal(plan.profile.weight_bytes),
         "container": container_words(plan.container),
         "copies": copies_words(plan),
         "device": gib(plan.instance.device_bytes),
-        "work": list(work_sentences(plan, recipe or Recipe())),
+        "work": list(work_sentences(plan, page.recipe)),
         "cost": cost_sentence(plan, outlook),
         "tiles": _tiles(plan, outlook),
         "memory": [
@@ -67,6 +74,8 @@ def plan_html(plan: Plan, *, recipe: Recipe | None = None, outlook: Outlook | No
         "formulas": LABELS,
         "band": percent(outlook.prediction.band) if outlook else "",
         "chart": _plan_chart(outlook) if outlook else None,
+        "menu_header": MENU_HEADER,
+        "menu": [menu_cells(goal, option) for goal, option in page.menu],
         "rejected": [
             {"what": found.what, "code": found.code, "why": rejected_sentence(found)}
             for found in plan.rejected
@@ -75,7 +84,7 @@ def plan_html(plan: Plan, *, recipe: Recipe | None = None, outlook: Outlook | No
             findings_to_show(plan), key=lambda found: SEVERITIES.index(found.severity)
         ),
     }
-    return render_page("plan.html.j2", page)
+    return render_page("plan.html.j2", values)
 
 
 def ranking_html(ranking: Ranking, model: str) -> str:

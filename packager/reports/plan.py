@@ -16,7 +16,10 @@ from packager.core.units import decimal, gib
 from packager.errors import PlanRejected
 from packager.planning.performance import running_copies
 from packager.reports.outlook import Outlook, outlook_document, outlook_lines, percent, usd
+from packager.reports.rank import Menu, menu_document, menu_lines
 from packager.reports.text import finding_lines, wrapped
+
+NO_STEPS = Recipe()
 
 _BAR = 48
 
@@ -30,10 +33,28 @@ class MemoryPart:
     size: int  # bytes
 
 
-def plan_document(
-    plan: Plan, *, recipe: Recipe | None = None, outlook: Outlook | None = None
-) -> dict[str, Any]:
-    """The plan as JSON: the values that the text shows."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanPage:
+    """A plan with what a reader wants to know besides."""
+
+    plan: Plan
+    recipe: Recipe = NO_STEPS
+    outlook: Outlook | None = None  # None: nobody published figures of the device
+    menu: Menu = ()
+
+
+def page_document(page: PlanPage) -> dict[str, Any]:
+    """The page as JSON: the values that the text shows."""
+    return {
+        **plan_document(page.plan),
+        "steps": [step.name for step in page.recipe.steps],
+        "predicted": outlook_document(page.outlook) if page.outlook else None,
+        "to_try": menu_document(page.menu),
+    }
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """The plan alone as JSON."""
     budget = plan.budget
     return {
         "model": asdict(plan.model),
@@ -57,29 +78,30 @@ def plan_document(
         "weights": plan.weights,
         "quantization": asdict(plan.quantization) if plan.quantization else None,
         "draft": asdict(plan.draft) if plan.draft else None,
-        "steps": [step.name for step in recipe.steps] if recipe else [],
         "memory_per_device": {
             **asdict(budget),
             "needed_bytes": budget.needed_bytes,
             "kv_tokens_left": budget.kv_tokens_left,
         },
-        "predicted": outlook_document(outlook) if outlook else None,
         "rejected": [asdict(rejected) for rejected in plan.rejected],
         "findings": [asdict(finding) for finding in plan.findings],
     }
 
 
-def plan_text(plan: Plan, *, recipe: Recipe | None = None, outlook: Outlook | None = None) -> str:
-    """The plan as a page: decision, memory, speed and cost, what was passed over."""
+def page_text(page: PlanPage) -> str:
+    """Decision, memory, speed and cost, what else to try, what was passed over."""
+    plan = page.plan
     lines = [
         *_decision_lines(plan),
-        *wrapped("will run", "; ".join(work_sentences(plan, recipe or Recipe()))),
-        *wrapped("costs", cost_sentence(plan, outlook)),
+        *wrapped("will run", "; ".join(work_sentences(plan, page.recipe))),
+        *wrapped("costs", cost_sentence(plan, page.outlook)),
         "",
         *_memory_lines(plan.budget),
     ]
-    if outlook:
-        lines += ["", *outlook_lines(outlook)]
+    if page.outlook:
+        lines += ["", *outlook_lines(page.outlook)]
+    if page.menu:
+        lines += ["", *menu_lines(page.menu)]
     if plan.rejected:
         lines += ["", "passed over", *_rejected_lines(plan.rejected)]
     findings = findings_to_show(plan)

@@ -7,12 +7,20 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from packager.planning.performance import running_copies
-from packager.planning.presets import PRESETS
+from packager.planning.presets import PRESETS, Goal
 from packager.planning.ranking import Option, Ranking, Skipped, pareto
 from packager.reports.charts import Mark, text_chart
 from packager.reports.outlook import percent, usd
-from packager.reports.text import table_lines
+from packager.reports.text import table_lines, wrapped
 
+Menu = tuple[tuple[Goal, Option], ...]
+
+MENU_HEADER = ("goal", "with", "weights", "requests", "per token", "tokens/s", "$/1M out", "")
+
+NOT_YET = (
+    "weights that are to be quantized can be planned by this version, not made; "
+    "add --quantize none to rank them as they are"
+)
 MOST_ROWS = 20  # in a terminal; JSON and HTML have all
 
 
@@ -55,6 +63,7 @@ def ranking_document(ranking: Ranking) -> dict[str, Any]:
                 "error_band": option.prediction.band,
                 "assumptions": list(option.prediction.assumptions),
                 "in_time": option.in_time,
+                "buildable": option.buildable,
                 "pareto": option in front,
                 "point": asdict(option.point),
                 "usd_per_million": asdict(option.prices) if option.prices else None,
@@ -87,8 +96,47 @@ def ranking_text(ranking: Ranking) -> str:
                 marks, x_label="tokens/s for one reader", y_label="$ per million tokens out"
             )
     for reason, names in skipped_groups(ranking.skipped):
-        lines += ["", f"left out: {', '.join(names)}", f"          {reason}"]
+        lines += ["", *wrapped("left out", ", ".join(names)), *wrapped("", reason)]
+    if any(not option.buildable for option in ranking.options):
+        lines += ["", *wrapped("not yet", NOT_YET)]
     return "\n".join([*lines, "", closing_sentence(ranking)])
+
+
+def menu_document(menu: Menu) -> list[dict[str, Any]]:
+    """The menu as JSON."""
+    return [
+        {
+            "goal": goal,
+            "options": option.candidate.options,
+            "precision": option.plan.precision,
+            "tp_degree": option.plan.tp_degree,
+            "buildable": option.buildable,
+            "point": asdict(option.point),
+            "usd_per_million": asdict(option.prices) if option.prices else None,
+        }
+        for goal, option in menu
+    ]
+
+
+def menu_lines(menu: Menu) -> list[str]:
+    """Ready-made configurations of one instance, one line for each goal."""
+    rows = [menu_cells(goal, option) for goal, option in menu]
+    return ["to try", *(f"  {line}" for line in table_lines(MENU_HEADER, rows))]
+
+
+def menu_cells(goal: Goal, option: Option) -> tuple[str, ...]:
+    """One line of the menu."""
+    cells = option_cells(option)
+    return (
+        PRESETS[goal].title,
+        cells.options or "as asked",
+        cells.precision,
+        cells.requests,
+        cells.tpot,
+        cells.rate,
+        cells.output,
+        "" if option.buildable else "planned only, not built yet",
+    )
 
 
 def closing_sentence(ranking: Ranking) -> str:
@@ -108,7 +156,7 @@ def closing_sentence(ranking: Ranking) -> str:
     sentence += (
         f": {point.output_tokens_s:,.0f} tokens/s at {point.concurrency} "
         f"{'request' if point.concurrency == 1 else 'requests'}, "
-        f"{point.tpot_s * 1e3:.0f} ms per token{price} (±{percent(best.prediction.band)})"
+        f"{point.tpot_s * 1e3:.3g} ms per token{price} (±{percent(best.prediction.band)})"
     )
     others = [option for option in ranking.options[1:] if option.prices]
     if ranking.goal == "cost" and best.prices and others and others[0].prices:

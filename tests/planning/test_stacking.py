@@ -76,7 +76,6 @@ def test_every_conflict_is_reported_at_once_with_a_way_out() -> None:
     found = check_stack(plan, rules(), compiler="neuron")
 
     assert {
-        "fp8-w8a8-no-kernel",
         "fp8-no-kernel",
         "sglang-no-medusa",
         "sglang-no-compile",
@@ -215,7 +214,5 @@ def test_what_the_sdk_refuses_is_refused(family: str, techniques: dict[str, str]
     assert job(family, **techniques)
 
 
-def test_the_sdk_refuses_to_compile_later_llamas() -> None:
-    assert "sagemaker-job-compile-llama-3-1" in job(
-        "g5", model="meta-llama/Llama-3.1-8B", **COMPILE
-    )
+def test_the_sdk_refuses_to_compile_llama_3() -> None:
+    assert "sagemaker-job-compile-llama-3" in job("g5", model="meta-llama/Llama-3.1-8B", **COMPILE)

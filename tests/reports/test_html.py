@@ -12,6 +12,7 @@ from packager.core.findings import Finding
 from packager.core.techniques import Rejected
 from packager.planning.ranking import Skipped, rank
 from packager.reports.html import plan_html, ranking_html
+from packager.reports.plan import PlanPage
 from tests.reports.samples import option_on, outlook_of, plan_on
 
 PLAN = plan_on("ml.g5.12xlarge", family="lmi")
@@ -49,8 +50,10 @@ def pages() -> dict[str, str]:
     options = [option_on(name, "cost") for name in ("ml.g5.12xlarge", "ml.p5.48xlarge")]
     ranking = rank(options, [Skipped("ml.g4dn.xlarge", "too small")], "cost")
     return {
-        "plan": plan_html(PLAN, outlook=outlook_of(PLAN)),
-        "plan without figures": plan_html(PLAN),
+        "plan": plan_html(
+            PlanPage(plan=PLAN, outlook=outlook_of(PLAN), menu=(("cost", options[0]),))
+        ),
+        "plan without figures": plan_html(PlanPage(plan=PLAN)),
         "ranking": ranking_html(ranking, "some model"),
         "empty ranking": ranking_html(rank([], [Skipped("a", "b")], "latency"), "some model"),
     }
@@ -79,7 +82,7 @@ def test_names_and_messages_of_strangers_are_escaped() -> None:
         rejected=(Rejected(what=HOSTILE, code=HOSTILE, reason=HOSTILE, instead=HOSTILE),),
     )
     for page in (
-        plan_html(plan),
+        plan_html(PlanPage(plan=plan)),
         ranking_html(rank([], [Skipped(HOSTILE, HOSTILE)], "cost"), HOSTILE),
     ):
         outline = Outline(page)
@@ -91,7 +94,7 @@ def test_names_and_messages_of_strangers_are_escaped() -> None:
 
 
 def test_bars_fill_the_device_and_no_more() -> None:
-    page = plan_html(PLAN)
+    page = plan_html(PlanPage(plan=PLAN))
     rectangles = re.findall(r'<rect x="([\d.]+)" y="0" width="([\d.]+)"', page)
 
     assert len(rectangles) >= 4
@@ -99,7 +102,7 @@ def test_bars_fill_the_device_and_no_more() -> None:
 
 
 def test_the_chart_marks_the_chosen_point() -> None:
-    page = plan_html(PLAN, outlook=outlook_of(PLAN))
+    page = plan_html(PlanPage(plan=PLAN, outlook=outlook_of(PLAN)))
 
     assert page.count('class="ring"') == 1
     assert "tokens per second for one reader" in page

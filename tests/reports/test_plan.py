@@ -13,13 +13,14 @@ from packager.core.techniques import Draft, Quantization, Rejected
 from packager.errors import PlanRejected
 from packager.reports.outlook import usd
 from packager.reports.plan import (
+    PlanPage,
     container_words,
     cost_sentence,
-    plan_document,
-    plan_text,
+    page_document,
+    page_text,
     rejection_lines,
 )
-from tests.reports.samples import outlook_of, plan_on
+from tests.reports.samples import option_on, outlook_of, plan_on
 
 PLAN = plan_on("ml.g5.12xlarge", family="lmi", max_batch=8)
 
@@ -50,7 +51,7 @@ def test_a_container_reads_well_with_and_without_a_version(
 
 
 def test_the_page_has_every_part() -> None:
-    text = plan_text(PLAN, outlook=outlook_of(PLAN))
+    text = page_text(PlanPage(plan=PLAN, outlook=outlook_of(PLAN)))
 
     for part in ("model ", "instance ", "container ", "serves ", "shape ", "will run ", "costs "):
         assert f"\n{part}" in f"\n{text}"
@@ -60,26 +61,30 @@ def test_the_page_has_every_part() -> None:
 
 
 def test_without_steps_nothing_is_said_to_run_or_to_be_reused() -> None:
-    assert "will run   no step: the weights are served as they are" in plan_text(PLAN)
+    assert "will run   no step: the weights are served as they are" in page_text(
+        PlanPage(plan=PLAN)
+    )
 
 
 def test_steps_are_named_and_no_reuse_is_promised() -> None:
     recipe = Recipe((Step(name="quantize", tool="llmcompressor", argv=("x",)),))
 
-    assert "will run   quantize; nothing is reused yet" in plan_text(PLAN, recipe=recipe)
+    assert "will run   quantize; nothing is reused yet" in page_text(
+        PlanPage(plan=PLAN, recipe=recipe)
+    )
 
 
 def test_a_quantization_without_a_step_is_owned_up_to() -> None:
     plan = replace(PLAN, quantization=Quantization(method="awq", scheme="W4A16", bits=4))
 
-    assert "no step that makes them so is planned" in plan_text(plan)
+    assert "no step that makes them so is planned" in page_text(PlanPage(plan=plan))
 
 
 def test_a_draft_is_told() -> None:
     plan = replace(PLAN, draft=Draft(kind="ngram", speculative_tokens=4))
 
     assert "4 tokens are drafted at a time from the prompt's own words" in " ".join(
-        plan_text(plan).split()
+        page_text(PlanPage(plan=plan)).split()
     )
 
 
@@ -87,7 +92,7 @@ def test_the_memory_bar_has_every_part_and_is_never_longer_than_the_device() -> 
     budget = replace(
         PLAN.budget, draft_weights_bytes=PLAN.budget.usable_bytes, draft_kv_bytes=1 << 30
     )
-    text = plan_text(replace(PLAN, budget=budget))
+    text = page_text(PlanPage(plan=replace(PLAN, budget=budget)))
 
     bar = next(line for line in text.splitlines() if line.strip().startswith("["))
     assert len(bar.strip()) == 50
@@ -98,7 +103,7 @@ def test_the_memory_bar_has_every_part_and_is_never_longer_than_the_device() -> 
 def test_what_was_passed_over_is_told_once() -> None:
     told = Rejected(what="tp 1", code="tp-does-not-fit", reason="needs more", instead="tp 4")
     note = Finding("note", "tp-does-not-fit", "needs more")
-    text = plan_text(replace(PLAN, rejected=(told,), findings=(note,)))
+    text = page_text(PlanPage(plan=replace(PLAN, rejected=(told,), findings=(note,))))
 
     assert "  tp 1  needs more; tp 4" in text
     assert text.count("needs more") == 1
@@ -115,11 +120,11 @@ def test_no_price_is_said_and_not_guessed() -> None:
     plan = replace(PLAN, instance=replace(PLAN.instance, price_usd_hour=None))
 
     assert cost_sentence(plan, None) == "not known: no price of this instance in the catalog"
-    assert "$" not in plan_text(plan, outlook=outlook_of(plan))
+    assert "$" not in page_text(PlanPage(plan=plan, outlook=outlook_of(plan)))
 
 
 def test_the_document_has_what_the_text_shows() -> None:
-    document = plan_document(PLAN, outlook=outlook_of(PLAN))
+    document = page_document(PlanPage(plan=PLAN, outlook=outlook_of(PLAN)))
 
     assert document["predicted"]["error_band"] == 0.4
     assert document["predicted"]["points"][0]["concurrency"] == 1
@@ -145,3 +150,17 @@ def test_a_refused_plan_shows_what_fits_instead() -> None:
 )
 def test_small_amounts_keep_digits_that_tell_something(amount: float, text: str) -> None:
     assert usd(amount) == text
+
+
+def test_what_to_try_instead_is_listed_by_goal() -> None:
+    option = option_on("ml.g5.12xlarge", "latency", family="lmi", tp_degree=4)
+    page = PlanPage(
+        plan=PLAN, menu=(("latency", option), ("cost", replace(option, buildable=False)))
+    )
+    text = page_text(page)
+
+    assert "latency optimized  --family lmi --tp-degree 4  bf16" in text
+    assert [line.endswith("planned only, not built yet") for line in text.splitlines()].count(
+        True
+    ) == 1
+    assert [entry["goal"] for entry in page_document(page)["to_try"]] == ["latency", "cost"]

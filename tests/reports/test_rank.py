@@ -23,7 +23,7 @@ def test_the_cheapest_comes_first_and_the_last_line_says_so() -> None:
     assert text.splitlines()[-1].startswith("Best price-performance is ml.g5.xlarge: ")
     assert "below the next, ml.p5.48xlarge." in text.splitlines()[-1]
     assert text.index("ml.g5.xlarge") < text.index("ml.p5.48xlarge")
-    assert "left out: ml.g4dn.xlarge\n          it is too small" in text
+    assert "left out   ml.g4dn.xlarge\n           it is too small" in text
 
 
 def test_the_fastest_comes_first_for_latency() -> None:

@@ -1,0 +1,144 @@
+"""One model on every instance of the catalog, with the model found once."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from packager import wiring
+from packager.catalog.accelerators import accelerator_of
+from packager.catalog.instances import find_instance, instances
+from packager.core.model import ModelFiles
+from packager.core.request import BuildRequest
+from packager.errors import NotFound
+from packager.jobs.rank import Aim, menu, rank_instances
+from packager.planning.performance import WORKLOADS
+from packager.planning.ranking import Ranking
+from tests.planning.headers import LLAMA_3_8B, LLAMA_3_70B, awq_model_of, model_of
+
+LLAMA_70B = model_of(LLAMA_3_70B, name="meta-llama/Meta-Llama-3-70B-Instruct")
+QUESTIONS = WORKLOADS["questions"]
+COST = Aim(goal="cost", workload=QUESTIONS)
+
+
+class Counted:
+    """Finds one model and counts how often."""
+
+    def __init__(self, model: ModelFiles) -> None:
+        self.model = model
+        self.calls = 0
+
+    def __call__(self, name: str) -> ModelFiles:
+        self.calls += 1
+        return self.model
+
+
+def ranked(model: ModelFiles, *names: str, aim: Aim = COST, **asked: Any) -> Ranking:
+    tools = replace(wiring.tools_for(wiring.Settings()), find_model=Counted(model))
+    request = BuildRequest(model="m", instance="all", **asked)
+    chosen = [find_instance(name) for name in names] if names else instances()
+    return rank_instances(request, tools, chosen, accelerator_of, aim)
+
+
+def names_of(ranking: Ranking) -> list[str]:
+    return [option.plan.instance.name for option in ranking.options]
+
+
+def test_the_model_is_found_once_for_all_instances() -> None:
+    find_model = Counted(LLAMA_70B)
+    tools = replace(wiring.tools_for(wiring.Settings()), find_model=find_model)
+
+    rank_instances(
+        BuildRequest(model="m", instance="all"), tools, instances(), accelerator_of, COST
+    )
+    assert find_model.calls == 1
+
+
+def test_every_instance_is_ranked_or_left_out_with_a_reason() -> None:
+    started = time.process_time()
+    ranking = ranked(model_of(LLAMA_3_8B))
+    took_s = time.process_time() - started
+
+    left_out = [skipped.instance for skipped in ranking.skipped]
+    assert sorted([*names_of(ranking), *left_out]) == sorted(known.name for known in instances())
+    assert all(skipped.reason for skipped in ranking.skipped)
+    assert took_s < 2
+
+
+def test_a_large_model_fits_small_instances_only_quantized() -> None:
+    ranking = ranked(LLAMA_70B, "ml.g5.12xlarge", "ml.g5.xlarge", "ml.p5.48xlarge")
+
+    (small,) = [
+        option for option in ranking.options if option.plan.instance.name == "ml.g5.12xlarge"
+    ]
+    assert small.candidate.options in ("--quantize awq", "--quantize fp8")
+    assert not small.buildable
+    assert [skipped.instance for skipped in ranking.skipped] == ["ml.g5.xlarge"]
+    assert "does not fit" in ranking.skipped[0].reason
+
+
+def test_weights_as_they_are_can_be_asked_for() -> None:
+    ranking = ranked(LLAMA_70B, "ml.g5.12xlarge", "ml.p5.48xlarge", quantize="none")
+
+    assert names_of(ranking) == ["ml.p5.48xlarge"]
+    assert all(option.buildable for option in ranking.options)
+
+
+def test_a_quantized_checkpoint_is_taken_as_it_is() -> None:
+    ranking = ranked(awq_model_of(LLAMA_3_70B), "ml.g5.12xlarge")
+
+    assert ranking.options[0].candidate.options == ""
+    assert ranking.options[0].buildable
+
+
+def test_latency_takes_more_devices_than_cost() -> None:
+    latency = ranked(
+        LLAMA_70B,
+        "ml.p5.48xlarge",
+        aim=Aim(goal="latency", workload=QUESTIONS),
+        quantize="none",
+        family="lmi",
+    )
+    cost = ranked(LLAMA_70B, "ml.p5.48xlarge", quantize="none", family="lmi")
+
+    assert latency.options[0].plan.tp_degree == 8
+    assert cost.options[0].plan.tp_degree < 8
+    assert latency.options[0].point.tpot_s < cost.options[0].point.tpot_s
+
+
+def test_a_strict_limit_takes_fewer_requests_at_once() -> None:
+    loose = ranked(LLAMA_70B, "ml.p5.48xlarge", quantize="none")
+    strict = ranked(
+        LLAMA_70B,
+        "ml.p5.48xlarge",
+        aim=Aim(goal="cost", workload=QUESTIONS, tpot_limit_s=0.018),
+        quantize="none",
+    )
+
+    assert strict.options[0].point.concurrency < loose.options[0].point.concurrency
+    assert strict.options[0].in_time
+
+
+def test_a_menu_has_the_best_configuration_for_every_goal() -> None:
+    tools = replace(wiring.tools_for(wiring.Settings()), find_model=Counted(LLAMA_70B))
+    request = BuildRequest(model="m", instance="ml.p5.48xlarge")
+    instance = find_instance("ml.p5.48xlarge")
+
+    found = menu(request, tools, instance, accelerator_of, QUESTIONS)
+    assert [goal for goal, _ in found] == ["cost", "latency", "throughput"]
+
+
+def test_a_model_that_is_not_there_ends_it() -> None:
+    tools = wiring.tools_for(wiring.Settings())
+
+    with pytest.raises(NotFound):
+        rank_instances(
+            BuildRequest(model="./nowhere", instance="all"),
+            tools,
+            instances(),
+            accelerator_of,
+            COST,
+        )
