@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from packager.core.catalog import Rule
 from packager.core.facts import Facts
 from packager.core.findings import Finding, errors_in
 from packager.core.instance import LOCAL, Instance
@@ -51,6 +52,7 @@ from packager.planning.shape import (
     larger_shapes,
     smaller_shapes,
 )
+from packager.planning.stacking import check_stack
 from packager.ports import ContainerFamily
 
 SERVED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}", re.ASCII)  # as BuildRequest has it
@@ -84,32 +86,42 @@ class Splits:
 
 
 def make_plan(
-    facts: Facts, family: ContainerFamily, *, instances: tuple[Instance, ...] = ()
+    facts: Facts,
+    family: ContainerFamily,
+    *,
+    instances: tuple[Instance, ...] = (),
+    rules: tuple[Rule, ...] = (),
 ) -> Plan:
     """Decide, or raise `PlanRejected` with every finding and the nearest plans that fit.
 
-    `instances` are those that may be suggested instead.
+    `instances` are those that may be suggested instead; `rules` say which
+    techniques go together.
     """
     profile, findings = make_profile(facts.model)
     if errors_in(findings):
         early = [*_check_facts(facts), *findings, *check_shape(facts.request, 0)]
         raise PlanRejected(tuple(early))
     try:
-        return _decide(facts, family, profile, findings)
+        return _decide(facts, family, profile, findings, rules)
     except PlanRejected as rejected:
         nearest = find_nearest(
-            facts, instances, lambda changed: _decide(changed, family, profile, findings)
+            facts, instances, lambda changed: _decide(changed, family, profile, findings, rules)
         )
         raise PlanRejected(rejected.findings, nearest) from None
 
 
 def _decide(
-    facts: Facts, family: ContainerFamily, profile: ModelProfile, read: tuple[Finding, ...]
+    facts: Facts,
+    family: ContainerFamily,
+    profile: ModelProfile,
+    read: tuple[Finding, ...],
+    rules: tuple[Rule, ...],
 ) -> Plan:
     """Decide for a model whose numbers are sound.
 
     Checks that need the answer of a failed one are left out: without a degree
     there is no memory to reckon, and without a fit nothing to ask the family.
+    The rules are asked in any case, so that no conflict hides behind another.
     """
     request, instance = facts.request, facts.instance
     findings = [*_check_facts(facts), *read, *check_shape(request, profile.max_positions)]
@@ -121,13 +133,11 @@ def _decide(
     findings += [*check_kv_dtype(request.kv_dtype, instance), *drafted.findings]
 
     quantization = quantized.quantization
-    grouped = replace(profile, group_size=quantization.group_size if quantization else 0)
+    served = quantization if not errors_in(quantized.findings) else None
+    grouped = replace(profile, group_size=served.group_size if served else 0)
     degrees, rejected, found = find_degrees(grouped, instance, request.tp_degree)
     depths, pipeline_findings = find_pipelines(request, profile, instance, facts.container)
     findings += [*found, *pipeline_findings, *_notes(rejected)]
-    if errors_in(findings):
-        raise PlanRejected(tuple(findings))
-
     demand = Demand(
         weight_bytes=quantized_weight_bytes(profile, quantization),
         kv_element_bytes=1 if request.kv_dtype == "fp8" else 2,
@@ -137,15 +147,16 @@ def _decide(
     )
     if request.goal == "latency":
         degrees = tuple(sorted(degrees, reverse=True))
-    fit = find_fit(
-        request, profile, instance, Splits(degrees=degrees, depths=depths), demand=demand
-    )
+    may_fit = not errors_in(findings)
+    if may_fit:
+        splits = Splits(degrees=degrees, depths=depths)
+        fit = find_fit(request, profile, instance, splits, demand=demand)
+        findings += fit.findings
+    else:
+        fit = _sketch(request, profile, instance, degrees, demand)
     tp_degree, pp_degree = fit.budget.tp_degree, fit.budget.pp_degree
-    findings += [*fit.findings]
     if request.tp_degree is None:
         findings += note_split(profile, instance, tp_degree)
-    if errors_in(findings):
-        raise PlanRejected(tuple(findings))
     plan = Plan(
         model=facts.model.ref,
         profile=profile,
@@ -172,10 +183,29 @@ def _decide(
         ),
         engine_options=tuple((request.engine_options or {}).items()),
     )
-    findings += family.check(plan)
+    fits = may_fit and not errors_in(findings)
+    findings += check_stack(plan, rules, compiler=request.compile)
+    if fits:
+        findings += family.check(plan)
     if errors_in(findings):
         raise PlanRejected(tuple(findings))
     return replace(plan, findings=tuple(findings))
+
+
+def _sketch(
+    request: BuildRequest,
+    profile: ModelProfile,
+    instance: Instance,
+    degrees: tuple[int, ...],
+    demand: Demand,
+) -> Fit:
+    """Give what a plan would be about that is rejected anyway: for rules, never to be shown."""
+    shape = first_shape(request, profile.max_positions, instance.kind)
+    degree = degrees[0] if degrees else min(request.tp_degree or 1, instance.devices)
+    budget = make_budget(
+        profile, instance, shape, degree, demand, pp_degree=min(request.pp_degree or 1, 64)
+    )
+    return Fit(shape, budget, ())
 
 
 def find_fit(

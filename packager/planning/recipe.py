@@ -28,6 +28,3 @@ def _missing_steps(plan: Plan) -> Iterator[Finding]:
         message = f"quantizing with {plan.quantization.method} can be planned, not done yet"
         hint = "quantize with another tool and package the result, or use `--quantize none`"
         yield Finding("error", "step-not-available", message, hint)
-    if plan.draft and plan.draft.reference:
-        message = f"a draft of kind {plan.draft.kind} can be planned, not packaged yet"
-        yield Finding("error", "step-not-available", message, "use `--draft ngram` or none")

@@ -78,19 +78,8 @@ def choose_quantization(
     if not profile.linear_parameters:
         message = f"{asked} has nothing to pack: the weights are not those of a known decoder"
         return _refused("quantize-nothing", message, "serve the model as it is: `--quantize none`")
-    scheme = next((s for s in METHODS[asked] if s.needs in instance.formats), None)
-    if scheme is None or instance.kind != "nvidia":
-        others = [name for name in METHODS if instance.kind == "nvidia" and _serves(name, instance)]
-        hint = f"`--quantize {others[0]}`" if others else "choose `--quantize none`"
-        message = f"{instance.device_name} has no kernel for {asked}"
-        return _refused("quantize-unsupported", message, f"{hint}, or another instance")
-    findings = []
-    if asked == "fp8" and scheme is W8A16_FP8:
-        message = (
-            f"{instance.device_name} has no FP8 arithmetic: weights are FP8, computing is "
-            "16 bits; less memory, hardly faster"
-        )
-        findings.append(Finding("note", "format-weights-only", message))
+    served = [s for s in METHODS[asked] if s.needs in instance.formats]
+    scheme = (served or METHODS[asked])[0]
     quantization = Quantization(
         method=asked,
         scheme=scheme.name,
@@ -98,7 +87,19 @@ def choose_quantization(
         group_size=scheme.group_size,
         checkpoint_format=_checkpoint_format(asked, container),
     )
-    return QuantizationChoice(quantization, tuple(findings))
+    if not served or instance.kind != "nvidia":
+        others = [name for name in METHODS if instance.kind == "nvidia" and _serves(name, instance)]
+        hint = f"`--quantize {others[0]}`" if others else "choose `--quantize none`"
+        message = f"{instance.device_name} has no kernel for {asked}"
+        error = Finding("error", "quantize-unsupported", message, f"{hint}, or another instance")
+        return QuantizationChoice(quantization, (error,))
+    if scheme is not W8A16_FP8:
+        return QuantizationChoice(quantization)
+    message = (
+        f"{instance.device_name} has no FP8 arithmetic: weights are FP8, computing is "
+        "16 bits; less memory, hardly faster"
+    )
+    return QuantizationChoice(quantization, (Finding("note", "format-weights-only", message),))
 
 
 def passed_over_methods(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from packager.catalog.instances import find_instance, instances
 from packager.core.artifact import Artifacts
+from packager.core.catalog import Rule
 from packager.core.findings import Finding, errors_in
 from packager.core.image import BaseImage, Platform
 from packager.core.instance import Instance
@@ -508,6 +509,29 @@ def test_methods_that_were_not_asked_for_are_passed_over_with_a_reason() -> None
         )
         for method in ("awq", "gptq")
     ] + [("quantize fp8", "T4 has no kernel for fp8")]
+
+
+def test_rules_are_asked_even_of_what_does_not_fit() -> None:
+    rule = Rule(
+        id="ngram-not-here",
+        severity="error",
+        when={"draft": "ngram"},
+        reason="no n-gram on {instance}",
+        instead="`--draft none`",
+        source="a test",
+        date="2026-11-20",
+    )
+    facts = facts_of(LLAMA_70B, "g5.12xlarge", draft="ngram", quantize="int3", tp_degree=3)
+
+    with pytest.raises(PlanRejected) as error:
+        make_plan(facts, Silent(), rules=(rule,))
+
+    assert [finding.code for finding in errors_in(error.value.findings)] == [
+        "quantize-unknown",
+        "tp-not-allowed",
+        "ngram-not-here",
+    ]
+    assert error.value.nearest == ()  # --draft none alone leaves the others
 
 
 @given(
