@@ -48,11 +48,16 @@ from packager.families.shared import (
 from packager.families.vllm_options import (
     check_draft,
     check_proven,
+    draft_files,
     schema_of,
     speculative_config,
 )
 from packager.rendering.check import check_properties
-from packager.rendering.environment import render_template
+from packager.rendering.environment import (
+    NotRepresentable,
+    render_template,
+    to_property_value,
+)
 
 OPTIONS_FILE = Path(__file__).parent / "data" / "lmi_options.toml"
 
@@ -118,7 +123,7 @@ class LmiFamily:
         check_properties(path, text, meant)  # of the variables, too: they come from these values
         file = RenderedFile(path=path, data=text.encode("ascii"))
         return ServingConfig(
-            files=(file,) if plan.weights == "baked" else (),
+            files=(*((file,) if plan.weights == "baked" else ()), *draft_files(plan)),
             env=_environment(plan),
             model_dir=model_dir(plan),
             draft_dir=draft_dir(plan),
@@ -221,13 +226,21 @@ def check_settings(meant: Mapping[str, str], options: LmiOptions) -> Iterator[Fi
             yield Finding("error", "key-dropped", message, hint)
             continue
         option = options.types[key]
-        found = list(check_value("LMI", option, key, value))
+        found = [*check_value("LMI", option, key, value), *_check_readable(key, value)]
         yield from found
         if found or key not in options.pass_through or option.type in {"flag", "switch"}:
             continue
         if value.lower() in {"true", "false"}:
             message = f"LMI reads {value!r} for {key!r} as a switch, and vLLM refuses to start"
             yield Finding("error", "value-refused", message, "choose another served name")
+
+
+def _check_readable(key: str, value: str) -> Iterator[Finding]:
+    """Refuse what LMI's server and its scripts would read as different values."""
+    try:
+        to_property_value(value)
+    except NotRepresentable as error:
+        yield Finding("error", "value-refused", f"{key}: {error.message}", error.hint)
 
 
 @cache

@@ -89,7 +89,10 @@ def check_engine_options(
     `spelled` gives each asked name as the engine writes it.
     """
     seen: dict[str, str] = {}
-    for asked, _ in plan.engine_options:
+    for asked, value in plan.engine_options:
+        if not value.isprintable():
+            message = f"the value of {asked[:60]!r} has characters that cannot be printed"
+            yield Finding("error", "value-refused", message, "give it on one line")
         if not ENGINE_OPTION.fullmatch(asked):
             message = f"{asked[:60]!r} cannot be the name of an engine's option"
             yield Finding("error", "value-refused", message, "use letters, digits and . _ -")

@@ -40,6 +40,8 @@ MEDUSA_MODEL = "llm"  # where the model lies in a mount whose root is the heads
 DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 KV_DTYPES = {"fp8": "fp8_e4m3fn"}
 DEFAULT_CONCURRENT = 128  # of the launcher
+DEFAULT_PREFILL = 4096  # of the launcher, or more
+CHUNKS_FROM_CAPABILITY = 8.0  # older GPUs get paged attention
 UNSPLITTABLE_HEADS = {"awq", "gptq"}  # formats whose loader wants quantized Medusa v2 heads
 
 # checkpoint's format → what QUANTIZE calls it
@@ -71,7 +73,7 @@ class TgiFamily:
         yield from check_engine_options(plan, _planned(plan), spelled)
         env = settings(plan)
         yield from check_names(env)
-        yield from check_launcher(env, plan.container.engine_version)
+        yield from check_launcher(env, chunks=_chunks(plan))
         yield from _check_shards(plan)
         yield from check_environment(plan, env)
         message = (
@@ -120,7 +122,7 @@ def check_names(env: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("error", "key-dropped", message, f"did you mean {close!r}?" if close else "")
 
 
-def check_launcher(env: Mapping[str, str], version: str = "") -> Iterator[Finding]:
+def check_launcher(env: Mapping[str, str], *, chunks: bool) -> Iterator[Finding]:
     """Check what launcher, router and shards check before a model is loaded.
 
     `launcher/src/main.rs`, `backends/v3/src/main.rs` and `server/cli.py` at db931fcf.
@@ -137,8 +139,8 @@ def check_launcher(env: Mapping[str, str], version: str = "") -> Iterator[Findin
         yield _conflict(f"MAX_TOTAL_TOKENS {total} is above MAX_BATCH_TOTAL_TOKENS {batch}")
     if prefill and batch and prefill > batch:
         yield _conflict(f"MAX_BATCH_PREFILL_TOKENS {prefill} is above a batch's {batch} tokens")
-    if prompt and prefill and prompt > prefill:
-        yield _unchunked(prompt, prefill, version)
+    if prompt and prefill and prompt > prefill and not chunks:
+        yield _conflict(f"the prompt's limit {prompt} is above a prefill's {prefill} tokens")
     for name in ("MAX_BATCH_SIZE", "VALIDATION_WORKERS", "NUM_SHARD", "SM_NUM_GPUS"):
         if numbers.get(name, 1) < 1:
             yield Finding("error", "value-refused", f"TGI refuses {numbers[name]} for {name}")
@@ -165,6 +167,8 @@ def _planned(plan: Plan) -> dict[str, str]:
     }
     if plan.max_prefill_tokens is not None:
         env["MAX_BATCH_PREFILL_TOKENS"] = str(plan.max_prefill_tokens)
+    elif shape.max_input_tokens > DEFAULT_PREFILL and not _chunks(plan):
+        env["MAX_BATCH_PREFILL_TOKENS"] = str(shape.max_input_tokens)
     env["MAX_TOTAL_TOKENS"] = str(shape.max_total_tokens)
     quantize = _quantize(plan)
     if quantize:
@@ -257,12 +261,11 @@ def _check_shards(plan: Plan) -> Iterator[Finding]:
             yield Finding("error", "heads-not-divisible", message, hint)
 
 
-def _unchunked(prompt: int, prefill: int, version: str) -> Finding:
-    message = f"the prompt's limit {prompt} is above MAX_BATCH_PREFILL_TOKENS {prefill}"
-    if (version_key(version) or ((0,), 0, 0, 0)) >= ((3,), 4, 0, 0):
-        message += ": TGI starts only where its attention computes prompts in chunks"
-        return Finding("warning", "options-conflict", message, "compute capability 8.0 and newer")
-    return _conflict(message)
+def _chunks(plan: Plan) -> bool:
+    """Say whether TGI computes long prompts in pieces, which paged attention does not."""
+    key = version_key(plan.container.engine_version)
+    capability = plan.instance.compute_capability or CHUNKS_FROM_CAPABILITY
+    return key is not None and key[0] >= (3,) and capability >= CHUNKS_FROM_CAPABILITY
 
 
 def _conflict(message: str) -> Finding:

@@ -37,6 +37,7 @@ from packager.families.vllm_options import (
     check_draft,
     check_options,
     check_proven,
+    draft_files,
     planned_options,
     schema_of,
 )
@@ -82,7 +83,12 @@ class VllmFamily:
             config = ServingConfig(env={**OFFLINE_ENV, **env}, port=PORT)
         else:
             config = launched(command(options(plan)), _env(plan))
-        return replace(config, model_dir=model_dir(plan), draft_dir=draft_dir(plan))
+        return replace(
+            config,
+            files=(*config.files, *draft_files(plan)),
+            model_dir=model_dir(plan),
+            draft_dir=draft_dir(plan),
+        )
 
 
 def launched(argv: list[str], env: Mapping[str, str], *, adapter: bool = True) -> ServingConfig:

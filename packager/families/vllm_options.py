@@ -11,6 +11,8 @@ from typing import Any
 
 from packager.core.findings import Finding
 from packager.core.plan import Plan
+from packager.core.serving import RenderedFile
+from packager.core.techniques import Draft
 from packager.families.schema import EngineSchema, Option, check_value, find_schema, nearest
 from packager.families.shared import (
     NGRAM_LONGEST,
@@ -20,6 +22,8 @@ from packager.families.shared import (
     load_time_quantization,
     model_dir,
 )
+from packager.rendering.check import check_json
+from packager.rendering.environment import render_template
 
 Options = dict[str, str | bool]
 
@@ -91,6 +95,28 @@ def speculative_config(plan: Plan) -> dict[str, Any]:
     return config
 
 
+def draft_files(plan: Plan) -> tuple[RenderedFile, ...]:
+    """Write the config.json that makes vLLM load Medusa heads; other drafts bring their own.
+
+    Published heads name neither their sizes nor their kind, and vLLM would take Medusa's
+    defaults, which are those of another model.
+    """
+    draft = plan.draft
+    if draft is None or draft.kind != "medusa":
+        return ()
+    meant: dict[str, Any] = {
+        "model_type": "medusa",
+        "hidden_size": plan.profile.hidden_size,
+        "vocab_size": plan.profile.vocab_size,
+        "num_heads": draft.heads,
+        "num_hidden_layers": draft.head_layers,
+    }
+    path = f"{draft_dir(plan)}/config.json"
+    text = render_template("vllm/medusa_config.json.j2", config=meant)
+    check_json(path, text, meant)
+    return (RenderedFile(path=path, data=text.encode("ascii")),)
+
+
 def check_options(
     who: str, options: Mapping[str, str | bool], schema: EngineSchema
 ) -> Iterator[Finding]:
@@ -134,6 +160,8 @@ def check_draft(who: str, plan: Plan, schema: EngineSchema) -> Iterator[Finding]
         hint = "choose another draft, or another container version"
         yield from draft_unsupported(plan, named, hint)
         return
+    if plan.draft.kind == "medusa":
+        yield from _check_medusa(who, plan.draft)
     yield from check_draft_keys(who, speculative_config(plan), schema)
 
 
@@ -147,6 +175,16 @@ def check_draft_keys(
             message = f"{who} {schema.version} has no {key!r} in its speculative configuration"
             hint = f"did you mean {close!r}?" if close else "leave it out"
             yield Finding("error", "key-dropped", message, hint)
+
+
+def _check_medusa(who: str, draft: Draft) -> Iterator[Finding]:
+    if draft.version == "v2":
+        message = f"{who} loads Medusa v2 heads only with the model's own lm_head among them"
+        hint = "use Medusa v1 heads, or --family tgi"
+        yield Finding("error", "draft-unsupported", message, hint)
+    if not draft.heads or not draft.head_layers:
+        message = f"{who} needs to know how many Medusa heads there are, and of how many layers"
+        yield Finding("error", "draft-incomplete", message, "the draft's tensors must say both")
 
 
 def _check_switch(who: str, option: Option, *, value: bool) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ from packager.core.serving import ServingConfig
 from packager.core.techniques import Draft
 from packager.errors import PlanRejected
 from tests.conftest import unavailable
-from tests.families.plans import EAGLE3, FP8_AT_LOAD, plan_for
+from tests.families.plans import EAGLE3, FP8_AT_LOAD, MEDUSA_V1, plan_for
 from tests.golden.cases import CASES, family_of
 
 WORKER = Path(__file__).parent / "vllm_parser.py"
@@ -105,6 +105,23 @@ def test_vllm_accepts_every_golden_configuration_and_loses_no_key(judge: Judge) 
 
 
 @pytest.mark.live
+def test_vllm_reads_the_sizes_of_medusa_heads_from_our_config(judge: Judge) -> None:
+    config = family_of("vllm").render(plan_for("vllm", draft=MEDUSA_V1), Artifacts(model=()))
+    (file,) = config.files
+
+    (answer,) = judge([{"medusa": json.loads(file.data)}])
+
+    assert file.path == "/opt/packager/draft/config.json"
+    assert answer["values"] == {
+        "hidden_size": 4096,
+        "vocab_size": 128256,
+        "num_heads": 3,
+        "num_hidden_layers": 1,
+        "architectures": ["MedusaModel"],
+    }
+
+
+@pytest.mark.live
 def test_what_vllm_refuses_we_refuse_first(judge: Judge) -> None:
     plans = [
         plan_for("vllm-cpu", engine_options=((name, value),)) for name, value in REFUSED_BY_BOTH
@@ -150,8 +167,9 @@ def _item(plan: Plan) -> dict[str, Any]:
 
 def _properties(config: ServingConfig) -> dict[str, str]:
     for file in config.files:
-        read: dict[str, str] = javaproperties.loads(file.data.decode("latin-1"))
-        return read
+        if file.path.endswith(".properties"):
+            read: dict[str, str] = javaproperties.loads(file.data.decode("latin-1"))
+            return read
     return {
         f"option.{'entryPoint' if name == 'OPTION_ENTRYPOINT' else name[7:].lower()}": value
         for name, value in config.env.items()

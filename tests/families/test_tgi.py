@@ -33,8 +33,8 @@ def errors(plan: Plan) -> list[str]:
     return [finding.code for finding in TgiFamily().check(plan) if finding.severity == "error"]
 
 
-def refused(env: Mapping[str, str], version: str = "3.3.6") -> list[str]:
-    return [finding.code for finding in (*check_names(env), *check_launcher(env, version))]
+def refused(env: Mapping[str, str]) -> list[str]:
+    return [finding.code for finding in (*check_names(env), *check_launcher(env, chunks=True))]
 
 
 def test_mixtral_with_medusa_and_awq_gets_the_variables_of_the_blog_and_no_others() -> None:
@@ -157,8 +157,20 @@ def test_bitsandbytes_takes_a_dtype() -> None:
     assert refused({"QUANTIZE": "bitsandbytes-nf4", "DTYPE": "float16"}) == []
 
 
-def test_a_prompt_longer_than_a_prefill_needs_chunks_which_came_with_version_3() -> None:
+def test_a_prompt_longer_than_a_prefill_needs_chunks() -> None:
     env = {"MAX_INPUT_LENGTH": "8000", "MAX_BATCH_PREFILL_TOKENS": "4096"}
 
-    assert [f.severity for f in check_launcher(env, "2.0.1")] == ["error"]
-    assert [f.severity for f in check_launcher(env, "3.3.6")] == ["warning"]
+    assert [f.code for f in check_launcher(env, chunks=False)] == ["options-conflict"]
+    assert list(check_launcher(env, chunks=True)) == []
+
+
+def test_where_prompts_are_not_chunked_a_prefill_holds_the_longest() -> None:
+    long = Shape(max_batch=4, max_input_tokens=7000, max_total_tokens=8192)
+    plan = plan_for("tgi", shape=long)
+    old_gpu = replace(plan.instance, compute_capability=7.5)
+
+    assert "MAX_BATCH_PREFILL_TOKENS" not in render(plan).env
+    old = plan_for("tgi", shape=long, instance=old_gpu)
+    assert render(old).env["MAX_BATCH_PREFILL_TOKENS"] == "7000"
+    assert errors(old) == []
+    assert render(plan_for("tgi-2", shape=long)).env["MAX_BATCH_PREFILL_TOKENS"] == "7000"

@@ -153,6 +153,10 @@ def errors(plan: Plan) -> list[str]:
     return [finding.code for finding in VllmFamily().check(plan) if finding.severity == "error"]
 
 
+def test_medusa_v2_heads_are_refused_because_they_need_the_models_lm_head() -> None:
+    assert errors(plan_for("vllm", draft=replace(MEDUSA_V1, version="v2"))) == ["draft-unsupported"]
+
+
 def test_medusa_was_taken_out_of_vllm_0_33() -> None:
     assert errors(plan_for("vllm-upstream", draft=MEDUSA_V1)) == []
     assert errors(plan_for("vllm-0.33", draft=MEDUSA_V1)) == ["draft-unsupported"]

@@ -1,6 +1,7 @@
 """Runs with vLLM's interpreter, not ours: gives command lines to vLLM's own argument parser.
 
-Reads `[{"argv": [...]} | {"properties": {...}}, ...]` from stdin, writes one result each:
+Reads `[{"argv": [...]} | {"properties": {...}} | {"medusa": {...}}, ...]` from stdin and
+writes one result each:
 `{"accepted": bool, "values": {option: value}, "lost": [key, ...], "message": text}`.
 Properties go the way LMI sends them: djl_python/properties_manager/vllm_rb_properties.py.
 """
@@ -11,11 +12,14 @@ import contextlib
 import io
 import json
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from vllm.config import SpeculativeConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.transformers_utils.configs.medusa import MedusaConfig
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 TRANSLATED = {
@@ -44,6 +48,8 @@ def main() -> None:
 
 def judge(parser: FlexibleArgumentParser, item: dict[str, Any]) -> dict[str, Any]:
     lost: list[str] = []
+    if "medusa" in item:
+        return read_medusa(item["medusa"])
     argv = item.get("argv")
     if argv is None:
         argv = lmi_argv(item["properties"], lost)
@@ -64,6 +70,14 @@ def judge(parser: FlexibleArgumentParser, item: dict[str, Any]) -> dict[str, Any
         "lost": lost,
         "message": "",
     }
+
+
+def read_medusa(config: dict[str, Any]) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "config.json").write_text(json.dumps(config))
+        read = MedusaConfig.from_pretrained(directory)
+    names = ("hidden_size", "vocab_size", "num_heads", "num_hidden_layers", "architectures")
+    return {"accepted": True, "values": {name: getattr(read, name) for name in names}}
 
 
 def lmi_argv(properties: dict[str, str], lost: list[str]) -> list[str]:
