@@ -155,7 +155,7 @@ def _decide(
     else:
         fit = _sketch(request, profile, instance, degrees, demand)
     tp_degree, pp_degree = fit.budget.tp_degree, fit.budget.pp_degree
-    if request.tp_degree is None:
+    if may_fit and request.tp_degree is None:
         findings += note_split(profile, instance, tp_degree)
     plan = Plan(
         model=facts.model.ref,
