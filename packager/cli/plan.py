@@ -85,7 +85,7 @@ def plan(
             tpot_limit_s=tpot_limit_ms / 1e3,
             discount=discount,
         )
-        ranking = rank_instances(request, tools, several, tools.accelerator_of, aim)
+        ranking = rank_instances(request, tools, several, aim)
         click.echo(_ranking_page(ranking, request, output_format))
         return
     planned = pipeline.plan(request, tools)
@@ -95,9 +95,7 @@ def plan(
         plan=found,
         recipe=planned.recipe,
         outlook=make_outlook(found, prediction, discount=discount) if prediction else None,
-        menu=menu(request, tools, found.instance, tools.accelerator_of, requests, discount)
-        if prediction
-        else (),
+        menu=menu(request, tools, found.instance, requests, discount) if prediction else (),
     )
     click.echo(_plan_page(page, output_format))
 
@@ -126,8 +124,12 @@ def instances_named(pattern: str, catalog: tuple[Instance, ...]) -> tuple[Instan
     if pattern != "all" and not set(pattern) & set("*?["):
         return ()
     wanted = "*" if pattern == "all" else pattern
-    wanted = wanted if wanted.startswith(("ml.", "*")) else f"ml.{wanted}"
-    found = tuple(known for known in catalog if fnmatch.fnmatchcase(known.name, wanted))
+    found = tuple(
+        known
+        for known in catalog
+        if fnmatch.fnmatchcase(known.name, wanted)
+        or fnmatch.fnmatchcase(known.name, f"ml.{wanted}")
+    )
     if not found:
         raise UsageError(
             f"no instance type in the catalog is like {pattern!r}",

@@ -28,8 +28,6 @@ from packager.planning.performance import (
 from packager.planning.presets import PRESETS, TPOT_LIMIT_S, Candidate, Goal, candidates
 from packager.planning.ranking import Option, Ranking, Skipped, make_option, rank
 
-AcceleratorOf = Callable[[Instance], Accelerator]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aim:
@@ -45,7 +43,6 @@ def rank_instances(
     request: BuildRequest,
     tools: Tools,
     instances: Iterable[Instance],
-    accelerator_of: AcceleratorOf,
     aim: Aim,
 ) -> Ranking:
     """Plan the model on every instance and order what works by the goal.
@@ -54,7 +51,13 @@ def rank_instances(
     model is left out with its reason.
     """
     find_model: Callable[[str], ModelFiles] = cache(tools.find_model)
-    once = replace(tools, find_model=find_model)
+    # No other instance is suggested for one that is refused: all of them are tried anyway.
+    once = replace(
+        tools,
+        find_model=find_model,
+        find_draft=cache(tools.find_draft) if tools.find_draft else None,
+        instances=(),
+    )
     quantized = bool(find_model(request.model).config.get("quantization_config"))
     options: list[Option] = []
     skipped: list[Skipped] = []
@@ -63,7 +66,7 @@ def rank_instances(
         reasons: list[str] = []
         for candidate in candidates(request, instance, aim.goal, quantized=quantized):
             try:
-                option = _try(candidate, once, accelerator_of, aim)
+                option = _try(candidate, once, aim)
             except (PlanRejected, UsageError) as error:
                 reasons.append(_reason(error))
             else:
@@ -83,7 +86,6 @@ def menu(
     request: BuildRequest,
     tools: Tools,
     instance: Instance,
-    accelerator_of: AcceleratorOf,
     workload: Workload,
     discount: float = 0.0,
 ) -> tuple[tuple[Goal, Option], ...]:
@@ -93,7 +95,6 @@ def menu(
             request,
             tools,
             (instance,),
-            accelerator_of,
             Aim(goal=goal, workload=workload, discount=discount),
         )
         for goal in PRESETS
@@ -106,12 +107,10 @@ def predict_plan(plan: Plan, accelerator: Accelerator, workload: Workload) -> Pr
     return predict(setup_of(plan, accelerator), workload, concurrencies_of(plan))
 
 
-def _try(
-    candidate: Candidate, tools: Tools, accelerator_of: AcceleratorOf, aim: Aim
-) -> Option | None:
+def _try(candidate: Candidate, tools: Tools, aim: Aim) -> Option | None:
     planned = pipeline.plan(candidate.request, tools)
     plan = planned.plan
-    prediction = predict_plan(plan, accelerator_of(plan.instance), aim.workload)
+    prediction = predict_plan(plan, tools.accelerator_of(plan.instance), aim.workload)
     if prediction is None:
         return None
     changes_weights = plan.quantization is not None and not plan.quantization.existing

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from packager import wiring
-from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance, instances
 from packager.core.model import ModelFiles
 from packager.core.request import BuildRequest
@@ -40,7 +39,7 @@ def ranked(model: ModelFiles, *names: str, aim: Aim = COST, **asked: Any) -> Ran
     tools = replace(wiring.tools_for(wiring.Settings()), find_model=Counted(model))
     request = BuildRequest(model="m", instance="all", **asked)
     chosen = [find_instance(name) for name in names] if names else instances()
-    return rank_instances(request, tools, chosen, accelerator_of, aim)
+    return rank_instances(request, tools, chosen, aim)
 
 
 def names_of(ranking: Ranking) -> list[str]:
@@ -51,9 +50,7 @@ def test_the_model_is_found_once_for_all_instances() -> None:
     find_model = Counted(LLAMA_70B)
     tools = replace(wiring.tools_for(wiring.Settings()), find_model=find_model)
 
-    rank_instances(
-        BuildRequest(model="m", instance="all"), tools, instances(), accelerator_of, COST
-    )
+    rank_instances(BuildRequest(model="m", instance="all"), tools, instances(), COST)
     assert find_model.calls == 1
 
 
@@ -127,7 +124,7 @@ def test_a_menu_has_the_best_configuration_for_every_goal() -> None:
     request = BuildRequest(model="m", instance="ml.p5.48xlarge")
     instance = find_instance("ml.p5.48xlarge")
 
-    found = menu(request, tools, instance, accelerator_of, QUESTIONS)
+    found = menu(request, tools, instance, QUESTIONS)
     assert [goal for goal, _ in found] == ["cost", "latency", "throughput"]
 
 
@@ -139,6 +136,5 @@ def test_a_model_that_is_not_there_ends_it() -> None:
             BuildRequest(model="./nowhere", instance="all"),
             tools,
             instances(),
-            accelerator_of,
             COST,
         )
