@@ -26,7 +26,8 @@ from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
 from packager.core.techniques import Draft
 from packager.errors import PlanRejected
-from tests.conftest import unavailable
+from packager.families.schema import ENGINES
+from tests.conftest import SCRIPTS, unavailable
 from tests.families.plans import EAGLE3, FP8_AT_LOAD, MEDUSA_V1, plan_for
 from tests.golden.cases import CASES, family_of
 
@@ -70,24 +71,47 @@ REFUSED_BY_US: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 @pytest.fixture(scope="module")
-def judge(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Judge:
-    """Ask vLLM's parser about many configurations at once: it takes long to import."""
+def run_with_vllm(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[list[str], str], str]:
+    """Run a script with vLLM's interpreter; give what it prints."""
     interpreter, environment = _find_vllm(request, tmp_path_factory)
 
-    def ask(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def run(argv: list[str], text: str) -> str:
         done = subprocess.run(
-            [*interpreter, str(WORKER)],
-            input=json.dumps(items),
+            [*interpreter, *argv],
+            input=text,
             env={**environment, "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"},
             capture_output=True,
             text=True,
             timeout=300,
         )
         assert done.returncode == 0, done.stderr[-2000:]
-        results: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def judge(run_with_vllm: Callable[[list[str], str], str]) -> Judge:
+    """Ask vLLM's parser about many configurations at once: it takes long to import."""
+
+    def ask(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        said = run_with_vllm([str(WORKER)], json.dumps(items))
+        results: list[dict[str, Any]] = json.loads(said.splitlines()[-1])
         return results
 
     return ask
+
+
+@pytest.mark.live
+def test_the_shipped_options_are_those_of_the_parser(
+    run_with_vllm: Callable[[list[str], str], str],
+) -> None:
+    read = json.loads(run_with_vllm([str(SCRIPTS / "engine-options"), "vllm"], ""))
+
+    shipped = json.loads((ENGINES / f"vllm-{read['version']}.json").read_text(encoding="utf-8"))
+    assert {**read, "date": ""} == {**shipped, "date": ""}
 
 
 @pytest.mark.live
