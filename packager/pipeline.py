@@ -24,6 +24,7 @@ from packager.core.recipe import Recipe
 from packager.core.record import (
     BuildRecord,
     RecordedBase,
+    RecordedFinding,
     RecordedImage,
     RecordedLayer,
     RecordedModel,
@@ -188,6 +189,12 @@ def make_record(
             RecordedImage(target=ref.target, name=ref.name, digest=ref.digest)
             for ref in written.refs
         ),
+        findings=tuple(
+            RecordedFinding(
+                severity=found.severity, code=found.code, message=found.message, hint=found.hint
+            )
+            for found in plan.findings
+        ),
         transfer=transfer,
         seconds=round(seconds, 3),
     )
@@ -212,5 +219,6 @@ def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned
         find_draft=tools.find_draft,
         known_draft=tools.known_draft,
     )
-    plan = make_plan(facts, tools.family(facts.container.family), instances=tools.instances)
+    family = tools.family(facts.container.family)
+    plan = make_plan(facts, family, instances=tools.instances, rules=tools.rules)
     return Planned(facts=facts, plan=plan, recipe=make_recipe(plan, facts))

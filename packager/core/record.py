@@ -45,6 +45,15 @@ class RecordedImage(_Document):
     digest: str
 
 
+class RecordedFinding(_Document):
+    """Something the planner had to say, short of refusing."""
+
+    severity: str
+    code: str
+    message: str
+    hint: str = ""
+
+
 class Transfer(_Document):
     """What the build moved. Bytes read count weights and base, each read once."""
 
@@ -72,5 +81,6 @@ class BuildRecord(_Document):
     digest: str
     layers: tuple[RecordedLayer, ...]
     images: tuple[RecordedImage, ...]
+    findings: tuple[RecordedFinding, ...] = ()
     transfer: Transfer
     seconds: float

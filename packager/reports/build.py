@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from packager.core.findings import Finding
 from packager.core.record import BuildRecord
 from packager.core.units import decimal
 from packager.pipeline import Assembled
 from packager.reports.plan import plan_document
-from packager.reports.text import table_lines
+from packager.reports.text import finding_lines, table_lines
 
 
 def summary_lines(record: BuildRecord) -> list[str]:
@@ -21,7 +22,13 @@ def summary_lines(record: BuildRecord) -> list[str]:
         total = decimal(sum(layer.size for layer in base))
         rows.insert(0, (f"base ({len(base)} layers)", total, record.base.digest[:19]))
     moved = record.transfer
+    warnings = [
+        Finding("warning", found.code, found.message, found.hint)
+        for found in record.findings
+        if found.severity == "warning"
+    ]
     return [
+        *finding_lines(warnings),
         *table_lines(("layer", "size", "digest"), rows),
         f"read {decimal(moved.bytes_read)}, sent {decimal(moved.bytes_sent)}, "
         f"{moved.layers_known} of {len(record.layers)} layers known beforehand, "
