@@ -5,6 +5,7 @@ It is the very line of `packager plan`, with the model found once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -27,6 +28,13 @@ from packager.planning.performance import (
 )
 from packager.planning.presets import PRESETS, TPOT_LIMIT_S, Candidate, Goal, candidates
 from packager.planning.ranking import Option, Ranking, Skipped, make_option, rank
+
+FITS = "it fits"
+
+# The planner's message, whose arithmetic is too long for a list.
+DOES_NOT_FIT = re.compile(
+    r"a device needs (?P<needed>[\d.]+ [GM]iB).* has (?P<usable>[\d.]+ [GM]iB) usable"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +76,15 @@ def rank_instances(
             try:
                 option = _try(candidate, once, aim)
             except (PlanRejected, UsageError) as error:
-                reasons.append(_reason(error))
+                reasons.append(_reason(error, candidate))
             else:
                 if option:
                     found.append(option)
                 else:
-                    reasons.append(
-                        f"it fits, but nobody published figures of {instance.device_name}"
-                    )
+                    reasons.append(f"{FITS}, but nobody published figures of its devices")
         options += found
         if not found:
-            skipped.append(Skipped(instance.name, reasons[0]))
+            skipped.append(Skipped(instance.name, _closest(reasons)))
     return rank(options, skipped, aim.goal, aim.tpot_limit_s)
 
 
@@ -125,6 +131,26 @@ def _try(candidate: Candidate, tools: Tools, aim: Aim) -> Option | None:
     )
 
 
-def _reason(error: PlanRejected | UsageError) -> str:
+def _closest(reasons: list[str]) -> str:
+    """Take the reason of the candidate that came closest to an option."""
+    lacking = [reason for reason in reasons if "a device needs" in reason]
+    fitting = [reason for reason in reasons if reason.startswith(FITS)]
+    if fitting:
+        return fitting[0]
+    return min(lacking, key=_needed_gib) if reasons[0] in lacking else reasons[0]
+
+
+def _needed_gib(reason: str) -> float:
+    match = DOES_NOT_FIT.search(reason)
+    return float(match["needed"].partition(" ")[0]) if match else 0.0
+
+
+def _reason(error: PlanRejected | UsageError, candidate: Candidate) -> str:
+    """Say in one line why a candidate was refused; where it does not fit, in numbers."""
     errors = errors_in(error.findings) if isinstance(error, PlanRejected) else ()
-    return errors[0].message if errors else error.message
+    message = errors[0].message if errors else error.message
+    numbers = DOES_NOT_FIT.search(message)
+    if numbers is None:
+        return message
+    even = f"even with {candidate.options}, " if candidate.options else ""
+    return f"{even}a device needs {numbers['needed']} and has {numbers['usable']} usable"

@@ -99,9 +99,15 @@ def _methods(request: BuildRequest, instance: Instance) -> Iterator[str]:
 
 
 def _spreads(request: BuildRequest, instance: Instance, goal: Goal) -> Iterator[dict[str, int]]:
-    """Give batch and degree. The planner's own choice is the smallest degree that fits."""
+    """Give batch and degree.
+
+    The planner's own choice is the smallest degree that fits; all devices
+    together are tried beside it, since some servers leave the others idle.
+    """
     if goal != "latency":
         yield {}
+        if request.tp_degree is None and instance.kind == "nvidia" and instance.devices > 1:
+            yield {"tp_degree": instance.devices}
         return
     batch = {} if request.max_batch else {"max_batch": LATENCY_BATCH}
     if request.tp_degree is not None or instance.kind != "nvidia":

@@ -71,10 +71,17 @@ def test_a_large_model_fits_small_instances_only_quantized() -> None:
     (small,) = [
         option for option in ranking.options if option.plan.instance.name == "ml.g5.12xlarge"
     ]
-    assert small.candidate.options in ("--quantize awq", "--quantize fp8")
+    assert small.candidate.options.startswith(("--quantize awq", "--quantize fp8"))
     assert not small.buildable
     assert [skipped.instance for skipped in ranking.skipped] == ["ml.g5.xlarge"]
-    assert "does not fit" in ranking.skipped[0].reason
+    assert ranking.skipped[0].reason.startswith("even with --quantize awq")
+    assert ranking.skipped[0].reason.endswith("and has 20.1 GiB usable")
+
+
+def test_devices_without_figures_are_left_out_though_the_model_fits() -> None:
+    ranking = ranked(LLAMA_70B, "ml.g7.24xlarge")
+
+    assert ranking.skipped[0].reason == "it fits, but nobody published figures of its devices"
 
 
 def test_weights_as_they_are_can_be_asked_for() -> None:
@@ -91,7 +98,7 @@ def test_a_quantized_checkpoint_is_taken_as_it_is() -> None:
     assert ranking.options[0].buildable
 
 
-def test_latency_takes_more_devices_than_cost() -> None:
+def test_latency_takes_every_device_and_few_requests() -> None:
     latency = ranked(
         LLAMA_70B,
         "ml.p5.48xlarge",
@@ -102,8 +109,15 @@ def test_latency_takes_more_devices_than_cost() -> None:
     cost = ranked(LLAMA_70B, "ml.p5.48xlarge", quantize="none", family="lmi")
 
     assert latency.options[0].plan.tp_degree == 8
-    assert cost.options[0].plan.tp_degree < 8
+    assert (latency.options[0].point.concurrency, cost.options[0].point.concurrency) == (1, 64)
     assert latency.options[0].point.tpot_s < cost.options[0].point.tpot_s
+
+
+def test_a_server_that_runs_one_copy_is_given_all_devices() -> None:
+    best = ranked(LLAMA_70B, "ml.p5.48xlarge", quantize="none", family="vllm").options[0]
+
+    assert best.candidate.options == "--tp-degree 8"
+    assert best.plan.tp_degree == 8
 
 
 def test_a_strict_limit_takes_fewer_requests_at_once() -> None:

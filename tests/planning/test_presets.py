@@ -18,7 +18,7 @@ def tried(instance: str, goal: Goal, *, quantized: bool = False, **asked: Any) -
 
 
 def test_cost_tries_the_weights_as_they_are_and_what_the_device_has_kernels_for() -> None:
-    assert tried("ml.g5.12xlarge", "cost") == ["", "--quantize fp8", "--quantize awq"]
+    assert tried("ml.g5.xlarge", "cost") == ["", "--quantize fp8", "--quantize awq"]
     assert tried("ml.g4dn.xlarge", "cost") == ["", "--quantize awq"]
     assert tried("ml.inf2.48xlarge", "cost") == [""]
 
@@ -46,4 +46,4 @@ def test_what_was_asked_for_stays(goal: Goal) -> None:
 
 
 def test_a_quantized_checkpoint_is_not_quantized_again() -> None:
-    assert tried("ml.g5.12xlarge", "cost", quantized=True) == [""]
+    assert tried("ml.g5.12xlarge", "cost", quantized=True) == ["", "--tp-degree 4"]
