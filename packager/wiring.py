@@ -61,7 +61,8 @@ def tools_for(settings: Settings) -> Tools:
     reader = BlobReader((_RegistryBlobs(clients),))
     sinks = sinks_for(settings.outputs, reader, clients)
     return Tools(
-        find_model=lambda reference: _find_model(reference, settings),
+        # Ranking plans one model many times.
+        find_model=cache(lambda reference: _find_model(reference, settings)),
         find_instance=lambda name: _find_instance(name, own()),
         find_container=lambda request, instance: find_container(
             request.family,
@@ -79,7 +80,7 @@ def tools_for(settings: Settings) -> Tools:
             record, state_dir=state_dir(settings.environment), copy_to=settings.record_file
         ),
         created=repeat.created if repeat else created_time(settings.environment),
-        find_draft=lambda reference: _find_model(reference, settings, is_draft=True),
+        find_draft=cache(lambda reference: _find_model(reference, settings, is_draft=True)),
         known_draft=_known_draft,
         instances=instances(own().instances),
         rules=rules(),

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 from packager.core.findings import Finding
@@ -104,8 +105,30 @@ class _Config:
         self.findings.append(Finding("error", code, message, PUBLISHED))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Same:
+    """A model compared by identity: nothing in it changes, and hashing it would cost a reading."""
+
+    model: ModelFiles
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.model is self.model
+
+    def __hash__(self) -> int:
+        return id(self.model)
+
+
 def make_profile(model: ModelFiles) -> tuple[ModelProfile, tuple[Finding, ...]]:
-    """Read a model's numbers. With an error among the findings, the profile is not to be used."""
+    """Read a model's numbers. With an error among the findings, the profile is not to be used.
+
+    Ranking and presets plan one model many times: it is read once.
+    """
+    return _make_profile(_Same(model))
+
+
+@lru_cache(maxsize=2)  # a model and its draft
+def _make_profile(same: _Same) -> tuple[ModelProfile, tuple[Finding, ...]]:
+    model = same.model
     name, name_findings = _architecture(model.config)
     row = find_architecture(name)
     text = text_config(model.config)
