@@ -17,7 +17,7 @@ from packager.errors import PlanRejected
 from packager.planning.performance import running_copies
 from packager.reports.outlook import Outlook, outlook_document, outlook_lines, percent, usd
 from packager.reports.rank import Menu, menu_document, menu_lines
-from packager.reports.text import finding_lines, wrapped
+from packager.reports.text import finding_lines, plain, wrapped
 
 NO_STEPS = Recipe()
 
@@ -107,7 +107,7 @@ def page_text(page: PlanPage) -> str:
     findings = findings_to_show(plan)
     if findings:
         lines += ["", *finding_lines(findings)]
-    return "\n".join(lines)
+    return plain("\n".join(lines))
 
 
 def findings_to_show(plan: Plan) -> tuple[Finding, ...]:
@@ -124,7 +124,7 @@ def rejection_lines(error: PlanRejected) -> list[str]:
     if error.nearest:
         lines += ["", "what fits instead, planned just now:"]
         lines += [f"  {change}" for change in error.nearest]
-    return lines
+    return [plain(line) for line in lines]
 
 
 def container_words(container: ContainerFacts) -> str:

@@ -35,6 +35,11 @@ def table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[st
     ]
 
 
+def plain(text: str) -> str:
+    """Replace what a terminal would obey or hide: names come from strangers' files."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)
+
+
 def right_table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """A table of numbers: aligned to the right, indented by two."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]

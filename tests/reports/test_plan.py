@@ -164,3 +164,13 @@ def test_what_to_try_instead_is_listed_by_goal() -> None:
         True
     ) == 1
     assert [entry["goal"] for entry in page_document(page)["to_try"]] == ["latency", "cost"]
+
+
+def test_names_of_strangers_cannot_steer_the_terminal() -> None:
+    hostile = "Llama\x1b[2J\x1b]0;title\x07\u202egnp"
+    plan = replace(PLAN, profile=replace(PLAN.profile, architecture=hostile))
+    error = PlanRejected((Finding("error", "served-name", hostile),))
+
+    for text in (page_text(PlanPage(plan=plan)), *rejection_lines(error)):
+        assert not {"\x1b", "\x07", "\u202e"} & set(text)
+        assert "Llama" in text
