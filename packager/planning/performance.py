@@ -215,8 +215,6 @@ def predict(
     if calibration:
         coefficients, band = calibration.coefficients, calibration.band
         assumptions = (f"fitted to {calibration.points} measured points",)
-    if setup.model.weight_bytes < SMALL_BYTES:
-        assumptions += ("a model this small waits for the engine, which nothing here reckons with",)
     if setup.draft:
         source = setup.draft.source or "as given"
         assumptions += (f"{setup.draft.acceptance_length:g} tokens a step: {source}",)
@@ -286,6 +284,8 @@ def unmeasured(setup: Setup) -> tuple[str, ...]:
         found.append("devices that talk over PCIe")
     elif accelerator.link != "nvlink" and accelerator.name not in MEASURED_DEVICES:
         found.append(f"the {accelerator.name}")
+    if model.weight_bytes < SMALL_BYTES:
+        found.append("models this small, which wait for the engine")
     if model.experts:
         found.append("mixtures of experts")
     if model.scheme in WEIGHTS_ONLY:

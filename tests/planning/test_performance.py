@@ -25,6 +25,7 @@ from packager.planning.performance import (
     served_draft,
     setup_of,
 )
+from tests.planning import zoo
 from tests.planning.headers import LLAMA_3_8B, model_of, plan_of
 
 LLAMA_3_70B = ServedModel(
@@ -171,8 +172,9 @@ def test_one_sequence_of_a_mixture_reads_only_its_experts() -> None:
         (setup(QWEN3_32B, "ml.inf2.48xlarge", 24), 0.4),
         (setup(MIXTRAL_8X7B, "ml.p5.48xlarge", 8), 0.4),
         (replace(P5, model=LLAMA_3_70B_AWQ), 0.4),
+        (replace(P5, model=replace(LLAMA_3_70B, weight_bytes=8_000_000)), 0.4),
     ],
-    ids=["p5", "p4d", "one h100", "pcie", "a10g", "neuron", "mixture", "awq"],
+    ids=["p5", "p4d", "one h100", "pcie", "a10g", "neuron", "mixture", "awq", "tiny"],
 )
 def test_what_was_never_measured_gets_a_wide_band_and_says_so(found: Setup, band: float) -> None:
     prediction = predict(found, OPEN_ORCA, (1,))
@@ -235,6 +237,14 @@ def test_one_device_teaches_nothing_about_the_exchange() -> None:
 
 def test_calibration_without_points_changes_nothing() -> None:
     assert calibrate(()).coefficients == DEFAULTS
+
+
+def test_a_plan_of_a_mixture_tells_its_experts() -> None:
+    plan = plan_of(zoo.mixtral(), "ml.p5.48xlarge", family="lmi")
+    model = setup_of(plan, accelerator_of(plan.instance)).model
+
+    assert (model.experts, model.experts_per_token) == (8, 2)
+    assert model.expert_share == pytest.approx(0.966, abs=0.002)
 
 
 def test_devices_that_a_server_leaves_idle_are_not_counted() -> None:
