@@ -133,7 +133,7 @@ def _tokens(request: BuildRequest, asked: DraftRequest) -> tuple[int, tuple[Find
 def _with_model(draft: Draft, files: ModelFiles, profile: ModelProfile) -> DraftChoice:
     own, findings = make_profile(files)
     found = [
-        replace(finding, message=f"draft: {finding.message}", code=f"draft-{finding.code}")
+        replace(finding, message=f"draft: {finding.message}")
         for finding in findings
     ]
     if own.vocab_size != profile.vocab_size:

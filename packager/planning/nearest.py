@@ -37,7 +37,7 @@ FREE_SPLIT = Change((), {"tp_degree": None, "pp_degree": None})  # the planner c
 def find_nearest(facts: Facts, instances: tuple[Instance, ...], plan: Planner) -> tuple[str, ...]:
     """List changes that make a plan, as one would type them; empty when none was found."""
     same = _on_the_same_instance(facts, plan)
-    elsewhere = _elsewhere(facts, instances, plan)
+    elsewhere = _elsewhere(facts, instances, plan, may_split=not same)
     return tuple(" ".join(change.options) for change in (*same, *elsewhere))
 
 
@@ -123,9 +123,12 @@ def _named_split(facts: Facts, found: Plan) -> Change:
     return Change(tuple(options), FREE_SPLIT.fields)
 
 
-def _elsewhere(facts: Facts, instances: tuple[Instance, ...], plan: Planner) -> tuple[Change, ...]:
+def _elsewhere(
+    facts: Facts, instances: tuple[Instance, ...], plan: Planner, *, may_split: bool
+) -> tuple[Change, ...]:
+    """Find the cheapest instance; with another split only where nothing else helps."""
     asked_split = facts.request.tp_degree is not None or facts.request.pp_degree is not None
-    for change in (Change(()), FREE_SPLIT) if asked_split else (Change(()),):
+    for change in (Change(()), FREE_SPLIT) if asked_split and may_split else (Change(()),):
         for instance in sorted(instances, key=_price):
             if not _may_move(facts, instance):
                 continue

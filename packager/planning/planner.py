@@ -184,7 +184,9 @@ def _decide(
         engine_options=tuple((request.engine_options or {}).items()),
     )
     fits = may_fit and not errors_in(findings)
-    findings += check_stack(plan, rules, compiler=request.compile)
+    said = {finding.code for finding in findings}
+    stacked = check_stack(plan, rules, compiler=request.compile)
+    findings += [finding for finding in stacked if finding.code not in said]
     if fits:
         findings += family.check(plan)
     if errors_in(findings):
@@ -423,6 +425,10 @@ def _cuts(shape: Shape, budget: MemoryBudget) -> Iterator[tuple[str, Shape]]:
     for batch in (sequences, sequences - 1):
         if batch > 0:
             yield f"max_batch to {batch}", replace(shape, max_batch=batch)
+    batch = shape.max_batch // 2  # a batch of millions leaves no room for itself
+    while batch > 1:
+        yield f"max_batch to {batch}", replace(shape, max_batch=batch)
+        batch //= 2
     total = shape.max_total_tokens // 2
     while total >= LEAST_TOKENS:
         words = f"max_batch to 1 and max_total_tokens to {total}"
