@@ -28,6 +28,7 @@ COMMANDS = {
     "doctor": ("packager.cli.doctor:doctor", "Say what this machine can do, and how to fix it."),
     "list": ("packager.cli.list_:list_", "List instances, containers and plug-ins."),
     "catalog": ("packager.cli.catalog:catalog", "Keep prices up to date."),
+    "migrate": ("packager.cli.migrate:migrate", "Turn an old LMI configuration into today's."),
     "explain": ("packager.cli.explain:explain", "Say what a finding means and what to do."),
     "base": ("packager.cli.base:base", "Build the serving bases that packager brings along."),
 }

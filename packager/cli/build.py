@@ -119,7 +119,8 @@ def _recorded_request(
     record: BuildRecord, outputs: tuple[str, ...], given: dict[str, Any]
 ) -> BuildRequest:
     """The recorded request. Only places may be given anew: they do not change the digest."""
-    changed = {name for name, value in given.items() if value is not None} - {"model", "base"}
+    changed = {name for name, value in given.items() if value not in (None, ())}
+    changed -= {"model", "base"}
     if changed:
         raise UsageError(
             f"--{sorted(changed)[0].replace('_', '-')} cannot be combined with --from-record",

@@ -57,6 +57,13 @@ REQUEST_OPTIONS = (
     click.option(
         "--speculative-tokens", type=POSITIVE, metavar="N", help="Drafted tokens at a time."
     ),
+    click.option(
+        "--engine-option",
+        "engine_option",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A setting of the engine itself, by its own name. Repeatable.",
+    ),
     click.option("--compile", metavar="COMPILER", help="auto, off, or a compiler's name."),
     click.option(
         "--weights", type=click.Choice(("baked", "mounted")), help="Where weights are at run time."
@@ -99,6 +106,8 @@ def request_options(command: Command) -> Command:
 def make_request(request_file: Path | None, **given: Any) -> BuildRequest:
     """Merge the request file and the options; the options win."""
     fields = _read_file(request_file) if request_file else {}
+    if pairs := given.pop("engine_option", ()):
+        given["engine_options"] = {**fields.get("engine_options", {}), **_engine_options(pairs)}
     fields.update({name: value for name, value in given.items() if value not in (None, ())})
     for name in ("model", "instance"):
         if name not in fields:
@@ -114,6 +123,15 @@ def make_request(request_file: Path | None, **given: Any) -> BuildRequest:
             f"{name or 'the request'}: {first['msg'].lower()}",
             hint=f"fields of a request: {', '.join(BuildRequest.model_fields)}",
         ) from error
+
+
+def _engine_options(pairs: tuple[str, ...]) -> dict[str, str]:
+    wrong = next((pair for pair in pairs if "=" not in pair), None)
+    if wrong is not None:
+        raise UsageError(
+            f"--engine-option {wrong!r} has no value", hint=f"write --engine-option {wrong}=VALUE"
+        )
+    return dict(pair.split("=", 1) for pair in pairs)
 
 
 def _read_file(path: Path) -> dict[str, Any]:

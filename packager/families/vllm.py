@@ -190,6 +190,9 @@ def _env(plan: Plan) -> dict[str, str]:
         "VLLM_CPU_KVCACHE_SPACE": str(plan.budget.kv_bytes // GIB),  # planned in whole GiB
         # Binding threads to cores fails where a container may use some of them only.
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        # --enforce-eager leaves torch.compile on for the sampler: the first request that asks
+        # for log probabilities would wait for a C++ compiler (14 s on vLLM 0.32.0).
+        "TORCH_COMPILE_DISABLE": "1",
     }
 
 

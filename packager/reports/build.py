@@ -7,7 +7,9 @@ from typing import Any
 
 from packager.core.findings import Finding
 from packager.core.record import BuildRecord
+from packager.core.serving import RenderedFile
 from packager.core.units import decimal
+from packager.imaging.assemble import is_for_mount
 from packager.pipeline import Assembled
 from packager.reports.plan import plan_document
 from packager.reports.text import finding_lines, table_lines
@@ -43,9 +45,8 @@ def dry_run_document(assembled: Assembled) -> dict[str, Any]:
         "plan": plan_document(assembled.planned.plan),
         "steps": [step.name for step in assembled.planned.recipe.steps],
         "base": {"reference": image.base.reference, "digest": image.base.digest},
-        "files": {
-            file.path: file.data.decode(errors="replace") for file in assembled.serving.files
-        },
+        "files": _file_texts(assembled, for_mount=False),
+        "files_for_mount": _file_texts(assembled, for_mount=True),
         "runtime": {
             **{name: list(value) for name, value in _commands(assembled)},
             "env": dict(assembled.serving.env),
@@ -75,12 +76,25 @@ def dry_run_text(assembled: Assembled) -> str:
         if file.path.endswith(".py"):
             lines += ["", f"--- {file.path} ({decimal(len(file.data))})"]
             continue
-        lines += ["", f"--- {file.path}", file.data.decode(errors="replace").rstrip()]
+        where = " (for the mount, not in the image)" if _for_mount(assembled, file) else ""
+        lines += ["", f"--- {file.path}{where}", file.data.decode(errors="replace").rstrip()]
     lines += ["", "--- environment"]
     lines += [f"{name}={value}" for name, value in assembled.serving.env.items()]
     for path, reason in assembled.planned.facts.model.left_out.items():
         lines.append(f"left out {path}: {reason}")
     return "\n".join(lines)
+
+
+def _file_texts(assembled: Assembled, *, for_mount: bool) -> dict[str, str]:
+    return {
+        file.path: file.data.decode(errors="replace")
+        for file in assembled.serving.files
+        if _for_mount(assembled, file) == for_mount
+    }
+
+
+def _for_mount(assembled: Assembled, file: RenderedFile) -> bool:
+    return is_for_mount(file, assembled.serving, assembled.planned.plan.weights)
 
 
 def _commands(assembled: Assembled) -> list[tuple[str, tuple[str, ...]]]:

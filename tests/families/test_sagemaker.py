@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from botocore.loaders import Loader
 
 from packager.core.plan import Plan
 from packager.families.sagemaker import check_environment, limits
@@ -25,8 +26,7 @@ def test_the_limits_are_those_of_the_service() -> None:
 
 
 def test_botocores_model_still_says_the_same() -> None:
-    loaders = pytest.importorskip("botocore.loaders")
-    shapes = loaders.Loader().load_service_model("sagemaker", "service-2")["shapes"]
+    shapes = Loader().load_service_model("sagemaker", "service-2")["shapes"]
 
     assert shapes["EnvironmentMap"]["max"] == limits()["entries"]
     assert shapes["EnvironmentKey"]["max"] == limits()["key_length"]

@@ -69,6 +69,7 @@ def test_a_cpu_compiles_nothing_and_reserves_a_cache_in_whole_gigabytes() -> Non
     assert rendered["env"] == {
         "VLLM_CPU_KVCACHE_SPACE": "5",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "TORCH_COMPILE_DISABLE": "1",
     }
 
 
