@@ -154,13 +154,9 @@ def _checkpoint_format(method: str, container: ContainerFacts) -> str:
 
 def _existing(asked: str | None, profile: ModelProfile, instance: Instance) -> QuantizationChoice:
     method = profile.quantization
-    if asked == NONE:
-        message = f"the checkpoint is already quantized with {method}; that cannot be undone"
-        hint = "leave `quantize` out, or take the checkpoint it was made from"
-        return _refused("already-quantized", message, hint)
-    if asked is not None and asked != method and not _same_format(asked, profile):
+    if asked not in (None, NONE, method) and not _same_format(asked, profile):
         message = f"the checkpoint is already quantized with {method}: {asked} cannot follow"
-        hint = f"leave `quantize` out, or take the unquantized checkpoint for {asked}"
+        hint = f"use `--quantize none`, or take the unquantized checkpoint for {asked}"
         return _refused("already-quantized", message, hint)
     weights_only = "fp8_w8a8" not in instance.formats
     scheme = EXISTING_SCHEMES.get(profile.weight_format, "")

@@ -180,10 +180,10 @@ def test_a_quantized_checkpoint_is_not_quantized_again() -> None:
     awq = awq_model_of(LLAMA_3_8B)
 
     assert error_codes(awq, "g5.xlarge", quantize="fp8") == ["already-quantized"]
-    assert error_codes(awq, "g5.xlarge", quantize="none") == ["already-quantized"]
-    plan = plan_of(awq, "g5.xlarge", quantize="awq")
-    assert plan.quantization is not None
-    assert plan.quantization.existing
+    for asked in (None, "none", "awq"):
+        plan = plan_of(awq, "g5.xlarge", quantize=asked)
+        assert plan.quantization is not None
+        assert plan.quantization.existing
 
 
 def test_groups_forbid_degrees_that_the_whole_model_allows() -> None:
