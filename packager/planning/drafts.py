@@ -132,10 +132,7 @@ def _tokens(request: BuildRequest, asked: DraftRequest) -> tuple[int, tuple[Find
 
 def _with_model(draft: Draft, files: ModelFiles, profile: ModelProfile) -> DraftChoice:
     own, findings = make_profile(files)
-    found = [
-        replace(finding, message=f"draft: {finding.message}")
-        for finding in findings
-    ]
+    found = [replace(finding, message=f"draft: {finding.message}") for finding in findings]
     if own.vocab_size != profile.vocab_size:
         found.append(_vocabulary(own.vocab_size, profile.vocab_size))
     if own.parameters and profile.parameters and own.parameters >= profile.parameters:
