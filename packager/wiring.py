@@ -14,6 +14,7 @@ from packager import plugins
 from packager.adapters.blobs import BlobReader
 from packager.adapters.digest_index import DigestIndex
 from packager.adapters.records import save_record
+from packager.adapters.sinks.layout import split_layout_reference
 from packager.adapters.sinks.tee import write_image
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.compatibility import rules
@@ -116,6 +117,12 @@ def sinks_for(outputs: Sequence[str], reader: BlobReader, clients: Clients) -> l
     """
     if len(set(outputs)) != len(outputs):
         raise UsageError("an output is named twice", hint="name each output once")
+    layouts = [split_layout_reference(text[4:]) for text in outputs if text.startswith("oci:")]
+    if len({root.resolve() for root, _ in layouts}) != len(layouts):
+        raise UsageError(
+            "two outputs are images in one layout directory",
+            hint="name one, and build again for the other: nothing is read again",
+        )
     order = {"oci": 0, "registry": 1, "docker": 2}
     sinks: list[ImageSink] = []
     for output in sorted(outputs, key=lambda text: order[plugins.scheme_of(text, plugins.SINKS)]):

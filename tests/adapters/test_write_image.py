@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,7 +28,7 @@ from packager.core.image import (
     SealedImage,
     Written,
 )
-from packager.errors import NotReproduced, OutputFailed, Unavailable
+from packager.errors import NotReproduced, OutputFailed, Unavailable, UsageError
 from packager.imaging.oci import scratch
 from packager.imaging.tar import Entry, make_tar
 
@@ -126,8 +128,6 @@ class _FakeWriter:
 
 def make_old(bench: Bench) -> None:
     """Let an hour pass, so that file times are no longer racy."""
-    import time
-
     bench.index._clock_ns = lambda: time.time_ns() + HOUR_NS
 
 
@@ -292,3 +292,83 @@ def test_a_damaged_index_costs_time_and_nothing_else(
     bench.write(image_of(shard), FakeSink())
 
     assert bench.reader.bytes_read == len(WEIGHTS)
+
+
+def test_a_build_killed_before_its_first_name_does_not_block_the_next(
+    bench: Bench, shard: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    (out / "blobs/sha256").mkdir(parents=True)
+    for leftover in (".oci-layout.7.tmp", "blobs/sha256/.0af3.7.tmp"):
+        (out / leftover).write_bytes(b"half")
+
+    bench.write(image_of(shard), LayoutSink(f"oci:{out}"))
+
+    assert sorted(path.name for path in out.iterdir()) == ["blobs", "index.json", "oci-layout"]
+    assert not list((out / "blobs/sha256").glob(".*"))
+
+
+def test_an_interrupt_after_the_index_was_replaced_keeps_what_it_names(
+    bench: Bench, shard: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(sink: LayoutSink, replaced: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LayoutSink, "_remove_unreachable", interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        bench.write(image_of(shard), LayoutSink(f"oci:{tmp_path / 'out'}"))
+
+    index = json.loads((tmp_path / "out/index.json").read_bytes())
+    blobs = {path.name for path in (tmp_path / "out/blobs/sha256").iterdir()}
+    assert index["manifests"][0]["digest"].removeprefix("sha256:") in blobs
+    assert len(blobs) == 4  # two layers, configuration, manifest
+
+
+def test_a_failed_build_leaves_the_image_of_one_that_raced_it(
+    bench: Bench, shard: Path, tmp_path: Path
+) -> None:
+    loser = LayoutSink(f"oci:{tmp_path / 'out'}:loser")
+    bench.write(image_of(shard), LayoutSink(f"oci:{tmp_path / 'out'}:winner"))
+    loser.prepare(image_of(shard))
+    loser._created_root = True  # as it saw it before the winner had made the directory
+
+    loser.abandon()
+
+    assert len(list((tmp_path / "out/blobs/sha256").iterdir())) == 4
+
+
+def test_a_layout_removed_while_waiting_for_it_is_made_again(
+    bench: Bench, shard: Path, tmp_path: Path
+) -> None:
+    first = LayoutSink(f"oci:{tmp_path / 'out'}")
+    first.prepare(image_of(shard))
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(
+            bench.write, image_of(shard), LayoutSink(f"oci:{tmp_path / 'out'}:second")
+        )
+        time.sleep(0.2)
+        first.abandon()
+        written = second.result(timeout=20)
+
+    index = json.loads((tmp_path / "out/index.json").read_bytes())
+    assert [entry["digest"] for entry in index["manifests"]] == [written.image.digest]
+
+
+@pytest.mark.parametrize("content", ["{", '{"manifests": 7}', '{"manifests": [{}]}'])
+def test_a_layout_with_a_damaged_index_is_refused_and_left_alone(
+    bench: Bench, shard: Path, tmp_path: Path, content: str
+) -> None:
+    bench.write(image_of(shard), LayoutSink(f"oci:{tmp_path / 'out'}"))
+    (tmp_path / "out/index.json").write_text(content)
+
+    with pytest.raises(OutputFailed, match="is damaged"):
+        bench.write(image_of(shard, note=b"2"), LayoutSink(f"oci:{tmp_path / 'out'}"))
+
+    assert len(list((tmp_path / "out/blobs/sha256").iterdir())) == 4
+
+
+@pytest.mark.parametrize("tag", ["a b", "-lead", "..", "two\nlines", "ünï"])
+def test_a_tag_that_no_layout_tool_could_read_is_refused(tmp_path: Path, tag: str) -> None:
+    with pytest.raises(UsageError, match="cannot name an image"):
+        LayoutSink(f"oci:{tmp_path}:{tag}")

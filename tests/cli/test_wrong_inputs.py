@@ -129,6 +129,14 @@ def test_a_bad_model_is_refused(
             id="no such base layout",
         ),
         pytest.param(
+            (
+                *BUILD[:5],
+                *("--model", str(TINY), "--output", "oci:out:a", "--output", "oci:./out:b"),
+            ),
+            *(2, "one layout directory"),
+            id="two images for one layout",
+        ),
+        pytest.param(
             (*BUILD[:5], "--output", "127.0.0.1:9/tiny:1", "--model", str(TINY)),
             *(69, "127.0.0.1:9"),
             id="unreachable registry",
@@ -154,6 +162,22 @@ def test_a_wrong_request_is_explained(
     assert "hint: " in done.err
     assert "Traceback" not in done.err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("index", [None, "{", '{"manifests": [{}]}'])
+def test_a_base_layout_without_a_usable_index_is_explained(
+    packager: Packager, tmp_path: Path, index: str | None
+) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+    if index is not None:
+        (base / "index.json").write_text(index)
+
+    done = packager(*BUILD[:3], "--base", "oci:base", "--model", str(TINY), "--output", "oci:out")
+
+    assert done.status == (66 if index is None else 76), done.err
+    assert "hint: " in done.err
 
 
 def test_an_option_nobody_knows_is_a_usage_error(packager: Packager) -> None:

@@ -20,16 +20,21 @@ class LayoutBase:
     def facts(self, reference: str, platform: Platform) -> BaseImage:
         """Find the image in the layout, checking the digest of each document on the way."""
         root, tag = split_layout_reference(reference.removeprefix("oci:"))
-        if not (root / "oci-layout").is_file():
+        if not (root / "oci-layout").is_file() or not (root / "index.json").is_file():
             raise NotFound(
                 f"{str(root)!r} is not an OCI layout",
                 hint="name a directory that holds `oci-layout` and `index.json`",
             )
-        entry = _choose(root, tag, explicit=reference.endswith(":" + tag))
-        document = _read(root, entry["digest"])
-        if entry.get("mediaType") in INDEX_TYPES:
-            document = _read(root, choose_platform(document, platform).digest)
-        config = _read(root, json.loads(document)["config"]["digest"])
+        try:
+            entry = _choose(root, tag, explicit=reference.endswith(":" + tag))
+            document = _read(root, entry["digest"])
+            if entry.get("mediaType") in INDEX_TYPES:
+                document = _read(root, choose_platform(document, platform).digest)
+            config = _read(root, json.loads(document)["config"]["digest"])
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise ProtocolFailed(
+                f"the layout {str(root)!r} is damaged", hint="make the layout again"
+            ) from error
         return parse_base(reference, document, config, locate=lambda found: _blob(root, found))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -33,6 +34,8 @@ from packager.imaging.oci import INDEX_TYPES
 
 REF_NAME = "org.opencontainers.image.ref.name"
 _LAYOUT_FILE = b'{"imageLayoutVersion":"1.0.0"}'
+_INDEX_FILE = "index.json"
+_TAG = re.compile(r"[A-Za-z0-9]+(?:(?:[-._@+]|--)[A-Za-z0-9]+)*")  # of the image specification
 _MARGIN = 16 * 1024 * 1024  # room for configuration, manifest and directory blocks
 
 
@@ -42,6 +45,11 @@ class LayoutSink:
     def __init__(self, target: str) -> None:
         self.target = target
         self.root, self.tag = split_layout_reference(target.removeprefix("oci:"))
+        if not _TAG.fullmatch(self.tag):
+            raise UsageError(
+                f"output {target!r}: {self.tag!r} cannot name an image in a layout",
+                hint="use letters and digits, with single '.', '-', '_', '+' or '@' between them",
+            )
         self._blobs = self.root / "blobs" / "sha256"
         self._lock: int | None = None
         self._created_root = False
@@ -50,17 +58,14 @@ class LayoutSink:
     def prepare(self, image: ImageSpec) -> None:
         """Create or check the directory, take its lock, check the free space."""
         with explain_disk_errors(self.root):
-            if self.root.exists() and not _is_layout_or_empty(self.root):
-                raise OutputFailed(
-                    f"{str(self.root)!r} exists and is not an OCI layout",
-                    hint="choose a new directory, or remove this one",
-                )
-            self._created_root = not self.root.exists()
+            if self.root.exists() and not self.root.is_dir():
+                raise _NotALayout(self.root)
+            self._enter()
+            if not _is_layout_or_empty(self.root):
+                raise _NotALayout(self.root)
+            self._index()  # a damaged one is refused before anything is written
             self._blobs.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.root, os.O_RDONLY)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-            for stale in self._blobs.glob(".new-*"):
-                stale.unlink()  # of a killed build: we hold the lock, nobody writes it
+            self._clear_leftovers()
             missing = sum(layer.size for layer in image.layers if not self._has(layer))
             free = shutil.disk_usage(self.root).free
         if missing + _MARGIN > free:
@@ -99,15 +104,40 @@ class LayoutSink:
         return ImageRef(target=self.target, name=f"oci:{self.root}:{self.tag}", digest=image.digest)
 
     def abandon(self) -> None:
-        """Remove what this build wrote; blobs of earlier images stay."""
+        """Remove what this build wrote and no image names: the index may have been replaced."""
         if self._lock is None:
             return
-        for path in self._committed:
-            with suppress(OSError):
-                path.unlink()
-        if self._created_root:
-            shutil.rmtree(self.root, ignore_errors=True)
+        with suppress(OSError, OutputFailed):
+            needed = self._reachable(self._index()["manifests"])
+            for path in self._committed:
+                if f"sha256:{path.name}" not in needed:
+                    path.unlink(missing_ok=True)
+            if self._created_root and not needed:
+                shutil.rmtree(self.root, ignore_errors=True)
         self._release()
+
+    def _enter(self) -> None:
+        """Make the directory where there is none, and wait for its lock.
+
+        A build that held the lock before us may have failed and taken the
+        directory away: then it is made again.
+        """
+        while self._lock is None:
+            created = not self.root.exists()
+            self.root.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.root, os.O_RDONLY)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self.root.exists() and os.path.samestat(os.fstat(lock), self.root.stat()):
+                self._lock, self._created_root = lock, created
+            else:
+                os.close(lock)
+
+    def _clear_leftovers(self) -> None:
+        """Remove temporary files of a killed build: we hold the lock, nobody writes them."""
+        stale = (".oci-layout.*.tmp", ".index.json.*.tmp", "blobs/sha256/.*.tmp")
+        for pattern in (*stale, "blobs/sha256/.new-*"):
+            for path in self.root.glob(pattern):
+                path.unlink()
 
     def _release(self) -> None:
         if self._lock is not None:
@@ -128,11 +158,25 @@ class LayoutSink:
             path.chmod(0o644)
             self._committed.append(path)
 
-    def _write_index(self, image: SealedImage) -> list[dict[str, Any]]:
-        index_path = self.root / "index.json"
+    def _index(self) -> dict[str, Any]:
+        """What `index.json` says; of a new layout, what it will."""
         index: dict[str, Any] = {"schemaVersion": 2, "mediaType": MEDIA_INDEX, "manifests": []}
-        if index_path.exists():
-            index.update(json.loads(index_path.read_bytes()))
+        path = self.root / _INDEX_FILE
+        if not path.exists():
+            return index
+        try:
+            index.update(json.loads(path.read_bytes()))
+            for entry in index["manifests"]:
+                entry["digest"].removeprefix("sha256:")
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise OutputFailed(
+                f"{str(path)!r} is damaged",
+                hint="write to a new directory, or remove this one",
+            ) from error
+        return index
+
+    def _write_index(self, image: SealedImage) -> list[dict[str, Any]]:
+        index = self._index()
         entry = image.manifest_descriptor.to_json()
         entry["annotations"] = {REF_NAME: self.tag}
         replaced: list[dict[str, Any]] = []
@@ -141,12 +185,11 @@ class LayoutSink:
             same_name = (other.get("annotations") or {}).get(REF_NAME) == self.tag
             (replaced if same_name else kept).append(other)
         index["manifests"] = [*kept, entry]
-        write_atomically(index_path, json.dumps(index, separators=(",", ":")).encode())
+        write_atomically(self.root / _INDEX_FILE, json.dumps(index, separators=(",", ":")).encode())
         return replaced
 
     def _remove_unreachable(self, replaced: list[dict[str, Any]]) -> None:
-        index = json.loads((self.root / "index.json").read_bytes())
-        needed = self._reachable(index["manifests"])
+        needed = self._reachable(self._index()["manifests"])
         for digest in self._reachable(replaced) - needed:
             with suppress(OSError):
                 self._path(digest).unlink()
@@ -217,9 +260,20 @@ def split_layout_reference(reference: str) -> tuple[Path, str]:
 
 
 def _is_layout_or_empty(root: Path) -> bool:
-    return root.is_dir() and ((root / "oci-layout").is_file() or _only_our_leftovers(root))
+    return (root / "oci-layout").is_file() or _only_our_leftovers(root)
 
 
 def _only_our_leftovers(root: Path) -> bool:
     """True for an empty directory, or one where a build was killed before its end."""
-    return all(entry.name == "blobs" and entry.is_dir() for entry in root.iterdir())
+    return all(
+        (entry.name == "blobs" and entry.is_dir()) or entry.match(".oci-layout.*.tmp")
+        for entry in root.iterdir()
+    )
+
+
+class _NotALayout(OutputFailed):
+    def __init__(self, root: Path) -> None:
+        super().__init__(
+            f"{str(root)!r} exists and is not an OCI layout",
+            hint="choose a new directory, or remove this one",
+        )
