@@ -20,6 +20,7 @@ from packager.imaging.tar import Entry, make_tar
 
 BUNDLE_BELOW = 1 * MIB  # smaller weight files are not worth a layer of their own
 MAX_LAYERS = 120
+ROLE = "dev.packager.role"  # annotation of our own layers; the base's stay as they came
 _RESERVED = 4  # bundles of the model and of its draft, configuration, one to spare
 
 
@@ -66,6 +67,7 @@ def config_layer(files: Sequence[RenderedFile]) -> Layer:
         role="config",
         blob=make_tar(entries),
         created_by="packager: serving configuration",
+        annotations={ROLE: "config"},
     )
 
 
@@ -76,4 +78,9 @@ def _layer(role: LayerRole, files: Sequence[ModelFile], directory: str) -> Layer
     ]
     named = files[0].path if len(files) == 1 else f"{len(files)} files"
     size = decimal(sum(file.size for file in files))
-    return Layer(role=role, blob=make_tar(entries), created_by=f"packager: {role} {named} ({size})")
+    return Layer(
+        role=role,
+        blob=make_tar(entries),
+        created_by=f"packager: {role} {named} ({size})",
+        annotations={ROLE: role},
+    )

@@ -22,7 +22,15 @@ from dataclasses import replace
 from packager.adapters.blobs import BlobReader
 from packager.adapters.digest_index import DigestIndex, fingerprint_of
 from packager.core.events import EventSink, LayerEvent, ignore
-from packager.core.image import Blob, Descriptor, ImageSpec, Layer, RemoteRange, Written
+from packager.core.image import (
+    Blob,
+    Descriptor,
+    ImageSpec,
+    Layer,
+    RemoteRange,
+    SealedImage,
+    Written,
+)
 from packager.errors import NotReproduced, ProtocolFailed, Unavailable
 from packager.imaging.oci import seal
 from packager.ports import BlobWriter, ImageSink
@@ -44,19 +52,21 @@ def write_image(
     index: DigestIndex,
     on_event: EventSink = ignore,
     expect_digest: str = "",
+    sealed: SealedImage | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Written:
     """Write `image` to all `sinks` and name it in each.
 
     With `expect_digest`, raises `NotReproduced` before anything is named when
-    the result would be another image.
+    the result would be another image.  With `sealed`, the image exists already:
+    its manifest and configuration are written as they are.
     """
     try:
         for sink in sinks:
             sink.prepare(image)
         transfer = _Transfer(sinks, reader, index, on_event, sleep)
         layers = transfer.all_layers(image.layers)
-        sealed = seal(image, [_descriptor(layer) for layer in layers])
+        sealed = sealed or seal(image, [_descriptor(layer) for layer in layers])
         if expect_digest and sealed.digest != expect_digest:
             raise NotReproduced(
                 f"the record says {expect_digest}, this build gives {sealed.digest}",
