@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from packager import plugins
 from packager.adapters.blobs import BlobReader
 from packager.adapters.digest_index import DigestIndex
-from packager.adapters.records import save_record
+from packager.adapters.files import home_dir
+from packager.adapters.records import check_place, save_record
 from packager.adapters.sinks.layout import split_layout_reference
 from packager.adapters.sinks.tee import write_image
 from packager.catalog.accelerators import accelerator_of
@@ -51,12 +52,15 @@ class Settings:
     dry_run: bool = False
     repeat: BuildRecord | None = None  # the record this build must reproduce
     on_event: EventSink = ignore
+    on_warning: Callable[[str], None] = lambda text: None
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
 
 def tools_for(settings: Settings) -> Tools:
     """Choose the doers of one run. Outputs that cannot be are refused here, before any work."""
     repeat = settings.repeat
+    if settings.record_file is not None:
+        check_place(settings.record_file)
     clients = _registry_clients(settings)
     own = cache(lambda: _own_rows(settings))
     reader = BlobReader((_RegistryBlobs(clients),))
@@ -77,9 +81,7 @@ def tools_for(settings: Settings) -> Tools:
         family=_family,
         executor=_executor(settings),
         write=lambda image: _write(image, sinks, reader, settings),
-        save=lambda record: save_record(
-            record, state_dir=state_dir(settings.environment), copy_to=settings.record_file
-        ),
+        save=lambda record: _save(record, settings),
         created=repeat.created if repeat else created_time(settings.environment),
         find_draft=cache(lambda reference: _find_model(reference, settings, is_draft=True)),
         known_draft=_known_draft,
@@ -92,7 +94,7 @@ def tools_for(settings: Settings) -> Tools:
 def state_dir(environment: Mapping[str, str]) -> Path:
     """Where records and the digest index live, as the XDG base directory rules say."""
     root = environment.get("XDG_STATE_HOME") or ""
-    return (Path(root) if root.startswith("/") else Path.home() / ".local/state") / "packager"
+    return (Path(root) if root.startswith("/") else home_dir() / ".local/state") / "packager"
 
 
 def created_time(environment: Mapping[str, str]) -> str:
@@ -154,6 +156,13 @@ def _write(
         layers_known=written.layers_known,
         layers_streamed=written.layers_streamed,
     )
+
+
+def _save(record: BuildRecord, settings: Settings) -> None:
+    for failure in save_record(
+        record, state_dir=state_dir(settings.environment), copy_to=settings.record_file
+    ):
+        settings.on_warning(f"the image is there, a copy of its record is not: {failure.message}")
 
 
 def _registry_clients(settings: Settings) -> Clients:

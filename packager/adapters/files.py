@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and disk errors with an explanation."""
+"""Files that appear whole or not at all, disk errors with an explanation, the user's home."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from packager.errors import OutputFailed
+from packager.errors import OutputFailed, UsageError
 
 
 @contextmanager
@@ -44,6 +44,17 @@ def write_atomically(path: Path, data: bytes) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+def home_dir() -> Path:
+    """The user's home; users without a name, as in many containers, may have none."""
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise UsageError(
+            "it is not known where your home directory is",
+            hint="set HOME to a directory that you may write to",
+        ) from error
 
 
 def sync_directory(path: Path) -> None:

@@ -57,7 +57,7 @@ def load_prices(data_dir: Path) -> tuple[Price, ...]:
 def data_dir(environment: Mapping[str, str]) -> Path:
     """Where packager keeps data of the user's, as the XDG base directory rules say."""
     root = environment.get("XDG_DATA_HOME") or ""
-    return (Path(root) if root.startswith("/") else Path.home() / ".local/share") / "packager"
+    return (Path(root) if root.startswith("/") else home_dir() / ".local/share") / "packager"
 
 
 def where_shown(source: str) -> str:

@@ -55,6 +55,7 @@ from pydantic import (
     model_validator,
 )
 
+from packager.adapters.files import home_dir
 from packager.adapters.machine import gpu_formats
 from packager.adapters.prices import data_dir, load_prices
 from packager.core.catalog import Accelerator, CatalogModel, KnownDraft, Link, Price
@@ -196,7 +197,7 @@ def load_user_catalog(path: Path | None, environment: Mapping[str, str]) -> OwnR
     """
     standing = standing_file(environment)
     files = [_read(path)] if path else []
-    if standing.is_file() and (path is None or not standing.samefile(path)):
+    if _is_there(standing) and (path is None or not standing.samefile(path)):
         files.append(_read(standing))
     return OwnRows(
         instances=tuple(_instance(row) for row in _named(files, "instance", "name")),
@@ -210,15 +211,25 @@ def load_user_catalog(path: Path | None, environment: Mapping[str, str]) -> OwnR
 def standing_file(environment: Mapping[str, str]) -> Path:
     """Where a user's lasting rows are, as the XDG base directory rules say."""
     root = environment.get("XDG_CONFIG_HOME") or ""
-    base = Path(root) if root.startswith("/") else Path.home() / ".config"
+    base = Path(root) if root.startswith("/") else home_dir() / ".config"
     return base / "packager" / "catalog.toml"
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except PermissionError:
+        return True  # for all we know; reading it says why not
 
 
 def _read(path: Path) -> CatalogFile:
     try:
         table = tomllib.loads(path.read_bytes().decode())
     except OSError as error:
-        raise NotFound(f"cannot read catalog {str(path)!r}: {error.strerror}") from error
+        raise NotFound(
+            f"cannot read catalog {str(path)!r}: {error.strerror}",
+            hint="make it readable, or set HOME to your own home directory",
+        ) from error
     except ValueError as error:
         raise UserCatalogWrong(path, "it cannot be parsed", str(error)) from error
     try:

@@ -96,6 +96,7 @@ def build(
             dry_run=dry_run,
             repeat=record,
             on_event=on_event,
+            on_warning=lambda text: click.echo(f"warning: {text}", err=True),
         )
         if dry_run:
             assembled = pipeline.assemble(request, wiring.tools_for(settings))

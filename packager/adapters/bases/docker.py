@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from packager.adapters.bases.layout import LayoutBase
 from packager.adapters.engine import connect_engine
-from packager.adapters.files import explain_disk_errors, sync_directory
+from packager.adapters.files import explain_disk_errors, home_dir, sync_directory
 from packager.core.image import (
     MEDIA_CONFIG,
     MEDIA_INDEX,
@@ -55,6 +55,11 @@ class DockerBase:
 
     def facts(self, reference: str, platform: Platform) -> BaseImage:
         """Pin the image by its id; read it out of the engine when that is new."""
+        layout = self.take_out(reference)
+        return replace(LayoutBase().facts(f"oci:{layout}", platform), reference=reference)
+
+    def take_out(self, reference: str) -> Path:
+        """Give the layout in the cache that holds the image; write it when it is new."""
         from docker.errors import APIError, DockerException, ImageNotFound
 
         name = reference.removeprefix("docker:")
@@ -75,7 +80,7 @@ class DockerBase:
             ) from error
         except DockerException as error:
             raise _EngineLost from error
-        return replace(LayoutBase().facts(f"oci:{layout}", platform), reference=reference)
+        return layout
 
 
 class _EngineLost(Unavailable):
@@ -105,7 +110,7 @@ def _received(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 def _cache_dir(environment: Mapping[str, str]) -> Path:
     root = environment.get("XDG_CACHE_HOME", "")
-    cache = Path(root) if root.startswith("/") else Path.home() / ".cache"
+    cache = Path(root) if root.startswith("/") else home_dir() / ".cache"
     return cache / "packager" / "bases"
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from packager.adapters.files import home_dir
 from packager.adapters.registry.failures import CredentialHelperFailed
 from packager.adapters.registry.reference import DOCKER_HUB
 from packager.errors import UsageError
@@ -66,7 +67,7 @@ def no_credentials(host: str) -> Credentials | None:  # noqa: ARG001
 
 
 def _files(environment: Mapping[str, str]) -> Iterator[Path]:
-    home = Path(environment.get("HOME") or Path.home())
+    home = Path(environment.get("HOME") or home_dir())
     if explicit := environment.get("REGISTRY_AUTH_FILE"):
         yield Path(explicit)
     yield Path(environment.get("DOCKER_CONFIG") or home / ".docker") / "config.json"
