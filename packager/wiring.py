@@ -40,6 +40,10 @@ Clients = Callable[[], "RegistryClients"]
 EPOCH = "1970-01-01T00:00:00Z"
 
 
+def _ignore_warning(text: str) -> None:
+    """Receive a warning and do nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Choices about doers that are no part of the request."""
@@ -52,7 +56,7 @@ class Settings:
     dry_run: bool = False
     repeat: BuildRecord | None = None  # the record this build must reproduce
     on_event: EventSink = ignore
-    on_warning: Callable[[str], None] = lambda text: None
+    on_warning: Callable[[str], None] = _ignore_warning
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
 

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 import packager
+from packager.adapters.files import home_dir
 from packager.adapters.offer_file import BASIS, Offer, OfferFileBroken, read_offer
 from packager.core.catalog import Price
 from packager.errors import NotFound, OutputFailed, Unavailable, UsageError
