@@ -18,7 +18,13 @@ from typing import Any
 import click
 
 from packager import __version__
-from packager.errors import EXIT_INTERRUPTED, PackagerError, PlanRejected, SmokeFailed
+from packager.errors import (
+    EXIT_INTERRUPTED,
+    PackagerError,
+    PlanRejected,
+    SmokeFailed,
+    UsageError,
+)
 
 # name → (module:function, what `--help` says); the line is here so that help imports nothing
 COMMANDS = {
@@ -69,28 +75,33 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command; explain every failure on stderr; give the exit status."""
+    as_json = _wants_json(arguments)
     try:
         result = app.main(args=arguments, prog_name="packager", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except PackagerError as error:
-        _explain(error, as_json=_wants_json(arguments))
+        _explain(error, as_json=as_json)
         return error.exit_code
     except click.ClickException as error:
-        error.show()
+        if as_json:
+            _explain(UsageError(error.format_message()), as_json=True)
+        else:
+            error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output went away; let the interpreter flush into nothing.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit:
+        return 0  # click's answer to a broken pipe: the reader of our output went away
     except Exception as error:
         if os.environ.get("PACKAGER_DEBUG"):
             traceback.print_exc()
-        click.echo(f"error: unexpected {type(error).__name__}: {error}", err=True)
-        click.echo("hint: this is a bug; run again with PACKAGER_DEBUG=1 and report it", err=True)
-        return PackagerError.exit_code
+        bug = PackagerError(
+            f"unexpected {type(error).__name__}: {error}",
+            hint="this is a bug; run again with PACKAGER_DEBUG=1 and report it",
+        )
+        _explain(bug, as_json=as_json)
+        return bug.exit_code
 
 
 def _explain(error: PackagerError, *, as_json: bool) -> None:
@@ -108,6 +119,8 @@ def _explain(error: PackagerError, *, as_json: bool) -> None:
                 for found in error.findings
             ]
             document["nearest"] = list(error.nearest)
+        if isinstance(error, SmokeFailed):
+            document["log"] = error.log
         click.echo(json.dumps(document, indent=2), err=True)
         return
     if isinstance(error, SmokeFailed) and error.log:
