@@ -48,15 +48,15 @@ def choose_platform(index: bytes, platform: Platform) -> Descriptor:
 
     Attestation manifests (`unknown/unknown`) never match.
     """
-    entries = _object(index, "image index").get("manifests") or []
+    entries = parse_object(index, "image index").get("manifests") or []
     offered = []
     for entry in entries:
         found = entry.get("platform") or {}
         offered.append(f"{found.get('os')}/{found.get('architecture')}")
         if (found.get("os"), found.get("architecture")) == (platform.os, platform.architecture):
-            return _descriptor(entry)
+            return parse_descriptor(entry)
     if len(entries) == 1 and not entries[0].get("platform"):
-        return _descriptor(entries[0])
+        return parse_descriptor(entries[0])
     raise NotFound(
         f"the image has no manifest for {platform}",
         hint=f"it offers {', '.join(sorted(set(offered))) or 'nothing'}",
@@ -76,8 +76,8 @@ def parse_base(
     `locate` says from where a layer's bytes can be read.  Docker schema 2 media
     types become their OCI equivalents; digests do not change.
     """
-    parsed = _object(manifest, "image manifest")
-    settings = _object(config, "image configuration")
+    parsed = parse_object(manifest, "image manifest")
+    settings = parse_object(config, "image configuration")
     if parsed.get("schemaVersion") != 2 or "layers" not in parsed:
         raise ProtocolFailed(
             f"{reference!r} has a manifest of schema {parsed.get('schemaVersion')!r}",
@@ -89,7 +89,7 @@ def parse_base(
             f"{reference!r} has {len(parsed['layers'])} layers but {len(diff_ids)} diff ids"
         )
     layers = tuple(
-        _base_layer(_descriptor(entry), diff_id, locate, mount_from)
+        _base_layer(parse_descriptor(entry), diff_id, locate, mount_from)
         for entry, diff_id in zip(parsed["layers"], diff_ids, strict=True)
     )
     return BaseImage(
@@ -119,7 +119,7 @@ def seal(image: ImageSpec, layers: Sequence[Descriptor]) -> SealedImage:
 
     `layers` are the descriptors of `image.layers`, in the same order.
     """
-    config = _json(_config(image, layers))
+    config = canonical_json(_config(image, layers))
     config_descriptor = Descriptor(media_type=MEDIA_CONFIG, digest=sha256(config), size=len(config))
     body: dict[str, Any] = {
         "schemaVersion": 2,
@@ -132,7 +132,7 @@ def seal(image: ImageSpec, layers: Sequence[Descriptor]) -> SealedImage:
         annotations["org.opencontainers.image.base.digest"] = image.base.digest
     if annotations:
         body["annotations"] = dict(sorted(annotations.items()))
-    manifest = _json(body)
+    manifest = canonical_json(body)
     return SealedImage(
         config=config,
         manifest=manifest,
@@ -213,7 +213,8 @@ def _base_layer(
     )
 
 
-def _descriptor(entry: Any) -> Descriptor:
+def parse_descriptor(entry: Any) -> Descriptor:
+    """A descriptor of someone's document, checked."""
     try:
         digest, size = str(entry["digest"]), int(entry["size"])
         media_type = str(entry["mediaType"])
@@ -238,7 +239,8 @@ def _is_digest(text: str) -> bool:
     )
 
 
-def _object(document: bytes, what: str) -> dict[str, Any]:
+def parse_object(document: bytes, what: str) -> dict[str, Any]:
+    """A JSON object; `what` names it in errors."""
     try:
         parsed = json.loads(document)
     except ValueError as error:
@@ -248,7 +250,7 @@ def _object(document: bytes, what: str) -> dict[str, Any]:
     return parsed
 
 
-def _json(document: Mapping[str, Any]) -> bytes:
+def canonical_json(document: Mapping[str, Any]) -> bytes:
     """One spelling for one value: digests depend on it."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 

@@ -32,14 +32,7 @@ class RegistryBase:
     def facts(self, reference: str, platform: Platform) -> BaseImage:
         """Fetch the manifest for `platform`, and the configuration it names."""
         parsed = parse_reference(reference)
-        client = self._clients.at(parsed.host)
-        manifest = client.get_manifest(parsed.repository, parsed.pointer).data
-        if "manifests" in _document(reference, manifest):
-            chosen = choose_platform(manifest, platform)
-            manifest = client.get_manifest(parsed.repository, chosen.digest).data
-        config = client.get_blob(
-            parsed.repository, _config_digest(reference, manifest), _LONGEST_CONFIG
-        )
+        manifest, config = read_documents(reference, platform, self._clients)
         return parse_base(
             reference,
             manifest,
@@ -47,6 +40,20 @@ class RegistryBase:
             locate=lambda layer: registry_blob(parsed.name, layer.digest, layer.size),
             mount_from=parsed.name,
         )
+
+
+def read_documents(
+    reference: str, platform: Platform, clients: RegistryClients
+) -> tuple[bytes, bytes]:
+    """Fetch an image's manifest and configuration."""
+    parsed = parse_reference(reference)
+    client = clients.at(parsed.host)
+    manifest = client.get_manifest(parsed.repository, parsed.pointer).data
+    if "manifests" in _document(reference, manifest):
+        chosen = choose_platform(manifest, platform)
+        manifest = client.get_manifest(parsed.repository, chosen.digest).data
+    digest = _config_digest(reference, manifest)
+    return manifest, client.get_blob(parsed.repository, digest, _LONGEST_CONFIG)
 
 
 def _document(reference: str, data: bytes) -> dict[str, Any]:
