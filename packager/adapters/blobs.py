@@ -24,6 +24,16 @@ class SourceChanged(ModelRefused):
         )
 
 
+class FileUnreadable(ModelRefused):
+    """The disk or the permissions do not let a file be read to its end."""
+
+    def __init__(self, path: str, error: OSError) -> None:
+        super().__init__(
+            f"cannot read {path!r}: {(error.strerror or str(error)).lower()}",
+            hint="check the file's permissions and the disk it is on, then build again",
+        )
+
+
 class BlobReader:
     """Opens segments. Counts the bytes it takes from files and remotes."""
 
@@ -53,13 +63,18 @@ class BlobReader:
             file = Path(segment.path).open("rb", buffering=0)  # noqa: SIM115 - closed below
         except FileNotFoundError as error:
             raise NotFound(f"{segment.path!r} is gone", hint="build again") from error
+        except OSError as error:
+            raise FileUnreadable(segment.path, error) from error
         with file:
             before = _stamp(os.fstat(file.fileno()))
             if segment.offset:
                 file.seek(segment.offset)
             left = segment.length
             while left:
-                count = file.readinto(buffer[: min(CHUNK, left)])
+                try:
+                    count = file.readinto(buffer[: min(CHUNK, left)])
+                except OSError as error:
+                    raise FileUnreadable(segment.path, error) from error
                 if not count:
                     raise SourceChanged(segment.path)
                 left -= count

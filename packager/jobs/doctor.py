@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from packager.adapters.engine import connect_engine
+from packager.adapters.files import home_dir
 from packager.adapters.machine import describe_machine
 from packager.core.units import decimal, gib
 from packager.errors import PackagerError
@@ -54,7 +55,7 @@ def _python() -> Check:
 
 
 def _disk(state_dir: Path) -> Check:
-    existing = next(place for place in (state_dir, *state_dir.parents) if place.exists())
+    existing = next(place for place in (state_dir, *state_dir.parents) if _is_there(place))
     free = shutil.disk_usage(existing).free
     enough = free >= _ENOUGH_DISK_BYTES
     return Check(
@@ -64,6 +65,14 @@ def _disk(state_dir: Path) -> Check:
         needed_for="serving bases and oci: outputs; a push to a registry needs none",
         fix="" if enough else f"free at least {decimal(_ENOUGH_DISK_BYTES)}",
     )
+
+
+def _is_there(path: Path) -> bool:
+    """False also where we may not look."""
+    try:
+        return path.exists()
+    except PermissionError:
+        return False
 
 
 def _device() -> Check:
@@ -126,15 +135,15 @@ _SBIN = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 
 def _registry_logins(environment: Mapping[str, str]) -> Check:
-    home = Path(environment.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    home = Path(environment.get("DOCKER_CONFIG") or home_dir() / ".docker")
     hosts: set[str] = set()
     try:
         document = json.loads((home / "config.json").read_bytes())
-        hosts = {*document.get("auths", {}), *document.get("credHelpers", {})}
+        hosts = {*(document.get("auths") or ()), *(document.get("credHelpers") or ())}
         store = document.get("credsStore")
         if store:
             hosts.add(f"all through docker-credential-{store}")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, TypeError):
         pass
     return Check(
         name="registry logins",
@@ -147,7 +156,7 @@ def _registry_logins(environment: Mapping[str, str]) -> Check:
 
 def _hub(environment: Mapping[str, str]) -> Check:
     endpoint = environment.get("HF_ENDPOINT") or "the public Hugging Face Hub"
-    token = environment.get("HF_TOKEN") or (Path.home() / ".cache/huggingface/token").exists()
+    token = environment.get("HF_TOKEN") or _is_there(home_dir() / ".cache/huggingface/token")
     offline = environment.get("HF_HUB_OFFLINE", "") not in ("", "0")
     return Check(
         name="model hub",

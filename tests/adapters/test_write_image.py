@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.adapters.blobs import BlobReader, SourceChanged
+from packager.adapters.blobs import BlobReader, FileUnreadable, SourceChanged
 from packager.adapters.digest_index import DigestIndex
 from packager.adapters.sinks.layout import LayoutSink
 from packager.adapters.sinks.tee import write_image
@@ -372,3 +372,12 @@ def test_a_layout_with_a_damaged_index_is_refused_and_left_alone(
 def test_a_tag_that_no_layout_tool_could_read_is_refused(tmp_path: Path, tag: str) -> None:
     with pytest.raises(UsageError, match="cannot name an image"):
         LayoutSink(f"oci:{tmp_path}:{tag}")
+
+
+def test_a_disk_that_fails_while_it_is_read_is_no_bug_of_ours(bench: Bench, shard: Path) -> None:
+    image = image_of(shard)
+    shard.unlink()
+    shard.mkdir()  # opens or reads with an OSError, as a failing disk does
+
+    with pytest.raises(FileUnreadable, match="is a directory"):
+        bench.write(image, FakeSink())

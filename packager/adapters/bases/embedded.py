@@ -59,16 +59,26 @@ def find_built(name: str) -> Path | None:
 def build_base(name: str) -> str:
     """Build the base when it is not there; give its manifest digest.
 
-    The builder reports on stderr by itself.
+    The builder reports on stderr by itself.  It is asked to end, once, when we
+    are interrupted: killed, it would leave half a root file system and its children.
     """
-    done = subprocess.run(
-        [sys.executable, str(_builder(name))], stdout=subprocess.PIPE, text=True, check=False
-    )
-    if done.returncode:
+    with subprocess.Popen(
+        [sys.executable, str(_builder(name))],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as builder:
+        try:
+            output = builder.communicate()[0]
+        except BaseException:
+            builder.terminate()
+            builder.wait()
+            raise
+    if builder.returncode:
         raise PackagerError(
             f"the serving base {name!r} could not be built", hint="the builder's messages say why"
         )
-    return done.stdout.strip().splitlines()[-1]
+    return output.strip().splitlines()[-1]
 
 
 def _builder(name: str) -> Path:
