@@ -1,0 +1,62 @@
+"""The registry and the engine of a benchmark: private, fresh, stopped at the end."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from measuring import call
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+
+
+@contextmanager
+def registry(work: Path) -> Iterator[tuple[str, int]]:
+    """Start an empty docker-registry; give HOST:PORT and its process."""
+    root = work / "registry"
+    host = call([str(SCRIPTS / "registry"), "start", "--root", str(root)]).split()[-1]
+    try:
+        yield host, _pid("registry", root)
+    finally:
+        call([str(SCRIPTS / "registry"), "stop", "--root", str(root)])
+        shutil.rmtree(root, ignore_errors=True)
+
+
+@contextmanager
+def engine(root: Path) -> Iterator[tuple[str, int]]:
+    """Start a private Docker Engine; give DOCKER_HOST and its process."""
+    call([str(SCRIPTS / "docker-engine"), "start", "--root", str(root)])
+    try:
+        exported = call([str(SCRIPTS / "docker-engine"), "env", "--root", str(root)])
+        host = exported.split("DOCKER_HOST=")[1].split()[0].strip("'\";")
+        yield host, _pid("docker-engine", root)
+    finally:
+        call([str(SCRIPTS / "docker-engine"), "stop", "--root", str(root)])
+
+
+def make_base() -> None:
+    """Import a one-layer image of a few bytes into the engine."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        member = tarfile.TarInfo("etc/base")
+        member.size = 4
+        tar.addfile(member, io.BytesIO(b"base"))
+    importing = ["docker", "import", "-", "bench-base:1"]
+    subprocess.run(importing, input=archive.getvalue(), check=True, capture_output=True)
+
+
+def push_base(host: str) -> None:
+    """Put the base into a registry, as `HOST/base:1`."""
+    call(["docker", "tag", "bench-base:1", f"{host}/base:1"])
+    call(["docker", "push", "-q", f"{host}/base:1"])
+
+
+def _pid(script: str, root: Path) -> int:
+    status = call([str(SCRIPTS / script), "status", "--root", str(root), "--format", "json"])
+    return int(json.loads(status)["pid"])
