@@ -1,0 +1,121 @@
+"""What a node that has one image lacks of another, and what is configured otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from packager.imaging.stored import LABELS, StoredImage, StoredLayer
+
+State = Literal["shared", "moved", "new"]
+_SETTINGS = ("Entrypoint", "Cmd", "User", "WorkingDir", "ExposedPorts", "Volumes", "StopSignal")
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedLayer:
+    """A layer of the second image, seen from a node that has the first."""
+
+    layer: StoredLayer
+    state: State  # `moved`: the node has the bytes, above other layers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One setting. None: the image does not have it."""
+
+    what: str
+    before: object
+    after: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """From image `a` to image `b`."""
+
+    a: StoredImage
+    b: StoredImage
+    layers: tuple[ComparedLayer, ...]  # of `b`, in its order
+    gone: tuple[StoredLayer, ...]  # of `a` only
+    changes: tuple[Change, ...]
+
+    @property
+    def same(self) -> bool:
+        return self.a.digest == self.b.digest
+
+    def size(self, *states: State) -> int:
+        """Bytes of the layers in these states, each digest once."""
+        return sum(
+            {
+                entry.layer.descriptor.digest: entry.layer.size
+                for entry in self.layers
+                if entry.state in states
+            }.values()
+        )
+
+
+def compare(a: StoredImage, b: StoredImage) -> Comparison:
+    """Compare by digest: layers first, then what is configured."""
+    held = {layer.descriptor.digest for layer in a.layers}
+    wanted = {layer.descriptor.digest for layer in b.layers}
+    return Comparison(
+        a=a,
+        b=b,
+        layers=tuple(_layers(a, b, held)),
+        gone=tuple(layer for layer in a.layers if layer.descriptor.digest not in wanted),
+        changes=tuple(_changes(a, b)),
+    )
+
+
+def _layers(a: StoredImage, b: StoredImage, held: set[str]) -> Iterator[ComparedLayer]:
+    in_place = True  # all layers below are the same, so the unpacked one is too
+    for position, layer in enumerate(b.layers):
+        digest = layer.descriptor.digest
+        in_place = (
+            in_place and position < len(a.layers) and a.layers[position].descriptor.digest == digest
+        )
+        if in_place:
+            yield ComparedLayer(layer, "shared")
+        else:
+            yield ComparedLayer(layer, "moved" if digest in held else "new")
+
+
+def _changes(a: StoredImage, b: StoredImage) -> Iterator[Change]:
+    yield from _differences({"platform": str(a.platform)}, {"platform": str(b.platform)})
+    yield from _differences({"base": a.base_digest}, {"base": b.base_digest})
+    for name in _SETTINGS:
+        if a.runtime.get(name) != b.runtime.get(name):
+            yield Change(what=name, before=a.runtime.get(name), after=b.runtime.get(name))
+    yield from _differences(_environment(a), _environment(b), "env ")
+    yield from _differences(_labels(a), _labels(b), "label ")
+    yield from _differences(_flat(a.record), _flat(b.record), "record ")
+
+
+def _differences(
+    before: Mapping[str, object], after: Mapping[str, object], prefix: str = ""
+) -> Iterator[Change]:
+    for name in dict.fromkeys((*before, *after)):
+        if before.get(name) != after.get(name):
+            yield Change(what=prefix + name, before=before.get(name), after=after.get(name))
+
+
+def _environment(image: StoredImage) -> dict[str, object]:
+    found = image.runtime.get("Env")
+    entries = [str(entry) for entry in found] if isinstance(found, list) else []
+    return {name: value for name, _, value in (entry.partition("=") for entry in entries)}
+
+
+def _labels(image: StoredImage) -> dict[str, object]:
+    """Without what the record says again."""
+    repeated = (f"{LABELS}record", "org.opencontainers.image.base.digest")
+    return {name: value for name, value in image.labels.items() if name not in repeated}
+
+
+def _flat(record: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for name, value in record.items():
+        if isinstance(value, dict):
+            flat.update(_flat(value, f"{prefix}{name}."))
+        elif f"{prefix}{name}" not in ("base", "packager"):  # said by other lines
+            flat[f"{prefix}{name}"] = value
+    return flat

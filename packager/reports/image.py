@@ -1,0 +1,239 @@
+"""Images that exist, for people and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from packager.core.image import Written
+from packager.core.record import Transfer
+from packager.core.units import decimal
+from packager.imaging.compare import Change, Comparison, State
+from packager.imaging.stored import LABELS, RECORD, StoredImage, StoredLayer
+from packager.reports.text import plain, table_lines
+
+_STATES: dict[State, str] = {
+    "shared": "shared",
+    "moved": "shared, other layers below",
+    "new": "pulled",
+}
+_LONGEST_VALUE = 60
+
+
+def inspect_document(image: StoredImage, other: StoredImage | None = None) -> dict[str, Any]:
+    """What an image is, layer by layer, and which of these `other` has too."""
+    runtime = image.runtime
+    document: dict[str, Any] = {
+        "reference": image.reference,
+        "digest": image.digest,
+        "media_type": image.sealed.manifest_descriptor.media_type,
+        "artifact_type": image.manifest.get("artifactType"),
+        "platform": str(image.platform) if image.is_runnable else None,
+        "created": image.config.get("created"),
+        "base_digest": image.base_digest or None,
+        "size": _size(image.layers),
+        "made": _made(image) or None,
+        "runtime": {
+            "entrypoint": runtime.get("Entrypoint"),
+            "cmd": runtime.get("Cmd"),
+            "env": runtime.get("Env") or [],
+            "labels": {name: value for name, value in image.labels.items() if name != RECORD},
+        },
+        "roles": {role: _size(layers) for role, layers in _by_role(image).items()},
+        "layers": [_layer_document(layer) for layer in image.layers],
+    }
+    if other is not None:
+        held = _digests(other)
+        for spelled in document["layers"]:
+            spelled["shared"] = spelled["digest"] in held
+        document["shared_with"] = {
+            "reference": other.reference,
+            "digest": other.digest,
+            "size": _size([layer for layer in image.layers if _digest(layer) in held]),
+        }
+    return document
+
+
+def inspect_text(image: StoredImage, other: StoredImage | None = None) -> str:
+    """What an image is: a few lines and a table."""
+    held = _digests(other) if other else set()
+    facts = [
+        ("image", image.reference),
+        ("digest", image.digest),
+        ("is", str(image.manifest.get("artifactType") or f"an image for {image.platform}")),
+        ("base", image.base_digest),
+        ("created", str(image.config.get("created") or "")),
+        *_made_rows(image),
+        ("starts", " ".join(_words(image, "Entrypoint") + _words(image, "Cmd"))),
+    ]
+    roles = ", ".join(f"{role} {decimal(_size(found))}" for role, found in _by_role(image).items())
+    facts.append(("holds", f"{decimal(_size(image.layers))}: {roles}" if roles else "nothing"))
+    if other:
+        shared = _size([layer for layer in image.layers if _digest(layer) in held])
+        facts.append(("shares", f"{decimal(shared)} with {other.reference}"))
+    header = ["layer", "size", "digest", "from"] + (["shared"] if other else [])
+    rows = []
+    for layer in image.layers:
+        row = [layer.role, decimal(layer.size), _digest(layer)[:19], _short(layer.created_by)]
+        rows.append(row + ([("yes" if _digest(layer) in held else "no")] if other else []))
+    lines = [f"{label:<11}{value}" for label, value in facts if value]
+    return plain("\n".join([*lines, "", *table_lines(header, rows)]))
+
+
+def diff_document(found: Comparison) -> dict[str, Any]:
+    """What a node with the first image pulls for the second, and what is set otherwise."""
+    return {
+        "a": {"reference": found.a.reference, "digest": found.a.digest},
+        "b": {"reference": found.b.reference, "digest": found.b.digest},
+        "same": found.same,
+        "pull": found.size("new"),
+        "pull_by_position": found.size("new", "moved"),
+        "shared": found.size("shared", "moved"),
+        "layers": [
+            {"state": entry.state, **_layer_document(entry.layer)} for entry in found.layers
+        ],
+        "gone": [_layer_document(layer) for layer in found.gone],
+        "changes": [
+            {"what": change.what, "before": change.before, "after": change.after}
+            for change in found.changes
+        ],
+    }
+
+
+def diff_text(found: Comparison) -> str:
+    """The same as text: the bytes first."""
+    if found.same:
+        return plain(f"{found.a.reference} and {found.b.reference} are one image: {found.a.digest}")
+    rows = [
+        (
+            entry.layer.role,
+            decimal(entry.layer.size),
+            _digest(entry.layer)[:19],
+            _STATES[entry.state],
+        )
+        for entry in found.layers
+    ]
+    pulled = sum(entry.state == "new" for entry in found.layers)
+    lines = [
+        *table_lines(("layer", "size", "digest", "a node with the first has it"), rows),
+        "",
+        f"{'pulls':<11}{decimal(found.size('new'))}, "
+        f"{pulled} of {len(found.layers)} layers; has {decimal(found.size('shared', 'moved'))}",
+    ]
+    if found.size("moved"):
+        lines.append(
+            f"{'':<11}{decimal(found.size('new', 'moved'))} where the engine keeps layers by what "
+            "is below them (Docker without the containerd image store)"
+        )
+    if found.changes:
+        lines += ["", *table_lines(("setting", "before", "after"), _change_rows(found.changes))]
+    return plain("\n".join(lines))
+
+
+def copy_document(
+    source: StoredImage, written: Written, transfer: Transfer, view: str | None
+) -> dict[str, Any]:
+    """What a copy did."""
+    return {
+        "source": {"reference": source.reference, "digest": source.digest},
+        "view": view,
+        "digest": written.image.digest,
+        "images": [
+            {"target": ref.target, "name": ref.name, "digest": ref.digest} for ref in written.refs
+        ],
+        "layers": [
+            {"role": layer.role, "digest": layer.digest, "size": layer.size}
+            for layer in written.layers
+        ],
+        "transfer": transfer.model_dump(),
+    }
+
+
+def copy_lines(written: Written, transfer: Transfer) -> list[str]:
+    """The same in a line."""
+    total = decimal(sum(layer.size for layer in written.layers))
+    return [
+        f"{len(written.layers)} layers, {total}: read {decimal(transfer.bytes_read)}, "
+        f"sent {decimal(transfer.bytes_sent)}, {transfer.layers_known} known or mounted"
+    ]
+
+
+def _made(image: StoredImage) -> dict[str, Any]:
+    labels = {
+        name.removeprefix(LABELS): value
+        for name, value in image.labels.items()
+        if name.startswith(LABELS) and name != RECORD
+    }
+    return {**labels, **({"record": dict(image.record)} if image.record else {})}
+
+
+def _made_rows(image: StoredImage) -> list[tuple[str, str]]:
+    record, labels = image.record, image.labels
+    if not record:
+        return []
+    model = record.get("model")
+    model = model if isinstance(model, dict) else {}
+    revision = f"@{str(model['revision'])[:12]}" if model.get("revision") else ""
+    made = [f"packager {labels.get('dev.packager.version', '')}"]
+    made += [f"{name} {record[name]}" for name in ("engine", "precision") if record.get(name)]
+    made += [f"TP {record['tp_degree']}"] if record.get("tp_degree") else []
+    family = labels.get("dev.packager.family", "")
+    instance = labels.get("dev.packager.instance", "")
+    return [
+        ("model", f"{model.get('name', '')}{revision} ({model.get('source', '')})"),
+        ("built by", ", ".join(made)),
+        ("for", f"{instance}, family {family}"),
+    ]
+
+
+def _by_role(image: StoredImage) -> dict[str, list[StoredLayer]]:
+    found: dict[str, list[StoredLayer]] = {}
+    for layer in image.layers:
+        found.setdefault(layer.role, []).append(layer)
+    return found
+
+
+def _layer_document(layer: StoredLayer) -> dict[str, Any]:
+    return {
+        "role": layer.role,
+        "digest": _digest(layer),
+        "size": layer.size,
+        "media_type": layer.descriptor.media_type,
+        "created_by": layer.created_by or None,
+    }
+
+
+def _digest(layer: StoredLayer) -> str:
+    return layer.descriptor.digest
+
+
+def _digests(image: StoredImage) -> set[str]:
+    return {_digest(layer) for layer in image.layers}
+
+
+def _size(layers: Sequence[StoredLayer]) -> int:
+    """Bytes of layers, each digest once."""
+    return sum({_digest(layer): layer.size for layer in layers}.values())
+
+
+def _words(image: StoredImage, name: str) -> list[str]:
+    found = image.runtime.get(name)
+    return [str(word) for word in found] if isinstance(found, list) else []
+
+
+def _change_rows(changes: Sequence[Change]) -> list[tuple[str, str, str]]:
+    return [
+        (change.what, _short(_value(change.before)), _short(_value(change.after)))
+        for change in changes
+    ]
+
+
+def _value(value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_VALUE else line[: _LONGEST_VALUE - 1] + "…"
