@@ -14,6 +14,7 @@ from packager import plugins
 from packager.adapters.blobs import BlobReader
 from packager.adapters.digest_index import DigestIndex
 from packager.adapters.files import home_dir
+from packager.adapters.images import OpenImage, open_image
 from packager.adapters.records import check_place, save_record
 from packager.adapters.sinks.layout import split_layout_reference
 from packager.adapters.sinks.tee import write_image
@@ -23,7 +24,7 @@ from packager.catalog.containers import find_container
 from packager.catalog.instances import find_instance, instances
 from packager.catalog.models import drafts_for
 from packager.core.events import EventSink, ignore
-from packager.core.image import BaseImage, ImageSpec, Platform, RemoteRange, Written
+from packager.core.image import BaseImage, ImageSpec, Platform, RemoteRange, SealedImage, Written
 from packager.core.instance import LOCAL, Instance
 from packager.core.model import ModelFiles
 from packager.core.own import OwnRows
@@ -95,6 +96,25 @@ def tools_for(settings: Settings) -> Tools:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageTools:
+    """Doers for images that exist already."""
+
+    open: Callable[[str, Platform], OpenImage]
+    write: Callable[[ImageSpec, SealedImage], tuple[Written, Transfer]]
+
+
+def image_tools_for(settings: Settings) -> ImageTools:
+    """Choose the doers that open and copy images; outputs that cannot be are refused here."""
+    clients = _registry_clients(settings)
+    reader = BlobReader((_RegistryBlobs(clients),))
+    sinks = sinks_for(settings.outputs, reader, clients)
+    return ImageTools(
+        open=lambda reference, platform: open_image(reference, platform, clients),
+        write=lambda image, sealed: _write(image, sinks, reader, settings, sealed=sealed),
+    )
+
+
 def state_dir(environment: Mapping[str, str]) -> Path:
     """Where records and the digest index live, as the XDG base directory rules say."""
     root = environment.get("XDG_STATE_HOME") or ""
@@ -144,7 +164,12 @@ def sinks_for(outputs: Sequence[str], reader: BlobReader, clients: Clients) -> l
 
 
 def _write(
-    image: ImageSpec, sinks: Sequence[ImageSink], reader: BlobReader, settings: Settings
+    image: ImageSpec,
+    sinks: Sequence[ImageSink],
+    reader: BlobReader,
+    settings: Settings,
+    *,
+    sealed: SealedImage | None = None,
 ) -> tuple[Written, Transfer]:
     written = write_image(
         image,
@@ -153,6 +178,7 @@ def _write(
         index=DigestIndex(state_dir(settings.environment) / "digests.sqlite"),
         on_event=settings.on_event,
         expect_digest=settings.repeat.digest if settings.repeat else "",
+        sealed=sealed,
     )
     return written, Transfer(
         bytes_read=reader.bytes_read,

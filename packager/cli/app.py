@@ -30,6 +30,10 @@ from packager.errors import (
 COMMANDS = {
     "plan": ("packager.cli.plan:plan", "Decide how MODEL runs on INSTANCE, without building."),
     "build": ("packager.cli.build:build", "Plan, render and package a model into an image."),
+    "inspect": ("packager.cli.inspect:inspect", "Say what an image is, layer by layer."),
+    "diff": ("packager.cli.diff:diff", "Say what a node with one image pulls for another."),
+    "copy": ("packager.cli.copy:copy", "Copy an image, or a view of it, byte for byte."),
+    "push": ("packager.cli.copy:push", "Copy an image from this machine to registries."),
     "smoke": ("packager.cli.smoke:smoke", "Start an image, ask it something, stop it."),
     "doctor": ("packager.cli.doctor:doctor", "Say what this machine can do, and how to fix it."),
     "list": ("packager.cli.list_:list_", "List instances, containers and plug-ins."),

@@ -12,6 +12,7 @@ import click
 from pydantic import ValidationError
 
 from packager import plugins
+from packager.core.image import Platform
 from packager.core.request import BuildRequest
 from packager.errors import NotFound, UsageError
 from packager.planning.presets import PRESETS
@@ -85,6 +86,34 @@ catalog_option = click.option(
     metavar="FILE",
     help="Rows of your own, in TOML; they win over shipped ones.",
 )
+
+
+def _platform(context: click.Context, parameter: click.Parameter, text: str) -> Platform:  # noqa: ARG001
+    system, slash, architecture = text.partition("/")
+    if not (system and slash and architecture) or "/" in architecture:
+        raise UsageError(f"--platform {text!r} is not OS/ARCHITECTURE", hint="such as linux/arm64")
+    return Platform(system, architecture)
+
+
+def image_options(command: Command) -> Command:
+    """Add the options of commands that open images."""
+    platform = click.option(
+        "--platform",
+        default=str(Platform()),
+        show_default=True,
+        callback=_platform,
+        metavar="OS/ARCH",
+        help="Which image, where a name stands for several.",
+    )
+    insecure = click.option(
+        "--insecure-registry",
+        "insecure_registries",
+        multiple=True,
+        metavar="HOST[:PORT]",
+        help="Speak plain HTTP to this registry. Loopback needs no such leave.",
+    )
+    return platform(insecure(command))
+
 
 format_option = click.option(
     "--format",

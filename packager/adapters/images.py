@@ -1,0 +1,62 @@
+"""Opening an image by reference: a registry's, a layout's (`oci:`), an engine's (`docker:`).
+
+Only documents are read; layers stay where they are until a sink needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packager.core.image import Blob, Descriptor, Platform
+from packager.imaging.stored import StoredImage, parse_stored
+
+if TYPE_CHECKING:
+    from packager.adapters.registry.client import RegistryClients
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenImage:
+    """An image and where its layers can be read."""
+
+    image: StoredImage
+    locate: Callable[[Descriptor], Blob]  # raises `NotFound` for a layer that is not there
+    mount_from: str = ""  # `HOST/REPOSITORY` whose registry can take layers over by itself
+
+
+def open_image(
+    reference: str, platform: Platform, clients: Callable[[], RegistryClients]
+) -> OpenImage:
+    """Find an image; of several platforms' images, the one for `platform`."""
+    if reference.startswith("docker:"):
+        from packager.adapters.bases.docker import DockerBase
+
+        return _from_layout(reference, f"oci:{DockerBase().take_out(reference)}", platform)
+    if reference.startswith("oci:"):
+        return _from_layout(reference, reference, platform)
+    return _from_registry(reference, platform, clients())
+
+
+def _from_layout(reference: str, layout: str, platform: Platform) -> OpenImage:
+    from packager.adapters.bases.layout import find_blob, read_documents
+
+    root, manifest, config = read_documents(layout, platform)
+    return OpenImage(
+        image=parse_stored(reference, manifest, config),
+        locate=lambda descriptor: find_blob(root, descriptor),
+    )
+
+
+def _from_registry(reference: str, platform: Platform, clients: RegistryClients) -> OpenImage:
+    from packager.adapters.bases.registry import read_documents
+    from packager.adapters.registry.reader import registry_blob
+    from packager.adapters.registry.reference import parse_reference
+
+    name = parse_reference(reference).name
+    manifest, config = read_documents(reference, platform, clients)
+    return OpenImage(
+        image=parse_stored(reference, manifest, config),
+        locate=lambda descriptor: registry_blob(name, descriptor.digest, descriptor.size),
+        mount_from=name,
+    )

@@ -1,0 +1,39 @@
+"""`packager diff`."""
+
+from __future__ import annotations
+
+import click
+
+from packager import wiring
+from packager.cli.options import format_option, image_options
+from packager.core.image import Platform
+from packager.imaging.compare import compare
+from packager.reports.image import diff_document, diff_text
+from packager.reports.text import json_text
+
+DIFFERENT = 1
+
+
+@click.command()
+@click.argument("first")
+@click.argument("second")
+@click.option("--exit-code", is_flag=True, help="End with status 1 when the images differ.")
+@image_options
+@format_option
+def diff(
+    first: str,
+    second: str,
+    exit_code: bool,
+    platform: Platform,
+    insecure_registries: tuple[str, ...],
+    output_format: str,
+) -> int:
+    """Say what a node that has FIRST pulls for SECOND, and what is configured otherwise.
+
+    \b
+    packager diff REGISTRY/models/tiny:1 oci:out
+    """
+    tools = wiring.image_tools_for(wiring.Settings(insecure_registries=insecure_registries))
+    found = compare(tools.open(first, platform).image, tools.open(second, platform).image)
+    click.echo(json_text(diff_document(found)) if output_format == "json" else diff_text(found))
+    return DIFFERENT if exit_code and not found.same else 0

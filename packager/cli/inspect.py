@@ -1,0 +1,39 @@
+"""`packager inspect`."""
+
+from __future__ import annotations
+
+import click
+
+from packager import wiring
+from packager.cli.options import format_option, image_options
+from packager.core.image import Platform
+from packager.reports.image import inspect_document, inspect_text
+from packager.reports.text import json_text
+
+
+@click.command()
+@click.argument("image")
+@click.option("--shared-with", metavar="IMAGE", help="Say which layers this image has too.")
+@image_options
+@format_option
+def inspect(
+    image: str,
+    shared_with: str | None,
+    platform: Platform,
+    insecure_registries: tuple[str, ...],
+    output_format: str,
+) -> None:
+    """Say what IMAGE is: how it was made, and its layers by role.
+
+    IMAGE is HOST/REPOSITORY:TAG, oci:DIR[:TAG] or docker:NAME.  No layer is read.
+
+    \b
+    packager inspect oci:out
+    """
+    tools = wiring.image_tools_for(wiring.Settings(insecure_registries=insecure_registries))
+    found = tools.open(image, platform).image
+    other = tools.open(shared_with, platform).image if shared_with else None
+    if output_format == "json":
+        click.echo(json_text(inspect_document(found, other)))
+    else:
+        click.echo(inspect_text(found, other))
