@@ -25,6 +25,11 @@ class Plugin:
 SOURCES: Mapping[str, Plugin] = {
     "local": Plugin("packager.adapters.sources.local:LocalSource", "a directory on this machine"),
     "hub": Plugin("packager.adapters.sources.hub:HubSource", "Hugging Face Hub, org/name@revision"),
+    "hf": Plugin(
+        "packager.adapters.sources.hub_stream:HubStreamSource",
+        "hf://org/name@revision, streamed from the hub without landing on disk",
+    ),
+    "s3": Plugin("packager.adapters.sources.s3:S3Source", "s3://BUCKET/PREFIX, streamed from S3"),
 }
 FAMILIES: Mapping[str, Plugin] = {
     "vllm": Plugin("packager.families.vllm:VllmFamily", "vLLM's OpenAI server, CPU and GPU images"),

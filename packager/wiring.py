@@ -16,6 +16,8 @@ from packager.adapters.digest_index import DigestIndex
 from packager.adapters.files import home_dir
 from packager.adapters.images import OpenImage, open_image
 from packager.adapters.records import check_place, save_record
+from packager.adapters.remote.hub import HubReader
+from packager.adapters.remote.s3 import S3Reader
 from packager.adapters.sinks.layout import split_layout_reference
 from packager.adapters.sinks.tee import write_image
 from packager.catalog.accelerators import accelerator_of
@@ -68,7 +70,7 @@ def tools_for(settings: Settings) -> Tools:
         check_place(settings.record_file)
     clients = _registry_clients(settings)
     own = cache(lambda: _own_rows(settings))
-    reader = BlobReader((_RegistryBlobs(clients),))
+    reader = BlobReader((_RegistryBlobs(clients), HubReader(), S3Reader()))
     sinks = sinks_for(settings.outputs, reader, clients)
     return Tools(
         # Ranking plans one model many times.

@@ -2,7 +2,8 @@
 
 A blob is recognised by what it is made of: the bytes of inline segments and
 (device, inode, size, mtime, ctime, range) of file ranges.  ctime catches
-edits that restore mtime.  An entry whose files changed less than two seconds
+edits that restore mtime.  Remote ranges count by their addresses, where those
+say which content they mean.  An entry whose files changed less than two seconds
 before they were read is kept as a hint only: a later edit could carry the
 same timestamps (git calls this the racy index), so it is hashed again first.
 
@@ -21,6 +22,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from packager.adapters.remote.addresses import is_pinned
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
 
 RACY_NS = 2_000_000_000
@@ -113,7 +115,7 @@ def fingerprint_of(blob: Blob) -> Fingerprint | None:
                 parts.append(["file", *identity, status.st_mtime_ns, status.st_ctime_ns])
                 parts.append(["range", offset, length])
             case RemoteRange(url=url, offset=offset, length=length):
-                if "@sha256:" not in url:
+                if not is_pinned(segment):
                     return None
                 parts.append(["remote", url, offset, length])
     text = hashlib.sha256(json.dumps(parts).encode()).hexdigest()

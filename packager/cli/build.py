@@ -129,7 +129,8 @@ def _recorded_request(
         )
     model = given.get("model") or record.request.model
     if record.model.source == "hub":
-        model = f"{record.model.name}@{record.model.revision}"
+        scheme = "hf://" if model.startswith("hf://") else ""
+        model = f"{scheme}{record.model.name}@{record.model.revision}"
     return record.request.model_copy(
         update={
             "model": model,

@@ -55,6 +55,16 @@ class Repository:
     private: bool = False  # shown to holders of the token only
 
 
+@dataclass(frozen=True)
+class Seen:
+    """One request, as far as who sent what where goes."""
+
+    host: str
+    path: str
+    authorization: str
+    range: str
+
+
 class FakeHub:
     """Use as a context manager; `url` is what HF_ENDPOINT would hold."""
 
@@ -67,6 +77,9 @@ class FakeHub:
         self.names_only = False  # a mirror that does not tell sizes
         self.ranges = True  # a server without them sends the whole file
         self.cut_short: int | None = None  # bytes that a range is cut to
+        self.drops: dict[str, list[int]] = {}  # file → bytes after which connections break off
+        self.busy: dict[str, list[str]] = {}  # file → `Retry-After` of answers 429
+        self.seen: list[Seen] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_for(self))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         # Another host name, as a content network has: the client must not send its token there.
@@ -122,6 +135,7 @@ class FakeHub:
 def _handler_for(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        _drop_after: int | None = None
 
         def do_HEAD(self) -> None:
             self._route()
@@ -135,6 +149,9 @@ def _handler_for(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
         def _route(self) -> None:
             path = unquote(urlsplit(self.path).path)
             hub.requests.append(f"{self.command} {path}")
+            sent = (self.headers.get(name, "") for name in ("Host", "Authorization", "Range"))
+            host, authorization, wanted = sent
+            hub.seen.append(Seen(host, path, authorization, wanted))
             for part, status in hub.failing.items():
                 if part in path:
                     return self._fail(status, "", "told to fail")
@@ -187,6 +204,8 @@ def _handler_for(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
                 for path, file in files.items()
                 if file.sha256 == sha256
             )
+            if self.command == "GET" and hub.busy.get(path):
+                return self._send(429, b"", {"Retry-After": hub.busy[path].pop(0)})
             data = file.data
             if self.command == "GET" and hub.damaged.get(path, 0) > 0:
                 hub.damaged[path] -= 1
@@ -195,7 +214,9 @@ def _handler_for(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
             if wanted and hub.ranges:
                 first, last = int(wanted[1]), int(wanted[2] or len(data) - 1)
                 part = data[first : last + 1][: hub.cut_short]
+                self._drop_after = _next_drop(hub, path, part)
                 return self._send(206, part, {"Content-Range": f"bytes {first}-{last}/{len(data)}"})
+            self._drop_after = _next_drop(hub, path, data)
             return self._send(200, data, {"ETag": f'"{sha256}"'})
 
         def _authorized(self) -> bool:
@@ -214,10 +235,19 @@ def _handler_for(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
+            if self.command == "HEAD":
+                return
+            self.wfile.write(body[: self._drop_after])
+            if self._drop_after is not None:
+                self.close_connection, self._drop_after = True, None
 
     return Handler
+
+
+def _next_drop(hub: FakeHub, path: str, body: bytes) -> int | None:
+    """Where to break off. Short answers, which are headers, are let through."""
+    drops = hub.drops.get(path)
+    return drops.pop(0) if drops and len(body) > drops[0] else None
 
 
 def _model(hub: FakeHub, name: str, commit: str, files: Mapping[str, HubFile]) -> dict[str, object]:

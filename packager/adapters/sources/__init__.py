@@ -1,1 +1,1 @@
-"""Where models come from: local directories and hubs."""
+"""Where models come from: local directories, hubs and S3."""

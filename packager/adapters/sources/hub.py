@@ -45,6 +45,7 @@ class HubSource:
 
     Arguments that are None are left to huggingface-hub and its environment.
     With `headers_only` no weights are downloaded: enough for a plan, not for a build.
+    With `streams` they never are: they stay on the hub until a layer is written.
     """
 
     name = "hub"
@@ -57,12 +58,14 @@ class HubSource:
         cache_dir: Path | None = None,
         headers_only: bool = False,
         is_draft: bool = False,
+        streams: bool = False,
     ) -> None:
         self._endpoint = endpoint
         self._token = token
         self._cache_dir = cache_dir
         self._headers_only = headers_only
         self._is_draft = is_draft
+        self._streams = streams
 
     def facts(self, reference: str) -> ModelFiles:
         """Pin, choose, download what is missing, and check every byte that was not checked yet."""
@@ -79,8 +82,16 @@ class HubSource:
                 return _fetch(api, cache, name, commit, wanted)
 
             ref = ModelRef(source="hub", name=name, revision=commit)
-            headers = HubHeaders(api, cache, name, commit, listing) if self._headers_only else None
-            found = take_model(ref, listing, fetch, headers=headers, is_draft=self._is_draft)
+            stays = self._headers_only or self._streams
+            headers = HubHeaders(api, cache, name, commit, listing) if stays else None
+            found = take_model(
+                ref,
+                listing,
+                fetch,
+                headers=headers,
+                for_plan=self._headers_only,
+                is_draft=self._is_draft,
+            )
             if headers is None:
                 cache.remember_listing(commit, listing)
             return found

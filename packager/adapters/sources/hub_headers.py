@@ -1,16 +1,14 @@
-"""Headers of weights on a hub, read by HTTP ranges: a plan of 800 GB takes some megabytes."""
+"""Headers of weights on a hub, read by HTTP ranges."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from packager.adapters.safetensors import header_length, parse_header
-from packager.adapters.sources.contents import LFS_POINTER, read_shard
+from packager.adapters.remote.addresses import HubAddress
+from packager.adapters.sources.contents import read_shard
 from packager.adapters.sources.hub_cache import RepositoryCache
-from packager.adapters.sources.pickles import pickle_kind_of
-from packager.adapters.sources.refusals import HiddenPickle, LfsPointer
+from packager.adapters.sources.remote_headers import read_headers, read_remote_shard
 from packager.adapters.sources.rules import Entry
 from packager.adapters.sources.walk import link_roots, resolve_link
 from packager.core.image import RemoteRange
@@ -20,9 +18,6 @@ from packager.errors import ProtocolFailed
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-# huggingface-hub takes 100 kB at first too: 97 of 100 headers are shorter.
-FIRST_BYTES = 100_000
-CONNECTIONS = 8
 TIMEOUT_S = 30.0
 
 
@@ -45,34 +40,29 @@ class HubHeaders:
 
     def tensors_of(self, files: tuple[str, ...]) -> Mapping[str, tuple[TensorInfo, ...]]:
         """Read the headers, several at once; the first that is broken ends it."""
-        with ThreadPoolExecutor(max_workers=CONNECTIONS) as pool:
-            try:
-                return dict(zip(files, pool.map(self._tensors, files), strict=True))
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+        return read_headers(files, self._tensors)
 
     def content(self, path: str) -> RemoteRange:
-        """Name the file on the hub by its commit."""
-        url = f"hf://{self._name}@{self._commit}/{path}"
-        return RemoteRange(url=url, offset=0, length=self._listing[path].size)
+        """Name the file on the hub by its commit and digest."""
+        entry = self._listing[path]
+        address = HubAddress(
+            name=self._name,
+            commit=self._commit,
+            path=path,
+            size=entry.size,
+            sha256=entry.sha256,
+            git_sha1=entry.git_sha1,
+        )
+        return RemoteRange(url=address.url, offset=0, length=entry.size)
 
     def _tensors(self, file: str) -> tuple[TensorInfo, ...]:
         place = self._cache.path(self._commit, file)
         if place.exists():
             allowed = link_roots(self._cache.snapshot(self._commit))
             return read_shard(file, resolve_link(place, file, allowed).real)
-        size = self._listing[file].size
-        head = self._read(file, 0, min(FIRST_BYTES, size))
-        if head.startswith(LFS_POINTER):
-            raise LfsPointer(file)
-        kind = "" if head[8:9] == b"{" else pickle_kind_of(head, ends=len(head) == size)
-        if kind:
-            raise HiddenPickle(file, kind)
-        length = header_length(head, size, file)
-        if length + 8 > len(head):
-            head += self._read(file, len(head), length + 8 - len(head))
-        return parse_header(head[8 : 8 + length], size - 8 - length, file)
+        return read_remote_shard(
+            file, self._listing[file].size, lambda offset, length: self._read(file, offset, length)
+        )
 
     def _read(self, file: str, offset: int, length: int) -> bytes:
         """Read exactly these bytes; a server that sends the whole file is cut off."""

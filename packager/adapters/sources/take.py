@@ -1,7 +1,8 @@
 """The way every model source goes: names, small files, weights.
 
 Each stage refuses what it can before the next one costs anything; for a hub,
-`fetch` is a download, and with `Headers` in its place weights are not fetched at all.
+`fetch` is a download, and with `Headers` in its place weights are not fetched at all:
+they are only planned with, or read where they are while the image is written.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Fetch = Callable[[tuple[str, ...]], Mapping[str, Path]]  # paths in the model â†
 
 
 class Headers(Protocol):
-    """Weights that stay where they are: what a plan needs of them."""
+    """Files that stay where they are."""
 
     def tensors_of(self, files: tuple[str, ...]) -> Mapping[str, tuple[TensorInfo, ...]]:
         """Read the headers of these shards and no more."""
@@ -47,12 +48,14 @@ def take_model(
     fetch: Fetch,
     *,
     headers: Headers | None = None,
+    for_plan: bool = False,
     is_draft: bool = False,
 ) -> ModelFiles:
     """Choose, fetch and check the files of a model; raise `ModelRefused` with the reason.
 
-    With `headers`, only what is read here is fetched, and the result can be
-    planned with, not packaged.
+    With `headers`, what is fetched is looked at and no more: the model's files
+    stay where they are, and their names must be enough to read them later.
+    `for_plan` then leaves out the checks of files that a plan does not read.
     """
     for path in listing:
         check_path(path)
@@ -60,8 +63,7 @@ def take_model(
     check_distinct(choice.small + choice.candidates)
     refuse_incomplete(choice, is_draft=is_draft)
 
-    wanted = choice.small if headers is None else tuple(p for p in choice.small if p in READ)
-    small = fetch(wanted)
+    small = fetch(tuple(path for path in choice.small if not for_plan or path in READ))
     for path, real in small.items():
         check_small_file(path, real)
     config = read_config(small, has_tokenizer="tokenizer.json" in choice.small, is_draft=is_draft)

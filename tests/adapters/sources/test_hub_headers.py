@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,11 +68,12 @@ def test_nothing_but_headers_and_configuration_is_downloaded(
 def test_files_are_named_on_the_hub_by_their_commit(hub: FakeHub, cache: Path, model: Path) -> None:
     commit = hub.add("org/name", model)
     size = (model / SHARD).stat().st_size
+    sha256 = hashlib.sha256((model / SHARD).read_bytes()).hexdigest()
 
     (shard,) = [file for file in headers(hub, cache).files if file.path == SHARD]
 
     assert shard.content == RemoteRange(
-        url=f"hf://org/name@{commit}/{SHARD}", offset=0, length=size
+        url=f"hf://org/name@{commit}/{SHARD}?size={size}&sha256={sha256}", offset=0, length=size
     )
     assert shard.sha256
 
@@ -79,7 +81,7 @@ def test_files_are_named_on_the_hub_by_their_commit(hub: FakeHub, cache: Path, m
 def test_a_header_longer_than_the_first_bytes_is_read_to_its_end(
     hub: FakeHub, cache: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("packager.adapters.sources.hub_headers.FIRST_BYTES", 64)
+    monkeypatch.setattr("packager.adapters.sources.remote_headers.FIRST_BYTES", 64)
     hub.add("org/name", model)
 
     assert headers(hub, cache).tensors == LocalSource().facts(str(model)).tensors
@@ -88,7 +90,7 @@ def test_a_header_longer_than_the_first_bytes_is_read_to_its_end(
 def test_a_server_that_knows_no_ranges_is_cut_off(
     hub: FakeHub, cache: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("packager.adapters.sources.hub_headers.FIRST_BYTES", 64)
+    monkeypatch.setattr("packager.adapters.sources.remote_headers.FIRST_BYTES", 64)
     hub.add("org/name", model)
     hub.ranges = False
 

@@ -1,0 +1,121 @@
+"""Addresses of remote files that can only ever mean one content.
+
+    hf://ORG/NAME@COMMIT/PATH?size=N&sha256=HEX      (or git_sha1=HEX)
+    s3://BUCKET/KEY?size=N&etag=ETAG&modified=MICROSECONDS
+
+What identifies the content is in the address: a digest that was computed for
+an address is still right when the address is met again.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from packager.core.image import RemoteRange
+from packager.errors import PackagerError
+
+HUB, S3, REGISTRY = "hf", "s3", "registry"
+
+_HUB_URL = re.compile(r"hf://(?P<name>[^/@?]+/[^/@?]+)@(?P<commit>[0-9a-f]{40})/(?P<path>[^?]+)")
+_S3_URL = re.compile(r"s3://(?P<bucket>[^/?]+)/(?P<key>[^?]+)")
+_REGISTRY_URL = re.compile(r"registry://[^?]+@sha256:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubAddress:
+    """One file of a commit, with what the hub's list of files says about it."""
+
+    name: str  # `org/name`
+    commit: str
+    path: str
+    size: int
+    sha256: str = ""  # of Git LFS files, hexadecimal
+    git_sha1: str = ""  # of the others
+
+    @property
+    def url(self) -> str:
+        query: dict[str, str | int] = {"size": self.size}
+        if self.sha256:
+            query["sha256"] = self.sha256
+        if self.git_sha1:
+            query["git_sha1"] = self.git_sha1
+        return f"hf://{self.name}@{self.commit}/{quote(self.path)}?{urlencode(query)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Address:
+    """One object as it was when it was listed."""
+
+    bucket: str
+    key: str
+    size: int
+    etag: str  # with its quotation marks, as S3 spells it
+    modified_us: int
+
+    @property
+    def url(self) -> str:
+        query = {"size": self.size, "etag": self.etag, "modified": self.modified_us}
+        return f"s3://{self.bucket}/{quote(self.key)}?{urlencode(query)}"
+
+
+def parse_hub(url: str) -> HubAddress:
+    """Take apart what `HubAddress.url` made."""
+    place, _, query = url.partition("?")
+    found = _HUB_URL.fullmatch(place)
+    fields = dict(parse_qsl(query))
+    if found is None or not fields.get("size", "").isdecimal():
+        raise _not_an_address(url)
+    return HubAddress(
+        name=found["name"],
+        commit=found["commit"],
+        path=unquote(found["path"]),
+        size=int(fields["size"]),
+        sha256=fields.get("sha256", ""),
+        git_sha1=fields.get("git_sha1", ""),
+    )
+
+
+def parse_s3(url: str) -> S3Address:
+    """Take apart what `S3Address.url` made."""
+    place, _, query = url.partition("?")
+    found = _S3_URL.fullmatch(place)
+    fields = dict(parse_qsl(query))
+    if (
+        found is None
+        or not fields.get("etag")
+        or not fields.get("size", "").isdecimal()
+        or not fields.get("modified", "").isdecimal()
+    ):
+        raise _not_an_address(url)
+    return S3Address(
+        bucket=found["bucket"],
+        key=unquote(found["key"]),
+        size=int(fields["size"]),
+        etag=fields["etag"],
+        modified_us=int(fields["modified"]),
+    )
+
+
+def is_pinned(segment: RemoteRange) -> bool:
+    """Say whether reading the segment either gives the bytes it always gave, or fails.
+
+    A part of a hub's file cannot be held against its digest, so it is not.
+    S3 answers every range only while the ETag is the listed one.
+    """
+    scheme = segment.url.partition("://")[0]
+    try:
+        if scheme == HUB:
+            file = parse_hub(segment.url)
+            whole = segment.offset == 0 and segment.length == file.size
+            return whole and bool(file.sha256 or file.git_sha1)
+        if scheme == S3:
+            return not parse_s3(segment.url).etag.startswith("W/")
+    except PackagerError:
+        return False
+    return _REGISTRY_URL.fullmatch(segment.url) is not None
+
+
+def _not_an_address(url: str) -> PackagerError:
+    return PackagerError(f"{url!r} is not the address of a pinned file")

@@ -1,0 +1,142 @@
+"""Files of a hub as segments: streamed, resumed, and held against the digest the hub lists.
+
+huggingface-hub's session does the talking: proxies, certificates and
+HF_HUB_OFFLINE work as they do for downloads.  It drops the token when a
+redirect leaves the hub for its content network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+
+from packager.adapters.remote.addresses import HUB, HubAddress, parse_hub
+from packager.adapters.remote.resume import (
+    TRANSIENT,
+    BrokenOff,
+    WrongContent,
+    proven,
+    read_resumed,
+    retry_after_s,
+)
+from packager.core.image import RemoteRange
+from packager.errors import PackagerError, ProtocolFailed, Unavailable
+
+TIMEOUT_S = 30.0  # to connect, and for each piece
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
+
+
+class HubReader:
+    """Fetches `hf` segments when they are needed. What is None is left to the environment."""
+
+    scheme = HUB
+
+    def __init__(
+        self,
+        *,
+        endpoint: str | None = None,
+        token: str | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._endpoint = endpoint
+        self._token = token
+        self._sleep = sleep
+
+    def read(self, segment: RemoteRange) -> Iterator[bytes]:
+        """Yield the segment's bytes; of a whole file the last ones only when all are right."""
+        file = parse_hub(segment.url)
+
+        def open_at(done: int) -> Generator[bytes]:
+            return self._open(file, segment.offset + done, segment.offset + segment.length)
+
+        what = f"{file.path!r} of {file.name!r}"
+        chunks = read_resumed(open_at, segment.length, what=what, sleep=self._sleep)
+        if segment.offset == 0 and segment.length == file.size:
+            chunks = _checked(chunks, file)
+        yield from chunks
+
+    def _open(self, file: HubAddress, first: int, end: int) -> Generator[bytes]:
+        from huggingface_hub import constants
+
+        from packager.adapters.sources.hub_failures import explain
+
+        try:
+            yield from self._pieces(file, first, end)
+        except (BrokenOff, PackagerError):
+            raise
+        except Exception as error:
+            endpoint = self._endpoint or constants.ENDPOINT
+            failure = explain(error, file.name, file.commit, endpoint)
+            if failure is None:
+                raise
+            if isinstance(failure, Unavailable):
+                raise BrokenOff(failure) from error
+            raise failure from error
+
+    def _pieces(self, file: HubAddress, first: int, end: int) -> Generator[bytes]:
+        from huggingface_hub import hf_hub_url
+        from huggingface_hub.utils import (  # type: ignore[attr-defined]
+            build_hf_headers,
+            get_session,
+            hf_raise_for_status,
+        )
+
+        url = hf_hub_url(file.name, file.path, revision=file.commit, endpoint=self._endpoint)
+        headers = build_hf_headers(token=self._token, library_name="packager")
+        headers["Accept-Encoding"] = "identity"
+        if (first, end) != (0, file.size):
+            headers["Range"] = f"bytes={first}-{end - 1}"
+        with get_session().stream("GET", url, headers=headers, timeout=TIMEOUT_S) as response:
+            if response.status_code in TRANSIENT:
+                host = response.url.host
+                raise BrokenOff(
+                    Unavailable(
+                        f"{host} answers {response.status_code} for {file.path!r}",
+                        hint="wait some minutes and run again; with HF_TOKEN more is allowed",
+                    ),
+                    retry_after_s=retry_after_s(response.headers.get("Retry-After")),
+                )
+            hf_raise_for_status(response)
+            skip = _bytes_before(response.status_code, response.headers, file, first)
+            for piece in response.iter_raw():
+                if skip >= len(piece):
+                    skip -= len(piece)
+                    continue
+                yield piece[skip:]
+                skip = 0
+
+
+def _bytes_before(status: int, headers: Mapping[str, str], file: HubAddress, first: int) -> int:
+    """How many bytes of the answer come before the wanted ones. Refuses another file's answer."""
+    if headers.get("Content-Encoding", "identity") != "identity":
+        raise ProtocolFailed(
+            f"the hub sent {file.path!r} compressed, which was not asked for",
+            hint="a proxy between here and the hub may do that; go round it",
+        )
+    if status == 206:
+        found = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", ""))
+        if found is None or int(found[1]) > first:
+            raise ProtocolFailed(
+                f"the hub sent another range of {file.path!r} than was asked for",
+                hint="run again; a proxy between here and the hub may be at fault",
+            )
+        before, total = first - int(found[1]), found[2]
+    else:  # the whole file, from its first byte
+        before, total = first, headers.get("Content-Length", "*")
+    if total.isdecimal() and int(total) != file.size:
+        raise WrongContent(file.path, f"it has {total} bytes, not {file.size}")
+    return before
+
+
+def _checked(chunks: Iterator[bytes], file: HubAddress) -> Iterator[bytes]:
+    if file.sha256:
+        return proven(chunks, hashlib.sha256(), file.sha256, file.path)
+    if file.git_sha1:
+        blob = hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
+        return proven(chunks, blob, file.git_sha1, file.path)
+    raise ProtocolFailed(
+        f"the hub gives no digest of {file.path!r}, so it cannot be streamed",
+        hint=f"name the model without hf:// to download it first: `--model {file.name}`",
+    )

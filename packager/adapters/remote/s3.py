@@ -1,0 +1,198 @@
+"""Objects of S3 as segments: every request holds only for the content that was listed.
+
+boto3 does the talking, and takes region, endpoint and credentials from the
+usual AWS environment.  It is an optional extra, imported when first needed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+from packager.adapters.remote.addresses import S3, S3Address, parse_s3
+from packager.adapters.remote.resume import (
+    TRANSIENT,
+    BrokenOff,
+    WrongContent,
+    read_resumed,
+    retry_after_s,
+)
+from packager.core.image import RemoteRange
+from packager.errors import (
+    AccessDenied,
+    ModelRefused,
+    NotFound,
+    PackagerError,
+    ProtocolFailed,
+    Unavailable,
+    UsageError,
+)
+
+PIECE = 64 * 1024
+CONNECT_TIMEOUT_S = 10
+READ_TIMEOUT_S = 30
+CONNECTIONS = 16
+
+
+class ObjectChanged(ModelRefused):
+    """An object is no longer the one that was listed."""
+
+    def __init__(self, file: S3Address) -> None:
+        super().__init__(
+            f"'s3://{file.bucket}/{file.key}' changed since it was listed",
+            hint="wait until nothing writes to the model's prefix, then build again",
+        )
+
+
+class S3Reader:
+    """Fetches `s3` segments when they are needed. Safe to use from several threads."""
+
+    scheme = S3
+
+    def __init__(
+        self, client: Any | None = None, *, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._sleep = sleep
+
+    def read(self, segment: RemoteRange) -> Iterator[bytes]:
+        """Yield the segment's bytes, all of one version of the object."""
+        file = parse_s3(segment.url)
+        with self._lock:
+            self._client = self._client or s3_client()
+
+        def open_at(done: int) -> Generator[bytes]:
+            return self._open(file, segment.offset + done, segment.offset + segment.length)
+
+        what = f"'s3://{file.bucket}/{file.key}'"
+        yield from read_resumed(open_at, segment.length, what=what, sleep=self._sleep)
+
+    def _open(self, file: S3Address, first: int, end: int) -> Generator[bytes]:
+        assert self._client is not None
+        request = {"Bucket": file.bucket, "Key": file.key, "IfMatch": file.etag}
+        # Of a whole object boto3 checks the checksum, where it has one.
+        if (first, end) != (0, file.size):
+            request["Range"] = f"bytes={first}-{end - 1}"
+        with explained(file.bucket, file):
+            answer = self._client.get_object(**request)
+            with closing(answer["Body"]) as body:
+                _check_answer(answer, file, first, end)
+                held = b""  # the checksum is checked behind the last piece
+                for piece in body.iter_chunks(PIECE):
+                    if held:
+                        yield held
+                    held = piece
+                if held:
+                    yield held
+
+
+def s3_client() -> Any:
+    """Connect to S3 as the environment says."""
+    try:
+        import boto3
+        from botocore.config import Config
+    except ImportError as error:
+        raise UsageError(
+            "reading from s3:// needs boto3, which is not installed",
+            hint="install it with `pip install 'packager[s3]'`",
+        ) from error
+    own_endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    with explained("", None):
+        return boto3.Session().client(
+            "s3",
+            config=Config(
+                connect_timeout=CONNECT_TIMEOUT_S,
+                read_timeout=READ_TIMEOUT_S,
+                max_pool_connections=CONNECTIONS,
+                retries={"mode": "standard", "total_max_attempts": 3},
+                user_agent_extra="packager",
+                # Other servers than AWS seldom have a host name for each bucket.
+                s3={"addressing_style": "path"} if own_endpoint else None,
+            ),
+        )
+
+
+@contextmanager
+def explained(bucket: str, file: S3Address | None) -> Iterator[None]:
+    """Explain failures of boto3 inside the block; with a `file`, what may pass is `BrokenOff`.
+
+    Its messages are not passed on: they can hold addresses with signatures.
+    """
+    from botocore import exceptions
+
+    try:
+        yield
+    except exceptions.ClientError as error:
+        raise _by_answer(error.response, bucket, file) from error
+    except exceptions.FlexibleChecksumError as error:
+        raise WrongContent(file.key if file else bucket, "its checksum differs") from error
+    except (
+        exceptions.NoCredentialsError,
+        exceptions.PartialCredentialsError,
+        exceptions.CredentialRetrievalError,
+        exceptions.TokenRetrievalError,
+        exceptions.SSOError,
+    ) as error:
+        raise AccessDenied(
+            f"there are no usable AWS credentials for bucket {bucket!r}",
+            hint="set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; "
+            "`aws sts get-caller-identity` shows who you are",
+        ) from error
+    except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
+        raise _passing(_no_answer(bucket), file) from error
+    except (exceptions.IncompleteReadError, OSError) as error:
+        raise _passing(_no_answer(bucket), file) from error
+    except (exceptions.BotoCoreError, ValueError) as error:
+        raise UsageError(
+            f"the AWS settings do not work for bucket {bucket!r}",
+            hint="check AWS_PROFILE, AWS_REGION and AWS_ENDPOINT_URL, and the bucket's name",
+        ) from error
+
+
+def _by_answer(answer: dict[str, Any], bucket: str, file: S3Address | None) -> Exception:
+    code = str(answer.get("Error", {}).get("Code", ""))
+    metadata = answer.get("ResponseMetadata", {})
+    status = int(metadata.get("HTTPStatusCode", 0))
+    name = f"'s3://{bucket}/{file.key}'" if file else f"bucket {bucket!r}"
+    if file and (status in (404, 412, 416) or code == "PreconditionFailed"):
+        return ObjectChanged(file)
+    if status == 404 or code == "NoSuchBucket":
+        return NotFound(f"there is no {name}", hint="check the name, and AWS_ENDPOINT_URL")
+    if code in ("SlowDown", "RequestTimeout", "InternalError") or status in TRANSIENT:
+        busy = Unavailable(f"S3 answers {code or status} for {name}", hint="run again later")
+        asked = metadata.get("HTTPHeaders", {}).get("retry-after")
+        return _passing(busy, file, retry_after_s(asked))
+    if status in (401, 403):
+        return AccessDenied(
+            f"S3 refuses access to {name} ({code or status})",
+            hint="the credentials need s3:ListBucket on the bucket and s3:GetObject on its "
+            "objects; an archived object must be restored first",
+        )
+    return ProtocolFailed(f"S3 answers {code or status} for {name}", hint="check AWS_REGION")
+
+
+def _check_answer(answer: dict[str, Any], file: S3Address, first: int, end: int) -> None:
+    """Servers that ignore If-Match or Range exist."""
+    if answer.get("ETag") != file.etag:
+        raise ObjectChanged(file)
+    if answer.get("ContentLength") != end - first:
+        raise ProtocolFailed(
+            f"S3 sent {answer.get('ContentLength')} bytes of {file.key!r}, not {end - first}",
+            hint="the server behind AWS_ENDPOINT_URL must know ranges",
+        )
+
+
+def _passing(failure: PackagerError, file: S3Address | None, after_s: float = 0.0) -> Exception:
+    return BrokenOff(failure, retry_after_s=after_s) if file else failure
+
+
+def _no_answer(bucket: str) -> Unavailable:
+    return Unavailable(
+        f"S3 does not answer for bucket {bucket!r}",
+        hint="check the network and AWS_ENDPOINT_URL, then run again",
+    )

@@ -1,0 +1,124 @@
+"""Models below a prefix of an S3 bucket, read while the image is written.
+
+Each object is pinned as it was listed.  Small files pass through a temporary
+directory, to be checked; every file's bytes are read from S3 again when its
+layer is written, and then must still be those of the listing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from packager.adapters.remote.addresses import S3Address
+from packager.adapters.remote.s3 import S3Reader, explained, s3_client
+from packager.adapters.sources.choose import S3_URL
+from packager.adapters.sources.remote_headers import read_headers, read_remote_shard
+from packager.adapters.sources.rules import Entry
+from packager.adapters.sources.take import take_model
+from packager.adapters.sources.walk import MAX_FILES
+from packager.core.image import RemoteRange
+from packager.core.model import ModelFiles, ModelRef, TensorInfo
+from packager.errors import ModelRefused, NotFound, UsageError
+
+
+class S3Source:
+    """Finds a model by `s3://BUCKET/PREFIX`. The result says nothing about where that is."""
+
+    name = "s3"
+
+    def __init__(
+        self, *, client: Any | None = None, headers_only: bool = False, is_draft: bool = False
+    ) -> None:
+        self._client = client
+        self._headers_only = headers_only
+        self._is_draft = is_draft
+
+    def facts(self, reference: str) -> ModelFiles:
+        """List, check what is small, and read headers; every file stays in the bucket."""
+        client = self._client or s3_client()
+        objects = _list(client, reference)
+        reader = S3Reader(client)
+        with TemporaryDirectory(prefix="packager-") as scratch:
+
+            def fetch(paths: tuple[str, ...]) -> Mapping[str, Path]:
+                # Numbers for names: nothing in a bucket decides where we write.
+                places = {path: Path(scratch, str(number)) for number, path in enumerate(paths)}
+                for path, place in places.items():
+                    with place.open("wb") as stream:
+                        for chunk in reader.read(_whole(objects[path])):
+                            stream.write(chunk)
+                return places
+
+            return take_model(
+                ModelRef(source="s3", name="model"),
+                {path: Entry(size=found.size) for path, found in objects.items()},
+                fetch,
+                headers=_S3Headers(reader, objects),
+                for_plan=self._headers_only,
+                is_draft=self._is_draft,
+            )
+
+
+class _S3Headers:
+    """Files of one listing, left in the bucket."""
+
+    def __init__(self, reader: S3Reader, objects: Mapping[str, S3Address]) -> None:
+        self._reader = reader
+        self._objects = objects
+
+    def tensors_of(self, files: tuple[str, ...]) -> Mapping[str, tuple[TensorInfo, ...]]:
+        return read_headers(files, self._tensors)
+
+    def content(self, path: str) -> RemoteRange:
+        return _whole(self._objects[path])
+
+    def _tensors(self, file: str) -> tuple[TensorInfo, ...]:
+        found = self._objects[file]
+
+        def read(offset: int, length: int) -> bytes:
+            part = RemoteRange(url=found.url, offset=offset, length=length)
+            return b"".join(self._reader.read(part))
+
+        return read_remote_shard(file, found.size, read)
+
+
+def _list(client: Any, reference: str) -> Mapping[str, S3Address]:
+    """Give the objects below the prefix by their paths in the model."""
+    match = S3_URL.fullmatch(reference)
+    if match is None:
+        raise UsageError(f"{reference!r} is not an S3 prefix", hint="write `s3://BUCKET/PREFIX`")
+    bucket, prefix = match["bucket"], (match["prefix"] or "").rstrip("/")
+    prefix = f"{prefix}/" if prefix else ""
+    objects: dict[str, S3Address] = {}
+    with explained(bucket, None):
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        for page in pages:
+            for found in page.get("Contents", ()):
+                key = found["Key"]
+                if key.endswith("/") and found["Size"] == 0:
+                    continue  # a directory, as consoles make them
+                if len(objects) == MAX_FILES:
+                    raise ModelRefused(
+                        f"{reference!r} holds more than {MAX_FILES} objects",
+                        hint="give the prefix of one model, not one above it",
+                    )
+                objects[key.removeprefix(prefix)] = S3Address(
+                    bucket=bucket,
+                    key=key,
+                    size=found["Size"],
+                    etag=found["ETag"],
+                    modified_us=int(found["LastModified"].timestamp() * 1_000_000),
+                )
+    if not objects:
+        raise NotFound(
+            f"there is nothing below {reference!r}",
+            hint=f"`aws s3 ls {reference.rstrip('/')}/` shows what is there",
+        )
+    return objects
+
+
+def _whole(found: S3Address) -> RemoteRange:
+    return RemoteRange(url=found.url, offset=0, length=found.size)

@@ -1,0 +1,61 @@
+"""A real S3 server on loopback, moto's, and buckets in it."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import boto3
+from moto.server import ThreadedMotoServer
+
+
+@contextmanager
+def bucket_server() -> Iterator[str]:
+    """Run the server and give its URL."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    try:
+        yield "http://{}:{}".format(*server.get_host_and_port())
+    finally:
+        server.stop()
+
+
+class Bucket:
+    """A new bucket with a name of its own."""
+
+    def __init__(self, server: str) -> None:
+        self.name = f"models-{uuid.uuid4().hex[:12]}"
+        self.url = f"s3://{self.name}"
+        self.environment = {
+            "AWS_ENDPOINT_URL": server,
+            "AWS_ACCESS_KEY_ID": "AKIDCANARY",
+            "AWS_SECRET_ACCESS_KEY": "secret-canary",
+            "AWS_REGION": "eu-west-1",
+            "AWS_DEFAULT_REGION": "eu-west-1",
+        }
+        parts = urlsplit(server)
+        self.address = (parts.hostname or "", parts.port or 0)
+        self._client = boto3.client(
+            "s3",
+            endpoint_url=server,
+            region_name="us-east-1",
+            aws_access_key_id="x",
+            aws_secret_access_key="x",
+        )
+        self._client.create_bucket(Bucket=self.name)
+
+    def put(self, key: str, data: bytes) -> None:
+        self._client.put_object(Bucket=self.name, Key=key, Body=data)
+
+    def delete(self, key: str) -> None:
+        self._client.delete_object(Bucket=self.name, Key=key)
+
+    def upload(self, directory: Path, prefix: str) -> None:
+        """Put the files of a directory below a prefix."""
+        for path in directory.iterdir():
+            self.put(f"{prefix}/{path.name}" if prefix else path.name, path.read_bytes())
