@@ -2,8 +2,8 @@
 
 `weights` is a plain image of the model's and the draft's files, for Kubernetes
 image volumes.  `modelpack` is the model as a CNCF ModelPack artifact.  Both
-say nothing of instance, engine or base: images that serve the same weights
-have the same views, byte for byte.
+say nothing of instance, engine, base or time: images that serve the same
+weights have the same views, byte for byte.
 
 Source of the ModelPack format: github.com/modelpack/model-spec, docs/spec.md
 and docs/config.md (2026-06-08).
@@ -47,8 +47,6 @@ def weights_view(image: StoredImage) -> StoredImage:
         "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in layers]},
         "history": [{"created_by": layer.created_by} for layer in layers],
     }
-    if image.config.get("created"):
-        config = {"created": image.config["created"], **config}
     return _make(image, config, MEDIA_CONFIG, [layer.descriptor for layer in layers])
 
 

@@ -55,6 +55,7 @@ def image(
     env: Mapping[str, str] = {},
     annotated: bool = True,
     name: str = "registry.test/tiny:1",
+    created: str = "1970-01-01T00:00:00Z",
 ) -> StoredImage:
     base = BaseImage(
         reference="base",
@@ -71,7 +72,7 @@ def image(
         runtime=RuntimeConfig(
             entrypoint=("serve",), env=env, labels={"dev.packager.record": json.dumps(record)}
         ),
-        created="1970-01-01T00:00:00Z",
+        created=created,
     )
     sealed = seal(
         spec,

@@ -52,6 +52,7 @@ def test_images_with_the_same_weights_have_the_same_view(name: str) -> None:
             "request": {"quantize": "awq", "instance": "ml.g5.xlarge"},
         },
         env={"TENSOR_PARALLEL_DEGREE": "8"},
+        created="2026-01-01T00:00:00Z",
     )
 
     assert VIEWS[name](other).digest == VIEWS[name](image()).digest
