@@ -24,7 +24,8 @@ from packager.catalog.accelerators import accelerator_of
 from packager.catalog.compatibility import rules
 from packager.catalog.containers import find_container
 from packager.catalog.instances import find_instance, instances
-from packager.catalog.models import drafts_for
+from packager.catalog.models import first_draft
+from packager.catalog.prices import priced
 from packager.core.events import EventSink, ignore
 from packager.core.image import BaseImage, ImageSpec, Platform, RemoteRange, SealedImage, Written
 from packager.core.instance import LOCAL, Instance
@@ -55,6 +56,7 @@ class Settings:
     insecure_registries: tuple[str, ...] = ()
     record_file: Path | None = None
     catalog_file: Path | None = None  # rows of the user's own
+    region: str | None = None  # whose prices a plan shows
     headers_only: bool = False  # read no weights: enough for a plan
     dry_run: bool = False
     repeat: BuildRecord | None = None  # the record this build must reproduce
@@ -75,7 +77,9 @@ def tools_for(settings: Settings) -> Tools:
     return Tools(
         # Ranking plans one model many times.
         find_model=cache(lambda reference: _find_model(reference, settings)),
-        find_instance=lambda name: _find_instance(name, own()),
+        find_instance=lambda name: priced(
+            _find_instance(name, own()), settings.region, own().prices
+        ),
         find_container=lambda request, instance: find_container(
             request.family,
             instance.kind,
@@ -91,8 +95,10 @@ def tools_for(settings: Settings) -> Tools:
         save=lambda record: _save(record, settings),
         created=repeat.created if repeat else created_time(settings.environment),
         find_draft=cache(lambda reference: _find_model(reference, settings, is_draft=True)),
-        known_draft=_known_draft,
-        instances=instances(own().instances),
+        known_draft=lambda model: first_draft(model.ref.name, own().models),
+        instances=tuple(
+            priced(known, settings.region, own().prices) for known in instances(own().instances)
+        ),
         rules=rules(),
         accelerator_of=lambda instance: accelerator_of(instance, own().accelerators),
     )
@@ -231,15 +237,6 @@ def _find_model(reference: str, settings: Settings, *, is_draft: bool = False) -
     source = source_type(headers_only=settings.headers_only, is_draft=is_draft)
     found: ModelFiles = source.facts(reference)
     return found
-
-
-def _known_draft(model: ModelFiles) -> str:
-    """The first published draft of a hub model that a request could name; "" for none."""
-    prefixes = {"draft_model": "", "eagle": "eagle:", "eagle3": "eagle3:", "medusa": "medusa:"}
-    for draft in drafts_for(model.ref.name):
-        if draft.kind in prefixes:
-            return prefixes[draft.kind] + draft.reference
-    return ""
 
 
 def _own_rows(settings: Settings) -> OwnRows:

@@ -21,6 +21,9 @@ DRAFTS_TABLE = DATA / "drafts.toml"
 
 SAID = {"Yes": True, "No": False}
 
+# kind of a draft → what a request puts before its reference
+SPELLED = {"draft_model": "", "eagle": "eagle:", "eagle3": "eagle3:", "medusa": "medusa:"}
+
 
 @cache
 def models(extra: tuple[CatalogModel, ...] = ()) -> tuple[CatalogModel, ...]:
@@ -75,6 +78,17 @@ def drafts_for(hf_id: str) -> tuple[KnownDraft, ...]:
         if model.lower() == wanted:
             return drafts
     return ()
+
+
+def first_draft(hf_id: str, extra: tuple[CatalogModel, ...] = ()) -> str:
+    """Give a model's first draft as a request names it, the user's own before published ones."""
+    known = find_model(hf_id, extra)
+    if known in extra and known.draft_model:
+        return known.draft_model
+    for draft in (known.drafts if known else ()) or drafts_for(hf_id):
+        if draft.kind in SPELLED:
+            return SPELLED[draft.kind] + draft.reference
+    return ""
 
 
 @cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,15 @@ def price_of(
         key=lambda price: (price.basis == USER, price.region == region, price.date),
         default=None,
     )
+
+
+def priced(instance: Instance, region: str | None, extra: tuple[Price, ...]) -> Instance:
+    """Put the best price on an instance, and say in its basis where and when it held."""
+    price = price_of(instance, region, extra)
+    if price is None or price.basis == USER:
+        return instance
+    basis = f"{price.basis.partition('[')[0]}, {price.region}, {price.date}"
+    return replace(instance, price_usd_hour=price.usd_hour, price_basis=basis)
 
 
 def prices(extra: tuple[Price, ...] = ()) -> tuple[Price, ...]:

@@ -76,7 +76,9 @@ def plan(
     packager plan --model examples/tiny-llama --instance all --goal cost
     """
     request = make_request(request_file, **given)
-    tools = wiring.tools_for(wiring.Settings(catalog_file=catalog_file, headers_only=True))
+    tools = wiring.tools_for(
+        wiring.Settings(catalog_file=catalog_file, region=request.region, headers_only=True)
+    )
     requests = WORKLOADS[workload]
     if several := instances_named(request.instance, tools.instances):
         aim = Aim(

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from packager.catalog.models import drafts_for, eagle_dispatch, find_model, models
+from packager.catalog.models import drafts_for, eagle_dispatch, find_model, first_draft, models
 from packager.core.catalog import CatalogModel
 
 
@@ -80,3 +80,18 @@ def test_own_rows_win_by_hub_id() -> None:
 
     assert find_model("microsoft/phi-2", (own,)) == own
     assert len(models((own,))) == len(models())
+
+
+def test_draft_auto_takes_the_users_own_draft_before_a_published_one() -> None:
+    own = CatalogModel(
+        family="Qwen",
+        hf_id="Qwen/Qwen3-8B",
+        architecture="Qwen3ForCausalLM",
+        draft_model="acme/qwen-small",
+        source="model registry",
+        date="2026-11-20",
+    )
+
+    assert first_draft("qwen/qwen3-8b", (own,)) == "acme/qwen-small"
+    assert first_draft("Qwen/Qwen3-8B").startswith("eagle3:")
+    assert first_draft("acme/unheard-of") == ""

@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from click.testing import CliRunner
 from packager.adapters.offer_file import OfferFileBroken, read_offer
 from packager.adapters.prices import load_prices, refresh_prices
 from packager.catalog.instances import find_instance
-from packager.catalog.prices import price_of, prices, shipped_prices
+from packager.catalog.prices import price_of, priced, prices, shipped_prices
 from packager.cli.catalog import catalog
 from packager.core.catalog import Price
 from packager.errors import NotFound, Unavailable, UsageError
@@ -306,3 +307,26 @@ def test_a_region_cannot_name_a_path() -> None:
     done = CliRunner().invoke(catalog, ["refresh", "--region", "../../etc"])
 
     assert isinstance(done.exception, UsageError)
+
+
+def test_a_refreshed_price_reaches_the_plan_with_its_region_and_date() -> None:
+    instance = find_instance("ml.g5.12xlarge")
+    newer = Price(
+        instance="ml.g5.12xlarge",
+        usd_hour=6.8,
+        region="us-east-1",
+        basis="offer file",
+        source="AWS",
+        date="2026-11-01",
+    )
+
+    known = priced(instance, "us-east-1", (newer,))
+    assert (known.price_usd_hour, known.price_basis) == (6.8, "offer file, us-east-1, 2026-11-01")
+    elsewhere = priced(instance, "eu-west-1", ())
+    assert elsewhere.price_basis == "published, us-west-2, 2026-09"
+
+
+def test_the_price_of_a_machine_of_ones_own_stays_as_stated() -> None:
+    own = replace(find_instance("ml.g5.12xlarge"), price_usd_hour=3.0, price_basis="user")
+
+    assert priced(own, None, (user_price(3.0),)) == own

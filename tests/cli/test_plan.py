@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 
-from tests.commandline import TINY, Packager
+from tests.commandline import ROOT, TINY, Packager
 
 MODEL = ("--model", str(TINY))
 
@@ -93,3 +94,12 @@ def test_every_option_of_a_request_is_taken(packager: Packager, options: tuple[s
     done = packager("plan", *MODEL, "--instance", "ml.g5.xlarge", *options)
 
     assert done.status == 0, done.err
+
+
+def test_a_refreshed_price_is_what_a_plan_costs(packager: Packager, tmp_path: Path) -> None:
+    offer = str(ROOT / "tests" / "catalog" / "data" / "offer-us-east-1.json")
+    env = {"XDG_DATA_HOME": str(tmp_path)}
+    assert packager("catalog", "refresh", "--from", offer, env=env).status == 0
+
+    done = packager("plan", *MODEL, "--instance", "ml.g5.12xlarge", env=env)
+    assert "$6.8/h (offer file, us-east-1, 2026-11-01)" in done.out
