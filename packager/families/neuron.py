@@ -23,7 +23,9 @@ from packager.families.schema import EngineSchema, check_value, facts_schema, ne
 from packager.families.shared import (
     OFFLINE_ENV,
     check_engine_options,
+    check_input_limit,
     check_one_stage,
+    check_unnamed,
     checkpoint_format,
     draft_dir,
     draft_unsupported,
@@ -69,7 +71,11 @@ class NeuronFamily:
             yield from check_proven("vLLM", plan, schema)
             yield from check_engine_options(plan, _vllm_own(plan), asked_names(plan, schema))
             yield from check_options("vLLM", _vllm_options(plan), schema)
+            yield from check_input_limit(plan)
             return
+        yield from check_unnamed(plan, variant)
+        if variant != "tgi-neuronx":
+            yield from check_input_limit(plan, variant)
         spelled = {name: _spell(variant, name) for name, _ in plan.engine_options}
         yield from check_engine_options(plan, _own(plan), spelled)
         yield from _check_keys(variant, settings(plan), facts_schema(variant))

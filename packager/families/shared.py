@@ -59,6 +59,14 @@ def check_input_limit(plan: Plan, who: str = "vLLM") -> Iterator[Finding]:
     yield Finding("note", "input-limit-not-enforced", message)
 
 
+def check_unnamed(plan: Plan, who: str) -> Iterator[Finding]:
+    """Say that a server takes no name for its model, where one was asked for."""
+    if plan.served_name != plan.model.name:
+        message = f"{who} takes no name for its model; {plan.served_name!r} is not rendered"
+        hint = "leave --served-name out, or use a family with vLLM or SGLang inside"
+        yield Finding("warning", "served-name-unused", message, hint)
+
+
 def check_idle_devices(plan: Plan) -> Iterator[Finding]:
     """Say that a server which runs one copy leaves devices unused."""
     used = plan.tp_degree * plan.pp_degree

@@ -26,6 +26,7 @@ from packager.families.schema import check_value, facts_schema, nearest
 from packager.families.shared import (
     check_engine_options,
     check_one_stage,
+    check_unnamed,
     checkpoint_format,
     draft_dir,
     draft_unsupported,
@@ -81,6 +82,7 @@ class TgiFamily:
             f"max_batch {plan.shape.max_batch} is planned with, not enforced"
         )
         yield Finding("note", "batch-not-enforced", message, "set MAX_BATCH_SIZE to enforce it")
+        yield from check_unnamed(plan, "TGI")
 
     def render(self, plan: Plan, artifacts: Artifacts) -> ServingConfig:  # noqa: ARG002
         """Give the environment and, for Medusa, the config.json that joins heads and model."""
@@ -262,7 +264,13 @@ def _check_shards(plan: Plan) -> Iterator[Finding]:
 
 
 def _chunks(plan: Plan) -> bool:
-    """Say whether TGI computes long prompts in pieces, which paged attention does not."""
+    """Say whether TGI computes long prompts in pieces.
+
+    Paged attention does not, and speculation turns it off ("Prefill chunking does not
+    support speculation yet", `server/models/model.py`).
+    """
+    if plan.draft is not None:
+        return False
     key = version_key(plan.container.engine_version)
     capability = plan.instance.compute_capability or CHUNKS_FROM_CAPABILITY
     return key is not None and key[0] >= (3,) and capability >= CHUNKS_FROM_CAPABILITY

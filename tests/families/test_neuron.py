@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import javaproperties
@@ -98,3 +99,17 @@ def test_what_neuron_images_refuse_is_an_error(
     image: str, changes: dict[str, Any], code: str
 ) -> None:
     assert code in errors(plan_for(image, **(STATIC | changes)))
+
+
+@pytest.mark.parametrize("image", ["neuron-vllm", "neuron-nxdi", "neuron-hf", "neuron-lmi"])
+def test_a_prompt_limit_that_neuron_does_not_enforce_is_said(image: str) -> None:
+    said = NeuronFamily().check(plan_for(image, **STATIC))
+
+    assert "input-limit-not-enforced" in [finding.code for finding in said]
+
+
+@pytest.mark.parametrize("image", ["neuron-hf", "neuron-tgi", "neuron-lmi"])
+def test_a_served_name_that_a_neuron_image_would_drop_is_said(image: str) -> None:
+    plan = replace(plan_for(image, **STATIC), served_name="chat")
+
+    assert "served-name-unused" in [finding.code for finding in NeuronFamily().check(plan)]

@@ -237,13 +237,14 @@ def test_the_variables_of_tgi(plan: Plan) -> None:
     root = "/opt/packager/draft" if medusa and not mounted else where(plan)[0]
     formats = {None: None, AWQ: "awq", PACKED: "compressed-tensors", FP8_AT_LOAD: "fp8"}
     quantize = formats[plan.quantization]
-    batch = plan.shape.max_batch
+    batch, prompt = plan.shape.max_batch, plan.shape.max_input_tokens
+    whole = prompt if plan.draft and prompt > 4096 else None  # speculation turns chunking off
     expected = {
         "MODEL_ID" if upstream else "HF_MODEL_ID": root,
         "NUM_SHARD" if upstream else "SM_NUM_GPUS": plan.tp_degree,
         "MAX_INPUT_LENGTH": plan.shape.max_input_tokens,
         "MAX_TOTAL_TOKENS": plan.shape.max_total_tokens,
-        "MAX_BATCH_PREFILL_TOKENS": plan.max_prefill_tokens,
+        "MAX_BATCH_PREFILL_TOKENS": plan.max_prefill_tokens or whole,
         "MAX_CONCURRENT_REQUESTS": batch if batch > 128 else None,
         "QUANTIZE": quantize,
         "DTYPE": None if quantize else LONG[plan.dtype],

@@ -10,6 +10,7 @@ from packager.core.artifact import Artifacts
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
 from packager.core.shape import Shape
+from packager.core.techniques import Draft
 from packager.families.tgi import TgiFamily, check_launcher, check_names
 from tests.families.plans import AWQ, DRAFT_MODEL, MEDUSA_V1, MIXTRAL, NGRAM, PACKED, plan_for
 
@@ -31,6 +32,10 @@ def render(plan: Plan) -> ServingConfig:
 
 def errors(plan: Plan) -> list[str]:
     return [finding.code for finding in TgiFamily().check(plan) if finding.severity == "error"]
+
+
+def codes(plan: Plan) -> list[str]:
+    return [finding.code for finding in TgiFamily().check(plan)]
 
 
 def refused(env: Mapping[str, str]) -> list[str]:
@@ -174,3 +179,21 @@ def test_where_prompts_are_not_chunked_a_prefill_holds_the_longest() -> None:
     assert render(old).env["MAX_BATCH_PREFILL_TOKENS"] == "7000"
     assert errors(old) == []
     assert render(plan_for("tgi-2", shape=long)).env["MAX_BATCH_PREFILL_TOKENS"] == "7000"
+
+
+@pytest.mark.parametrize("draft", [MEDUSA_V1, NGRAM], ids=["medusa", "ngram"])
+def test_a_long_prompt_beside_a_draft_is_not_more_than_the_router_prefills(draft: Draft) -> None:
+    shape = Shape(max_batch=8, max_input_tokens=7168, max_total_tokens=8192)
+
+    plan = plan_for("tgi", profile=MIXTRAL, draft=draft, shape=shape)
+    assert render(plan).env["MAX_BATCH_PREFILL_TOKENS"] == "7168"
+
+    short = replace(plan, max_prefill_tokens=4096)
+    assert "options-conflict" in errors(short)
+
+
+def test_a_served_name_that_tgi_would_drop_is_said() -> None:
+    unnamed = replace(SEED_004, served_name=SEED_004.model.name)
+
+    assert "served-name-unused" in codes(replace(SEED_004, served_name="chat"))
+    assert "served-name-unused" not in codes(unnamed)
