@@ -446,3 +446,9 @@ def test_what_is_not_known_fulfils_nothing() -> None:
 def test_a_misspelled_key_is_refused() -> None:
     with pytest.raises(ValueError, match="no rule knows of quantise"):
         matching(rules(), {"quantise": "awq"})
+
+
+def test_no_way_out_names_a_compiler_that_does_not_exist() -> None:
+    named = {name for rule in rules() for name in re.findall(r"--compile ([a-z_]+)", rule.instead)}
+
+    assert named <= {"off", "auto"}
