@@ -404,6 +404,10 @@ def _way_out(
     for changes, smaller in _cuts(shape, budget):
         if _budget(profile, instance, demand, depth, smaller, budget.tp_degree).fits:
             return f"lower {changes}, or choose an instance with more memory"
+    if demand is not None and demand.max_prefill_tokens is not None:
+        unasked = replace(demand, max_prefill_tokens=None)
+        if _budget(profile, instance, unasked, depth, shape, budget.tp_degree).fits:
+            return f"lower max_prefill_tokens {demand.max_prefill_tokens}, or leave it out"
     packed_bytes = int(budget.weights_bytes * FOUR_BIT_SHARE)
     saved_bytes = budget.weights_bytes - packed_bytes
     if (

@@ -26,6 +26,7 @@ from packager.planning.quantized import (
 NEEDED = ("hidden_size", "intermediate_size", "layers", "heads", "vocab_size", "max_positions")
 OPTIONAL = ("kv_heads", "head_dim")
 
+LONGEST_NAME = 128  # of a class that an engine could have
 LARGEST = 2**31 - 1  # what the engines keep these numbers in
 
 DTYPES = {"BF16": "bf16", "F16": "fp16", "F32": "fp32"}
@@ -305,6 +306,9 @@ def _architecture(config: Mapping[str, Any]) -> tuple[str, list[Finding]]:
     names = config.get("architectures")
     if not isinstance(names, list) or not names or not isinstance(names[0], str) or not names[0]:
         message = "config.json names no architecture, so no engine can load the model"
+        return "", [Finding("error", "architecture-missing", message, PUBLISHED)]
+    if not names[0].isidentifier() or len(names[0]) > LONGEST_NAME:
+        message = f"config.json names {_shown(names[0])} as its architecture, which no engine has"
         return "", [Finding("error", "architecture-missing", message, PUBLISHED)]
     if is_native(names[0]):
         return names[0], []

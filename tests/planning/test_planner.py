@@ -323,3 +323,23 @@ def test_every_plan_that_is_made_fits_and_makes_sense(instance: str, **asked: in
     assert plan.replicas * plan.tp_degree <= plan.instance.devices
     for field in ("max_batch", "max_input_tokens", "max_total_tokens"):
         assert asked[field] in (None, getattr(plan.shape, field))
+
+
+def test_a_prefill_that_does_not_fit_is_named_in_the_hint() -> None:
+    with pytest.raises(PlanRejected) as rejected:
+        plan_of(model_of(LLAMA_3_8B), "ml.g5.12xlarge", max_prefill_tokens=40_960_000)
+
+    found = next(one for one in rejected.value.findings if one.code == "does-not-fit")
+    assert found.hint == "lower max_prefill_tokens 40960000, or leave it out"
+
+
+@pytest.mark.parametrize(
+    "name", ["Llama\x1b[31mForCausalLM", "A" * 100_000], ids=["escape", "long"]
+)
+def test_an_architecture_that_is_no_class_name_is_refused_briefly(name: str) -> None:
+    with pytest.raises(PlanRejected) as rejected:
+        plan_of(model_of(LLAMA_3_8B | {"architectures": [name]}), "ml.g5.12xlarge")
+
+    (found,) = rejected.value.findings
+    assert found.code == "architecture-missing"
+    assert len(found.message) < 200
