@@ -47,6 +47,7 @@ def dry_run_document(assembled: Assembled) -> dict[str, Any]:
         "base": {"reference": image.base.reference, "digest": image.base.digest},
         "files": _file_texts(assembled, for_mount=False),
         "files_for_mount": _file_texts(assembled, for_mount=True),
+        "mount": dict(_mounted(assembled)),
         "runtime": {
             **{name: list(value) for name, value in _commands(assembled)},
             "env": dict(assembled.serving.env),
@@ -78,6 +79,12 @@ def dry_run_text(assembled: Assembled) -> str:
             continue
         where = " (for the mount, not in the image)" if _for_mount(assembled, file) else ""
         lines += ["", f"--- {file.path}{where}", file.data.decode(errors="replace").rstrip()]
+    if mounted := _mounted(assembled):
+        lines += [
+            "",
+            "--- what to mount, not in the image",
+            *table_lines(("file", "from"), mounted),
+        ]
     lines += ["", "--- environment"]
     lines += [f"{name}={value}" for name, value in assembled.serving.env.items()]
     for path, reason in assembled.planned.facts.model.left_out.items():
@@ -91,6 +98,18 @@ def _file_texts(assembled: Assembled, *, for_mount: bool) -> dict[str, str]:
         for file in assembled.serving.files
         if _for_mount(assembled, file) == for_mount
     }
+
+
+def _mounted(assembled: Assembled) -> list[tuple[str, str]]:
+    """Say what must lie where when the container starts, and where each file comes from."""
+    if assembled.planned.plan.weights == "baked":
+        return []
+    facts, serving = assembled.planned.facts, assembled.serving
+    files = {f"{serving.model_dir}/{file.path}": "model" for file in facts.model.files}
+    if facts.draft is not None:
+        files |= {f"{serving.draft_dir}/{file.path}": "draft" for file in facts.draft.files}
+    files |= {file.path: "rendered" for file in serving.files if _for_mount(assembled, file)}
+    return sorted(files.items())
 
 
 def _for_mount(assembled: Assembled, file: RenderedFile) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.commandline import TINY, Packager
+from tests.doubles.models import write_json, write_model, write_safetensors
 
 BUILD = ("build", "--instance", "local", "--base", "scratch", "--quiet")
 
@@ -173,3 +174,30 @@ def test_a_request_file_stands_for_options(
 
     assert done.status == 0, done.err
     assert (tmp_path / "out/index.json").exists()
+
+
+def test_a_dry_run_says_what_to_mount_where(packager: Packager, tmp_path: Path) -> None:
+    write_model(tmp_path / "model", shards=1)
+    heads = tmp_path / "heads"
+    heads.mkdir()
+    write_json(heads / "config.json", {"medusa_num_heads": 1, "medusa_num_layers": 1})
+    tensors = {
+        "0.0.linear.weight": ("BF16", (64, 64)),
+        "0.0.linear.bias": ("BF16", (64,)),
+        "0.1.weight": ("BF16", (256, 64)),
+    }
+    write_safetensors(heads / "medusa_lm_head.safetensors", tensors)
+
+    asked = ("--instance", "ml.g5.xlarge", "--family", "tgi", "--weights", "mounted")
+    named = ("--model", "./model", "--draft", "medusa:./heads", "--base", "scratch")
+    done = packager("build", *asked, *named, "--dry-run", "--format", "json")
+
+    assert done.status == 0, done.err
+    assert json.loads(done.out)["mount"] == {
+        "/opt/ml/model/config.json": "rendered",
+        "/opt/ml/model/llm/config.json": "model",
+        "/opt/ml/model/llm/model.safetensors": "model",
+        "/opt/ml/model/llm/tokenizer.json": "model",
+        "/opt/ml/model/llm/tokenizer_config.json": "model",
+        "/opt/ml/model/medusa_lm_head.safetensors": "draft",
+    }
