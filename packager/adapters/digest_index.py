@@ -22,7 +22,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from packager.adapters.remote.addresses import is_pinned
+from packager.adapters.remote.addresses import content_of
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
 
 RACY_NS = 2_000_000_000
@@ -114,9 +114,10 @@ def fingerprint_of(blob: Blob) -> Fingerprint | None:
                 identity = (status.st_dev, status.st_ino, status.st_size)
                 parts.append(["file", *identity, status.st_mtime_ns, status.st_ctime_ns])
                 parts.append(["range", offset, length])
-            case RemoteRange(url=url, offset=offset, length=length):
-                if not is_pinned(segment):
+            case RemoteRange(offset=offset, length=length):
+                content = content_of(segment)
+                if not content:
                     return None
-                parts.append(["remote", url, offset, length])
+                parts.append(["remote", content, offset, length])
     text = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     return Fingerprint(text, newest)

@@ -151,6 +151,34 @@ def test_a_streamed_build_can_be_repeated_from_its_record(
     assert not list((tmp_path / "disk").rglob("*.safetensors"))
 
 
+def test_only_what_a_new_commit_changed_is_read(
+    packager: Packager, environment: dict[str, str], hub: FakeHub, model: Path, tmp_path: Path
+) -> None:
+    build = (*BUILD, "--model", "hf://acme/tiny", "--output", "oci:out")
+    assert packager(*build, env=environment).status == 0
+    other = write_model(tmp_path / "other", hidden_size=512, intermediate_size=1024, seed=7)
+    (model / SHARD).write_bytes((other / SHARD).read_bytes())
+    hub.add("acme/tiny", model)
+
+    done = packager(*build, env=environment)
+
+    assert done.status == 0, done.err
+    transfer = json.loads(done.out)["transfer"]
+    shard_bytes = (model / SHARD).stat().st_size
+    assert shard_bytes <= transfer["bytes_read"] < shard_bytes + 100_000
+
+
+def test_connections_that_drop_do_not_stop_a_build(
+    packager: Packager, environment: dict[str, str], hub: FakeHub
+) -> None:
+    hub.drops[SHARD] = [2_000_000, 1_500_000]
+
+    done = packager(*BUILD, "--model", "hf://acme/tiny", "--output", "oci:out", env=environment)
+
+    assert done.status == 0, done.err
+    assert hub.drops[SHARD] == []
+
+
 def test_wrong_bytes_from_a_hub_are_never_named(
     packager: Packager, environment: dict[str, str], hub: FakeHub, registry: FakeRegistry
 ) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 from packager.core.image import RemoteRange
 from packager.errors import PackagerError
 
-HUB, S3, REGISTRY = "hf", "s3", "registry"
+HUB, S3 = "hf", "s3"
 
 _HUB_URL = re.compile(r"hf://(?P<name>[^/@?]+/[^/@?]+)@(?P<commit>[0-9a-f]{40})/(?P<path>[^?]+)")
 _S3_URL = re.compile(r"s3://(?P<bucket>[^/?]+)/(?P<key>[^?]+)")
@@ -98,23 +98,25 @@ def parse_s3(url: str) -> S3Address:
     )
 
 
-def is_pinned(segment: RemoteRange) -> bool:
-    """Say whether reading the segment either gives the bytes it always gave, or fails.
+def content_of(segment: RemoteRange) -> str:
+    """Name what a segment always reads as, or fails to; "" where it may change.
 
-    A part of a hub's file cannot be held against its digest, so it is not.
-    S3 answers every range only while the ETag is the listed one.
+    A hub's file with a sha256 is that content wherever it is: a new commit
+    leaves the shards it does not touch known.  A part of a file cannot be held
+    against its digest.  S3 answers a range only while the ETag is the listed one.
     """
     scheme = segment.url.partition("://")[0]
     try:
         if scheme == HUB:
             file = parse_hub(segment.url)
-            whole = segment.offset == 0 and segment.length == file.size
-            return whole and bool(file.sha256 or file.git_sha1)
+            if (segment.offset, segment.length) != (0, file.size):
+                return ""
+            return f"sha256:{file.sha256}" if file.sha256 else segment.url if file.git_sha1 else ""
         if scheme == S3:
-            return not parse_s3(segment.url).etag.startswith("W/")
+            return "" if parse_s3(segment.url).etag.startswith("W/") else segment.url
     except PackagerError:
-        return False
-    return _REGISTRY_URL.fullmatch(segment.url) is not None
+        return ""
+    return segment.url if _REGISTRY_URL.fullmatch(segment.url) else ""
 
 
 def _not_an_address(url: str) -> PackagerError:

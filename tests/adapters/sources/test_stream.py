@@ -11,7 +11,13 @@ import pytest
 
 from packager.adapters.blobs import BlobReader
 from packager.adapters.digest_index import fingerprint_of
-from packager.adapters.remote.addresses import HubAddress, S3Address, is_pinned, parse_hub, parse_s3
+from packager.adapters.remote.addresses import (
+    HubAddress,
+    S3Address,
+    content_of,
+    parse_hub,
+    parse_s3,
+)
 from packager.adapters.remote.hub import HubReader
 from packager.adapters.remote.resume import CHUNK, BrokenOff, read_resumed, retry_after_s
 from packager.adapters.sources.hub import HubSource
@@ -260,11 +266,16 @@ ON_HUB = f"hf://org/name@{COMMIT}/m.safetensors?size=7&sha256={SHA}"
 IN_BUCKET = "s3://models/m.safetensors?size=7&etag=%22ab%22&modified=5"
 
 
-def test_a_pinned_file_is_known_again() -> None:
-    assert is_pinned(whole(ON_HUB))
-    assert is_pinned(whole(IN_BUCKET))
-    assert is_pinned(whole(f"registry://host/name@sha256:{SHA}"))
-    assert fingerprint_of(Blob((whole(ON_HUB),))) == fingerprint_of(Blob((whole(ON_HUB),)))
+@pytest.mark.parametrize("url", [ON_HUB, IN_BUCKET, f"registry://host/name@sha256:{SHA}"])
+def test_a_pinned_file_is_known_again(url: str) -> None:
+    assert fingerprint_of(Blob((whole(url),))) is not None
+    assert fingerprint_of(Blob((whole(url),))) == fingerprint_of(Blob((whole(url),)))
+
+
+def test_an_unchanged_shard_of_a_new_commit_is_known() -> None:
+    newer = ON_HUB.replace("0123", "9123", 1)
+
+    assert content_of(whole(newer)) == content_of(whole(ON_HUB)) == f"sha256:{SHA}"
 
 
 @pytest.mark.parametrize(
@@ -285,17 +296,25 @@ def test_what_is_not_pinned_is_read_again(segment: RemoteRange) -> None:
     assert fingerprint_of(Blob((segment,))) is None
 
 
+SMALL = f"hf://org/name@{COMMIT}/config.json?size=7&git_sha1={COMMIT}"
+
+
 @pytest.mark.parametrize(
-    "other",
+    ("one", "other"),
     [
-        ON_HUB.replace("0123", "9123", 1),
-        ON_HUB.replace("m.safe", "n.safe"),
-        ON_HUB.replace("sha256=a", "sha256=c"),
-        ON_HUB.replace("org/", "other/"),
+        (ON_HUB, ON_HUB.replace("sha256=a", "sha256=c")),
+        (ON_HUB, IN_BUCKET),
+        (SMALL, SMALL.replace("@0123", "@9123")),
+        (SMALL, SMALL.replace("config", "other")),
+        (SMALL, SMALL.replace("git_sha1=0", "git_sha1=1")),
+        (IN_BUCKET, IN_BUCKET.replace("models", "others")),
+        (IN_BUCKET, IN_BUCKET.replace("m.safe", "n.safe")),
+        (IN_BUCKET, IN_BUCKET.replace("ab", "cd")),
+        (IN_BUCKET, IN_BUCKET.replace("modified=5", "modified=6")),
     ],
 )
-def test_another_commit_path_digest_or_repository_is_another_blob(other: str) -> None:
-    assert fingerprint_of(Blob((whole(other),))) != fingerprint_of(Blob((whole(ON_HUB),)))
+def test_other_content_is_another_blob(one: str, other: str) -> None:
+    assert fingerprint_of(Blob((whole(one),))) != fingerprint_of(Blob((whole(other),)))
 
 
 def test_a_connection_that_only_trickles_is_dropped() -> None:
