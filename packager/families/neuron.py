@@ -23,6 +23,7 @@ from packager.families.schema import EngineSchema, check_value, facts_schema, ne
 from packager.families.shared import (
     OFFLINE_ENV,
     check_engine_options,
+    check_idle_devices,
     check_input_limit,
     check_one_stage,
     check_unnamed,
@@ -66,6 +67,8 @@ class NeuronFamily:
         yield from check_one_stage(plan, "Neuron")
         yield from _check_techniques(plan)
         yield from _check_shape(plan)
+        if variant != "lmi-neuronx":  # which starts a copy on each group of cores
+            yield from check_idle_devices(plan)
         if variant in BY_COMMAND:
             schema = schema_of(plan)
             yield from check_proven("vLLM", plan, schema)

@@ -24,6 +24,8 @@ GPU_MEMORY_UTILIZATION = 0.9
 # as measured on code with vLLM 0.32.0, 2.97 tokens a step.
 NGRAM_LONGEST, NGRAM_SHORTEST = 3, 1
 
+LMI_COPIES = ", or family 'lmi', which starts a copy on each group of devices"
+
 ENGINE_OPTION = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,127}", re.ASCII)
 
 
@@ -77,8 +79,8 @@ def check_idle_devices(plan: Plan) -> Iterator[Finding]:
             "devices-idle",
             f"one copy of the model runs on {used} of "
             f"{plan.instance.devices} devices; {idle} stay idle",
-            "choose a smaller instance, a larger tp_degree, or family 'lmi', "
-            "which starts a copy on each group of devices",
+            "choose a smaller instance or a larger tp_degree"
+            + (LMI_COPIES if plan.instance.kind == "nvidia" else ""),
         )
 
 

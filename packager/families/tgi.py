@@ -25,6 +25,7 @@ from packager.families.sagemaker import check_environment
 from packager.families.schema import check_value, facts_schema, nearest
 from packager.families.shared import (
     check_engine_options,
+    check_idle_devices,
     check_one_stage,
     check_unnamed,
     checkpoint_format,
@@ -68,6 +69,7 @@ class TgiFamily:
     def check(self, plan: Plan) -> Iterator[Finding]:
         """Say what launcher, router and shards would refuse, and what they leave unenforced."""
         yield from check_one_stage(plan, "TGI")
+        yield from check_idle_devices(plan)
         yield from _check_format(plan)
         yield from _check_draft(plan)
         spelled = {name: env_name(name) for name, _ in plan.engine_options}
