@@ -18,6 +18,7 @@ from typing import Any
 import click
 
 from packager import __version__
+from packager.cli.terminal import harmless
 from packager.errors import (
     EXIT_INTERRUPTED,
     PackagerError,
@@ -128,15 +129,15 @@ def _explain(error: PackagerError, *, as_json: bool) -> None:
         click.echo(json.dumps(document, indent=2), err=True)
         return
     if isinstance(error, SmokeFailed) and error.log:
-        click.echo(error.log.rstrip(), err=True)
+        click.echo(harmless(error.log.rstrip()), err=True)
     if isinstance(error, PlanRejected):
         from packager.reports.plan import rejection_lines
 
         for line in rejection_lines(error):
             click.echo(line, err=True)
-    click.echo(f"error: {error.message}", err=True)
+    click.echo(harmless(f"error: {error.message}"), err=True)
     if error.hint:
-        click.echo(f"hint: {error.hint}", err=True)
+        click.echo(harmless(f"hint: {error.hint}"), err=True)
 
 
 def _wants_json(arguments: list[str]) -> bool:

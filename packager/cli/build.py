@@ -87,7 +87,8 @@ def build(
             "no output is given",
             hint="add --output oci:DIR, --output docker:NAME:TAG or --output HOST/REPOSITORY:TAG",
         )
-    with layer_progress(enabled=not quiet and not dry_run) as on_event:
+    show = output_format == "text" and not quiet and not dry_run
+    with layer_progress(enabled=show) as on_event:
         settings = wiring.Settings(
             outputs=request.outputs,
             insecure_registries=insecure_registries,

@@ -8,6 +8,7 @@ import click
 
 from packager.adapters.engine import connect_engine
 from packager.cli.options import format_option
+from packager.cli.terminal import harmless
 from packager.errors import UsageError
 from packager.jobs.smoke import smoke as run_smoke
 from packager.reports.text import json_text
@@ -54,7 +55,7 @@ def smoke(
         prompt=prompt,
         max_tokens=max_tokens,
         deadline_s=deadline_s,
-        on_progress=lambda line: click.echo(line, err=True),
+        on_progress=_say if output_format == "text" else _say_nothing,
         env=dict(pair.split("=", 1) for pair in env),
     )
     if output_format == "json":
@@ -66,4 +67,12 @@ def smoke(
         click.echo(
             f"\n{answer.endpoint}: {answer.tokens} tokens in {answer.seconds:.2f} s ({rate:.0f}/s)"
         )
-        click.echo(f"  {answer.text.strip()}")
+        click.echo(f"  {harmless(answer.text.strip())}")
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _say_nothing(line: str) -> None:
+    """stderr is for the error's document."""

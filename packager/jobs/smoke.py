@@ -8,6 +8,7 @@ happens, the container is removed.
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,10 +17,11 @@ from typing import Any
 
 import urllib3
 
-from packager.errors import NotFound, SmokeFailed
+from packager.errors import NotFound, SmokeFailed, Unavailable, UsageError
 
 PORT = 8080
 _LOG_LINES = 40
+_LOG_BYTES = 16 * 1024  # a line has no limit
 _POLL_S = 0.5
 _REQUEST_TIMEOUT_S = 300.0
 
@@ -72,7 +74,13 @@ def smoke(
             )
         except SmokeFailed as error:
             raise SmokeFailed(error.message, hint=error.hint, log=_log(container)) from error
-        except (urllib3.exceptions.HTTPError, ValueError, KeyError, IndexError) as error:
+        except (
+            urllib3.exceptions.HTTPError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+        ) as error:
             raise SmokeFailed(
                 f"the container's answer is unusable: {type(error).__name__}: {error}",
                 hint="its log is above",
@@ -85,21 +93,29 @@ def smoke(
 def _running(
     engine: Any, image: str, env: Mapping[str, str], on_progress: Callable[[str], None]
 ) -> Iterator[tuple[Any, str]]:
-    from docker.errors import APIError, ImageNotFound
+    from docker.errors import APIError, DockerException, ImageNotFound, NullResource
 
     try:
         engine.images.get(image)
-    except ImageNotFound as error:
+    except (ImageNotFound, NullResource) as error:
         raise NotFound(
             f"the engine has no image {image!r}",
             hint=f"build it with --output docker:{image}, or pull it first",
         ) from error
+    except APIError as error:
+        raise UsageError(
+            f"the engine does not take {image!r}: {error.explanation or error}",
+            hint="name an image as `docker images` shows it",
+        ) from error
     bridged = any(network["Driver"] == "bridge" for network in engine.api.networks())
     ports = {"ports": {f"{PORT}/tcp": ("127.0.0.1", None)}} if bridged else {"network_mode": "host"}
-    container = engine.containers.create(image, environment=dict(env), shm_size="1g", **ports)
+    name = f"packager-smoke-{secrets.token_hex(6)}"  # known before an interrupt can hide the id
     try:
-        on_progress(f"starting {container.short_id} from {image}")
         try:
+            container = engine.containers.create(
+                image, name=name, environment=dict(env), shm_size="1g", **ports
+            )
+            on_progress(f"starting {container.short_id} from {image}")
             container.start()
         except APIError as error:
             raise SmokeFailed(
@@ -109,9 +125,16 @@ def _running(
         container.reload()
         bound = (container.ports or {}).get(f"{PORT}/tcp") if bridged else None
         yield container, f"http://127.0.0.1:{bound[0]['HostPort'] if bound else PORT}"
+    except APIError as error:
+        raise SmokeFailed(f"the engine lost the container: {error.explanation or error}") from error
+    except (DockerException, OSError) as error:
+        raise Unavailable(
+            "the connection to the Docker Engine was lost",
+            hint="see whether it still runs: `docker info`",
+        ) from error
     finally:
-        with suppress(APIError):
-            container.remove(force=True, v=True)
+        with suppress(DockerException, OSError):
+            engine.api.remove_container(name, force=True, v=True)
 
 
 def _wait_for_ping(
@@ -165,8 +188,8 @@ def _ask_chat(
     document, seconds = _post(http, f"{url}/v1/chat/completions", body)
     return Answer(
         endpoint="/v1/chat/completions",
-        text=document["choices"][0]["message"]["content"],
-        tokens=document["usage"]["completion_tokens"],
+        text=str(document["choices"][0]["message"]["content"] or ""),
+        tokens=int(document["usage"]["completion_tokens"]),
         seconds=seconds,
     )
 
@@ -180,7 +203,7 @@ def _ask_invocations(http: urllib3.PoolManager, url: str, prompt: str, max_token
     first = document[0] if isinstance(document, list) else document
     return Answer(
         endpoint="/invocations",
-        text=first["generated_text"],
+        text=str(first["generated_text"]),
         tokens=int((first.get("details") or {}).get("generated_tokens", 0)),
         seconds=seconds,
     )
@@ -200,5 +223,5 @@ def _post(http: urllib3.PoolManager, url: str, body: dict[str, Any]) -> tuple[An
 def _log(container: Any) -> str:
     with suppress(Exception):
         log: bytes = container.logs(tail=_LOG_LINES)
-        return log.decode(errors="replace")
+        return log[-_LOG_BYTES:].decode(errors="replace")
     return ""

@@ -66,3 +66,16 @@ def test_a_reader_that_goes_away_is_no_failure() -> None:
         os.close(write)
 
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_control_characters_of_others_do_not_reach_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failed(**options: object) -> None:
+        raise SmokeFailed("file 'a\x1b[2Jb'", log="\x1b[31mred\x1b[0m\x1b]0;title\x07\ttab")
+
+    monkeypatch.setattr(app.app, "main", failed)
+
+    app.run(["smoke", "x"])
+
+    assert capsys.readouterr().err == "red\\x1b]0;title\\x07\ttab\nerror: file 'ab'\n"

@@ -1,0 +1,14 @@
+"""Text that others wrote, on the user's terminal."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def harmless(text: str) -> str:
+    """Leave out colours and spell out control characters, which could forge what is shown."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], click.unstyle(text))
