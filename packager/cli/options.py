@@ -22,7 +22,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 POSITIVE = click.IntRange(1)
 
 REQUEST_OPTIONS = (
-    click.option("--model", metavar="MODEL", help="A directory, or org/name[@revision] on a hub."),
+    click.option(
+        "--model", metavar="MODEL", help="A directory, org/name[@revision], hf://… or s3://…."
+    ),
     click.option(
         "--instance", metavar="TYPE", help="Instance type such as ml.g5.xlarge, or local."
     ),

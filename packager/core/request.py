@@ -15,7 +15,9 @@ class BuildRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", str_min_length=1)
 
-    model: str = Field(description="a directory, or a hub id `org/name[@revision]`")
+    model: str = Field(
+        description="a directory, a hub id `org/name[@revision]`, `hf://…` or `s3://…`"
+    )
     instance: str = Field(description="instance type such as `ml.g5.xlarge`, or `local`")
     family: str | None = Field(default=None, description="serving container family")
     base: str | None = Field(
