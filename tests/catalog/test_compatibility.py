@@ -452,3 +452,21 @@ def test_no_way_out_names_a_compiler_that_does_not_exist() -> None:
     named = {name for rule in rules() for name in re.findall(r"--compile ([a-z_]+)", rule.instead)}
 
     assert named <= {"off", "auto"}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "release", "code"),
+    [
+        ("GptOssForCausalLM", "15", "gpt-oss-before-vllm"),
+        ("Qwen3NextForCausalLM", "15", "qwen3-next-before-vllm"),
+        ("Qwen3MoeForCausalLM", "14", "qwen3-before-vllm"),
+    ],
+)
+def test_an_architecture_newer_than_the_engine_is_refused(
+    architecture: str, release: str, code: str
+) -> None:
+    old = situation("ml.g5.12xlarge", "lmi", release) | {"architecture": architecture}
+    new = situation("ml.g5.12xlarge", "lmi", "16") | {"architecture": architecture}
+
+    assert code in [rule.id for rule in matching(rules(), old)]
+    assert code not in [rule.id for rule in matching(rules(), new)]
