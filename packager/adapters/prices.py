@@ -76,7 +76,10 @@ def _open(source: str) -> Iterator[BinaryIO]:
             with Path(source).open("rb") as file:
                 yield file
         except OSError as error:
-            raise NotFound(f"cannot read offer file {source!r}: {error.strerror}") from error
+            raise NotFound(
+                f"cannot read offer file {source!r}: {error.strerror}",
+                hint="name a file that is there, or leave --from out to ask AWS",
+            ) from error
         return
     _check_url(source)
     request = urllib.request.Request(

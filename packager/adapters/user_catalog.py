@@ -66,7 +66,9 @@ from packager.core.units import GIB
 from packager.errors import NotFound, UsageError
 
 RESERVED = (LOCAL, "all")
+LARGEST_MEMORY_GIB = 1_048_576.0  # a pebibyte: beyond it is a typing error
 
+Memory = Annotated[float, Field(gt=0, le=LARGEST_MEMORY_GIB)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 HubId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$")]
 Text = Annotated[str, Field(min_length=1, max_length=300)]
@@ -102,8 +104,8 @@ class InstanceRow(_Row):
     kind: DeviceKind
     device_name: Text
     devices: PositiveInt
-    device_memory_gib: PositiveFloat
-    host_memory_gib: PositiveFloat
+    device_memory_gib: Memory
+    host_memory_gib: Memory
     vcpus: PositiveInt
     compute_capability: Annotated[float, Field(ge=3.0, lt=100.0)] | None = None
     formats: list[str] | None = None
@@ -228,7 +230,7 @@ def _read(path: Path) -> CatalogFile:
     except OSError as error:
         raise NotFound(
             f"cannot read catalog {str(path)!r}: {error.strerror}",
-            hint="make it readable, or set HOME to your own home directory",
+            hint="name a catalog file that you may read; the lasting one is below your HOME",
         ) from error
     except ValueError as error:
         raise UserCatalogWrong(path, "it cannot be parsed", str(error)) from error

@@ -6,6 +6,7 @@ else to stderr.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import itertools
 import json
@@ -21,6 +22,7 @@ from packager import __version__
 from packager.cli.terminal import harmless
 from packager.errors import (
     EXIT_INTERRUPTED,
+    OutputFailed,
     PackagerError,
     PlanRejected,
     SmokeFailed,
@@ -99,6 +101,13 @@ def run(arguments: list[str]) -> int:
     except SystemExit:
         return 0  # click's answer to a broken pipe: the reader of our output went away
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            full = OutputFailed(
+                "no space is left to write to",
+                hint="free some space, on the output's disk or stdout's",
+            )
+            _explain(full, as_json=as_json)
+            return full.exit_code
         if os.environ.get("PACKAGER_DEBUG"):
             traceback.print_exc()
         bug = PackagerError(

@@ -175,3 +175,8 @@ def test_a_misspelled_field_gets_the_fields_there_are(tmp_path: Path) -> None:
 
     assert "rack-7: gpus: extra inputs are not permitted" in str(error.value)
     assert error.value.hint.startswith("fields of this row: source, date, name, kind")
+
+
+def test_memory_beyond_any_machine_is_a_typing_error(tmp_path: Path) -> None:
+    with pytest.raises(UserCatalogWrong, match="device_memory_gib"):
+        load(tmp_path, RACK.replace("79.6", "1e300"))

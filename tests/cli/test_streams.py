@@ -79,3 +79,16 @@ def test_control_characters_of_others_do_not_reach_the_terminal(
     app.run(["smoke", "x"])
 
     assert capsys.readouterr().err == "red\\x1b]0;title\\x07\ttab\nerror: file 'ab'\n"
+
+
+def test_a_full_stdout_is_an_output_that_failed() -> None:
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        done = subprocess.run(
+            [sys.executable, "-m", "packager", "list", "instances"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    assert done.returncode == 74
+    assert "no space is left" in done.stderr
