@@ -16,7 +16,7 @@ from packager.reports.text import json_text
 
 @click.command()
 @click.argument("image")
-@click.option("--prompt", default="What does dumps in the json module do?", show_default=True)
+@click.option("--prompt", default="What does loads in the json module do?", show_default=True)
 @click.option("--max-tokens", type=click.IntRange(1), default=48, show_default=True)
 @click.option(
     "--timeout",
