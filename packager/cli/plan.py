@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from packager import pipeline, wiring
+from packager.adapters.measurements import load_measurements
 from packager.cli.options import catalog_option, make_request, request_options
 from packager.core.instance import Instance
 from packager.core.request import BuildRequest
@@ -46,6 +47,13 @@ from packager.reports.text import json_text
     metavar="SHARE",
     help="Taken off the price of an hour: 0.26 for 26 %.",
 )
+@click.option(
+    "--measured",
+    "measured_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Times per token that you measured with this plan, in JSON; predictions are fitted.",
+)
 @catalog_option
 @click.option(
     "--format",
@@ -61,6 +69,7 @@ def plan(
     workload: str,
     tpot_limit_ms: float,
     discount: float,
+    measured_file: Path | None,
     catalog_file: Path | None,
     **given: Any,
 ) -> None:
@@ -80,7 +89,13 @@ def plan(
         wiring.Settings(catalog_file=catalog_file, region=request.region, headers_only=True)
     )
     requests = WORKLOADS[workload]
+    measured = load_measurements(measured_file) if measured_file else ()
     if several := instances_named(request.instance, tools.instances):
+        if measured:
+            raise UsageError(
+                "--measured is of one plan, and several instances are asked for",
+                hint="name the instance that was measured",
+            )
         aim = Aim(
             goal=request.goal or "cost",
             workload=requests,
@@ -92,7 +107,12 @@ def plan(
         return
     planned = pipeline.plan(request, tools)
     found = planned.plan
-    prediction = predict_plan(found, tools.accelerator_of(found.instance), requests)
+    prediction = predict_plan(
+        found,
+        tools.accelerator_of(found.instance),
+        requests,
+        {point.concurrency: point.tpot_ms / 1e3 for point in measured},
+    )
     page = PlanPage(
         plan=found,
         recipe=planned.recipe,

@@ -6,7 +6,7 @@ It is the very line of `packager plan`, with the model found once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -20,8 +20,11 @@ from packager.core.request import BuildRequest
 from packager.errors import PlanRejected, UsageError
 from packager.pipeline import Tools
 from packager.planning.performance import (
+    Measured,
     Prediction,
     Workload,
+    calibrate,
+    can_predict,
     concurrencies_of,
     predict,
     setup_of,
@@ -108,9 +111,24 @@ def menu(
     return tuple((ranking.goal, ranking.options[0]) for ranking in rankings if ranking.options)
 
 
-def predict_plan(plan: Plan, accelerator: Accelerator, workload: Workload) -> Prediction | None:
-    """Predict a plan at every concurrency its shape holds; None without figures of the device."""
-    return predict(setup_of(plan, accelerator), workload, concurrencies_of(plan))
+def predict_plan(
+    plan: Plan,
+    accelerator: Accelerator,
+    workload: Workload,
+    measured_tpot_s: Mapping[int, float] | None = None,
+) -> Prediction | None:
+    """Predict a plan at every concurrency its shape holds; None without figures of the device.
+
+    `measured_tpot_s` has times per output token of this very plan and workload,
+    by concurrency: the formula is fitted to them first.
+    """
+    setup = setup_of(plan, accelerator)
+    points = [
+        Measured(setup=setup, workload=workload, concurrency=concurrency, tpot_s=tpot_s)
+        for concurrency, tpot_s in (measured_tpot_s or {}).items()
+    ]
+    calibration = calibrate(points) if points and can_predict(setup) else None
+    return predict(setup, workload, concurrencies_of(plan), calibration)
 
 
 def _try(candidate: Candidate, tools: Tools, aim: Aim) -> Option | None:
