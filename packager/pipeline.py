@@ -49,6 +49,7 @@ class Tools:
     find_base: Callable[[str, Platform], BaseImage]
     family: Callable[[str], ContainerFamily]
     executor: Executor
+    reach: Callable[[], None]  # the outputs, before any work
     write: Callable[[ImageSpec], tuple[Written, Transfer]]
     save: Callable[[BuildRecord], None]
     created: str  # RFC 3339 time that goes into the image
@@ -104,6 +105,7 @@ def assemble(request: BuildRequest, tools: Tools) -> Assembled:
 def build(request: BuildRequest, tools: Tools) -> BuildRecord:
     """Write the image to every output and record how it was made."""
     started = time.monotonic()
+    tools.reach()
     assembled = assemble(request, tools)
     written, transfer = tools.write(assembled.image)
     record = make_record(assembled, written, transfer, seconds=time.monotonic() - started)

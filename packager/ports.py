@@ -8,7 +8,7 @@ Implementations inherit nothing.  Describers (`Quantizer`, `Compiler`,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from packager.core.artifact import Artifacts
 from packager.core.facts import Facts
@@ -146,6 +146,15 @@ class BlobWriter(Protocol):
 
     def abort(self) -> None:
         """Forget everything. Never raises."""
+        ...
+
+
+@runtime_checkable
+class Reachable(Protocol):
+    """A sink that can be asked before there is an image, so that a build fails early."""
+
+    def reach(self) -> None:
+        """Connect and show credentials, or raise."""
         ...
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -34,7 +34,7 @@ from packager.core.own import OwnRows
 from packager.core.record import BuildRecord, Transfer
 from packager.errors import NotReproduced, UsageError
 from packager.pipeline import Tools
-from packager.ports import ContainerFamily, Executor, ImageSink
+from packager.ports import ContainerFamily, Executor, ImageSink, Reachable
 
 if TYPE_CHECKING:
     from packager.adapters.registry.client import RegistryClients
@@ -91,6 +91,7 @@ def tools_for(settings: Settings) -> Tools:
         find_base=lambda reference, platform: _find_base(reference, platform, repeat, clients),
         family=_family,
         executor=_executor(settings),
+        reach=lambda: _reach(sinks),
         write=lambda image: _write(image, sinks, reader, settings),
         save=lambda record: _save(record, settings),
         created=repeat.created if repeat else created_time(settings.environment),
@@ -169,6 +170,13 @@ def sinks_for(outputs: Sequence[str], reader: BlobReader, clients: Clients) -> l
         else:
             sinks.append(sink_type(output))
     return sinks
+
+
+def _reach(sinks: Iterable[ImageSink]) -> None:
+    """Ask every output that can be asked: a download of hours must not end at a wrong password."""
+    for sink in sinks:
+        if isinstance(sink, Reachable):
+            sink.reach()
 
 
 def _write(

@@ -67,3 +67,16 @@ def test_a_hub_that_does_not_answer_is_unavailable(
 
     assert done.status == 69
     assert "hint: " in done.err
+
+
+def test_an_output_that_cannot_be_reached_costs_no_download(
+    packager: Packager, environment: dict[str, str], hub: FakeHub
+) -> None:
+    done = packager(
+        *("build", "--model", "acme/tiny", "--instance", "local", "--base", "scratch"),
+        *("--output", "127.0.0.1:9/tiny:1", "--quiet"),
+        env=environment,
+    )
+
+    assert done.status == 69
+    assert hub.requests == []

@@ -67,9 +67,8 @@ class DockerSink:
         self._platform = Platform()
         self.bytes_sent = 0
 
-    def prepare(self, image: ImageSpec) -> None:
+    def reach(self) -> None:
         """Check that an engine answers, and that it can reach our loopback interface."""
-        self._platform = image.base.platform
         self._engine = self._connect()
         if not is_loopback(urlsplit(self._engine.api.base_url).hostname or ""):
             raise UsageError(
@@ -77,6 +76,11 @@ class DockerSink:
                 "is not on this machine; remote engines are not supported yet",
                 hint="write to a registry, and pull from it there",
             )
+
+    def prepare(self, image: ImageSpec) -> None:
+        """Check it again: much time may have passed since."""
+        self._platform = image.base.platform
+        self.reach()
 
     def writer(self, layer: Layer) -> BlobWriter | None:  # noqa: ARG002
         """Nothing is pushed: the engine pulls what it lacks in `publish`."""

@@ -55,11 +55,15 @@ class RegistrySink:
         self._sizes: dict[str, int] = {}  # of the blobs known to be in the repository
         self.bytes_sent = 0
 
-    def prepare(self, image: ImageSpec) -> None:  # noqa: ARG002
+    def reach(self) -> None:
         """Check that the registry is there and lets us push, by opening an upload."""
         repository = self._reference.repository
         self._client.ping()
         self._client.cancel_upload(repository, self._client.start_upload(repository))
+
+    def prepare(self, image: ImageSpec) -> None:  # noqa: ARG002
+        """Check it again: much time may have passed since."""
+        self.reach()
 
     def writer(self, layer: Layer) -> BlobUpload | None:
         """Open an upload, unless the registry has the layer or can mount it."""
