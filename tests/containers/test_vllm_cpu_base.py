@@ -125,6 +125,19 @@ def test_a_torch_for_gpus_is_refused(
         setup.refuse_gpu_torch(tmp_path)
 
 
+def test_no_trace_of_the_interpreter_that_ran_pip_is_left(tmp_path: Path) -> None:
+    record = tmp_path / "tool-1.0.dist-info" / "RECORD"
+    record.parent.mkdir()
+    record.write_text("../../bin/tool,sha256=abc,184\ntool/__init__.py,sha256=def,9\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "tool").write_text("#!/home/me/python3\n")
+
+    setup_python.tidy(tmp_path, ())
+
+    assert not (tmp_path / "bin").exists()
+    assert record.read_text() == "tool/__init__.py,sha256=def,9\n"
+
+
 def test_workers_can_import_the_vllm_command(tmp_path: Path) -> None:
     """They start by importing the main program; one that then serves again ends them all."""
     (tmp_path / setup.SITE_PACKAGES).mkdir(parents=True)

@@ -115,8 +115,12 @@ def refuse_gpu_torch(site: Path) -> None:
 
 
 def tidy(site: Path, unused: Sequence[str]) -> None:
-    # Commands of --target carry the path of the interpreter that ran pip.
+    # Commands of --target carry the path of the interpreter that ran pip, and the lists of
+    # installed files carry those commands' digests.
     shutil.rmtree(site / "bin", ignore_errors=True)
+    for record in site.glob("*.dist-info/RECORD"):
+        lines = record.read_text().splitlines(keepends=True)
+        record.write_text("".join(line for line in lines if not line.startswith("../../bin/")))
     for pattern in unused:
         for path in list(site.glob(pattern)):
             if path.is_dir():
