@@ -132,7 +132,7 @@ def test_no_trace_of_the_interpreter_that_ran_pip_is_left(tmp_path: Path) -> Non
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "tool").write_text("#!/home/me/python3\n")
 
-    setup_python.tidy(tmp_path, ())
+    setup.tidy(tmp_path, ())
 
     assert not (tmp_path / "bin").exists()
     assert record.read_text() == "tool/__init__.py,sha256=def,9\n"
