@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from packager.core.artifact import Artifacts
 from packager.core.catalog import Accelerator, Rule
@@ -204,11 +204,7 @@ def make_record(
 
 def shape_of(plan: Plan) -> dict[str, int]:
     """The planned shape as documents spell it."""
-    return {
-        "max_batch": plan.shape.max_batch,
-        "max_input_tokens": plan.shape.max_input_tokens,
-        "max_total_tokens": plan.shape.max_total_tokens,
-    }
+    return asdict(plan.shape)
 
 
 def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned:

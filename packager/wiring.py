@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from packager import plugins
 from packager.adapters.blobs import BlobReader
 from packager.adapters.digest_index import DigestIndex
-from packager.adapters.files import home_dir
+from packager.adapters.files import user_dir
 from packager.adapters.images import OpenImage, open_image
 from packager.adapters.records import check_place, save_record
 from packager.adapters.remote.hub import HubReader
@@ -125,9 +125,8 @@ def image_tools_for(settings: Settings) -> ImageTools:
 
 
 def state_dir(environment: Mapping[str, str]) -> Path:
-    """Where records and the digest index live, as the XDG base directory rules say."""
-    root = environment.get("XDG_STATE_HOME") or ""
-    return (Path(root) if root.startswith("/") else home_dir() / ".local/state") / "packager"
+    """Where records and the digest index live."""
+    return user_dir("state", environment) / "packager"
 
 
 def created_time(environment: Mapping[str, str]) -> str:

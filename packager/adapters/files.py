@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 from packager.errors import OutputFailed, UsageError
 
@@ -55,6 +56,22 @@ def home_dir() -> Path:
             "it is not known where your home directory is",
             hint="set HOME to a directory that you may write to",
         ) from error
+
+
+def user_dir(
+    kind: Literal["cache", "config", "data", "state"], environment: Mapping[str, str]
+) -> Path:
+    """One of the user's base directories, as the XDG rules say: a relative setting is ignored."""
+    root = environment.get(f"XDG_{kind.upper()}_HOME") or ""
+    return Path(root) if root.startswith("/") else home_dir() / _BELOW_HOME[kind]
+
+
+_BELOW_HOME = {
+    "cache": ".cache",
+    "config": ".config",
+    "data": ".local/share",
+    "state": ".local/state",
+}
 
 
 def sync_directory(path: Path) -> None:

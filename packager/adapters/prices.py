@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 import packager
-from packager.adapters.files import home_dir
+from packager.adapters.files import user_dir
 from packager.adapters.offer_file import BASIS, Offer, OfferFileBroken, read_offer
 from packager.core.catalog import Price
 from packager.errors import NotFound, OutputFailed, Unavailable, UsageError
@@ -56,9 +56,8 @@ def load_prices(data_dir: Path) -> tuple[Price, ...]:
 
 
 def data_dir(environment: Mapping[str, str]) -> Path:
-    """Where packager keeps data of the user's, as the XDG base directory rules say."""
-    root = environment.get("XDG_DATA_HOME") or ""
-    return (Path(root) if root.startswith("/") else home_dir() / ".local/share") / "packager"
+    """Where packager keeps data of the user's."""
+    return user_dir("data", environment) / "packager"
 
 
 def where_shown(source: str) -> str:

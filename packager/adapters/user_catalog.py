@@ -55,7 +55,7 @@ from pydantic import (
     model_validator,
 )
 
-from packager.adapters.files import home_dir
+from packager.adapters.files import user_dir
 from packager.adapters.machine import gpu_formats
 from packager.adapters.prices import data_dir, load_prices
 from packager.core.catalog import Accelerator, CatalogModel, KnownDraft, Link, Price
@@ -211,10 +211,8 @@ def load_user_catalog(path: Path | None, environment: Mapping[str, str]) -> OwnR
 
 
 def standing_file(environment: Mapping[str, str]) -> Path:
-    """Where a user's lasting rows are, as the XDG base directory rules say."""
-    root = environment.get("XDG_CONFIG_HOME") or ""
-    base = Path(root) if root.startswith("/") else home_dir() / ".config"
-    return base / "packager" / "catalog.toml"
+    """Where a user's lasting rows are."""
+    return user_dir("config", environment) / "packager" / "catalog.toml"
 
 
 def _is_there(path: Path) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from packager import pipeline, wiring
+from packager import pipeline, plugins, wiring
 from packager.adapters.records import load_record
 from packager.cli.options import catalog_option, format_option, make_request, request_options
 from packager.cli.progress import layer_progress
@@ -143,6 +143,6 @@ def _recorded_request(
 
 def _pinned_base(record: BuildRecord) -> str:
     reference = record.base.reference
-    if reference.partition(":")[0] in ("oci", "docker", "embedded", "scratch"):
+    if plugins.scheme_of(reference, plugins.BASES) != "registry":
         return reference
     return f"{reference.partition('@')[0]}@{record.base.digest}"

@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from packager.adapters.bases.layout import LayoutBase
 from packager.adapters.engine import connect_engine
-from packager.adapters.files import explain_disk_errors, home_dir, sync_directory
+from packager.adapters.files import explain_disk_errors, sync_directory, user_dir
 from packager.core.image import (
     MEDIA_CONFIG,
     MEDIA_INDEX,
@@ -109,8 +109,7 @@ def _received(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _cache_dir(environment: Mapping[str, str]) -> Path:
-    root = environment.get("XDG_CACHE_HOME", "")
-    cache = Path(root) if root.startswith("/") else home_dir() / ".cache"
+    cache = user_dir("cache", environment)
     return cache / "packager" / "bases"
 
 
