@@ -38,8 +38,7 @@ class Bucket:
             "AWS_REGION": "eu-west-1",
             "AWS_DEFAULT_REGION": "eu-west-1",
         }
-        parts = urlsplit(server)
-        self.address = (parts.hostname or "", parts.port or 0)
+        self.host = urlsplit(server).netloc
         self._client = boto3.client(
             "s3",
             endpoint_url=server,

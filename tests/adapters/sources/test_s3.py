@@ -16,7 +16,7 @@ from packager.adapters.sources.s3 import S3Source
 from packager.core.image import RemoteRange
 from packager.core.model import ModelFiles
 from packager.errors import AccessDenied, ModelRefused, NotFound, Unavailable, UsageError
-from tests.doubles.cutting_proxy import CuttingProxy
+from tests.doubles.fault_proxy import Fault, FaultProxy
 from tests.doubles.models import write_model
 from tests.doubles.s3 import Bucket, bucket_server
 
@@ -44,12 +44,17 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def proxy(bucket: Bucket, model: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CuttingProxy]:
-    """A line to the server that can break, on which the model's second shard comes."""
+def proxy(bucket: Bucket, model: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    """A line to the server that can break."""
     bucket.upload(model, "llama")
-    with CuttingProxy(*bucket.address, f"/{bucket.name}/llama/{SHARD}") as proxy:
+    with FaultProxy(bucket.host) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
         yield proxy
+
+
+def ranges(proxy: FaultProxy) -> list[str]:
+    """What was asked for of the model's second shard."""
+    return [seen.headers.get("range", "") for seen in proxy.requests("GET", SHARD)]
 
 
 def content(found: ModelFiles, path: str) -> RemoteRange:
@@ -96,11 +101,11 @@ def test_a_neighbouring_prefix_is_another_model(bucket: Bucket, model: Path) -> 
     assert sorted(paths) == sorted(path.name for path in model.iterdir())
 
 
-def test_a_plan_reads_headers_only(bucket: Bucket, proxy: CuttingProxy) -> None:
+def test_a_plan_reads_headers_only(bucket: Bucket, proxy: FaultProxy) -> None:
     found = S3Source(headers_only=True).facts(f"{bucket.url}/llama")
 
     assert len(found.tensors) == 21
-    assert proxy.ranges == ["bytes=0-99999"]
+    assert ranges(proxy) == ["bytes=0-99999"]
 
 
 def test_the_rules_for_names_hold_in_buckets(bucket: Bucket, model: Path) -> None:
@@ -139,10 +144,10 @@ def test_an_object_that_is_gone_is_refused(bucket: Bucket, model: Path) -> None:
 
 
 def test_an_object_that_changes_while_the_line_is_down_is_refused(
-    bucket: Bucket, model: Path, proxy: CuttingProxy
+    bucket: Bucket, model: Path, proxy: FaultProxy
 ) -> None:
     shard = content(S3Source().facts(f"{bucket.url}/llama"), SHARD)
-    proxy.cuts = [200_000]
+    proxy.add(Fault("truncate", path=SHARD, at=200_000))
 
     def change(_seconds: float) -> None:
         bucket.put(f"llama/{SHARD}", bytes(shard.length))
@@ -152,37 +157,38 @@ def test_an_object_that_changes_while_the_line_is_down_is_refused(
 
 
 def test_a_read_goes_on_where_the_line_broke(
-    bucket: Bucket, model: Path, proxy: CuttingProxy
+    bucket: Bucket, model: Path, proxy: FaultProxy
 ) -> None:
     shard = content(S3Source().facts(f"{bucket.url}/llama"), SHARD)
-    proxy.ranges.clear()
-    proxy.cuts = [200_000, 160_000]
+    proxy.exchanges.clear()
+    proxy.add(Fault("truncate", path=SHARD, at=200_000), Fault("truncate", path=SHARD, at=160_000))
     waits: list[float] = []
 
     streamed = b"".join(S3Reader(sleep=waits.append).read(shard))
 
     assert streamed == (model / SHARD).read_bytes()
     assert len(waits) == 2
-    starts = [int(wanted.removeprefix("bytes=").split("-")[0]) for wanted in proxy.ranges[1:]]
-    assert proxy.ranges[0] == ""
+    first, *later = ranges(proxy)
+    starts = [int(wanted.removeprefix("bytes=").split("-")[0]) for wanted in later]
+    assert first == ""
     assert 100_000 < starts[0] < 200_000 < starts[1] < 360_000
 
 
 def test_a_line_that_always_breaks_is_given_up(
-    bucket: Bucket, model: Path, proxy: CuttingProxy
+    bucket: Bucket, model: Path, proxy: FaultProxy
 ) -> None:
     shard = content(S3Source().facts(f"{bucket.url}/llama"), SHARD)
-    proxy.cuts = [500] * 99
+    proxy.add(Fault("truncate", path=SHARD, at=0, times=99))
 
     with pytest.raises(Unavailable):
         b"".join(S3Reader(sleep=lambda _: None).read(shard))
 
 
 def test_wrong_bytes_are_refused_by_their_checksum(
-    bucket: Bucket, model: Path, proxy: CuttingProxy
+    bucket: Bucket, model: Path, proxy: FaultProxy
 ) -> None:
     shard = content(S3Source().facts(f"{bucket.url}/llama"), SHARD)
-    proxy.flips = 1
+    proxy.add(Fault("flip", path=SHARD, at=-1))
     taken = bytearray()
 
     with pytest.raises(ModelRefused, match="checksum"):
