@@ -8,6 +8,7 @@ Implementations inherit nothing.  Describers (`Quantizer`, `Compiler`,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from packager.core.artifact import Artifacts
@@ -25,21 +26,29 @@ from packager.core.image import (
 )
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
-from packager.core.recipe import Step
+from packager.core.recipe import Step, StepResult
 from packager.core.serving import ServingConfig
+from packager.core.techniques import Scheme
+from packager.core.tool import ToolFacts
 
 
 class Quantizer(Protocol):
     """Describes how to quantize a model; never opens its weights."""
 
     name: str
+    tool: str  # whose facts `step` finds in `facts.tools`; "" where there is never a step
+    methods: Mapping[str, tuple[Scheme, ...]]  # what `--quantize` may ask for; schemes best first
 
-    def check(self, facts: Facts, scheme: str) -> Iterable[Finding]:
-        """Say why `scheme` cannot, or should not, be used."""
+    def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
+        """Say why `plan.quantization` cannot, or should not, be done."""
         ...
 
-    def step(self, facts: Facts, scheme: str) -> Step:
-        """Describe the work. Only called when `check` reported no error."""
+    def step(self, facts: Facts, plan: Plan) -> Step:
+        """Describe the work. Only called when `check` reported no error.
+
+        Files of the model have no sha256 while only a plan is asked for and
+        nobody has read them: the step then has no key.
+        """
         ...
 
 
@@ -120,12 +129,23 @@ class RemoteReader(Protocol):
 
 
 class Executor(Protocol):
-    """Runs a step in its tool environment."""
+    """Runs steps in tool environments."""
 
     name: str
 
-    def run(self, step: Step) -> Mapping[str, str]:
-        """Run to the end or raise; give the produced files, image path → local path."""
+    def find_tool(self, name: str) -> ToolFacts:
+        """Describe a tool as it is here, or as it would be installed. Installs nothing."""
+        ...
+
+    def prepare(self, name: str) -> None:
+        """Install the tool where it is not, once for all; raise when that does not work."""
+        ...
+
+    def run(self, step: Step, into: Path) -> StepResult:
+        """Run to the end and leave the result's files in `into`, an empty directory, or raise.
+
+        Whatever happens, no process of the step is left.
+        """
         ...
 
     def capacity(self) -> Mapping[str, float]:

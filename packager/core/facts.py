@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from packager.core.image import BaseImage
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles
 from packager.core.request import BuildRequest
+from packager.core.tool import ToolFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,3 +45,5 @@ class Facts:
     packager_version: str
     draft: ModelFiles | None = None  # files of the draft, where it has any
     draft_reference: str = ""  # what `auto` turned out to mean, as a request would write it
+    tools: Mapping[str, ToolFacts] = field(default_factory=lambda: MappingProxyType({}))
+    # of the techniques that have work to do; found after the plan, before the recipe

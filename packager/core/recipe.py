@@ -1,26 +1,71 @@
-"""Ordered work: each step is one run of one tool."""
+"""Ordered work: each step is one run of one tool.
+
+A step is a description.  Techniques make it without touching the world; an
+executor lays its inputs out, writes the worker's specification and runs it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from packager.core.model import ModelFile
+
+if TYPE_CHECKING:
+    from artifact_cache.key import KeyDocument
+
+OutputRole = Literal["model", "draft", "compiled"]
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepInput:
+    """Files that a worker finds below one directory, under the paths of the files.
+
+    `result_of` names an earlier step of the recipe whose files these are; then
+    `files` is empty until that step has its result.
+    """
+
+    files: tuple[ModelFile, ...] = ()
+    result_of: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a step will take. Checked before it starts; 0 means nobody knows."""
+
+    memory_bytes: int = 0
+    disk_bytes: int = 0  # of its results and what it writes on the way, without its inputs
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One tool run: argv, the only environment it sees, and its cache key document.
+    """One tool run, the only environment it sees, and its cache key document.
 
-    `key_document` None means the step cannot be cached.
+    `key` None means the result cannot be cached.  With a key, `env` is what the
+    key says and nothing else: an undeclared variable cannot reach the worker.
     """
 
-    name: str
-    tool: str
-    argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    key_document: Mapping[str, Any] | None = None
-    timeout_s: float = 3600.0
+    name: str  # short and unique in its recipe: `quantize`
+    tool: str  # directory below `containers/tools/`
+    gives: OutputRole
+    parameters: Mapping[str, Any] = field(default_factory=lambda: NOTHING)  # plain JSON
+    inputs: Mapping[str, StepInput] = field(default_factory=lambda: NOTHING)
+    env: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    key: KeyDocument | None = None
+    needs: Estimate = Estimate()
+    gpus: int = 0
+    timeout_s: float = 24 * 3600.0
+    quiet_s: float = 1800.0  # without a line from the worker: it hangs
+
+    def __post_init__(self) -> None:
+        declared = getattr(self.key, "invocation", None)
+        if declared is not None and dict(declared.env) != dict(self.env):
+            raise ValueError(f"step {self.name!r} runs in another environment than its key says")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +73,24 @@ class Recipe:
     """Steps in order. Empty when the model is served as it is."""
 
     steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepProgress:
+    """A worker's report, or its executor's."""
+
+    step: str
+    message: str
+    done: float = 0.0
+    total: float = 0.0  # 0: it cannot be said how much there is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """What a worker said of a finished run. Its files are in the directory it was given."""
+
+    versions: Mapping[str, str] = field(default_factory=lambda: NOTHING)  # really used
+    details: Mapping[str, Any] = field(default_factory=lambda: NOTHING)  # plain JSON
+    seconds: float = 0.0
+    peak_memory_bytes: int = 0
+    notices: tuple[str, ...] = ()

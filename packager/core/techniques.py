@@ -9,6 +9,19 @@ DraftKind = Literal["draft_model", "eagle", "eagle3", "medusa", "ngram"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scheme:
+    """A quantized format, with what its scales cost."""
+
+    name: str  # `W4A16`, as in `Quantization.scheme`
+    needs: str  # word of `Instance.formats`
+    word: str  # for tables: `w4a16`
+    bits: int
+    group_size: int = 0  # 0: one scale for each output of a matrix
+    scale_bytes: int = 2
+    zero_bits: int = 0  # zero points beside each scale
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quantization:
     """A quantized format of the weights, and how it comes about."""
 

@@ -12,23 +12,9 @@ from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile
-from packager.core.techniques import Quantization, Rejected
+from packager.core.techniques import Quantization, Rejected, Scheme
 from packager.planning.memory import ELEMENT_BYTES, served_weight_bytes
 from packager.planning.parallelism import refuse_groups
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scheme:
-    """A quantized format, with what its scales cost."""
-
-    name: str  # `W4A16`, as in `Quantization.scheme`
-    needs: str  # word of `Instance.formats`
-    word: str  # for tables: `w4a16`
-    bits: int
-    group_size: int = 0  # 0: one scale for each output of a matrix
-    scale_bytes: int = 2
-    zero_bits: int = 0  # zero points beside each scale
-
 
 W4A16 = Scheme(
     name="W4A16", needs="w4a16", word="w4a16", bits=4, group_size=128, zero_bits=4

@@ -1,0 +1,1 @@
+"""Managed environments of tools."""

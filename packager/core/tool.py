@@ -1,0 +1,21 @@
+"""A tool as the key of its results knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFacts:
+    """What decides a tool's results, apart from what it is told.
+
+    `packages` are the versions that its environment has, local part included,
+    and where there is no environment yet those that its `tool.toml` declares.
+    """
+
+    name: str
+    worker: str  # sha256 of its Python files and of the helper that all workers share
+    requirements: str  # sha256 of what is installed, in order
+    packages: Mapping[str, str]  # that reach the result: {"torch": "2.13.0+cpu"}
+    installed: bool = False

@@ -1,0 +1,1 @@
+"""Who quantizes: each module describes the work of one tool."""
