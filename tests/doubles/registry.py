@@ -3,6 +3,11 @@
 It takes what the specification allows and nothing else: whatever a client does
 wrong is a complaint, and `complaints` must be empty at the end of a test.  Its
 storage host is another origin: it must never see credentials.
+
+Everything it holds can be looked at: `blobs`, `manifests`, open `uploads`, the
+requests in `seen` with the bytes of each body that arrived, and `received`, the
+bytes that were taken for each blob.  It is addressed by `Host`, so that it can
+stand behind a `FaultProxy`, which breaks what the quirks here do not.
 """
 
 from __future__ import annotations
@@ -16,6 +21,9 @@ import socket
 import ssl
 import struct
 import threading
+import time
+from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -38,10 +46,14 @@ class Quirks:
 
     auth: str = ""  # `basic` or `bearer`
     token_uses: int = 1_000_000  # requests that a token is good for
+    token_seconds: float = 1e6  # how long it is good for, whatever its `expires_in` says
     token_moves: bool = False  # the token service redirects to another host
     forbidden: frozenset[tuple[str, str]] = frozenset()  # (repository, action)
     mounts: bool = True
     location: str = "absolute"  # or `relative`, `other-host`
+    chunks: bool = False  # PATCHes may say which range they are
+    resumable: bool = False  # a broken PATCH leaves what arrived; else it ends the upload
+    forgets: int = 0  # uploads that are unknown when they should go on
     patch_answers: list[int] = field(default_factory=list)  # statuses, given early, then closed
     patch_resets: int = 0
     patch_reads: int = 100_000  # bytes taken before an early answer or a reset
@@ -65,6 +77,7 @@ class Seen:
     path: str  # with the query
     authorization: str
     storage: bool  # it came to the storage host
+    received: int = 0  # bytes of the body
 
 
 class FakeRegistry:
@@ -78,7 +91,8 @@ class FakeRegistry:
         self.complaints: list[str] = []
         self.lock = threading.RLock()
         self.uploads: dict[str, tuple[str, bytes]] = {}  # session → state it expects, bytes
-        self.tokens: dict[str, list[object]] = {}  # token → [scopes, uses left]
+        self.received: Counter[str] = Counter()  # digest → bytes taken in finished uploads
+        self.tokens: dict[str, list[object]] = {}  # token → [scopes, uses left, end]
         self.tokens_given = 0
         self._scheme = "https" if tls else "http"
         self._servers = [self._serve(tls, storage) for storage in (False, True)]
@@ -138,6 +152,19 @@ class FakeRegistry:
             self.manifests[repository, name] = (media_type, data)
         return sha256(data)
 
+    def tagged(self, repository: str, tag: str) -> str:
+        """The digest that a tag points to; nothing when there is no such tag."""
+        found = self.manifests.get((repository, tag))
+        return sha256(found[1]) if found else ""
+
+    def is_complete(self, repository: str, tag: str) -> bool:
+        """Whether the tag names an image all of whose blobs are here and right."""
+        document = json.loads(self.manifests[repository, tag][1])
+        return all(
+            sha256(self.blobs.get((repository, entry["digest"]), b"")) == entry["digest"]
+            for entry in (document["config"], *document["layers"])
+        )
+
     def requests(self, method: str, containing: str = "") -> list[Seen]:
         return [seen for seen in self.seen if seen.method == method and containing in seen.path]
 
@@ -155,6 +182,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 20
     server: _Server
+    seen: Seen
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -167,8 +195,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _route(self) -> None:
         fake, path = self.server.fake, urlsplit(self.path).path
         authorization = self.headers.get("Authorization", "")
+        self.seen = Seen(self.command, self.path, authorization, self.server.storage)
         with fake.lock:
-            fake.seen.append(Seen(self.command, self.path, authorization, self.server.storage))
+            fake.seen.append(self.seen)
         if self.server.storage and authorization and path != "/token":
             self._complain("credentials were sent to another host")
         if path == "/token":
@@ -211,7 +240,8 @@ class _Handler(BaseHTTPRequestHandler):
             return False
         with self.server.fake.lock:
             token = self.server.fake.tokens.get(given.removeprefix("Bearer "))
-            if token and wanted <= token[0] and token[1] > 0:  # type: ignore[operator]
+            fresh = token and token[1] > 0 and time.monotonic() < token[2]  # type: ignore[operator]
+            if token and fresh and wanted <= token[0]:  # type: ignore[operator]
                 token[1] -= 1  # type: ignore[operator]
                 return True
         challenge = f'Bearer realm="{self.server.fake.storage_url}/token",service="fake"'
@@ -259,7 +289,8 @@ class _Handler(BaseHTTPRequestHandler):
         with fake.lock:
             fake.tokens_given += 1
             token = f"token-{fake.tokens_given}-{secrets.token_hex(4)}"
-            fake.tokens[token] = [granted - fake.quirks.forbidden, fake.quirks.token_uses]
+            end = time.monotonic() + fake.quirks.token_seconds
+            fake.tokens[token] = [granted - fake.quirks.forbidden, fake.quirks.token_uses, end]
         self._answer(200, {}, json.dumps({"token": token, "expires_in": 300}).encode())
         return None
 
@@ -275,7 +306,7 @@ class _Handler(BaseHTTPRequestHandler):
             digest, source = query["mount"][0], query.get("from", [""])[0]
             if (source, digest) in fake.blobs:
                 fake.blobs[repository, digest] = fake.blobs[source, digest]
-                where = f"{fake.url}/v2/{repository}/blobs/{digest}"
+                where = f"{self._here()}/v2/{repository}/blobs/{digest}"
                 return self._answer(201, {"Location": where, "Docker-Content-Digest": digest})
         session = secrets.token_hex(8)
         return self._answer(202, {"Location": self._next(repository, session, b"")})
@@ -287,18 +318,29 @@ class _Handler(BaseHTTPRequestHandler):
         with fake.lock:
             fake.uploads[session] = (state, data)
         path = f"/v2/{repository}/blobs/uploads/{session}?{urlencode({'_state': state})}"
-        base = {"absolute": fake.url, "relative": "", "other-host": fake.storage_url}
+        base = {"absolute": self._here(), "relative": "", "other-host": fake.storage_url}
         return base[fake.quirks.location] + path
+
+    def _here(self) -> str:
+        """Our address as the client knows it, which may be a proxy's."""
+        return f"{self.server.fake._scheme}://{self.headers['Host']}"
 
     def _upload(self, repository: str, session: str) -> None:
         fake = self.server.fake
         query = parse_qs(urlsplit(self.path).query)
+        with fake.lock:
+            if fake.quirks.forgets and self.command in ("PATCH", "PUT"):
+                fake.quirks.forgets -= 1
+                fake.uploads.pop(session, None)
         state, data = fake.uploads.get(session, ("", b""))
         if query.get("_state", [""])[0] != state or not state:
             self._read_body()
             return self._answer(404, {}, b'{"errors":[{"code":"BLOB_UPLOAD_UNKNOWN"}]}')
         if self.command == "PATCH":
-            return self._patch(repository, session)
+            return self._patch(repository, session, data)
+        if self.command == "GET":
+            headers = {"Location": self._next(repository, session, data), "Range": _range(data)}
+            return self._answer(204, headers)
         if self.command == "PUT":
             return self._commit(repository, session, data, query["digest"][0])
         if self.command == "DELETE":
@@ -307,12 +349,19 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(204)
         return self._complain(f"{self.command} to an upload")
 
-    def _patch(self, repository: str, session: str) -> None:
+    def _patch(self, repository: str, session: str, before: bytes) -> None:
         fake, quirks = self.server.fake, self.server.fake.quirks
-        if "Content-Range" in self.headers:
-            self._complain("a streaming PATCH has no Content-Range")
         if "Content-Length" not in self.headers:
             return self._complain("a PATCH without Content-Length")
+        length = int(self.headers["Content-Length"])
+        if "Content-Range" in self.headers:
+            if not quirks.chunks:
+                return self._complain("a streaming PATCH has no Content-Range")
+            expected = f"{len(before)}-{len(before) + length - 1}"
+            if self.headers["Content-Range"] != expected:
+                self._read_body()
+                location = self._next(repository, session, before)
+                return self._answer(416, {"Location": location, "Range": _range(before)})
         with fake.lock:
             status = quirks.patch_answers.pop(0) if quirks.patch_answers else 0
             reset = not status and quirks.patch_resets > 0
@@ -320,7 +369,7 @@ class _Handler(BaseHTTPRequestHandler):
             if status or reset:
                 fake.uploads.pop(session)
         if status or reset:
-            self.rfile.read(min(quirks.patch_reads, int(self.headers["Content-Length"])))
+            self._read(min(quirks.patch_reads, length))
         if status:
             body = b'{"errors":[{"code":"SIZE_INVALID","message":"secret-of-the-server"}]}'
             self._answer(status, {"Connection": "close"}, body)
@@ -328,9 +377,18 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         if reset:
             return self._reset()
-        data = self._read_body()
+        sent = self._read_body()
+        data = before + sent
+        if len(sent) < length:
+            self.close_connection = True
+            with fake.lock:
+                if quirks.resumable:
+                    fake.uploads[session] = (fake.uploads[session][0], data)
+                else:
+                    del fake.uploads[session]
+            return None
         location = self._next(repository, session, data)
-        return self._answer(202, {"Location": location, "Range": f"0-{len(data) - 1}"})
+        return self._answer(202, {"Location": location, "Range": _range(data)})
 
     def _commit(self, repository: str, session: str, data: bytes, digest: str) -> None:
         fake, quirks = self.server.fake, self.server.fake.quirks
@@ -345,13 +403,14 @@ class _Handler(BaseHTTPRequestHandler):
         with fake.lock:
             del fake.uploads[session]
             fake.blobs[repository, digest] = data
+            fake.received[digest] += len(data)
         if quirks.commit_silent:
             quirks.commit_silent -= 1
             return self._reset()
         return self._answer(
             201,
             {
-                "Location": f"{fake.url}/v2/{repository}/blobs/{digest}",
+                "Location": f"{self._here()}/v2/{repository}/blobs/{digest}",
                 "Docker-Content-Digest": quirks.digest_header or digest,
             },
         )
@@ -404,7 +463,11 @@ class _Handler(BaseHTTPRequestHandler):
         if fake.quirks.immutable_tags and exists and ":" not in pointer:
             return self._answer(400, {}, b'{"errors":[{"code":"TAG_INVALID"}]}')
         document = json.loads(data)
-        for entry in (document["config"], *document["layers"]):
+        entries = document.get("manifests", ())
+        for entry in entries:
+            if (repository, entry["digest"]) not in fake.manifests:
+                return self._answer(404, {}, b'{"errors":[{"code":"MANIFEST_UNKNOWN"}]}')
+        for entry in () if entries else (document["config"], *document["layers"]):
             if (repository, entry["digest"]) not in fake.blobs:
                 return self._answer(404, {}, b'{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN"}]}')
         with fake.lock:
@@ -416,7 +479,16 @@ class _Handler(BaseHTTPRequestHandler):
     # HTTP
 
     def _read_body(self) -> bytes:
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        return self._read(int(self.headers.get("Content-Length") or 0))
+
+    def _read(self, count: int) -> bytes:
+        """Read so many bytes of the body, or what there is of them when the line breaks."""
+        data = bytearray()
+        with suppress(OSError):
+            while piece := self.rfile.read(min(count - len(data), 64 * 1024)):
+                data += piece
+                self.seen.received += len(piece)
+        return bytes(data)
 
     def _answer(
         self, status: int, headers: dict[str, str] | None = None, body: bytes = b""
@@ -442,6 +514,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.close()
         self.close_connection = True
+
+
+def _range(data: bytes) -> str:
+    return f"0-{max(len(data) - 1, 0)}"
 
 
 def _basic() -> str:
