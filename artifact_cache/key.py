@@ -401,12 +401,7 @@ class TensorRtLlmEngineKey(CompiledKey):
 
 
 class QuantizedCheckpointKey(KeyDocument):
-    """A checkpoint in another precision.
-
-    Where it was computed is left out: devices round differently, and each result
-    is as valid as the other, as with two runs on one device.  Serving shape and
-    target do not touch it.
-    """
+    """A checkpoint in another precision. Serving shape and target do not touch it."""
 
     kind: Literal["quantized-checkpoint"] = "quantized-checkpoint"
     """Safetensors with the config that describes them."""
@@ -423,7 +418,12 @@ class QuantizedCheckpointKey(KeyDocument):
     toolchain: Toolchain
     """What quantizes it."""
     invocation: Invocation
-    """What the quantizer is told."""
+    """What the quantizer is told: parameters of the method are here, as text."""
+    computed_on: Text | None
+    """Class of device, `cpu` or `sm_90`, where the method takes another way on each.
+
+    None where devices merely round differently: each result is then as valid as
+    the other, as with two runs on one device."""
 
 
 class DraftHeadKey(KeyDocument):

@@ -108,6 +108,7 @@ CHECKPOINT = key.QuantizedCheckpointKey(
     sharding=PARALLELISM,
     toolchain=TOOLCHAIN,
     invocation=INVOCATION,
+    computed_on="cpu",
 )
 DRAFT = key.DraftHeadKey(
     graph=GRAPH,
