@@ -86,15 +86,20 @@ class DigestIndex:
         return self._clock_ns()
 
     def _open(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        database = sqlite3.connect(self._path, timeout=10)
-        try:
-            database.execute("PRAGMA journal_mode=WAL")
-            database.execute(_SCHEMA)
-        except sqlite3.DatabaseError:
-            database.close()
-            raise
-        return database
+        return open_database(self._path, _SCHEMA)
+
+
+def open_database(path: Path, schema: str) -> sqlite3.Connection:
+    """Open the database of the state directory, with one more table where it lacks that."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    database = sqlite3.connect(path, timeout=10)
+    try:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute(schema)
+    except sqlite3.DatabaseError:
+        database.close()
+        raise
+    return database
 
 
 def fingerprint_of(blob: Blob) -> Fingerprint | None:

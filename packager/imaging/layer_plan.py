@@ -16,11 +16,11 @@ from packager.core.model import ModelFile
 from packager.core.serving import RenderedFile
 from packager.core.units import MIB, decimal
 from packager.errors import UsageError
+from packager.imaging.earlier import CONTENT, ROLE, content_digest
 from packager.imaging.tar import Entry, make_tar
 
 BUNDLE_BELOW = 1 * MIB  # smaller weight files are not worth a layer of their own
 MAX_LAYERS = 120
-ROLE = "dev.packager.role"  # annotation of our own layers; the base's stay as they came
 _RESERVED = 4  # bundles of the model and of its draft, configuration, one to spare
 
 
@@ -78,9 +78,10 @@ def _layer(role: LayerRole, files: Sequence[ModelFile], directory: str) -> Layer
     ]
     named = files[0].path if len(files) == 1 else f"{len(files)} files"
     size = decimal(sum(file.size for file in files))
+    content = content_digest(files, directory)
     return Layer(
         role=role,
         blob=make_tar(entries),
         created_by=f"packager: {role} {named} ({size})",
-        annotations={ROLE: role},
+        annotations={ROLE: role, **({CONTENT: content} if content else {})},
     )

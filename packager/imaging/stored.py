@@ -10,7 +10,7 @@ from typing import Any
 
 from packager.core.image import MEDIA_MANIFEST, Descriptor, Platform, SealedImage
 from packager.errors import ProtocolFailed
-from packager.imaging.layer_plan import ROLE
+from packager.imaging.earlier import ROLE
 from packager.imaging.oci import parse_descriptor, parse_object, sha256
 
 LABELS = "dev.packager."

@@ -1,0 +1,62 @@
+"""Where in a registry a blob was seen, so that another repository there can take it over.
+
+Registries do not say which of their repositories holds a blob; a mount needs
+to name one.  What is noted here is a hint: a blob may be gone, or the
+repository closed to us, and then the registry opens an upload instead.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
+from pathlib import Path
+
+from packager.adapters.digest_index import open_database
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS seen_v1 (
+    host TEXT NOT NULL, digest TEXT NOT NULL, repository TEXT NOT NULL, seen_at INTEGER NOT NULL,
+    PRIMARY KEY (host, digest, repository)
+) WITHOUT ROWID"""
+
+
+class SeenBlobs:
+    """A table beside the digest index. Where it cannot be used, nothing was ever seen."""
+
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    def add(self, host: str, repository: str, digests: Iterable[str]) -> None:
+        """Note that the repository holds these blobs now."""
+        now = int(self._clock())
+        rows = [(host, digest, repository, now) for digest in digests]
+        self._run("INSERT OR REPLACE INTO seen_v1 VALUES (?, ?, ?, ?)", rows)
+
+    def forget(self, host: str, repository: str, digest: str) -> None:
+        """Note that the blob could not be had from there."""
+        row = (host, repository, digest)
+        self._run("DELETE FROM seen_v1 WHERE host = ? AND repository = ? AND digest = ?", [row])
+
+    def repositories(self, host: str, digest: str) -> tuple[str, ...]:
+        """Repositories of the registry that held the blob, the latest first."""
+        with self._lock, suppress(sqlite3.Error, OSError), closing(self._open()) as database:
+            rows = database.execute(
+                "SELECT repository FROM seen_v1 WHERE host = ? AND digest = ? "
+                "ORDER BY seen_at DESC, repository",
+                (host, digest),
+            ).fetchall()
+            return tuple(str(row[0]) for row in rows)
+        return ()
+
+    def _run(self, statement: str, rows: Iterable[tuple[str | int, ...]]) -> None:
+        with self._lock, suppress(sqlite3.Error, OSError), closing(self._open()) as database:
+            database.executemany(statement, rows)
+            database.commit()
+
+    def _open(self) -> sqlite3.Connection:
+        return open_database(self._path, _SCHEMA)
