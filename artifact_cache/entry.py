@@ -4,16 +4,21 @@ An entry comes from a place others can write to, so everything in it is bounded
 and checked before any of it is used.  An older reader must leave a newer
 `schema` alone, so a change that it would misread bumps `SCHEMA`; `schema` and
 `check` keep their meaning in all of them.
+
+A signed entry is stored in a DSSE envelope.  Its payload is exactly what an
+unsigned one would be, so the signatures are over the bytes as stored, and a
+reader without keys needs no other parser.  Whom to believe is `trust`'s matter.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal, NoReturn, Self
+from typing import Annotated, Any, Literal, NoReturn, Self, TypeVar
 
 import rfc8785
 from pydantic import (
@@ -32,7 +37,10 @@ from artifact_cache.key import KIND_PATTERN, LARGEST_INTEGER, Count, Sha256, key
 
 SCHEMA = 1
 CHECK_PREFIX = b"packager-entry-v1\n"
+PAYLOAD_TYPE = "application/vnd.packager.cache.entry+json"
 MAX_ENTRY_BYTES = 1024 * 1024
+MAX_SIGNATURES = 8
+MAX_STORED_BYTES = 3 * MAX_ENTRY_BYTES // 2  # base64 adds a third, signatures a little
 MAX_OUTPUTS = 10_000
 MAX_NESTING = 8
 MAX_PATH_BYTES = 1024
@@ -84,6 +92,13 @@ class Writer(_Strict):
     version: Line
 
 
+class Signature(_Strict):
+    """Somebody's word for an entry; worth nothing until `trust` has checked it."""
+
+    keyid: Annotated[str, StringConstraints(max_length=200)]
+    sig: Annotated[str, StringConstraints(max_length=1000, pattern=r"^[A-Za-z0-9+/]*={0,2}$")]
+
+
 class Entry(_Strict):
     """One artifact: its inputs, its files, and how it came to be."""
 
@@ -96,6 +111,10 @@ class Entry(_Strict):
     build_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]  # what a hit saves
     toolchain_report: dict[Line, Line] = Field(default_factory=dict)
     provenance_sha256: Sha256 | None = None
+    labels: dict[Line, Line] = Field(default_factory=dict)  # for people; they decide nothing
+    signatures: Annotated[tuple[Signature, ...], Field(max_length=MAX_SIGNATURES)] = Field(
+        default=(), exclude=True
+    )  # beside the payload, in the envelope
 
     @model_validator(mode="after")
     def _hold_together(self) -> Self:
@@ -121,11 +140,27 @@ class Entry(_Strict):
 
 
 def entry_bytes(entry: Entry) -> bytes:
-    """Give the canonical bytes that are stored, with their own digest in `check`.
+    """Give the bytes that are stored: the payload, in an envelope when it is signed.
+
+    Raises `MalformedEntry` when no reader would take them.
+    """
+    payload = payload_bytes(entry)
+    if not entry.signatures:
+        return payload
+    return rfc8785.dumps(
+        {
+            "payloadType": PAYLOAD_TYPE,
+            "payload": base64.b64encode(payload).decode("ascii"),
+            "signatures": [signature.model_dump() for signature in entry.signatures],
+        }
+    )
+
+
+def payload_bytes(entry: Entry) -> bytes:
+    """Give the canonical bytes that are signed, with their own digest in `check`.
 
     A flipped bit in a path or mode would otherwise give good bytes a wrong
-    place, and no blob would show it.  Raises `MalformedEntry` when no reader
-    would take them.
+    place, and no blob would show it.
     """
     plain = entry.model_dump(mode="json", by_alias=True)
     data = rfc8785.dumps({**plain, "check": _check(plain)})
@@ -135,13 +170,53 @@ def entry_bytes(entry: Entry) -> bytes:
 
 
 def parse_entry(data: bytes) -> Entry:
-    """Read an entry from bytes anyone could have written.
+    """Read an entry from bytes anyone could have written; check no signature.
 
     Raises `NewerEntry` for a form of the future and `MalformedEntry` for all else.
     """
-    plain = _parse_object(data)
-    if "payloadType" in plain:
-        raise NewerEntry("signed")  # a DSSE envelope
+    outer = _parse_object(data, MAX_STORED_BYTES)
+    if "payloadType" not in outer:
+        return _parse_payload(data)
+    payload = _payload_of(outer)
+    if outer["payloadType"] != PAYLOAD_TYPE:
+        _refuse_flipped_type(payload)
+        raise NewerEntry(outer["payloadType"])
+    envelope = _validated(_Envelope, outer)
+    entry = _parse_payload(payload)
+    if payload_bytes(entry) != payload:  # what is signed must be what is read
+        raise MalformedEntry("the envelope's payload is not in canonical form")
+    return entry.model_copy(update={"signatures": envelope.signatures})
+
+
+class _Envelope(_Strict):
+    """DSSE, with nothing that this reader would not look at."""
+
+    payload_type: Line = Field(alias="payloadType")
+    payload: str
+    signatures: Annotated[tuple[Signature, ...], Field(min_length=1, max_length=MAX_SIGNATURES)]
+
+
+_Model = TypeVar("_Model", bound=_Strict)
+
+
+def _payload_of(envelope: dict[str, Any]) -> bytes:
+    try:
+        return base64.b64decode(envelope.get("payload", ""), validate=True)
+    except (TypeError, ValueError):
+        raise MalformedEntry("the envelope's payload is not base64") from None
+
+
+def _refuse_flipped_type(payload: bytes) -> None:
+    """Tell a damaged envelope, which can be healed, from one of the future, which is left."""
+    try:
+        _parse_payload(payload)
+    except MalformedEntry:
+        return
+    raise MalformedEntry("the envelope's type has changed since it was written")
+
+
+def _parse_payload(data: bytes) -> Entry:
+    plain = _parse_object(data, MAX_ENTRY_BYTES)
     try:
         sound = plain.pop("check", None) == _check(plain)
     except ValueError as error:
@@ -151,13 +226,21 @@ def parse_entry(data: bytes) -> Entry:
     schema = plain.get("schema")
     if type(schema) is int and schema > SCHEMA:
         raise NewerEntry(schema)
+    if "signatures" in plain:
+        raise MalformedEntry("signatures: they stand beside the payload")
+    return _validated(Entry, plain)
+
+
+def _validated(model: type[_Model], plain: dict[str, Any]) -> _Model:
     try:
         # From text: strict mode takes a list for a tuple only there.
-        return Entry.model_validate_json(rfc8785.dumps(plain))
+        return model.model_validate_json(rfc8785.dumps(plain))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = "/".join(str(part) for part in first["loc"])
         raise MalformedEntry(f"{where}: {first['msg']}".removeprefix(": ")) from None
+    except ValueError as error:
+        raise MalformedEntry(str(error)) from None
 
 
 def _check(plain: dict[str, Any]) -> str:
@@ -180,10 +263,10 @@ def _parents(path: str) -> Iterator[str]:
         yield path
 
 
-def _parse_object(data: bytes) -> dict[str, Any]:
+def _parse_object(data: bytes, most: int) -> dict[str, Any]:
     """Parse JSON that means one thing to every reader, or refuse it."""
-    if len(data) > MAX_ENTRY_BYTES:
-        raise MalformedEntry(f"{len(data)} bytes are more than {MAX_ENTRY_BYTES}")
+    if len(data) > most:
+        raise MalformedEntry(f"{len(data)} bytes are more than {most}")
     try:
         value = json.loads(
             data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant

@@ -1,13 +1,22 @@
-"""What can go wrong in the cache. All but the last two mean: build without it.
+"""What can go wrong in the cache.
 
     CacheError
+    │   the cache is no help; build without it
     ├── MalformedEntry     bytes that are not an entry
     ├── NewerEntry         an entry in a schema this version does not know
     ├── Corrupt            stored bytes are not what was published; already set aside
+    ├── Untrusted          nobody we trust vouches for the entry
     ├── StoreUnavailable   the store cannot be read or written now
     ├── Unpublishable      a build left something an entry cannot describe
+    │   the build cannot go on
     ├── UnusableDirectory  the caller's directory is not empty, or cannot be made so
-    └── BuildLeftNothing   a build returned and there is no file
+    ├── BuildLeftNothing   a build returned and there is no file
+    ├── BuildFailed        raised by a build that wants its log kept
+    │   └── Rejected       raised by a build that cannot work with these inputs, ever
+    │       └── RejectedBefore  it said so a while ago, and was not asked again
+    │   the user has to decide
+    ├── UnusableKeys       a file of keys cannot be read or holds something else
+    └── UnreadablePin      a pin cannot be read, so nothing may be collected
 
 Messages are lower case without a full stop; the hint is a command or a choice.
 """
@@ -50,6 +59,16 @@ class Corrupt(CacheError):
         super().__init__(f"{what} {reason}")
 
 
+class Untrusted(CacheError):
+    """The entry is unsigned, or its signature is wrong or by a stranger. Nothing of it was used."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(
+            f"entry {key[:12]} is refused: {reason}",
+            hint="add the builder's public key to the trusted keys if you know where it came from",
+        )
+
+
 class StoreUnavailable(CacheError):
     """The store does not work now, or never did: the reason says which."""
 
@@ -79,3 +98,50 @@ class BuildLeftNothing(CacheError):
 
     def __init__(self, kind: str) -> None:
         super().__init__(f"the build of {kind!r} returned without leaving a file")
+
+
+class BuildFailed(CacheError):
+    """Raised by a build: it failed this time, and `log` says why. The log is kept, not the fact."""
+
+    def __init__(self, reason: str, *, log: str = "", hint: str = "") -> None:
+        super().__init__(reason, hint=hint)
+        self.log = log
+
+
+class Rejected(BuildFailed):
+    """Raised by a build: the tool itself said that these inputs are wrong. That is remembered.
+
+    Never for what another attempt may get past: memory, time-outs, signals,
+    networks, full disks.
+    """
+
+
+class RejectedBefore(Rejected):
+    """The same inputs were rejected a while ago; nothing was run."""
+
+    def __init__(self, reason: str, *, log: str, since: str, until: str) -> None:
+        super().__init__(
+            f"these inputs were rejected on {since}: {reason}",
+            log=log,
+            hint=f"change an input, or retry what has failed; it is forgotten on {until}",
+        )
+
+
+class UnusableKeys(CacheError):
+    """Without the keys that were asked for nothing can be checked or signed."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"the keys in {str(path)!r} cannot be used: {reason}",
+            hint="give a file made by the key generator, or one that lists trusted keys",
+        )
+
+
+class UnreadablePin(CacheError):
+    """Collecting would lose what the pin holds."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"the pin {str(path)!r} cannot be read: {reason}",
+            hint="pin its entries again and remove the file, then collect",
+        )

@@ -43,6 +43,7 @@ class StoredEntry:
 
     entry: Entry
     extract: Callable[[Path], None]
+    tier: str = "local"  # where it was found, for statistics
 
 
 class CacheStore(Protocol):

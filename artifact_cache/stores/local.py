@@ -29,7 +29,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from artifact_cache.entry import MAX_ENTRY_BYTES, Entry, Output, entry_bytes, parse_entry
+from artifact_cache.entry import MAX_STORED_BYTES, Entry, Output, entry_bytes, parse_entry
 from artifact_cache.errors import (
     CacheError,
     Corrupt,
@@ -333,7 +333,7 @@ def _read_entry(path: Path) -> bytes:
     """Read at most one byte more than an entry may have, so that a huge one is refused."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
-        return file.read(MAX_ENTRY_BYTES + 1)
+        return file.read(MAX_STORED_BYTES + 1)
 
 
 def _locked(path: Path, how: int) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from typing import Any
@@ -177,9 +178,59 @@ def test_an_entry_of_the_future_is_told_apart_from_a_broken_one() -> None:
         parse(an_entry(schema=2, something_new=True))
 
 
-def test_a_signed_entry_is_left_to_versions_that_can_check_it() -> None:
+def test_an_envelope_of_another_type_is_left_to_versions_that_know_it() -> None:
     with pytest.raises(NewerEntry):
         parse_entry(b'{"payload":"e30=","payloadType":"application/json","signatures":[]}')
+
+
+def enveloped(payload: bytes, **changes: Any) -> bytes:
+    envelope = {
+        "payloadType": "application/vnd.packager.cache.entry+json",
+        "payload": base64.b64encode(payload).decode(),
+        "signatures": [{"keyid": "0", "sig": "AA=="}],
+    }
+    return canonical({**envelope, **changes})
+
+
+def test_a_signed_entry_reads_back_with_its_signatures() -> None:
+    entry = parse_entry(enveloped(written(an_entry(labels={}))))
+
+    assert [signature.keyid for signature in entry.signatures] == ["0"]
+    assert parse_entry(entry_bytes(entry)) == entry
+    assert entry.model_copy(update={"signatures": ()}) == parse(an_entry())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"signatures": []}, id="nobody signed"),
+        pytest.param({"signatures": [{"keyid": "0", "sig": "AA=="}] * 9}, id="a crowd"),
+        pytest.param({"signatures": [{"keyid": "0", "sig": "%"}]}, id="signature not base64"),
+        pytest.param({"payload": "%"}, id="payload not base64"),
+        pytest.param({"payload": 7}, id="payload no text"),
+        pytest.param({"cert": ""}, id="unknown field"),
+        pytest.param({"payloadType": "application/vnd.packager.cache.entrx+json"}, id="flipped"),
+    ],
+)
+def test_a_damaged_envelope_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(MalformedEntry):
+        parse_entry(enveloped(written(an_entry(labels={})), **changes))
+
+
+def test_an_enveloped_entry_that_others_could_write_differently_is_refused() -> None:
+    """A signature is over bytes; two spellings of one entry must not share it."""
+    with pytest.raises(MalformedEntry, match="canonical"):
+        parse_entry(enveloped(written(an_entry(labels={})) + b" "))
+
+
+def test_signatures_inside_the_payload_are_refused() -> None:
+    with pytest.raises(MalformedEntry, match="beside the payload"):
+        parse(an_entry(signatures=[]))
+
+
+def test_a_signed_entry_of_the_future_is_left_alone() -> None:
+    with pytest.raises(NewerEntry):
+        parse_entry(enveloped(written(an_entry(schema=2, something_new=True))))
 
 
 def test_no_flipped_bit_goes_unnoticed() -> None:
