@@ -8,6 +8,7 @@ here but in `upload`.  All that comes back under a digest is checked against it.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import threading
 from collections.abc import Collection, Iterator, Mapping
@@ -24,10 +25,9 @@ from packager.adapters.registry.failures import (
     UnexpectedAnswer,
     error_codes,
 )
-from packager.adapters.registry.reference import DOCKER_HUB
+from packager.adapters.registry.reference import DOCKER_HUB, is_tag
 from packager.adapters.registry.transport import (
     ATTEMPTS,
-    READ_TIMEOUT_S,
     TRANSIENT,
     Answer,
     Method,
@@ -149,6 +149,18 @@ class RegistryClient:
         self._expect(answer, (201,), push(repository), what)
         answer.read(_LONGEST_ERROR)
         self.check_stored_digest(answer.headers, sha256(data))
+
+    def list_tags(self, repository: str) -> list[str]:
+        """The tags of a repository, as far as the registry gives them at once."""
+        what = f"the tags of {repository!r}"
+        url = f"{self._base}/v2/{repository}/tags/list"
+        answer = self._call("GET", url, pull(repository), attempts=1)
+        self._expect(answer, (200,), pull(repository), what)
+        try:
+            tags = json.loads(answer.read(LONGEST_MANIFEST))["tags"]
+            return [tag for tag in tags or () if isinstance(tag, str) and is_tag(tag)]
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise UnexpectedAnswer(self.host, what, "something else") from error
 
     def head_blob(self, repository: str, digest: str) -> int | None:
         """The size of a blob; None when the repository does not have it."""
@@ -297,7 +309,7 @@ class RegistryClient:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         attempts: int = ATTEMPTS,
-        read_timeout_s: float = READ_TIMEOUT_S,
+        read_timeout_s: float | None = None,
     ) -> Answer:
         """Send a request, and once more with better credentials after a 401."""
         sent = dict(headers or {})

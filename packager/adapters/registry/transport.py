@@ -25,6 +25,7 @@ from typing import Literal
 from urllib.parse import unquote, urljoin, urlsplit
 
 import urllib3
+import urllib3.connection
 from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
@@ -37,6 +38,7 @@ from urllib3.exceptions import (
 
 import packager
 from packager.adapters.registry.failures import RegistryUnreachable, UnexpectedAnswer
+from packager.adapters.registry.patience import TimelyResponse
 from packager.errors import UsageError
 
 USER_AGENT = f"packager/{packager.__version__}"
@@ -153,12 +155,14 @@ class Transport:
         headers: Mapping[str, str],
         body: bytes | None = None,
         attempts: int = ATTEMPTS,
-        read_timeout_s: float = READ_TIMEOUT_S,
+        read_timeout_s: float | None = None,
     ) -> Answer:
         """Send a small request, again if it may help; for requests that may be repeated.
 
         Any status comes back as an answer: the caller knows what it means.
         """
+        if read_timeout_s is None:
+            read_timeout_s = READ_TIMEOUT_S
         for attempt in range(1, attempts + 1):
             last = attempt == attempts
             try:
@@ -182,12 +186,15 @@ class Transport:
         """A connection of its own, for a body that is pushed piece by piece."""
         origin = origin_of(url)
         if origin.scheme == "http":
-            return http.client.HTTPConnection(origin.host, origin.port, timeout=timeout_s)
+            plain = http.client.HTTPConnection(origin.host, origin.port, timeout=timeout_s)
+            plain.response_class = TimelyResponse
+            return plain
         proxy = _proxy_for(origin)
         first = origin_of(proxy) if proxy else origin
         connection = http.client.HTTPSConnection(
             first.host, first.port, timeout=timeout_s, context=self._tls
         )
+        connection.response_class = TimelyResponse
         if proxy:
             connection.set_tunnel(origin.host, origin.port, headers=_proxy_headers(proxy))
         return connection
@@ -246,7 +253,7 @@ class Transport:
         with self._pools_lock:
             if key not in self._pools:
                 tls = self._tls if origin.scheme == "https" else None
-                self._pools[key] = (
+                manager = (
                     urllib3.ProxyManager(
                         proxy,
                         proxy_headers=_proxy_headers(proxy),
@@ -256,6 +263,8 @@ class Transport:
                     if proxy
                     else urllib3.PoolManager(maxsize=_POOL_CONNECTIONS, ssl_context=tls)
                 )
+                manager.pool_classes_by_scheme = {"http": _Plain, "https": _Secure}
+                self._pools[key] = manager
             return self._pools[key]
 
     @functools.cached_property
@@ -278,6 +287,16 @@ class Transport:
                     hint="name a PEM file with the authorities to trust",
                 ) from error
         return context
+
+
+class _Plain(urllib3.HTTPConnectionPool):
+    class ConnectionCls(urllib3.connection.HTTPConnection):
+        response_class = TimelyResponse
+
+
+class _Secure(urllib3.HTTPSConnectionPool):
+    class ConnectionCls(urllib3.connection.HTTPSConnection):
+        response_class = TimelyResponse
 
 
 def is_loopback(host: str) -> bool:
