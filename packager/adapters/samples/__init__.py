@@ -1,0 +1,1 @@
+"""Reads texts and conversations from the formats in which people keep them."""

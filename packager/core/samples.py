@@ -1,0 +1,103 @@
+"""Texts and conversations: what calibrates a quantizer, trains a head, measures quality."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One turn. Roles are those of OpenAI's chat format."""
+
+    role: str  # `system`, `user`, `assistant`, `tool`
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One conversation, one prompt with its completion, or one plain text.
+
+    Exactly one of `messages`, `prompt` and `text` is set.  Only conversations
+    get the model's chat template: a prompt was templated by whoever sent it.
+    A conversation may end with the user, and `completion` may be missing:
+    then the answer was not recorded.
+    """
+
+    messages: tuple[Message, ...] = ()
+    prompt: str | None = None
+    completion: str | None = None
+    text: str | None = None
+
+    @property
+    def answered(self) -> bool:
+        """Whether the model's part is there."""
+        if self.messages:
+            return self.messages[-1].role == "assistant"
+        return self.text is not None or self.completion is not None
+
+    def row(self) -> dict[str, Any]:
+        """The sample as workers read it, one JSON object."""
+        if self.messages:
+            turns = [{"role": turn.role, "content": turn.content} for turn in self.messages]
+            return {"messages": turns}
+        if self.text is not None:
+            return {"text": self.text}
+        row = {"prompt": self.prompt}
+        return row if self.completion is None else {**row, "completion": self.completion}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A piece of the input that is no sample."""
+
+    place: str  # `FILE, line 3`
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """What was read, in order, with an account of the rest."""
+
+    source: str  # as the user named it
+    samples: tuple[Sample, ...]
+    formats: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    skipped: tuple[Skipped, ...] = ()  # the first of them; `skipped_count` counts all
+    skipped_count: int = 0
+    repeated: int = 0  # samples that stood twice, and were taken once
+
+    def jsonl(self) -> bytes:
+        """The samples as workers read them. The same samples always give the same bytes."""
+        return b"".join(_line(sample) for sample in self.samples)
+
+    @property
+    def digest(self) -> str:
+        """Identity of the data in cache keys: `sha256:…` over `jsonl()`."""
+        return "sha256:" + hashlib.sha256(self.jsonl()).hexdigest()
+
+
+def choose_samples(found: Samples, count: int, seed: int) -> Samples:
+    """Take `count` of the samples, each with equal chance, the same for the same seed.
+
+    A sample's rank depends on the seed and on itself alone, so neither the
+    order of the file nor samples added elsewhere shuffle the choice.
+    """
+    salt = f"{seed}:".encode()
+    ranked = sorted(found.samples, key=lambda sample: hashlib.sha256(salt + _line(sample)).digest())
+    return Samples(
+        source=found.source,
+        samples=tuple(ranked[:count]),
+        formats=found.formats,
+        skipped=found.skipped,
+        skipped_count=found.skipped_count,
+        repeated=found.repeated,
+    )
+
+
+def _line(sample: Sample) -> bytes:
+    text = json.dumps(sample.row(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode("utf-8") + b"\n"
