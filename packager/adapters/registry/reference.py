@@ -72,7 +72,7 @@ def parse_reference(text: str) -> Reference:
         )
     host, rest = _split_host(named)
     repository, colon, tag = rest.partition(":")
-    if colon and not _TAG.fullmatch(tag):
+    if colon and not is_tag(tag):
         raise BadReference(
             text,
             f"{tag!r} is not a tag",
@@ -94,6 +94,11 @@ def parse_reference(text: str) -> Reference:
     if len(f"{host}/{repository}") > _LONGEST_NAME:
         raise BadReference(text, f"its name is longer than {_LONGEST_NAME} characters")
     return Reference(host=host, repository=repository, tag=tag, digest=digest)
+
+
+def is_tag(text: str) -> bool:
+    """Say whether a registry may have a tag of this name."""
+    return _TAG.fullmatch(text) is not None
 
 
 def _split_host(named: str) -> tuple[str, str]:
