@@ -39,12 +39,13 @@ def open_image(
 
 
 def _from_layout(reference: str, layout: str, platform: Platform) -> OpenImage:
-    from packager.adapters.bases.layout import find_blob, read_documents
+    from packager.adapters.bases.layout import read_documents
 
-    root, manifest, config = read_documents(layout, platform)
+    found = read_documents(layout, platform)
     return OpenImage(
-        image=parse_stored(reference, manifest, config),
-        locate=lambda descriptor: find_blob(root, descriptor),
+        image=parse_stored(reference, found.manifest, found.config),
+        locate=found.locate,
+        mount_from=found.mount_from,
     )
 
 

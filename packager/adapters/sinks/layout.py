@@ -3,6 +3,9 @@
 Blobs are written beside their place and renamed into it, `index.json` comes
 last and at once: a reader never sees an incomplete image.  Other images in
 the directory stay; blobs that only the replaced image needed are removed.
+
+Where the file system can, a layer shares the model's bytes on the disk, and a
+blob that lies in another layout becomes a second name of the same file.
 """
 
 from __future__ import annotations
@@ -13,12 +16,14 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from packager.adapters.files import explain_disk_errors, sync_directory, write_atomically
+from packager.adapters.files import explain_disk_errors, write_atomically
+from packager.adapters.sharing import BLOCK, linkable, share_extents
+from packager.adapters.sinks.layout_blobs import BlobFile, LinkedBlob
 from packager.core.image import (
     MEDIA_INDEX,
     Blob,
@@ -33,6 +38,8 @@ from packager.errors import OutputFailed, UsageError
 from packager.imaging.oci import INDEX_TYPES
 
 REF_NAME = "org.opencontainers.image.ref.name"
+SPARSE_BASE = "dev.packager.sparse-base"  # from where to get the layers that are not here
+REGISTRY = "registry://"
 _LAYOUT_FILE = b'{"imageLayoutVersion":"1.0.0"}'
 _INDEX_FILE = "index.json"
 _TAG = re.compile(r"[A-Za-z0-9]+(?:(?:[-._@+]|--)[A-Za-z0-9]+)*")  # of the image specification
@@ -40,9 +47,15 @@ _MARGIN = 16 * 1024 * 1024  # room for configuration, manifest and directory blo
 
 
 class LayoutSink:
-    """One image in one layout directory. Holds the directory's lock until the end."""
+    """One image in one layout directory. Holds the directory's lock until the end.
 
-    def __init__(self, target: str) -> None:
+    With `sparse_base`, the base's layers are left out, and `index.json` says
+    where they are.  `beside` are the layouts that are written just before this one.
+    """
+
+    def __init__(
+        self, target: str, *, sparse_base: bool = False, beside: Sequence[LayoutSink] = ()
+    ) -> None:
         self.target = target
         self.root, self.tag = split_layout_reference(target.removeprefix("oci:"))
         if not _TAG.fullmatch(self.tag):
@@ -54,6 +67,11 @@ class LayoutSink:
         self._lock: int | None = None
         self._created_root = False
         self._committed: list[Path] = []
+        self._sparse_base = sparse_base
+        self._beside = beside
+        self._base_from = ""  # where the layers are that are left out
+        self._left_out: frozenset[str] = frozenset()
+        self._shares: dict[int, bool] = {}  # device of a source → its extents can be shared
 
     def prepare(self, image: ImageSpec) -> None:
         """Create or check the directory, take its lock, check the free space."""
@@ -66,7 +84,8 @@ class LayoutSink:
             self._index()  # a damaged one is refused before anything is written
             self._blobs.mkdir(parents=True, exist_ok=True)
             self._clear_leftovers()
-            missing = sum(layer.size for layer in image.layers if not self._has(layer))
+            self._leave_out(image)
+            missing = sum(map(self._needed, image.layers))
             free = shutil.disk_usage(self.root).free
         if missing + _MARGIN > free:
             raise OutputFailed(
@@ -74,15 +93,27 @@ class LayoutSink:
                 hint="free some space, or push straight to a registry, which needs none",
             )
 
-    def writer(self, layer: Layer) -> _LayoutWriter | None:
-        """Open a temporary file, unless the blob is there already."""
-        if self._has(layer):
+    def writer(self, layer: Layer) -> BlobFile | LinkedBlob | None:
+        """Open a place for the blob, unless it is there already or left out."""
+        if self.has(layer) or layer.digest in self._left_out:
             return None
-        return _LayoutWriter(self._blobs, self._committed)
+        for other in self._beside:
+            if self._is_near(other.root):  # it has, or takes, the same bytes before we do
+                linked = LinkedBlob(self._blobs, other.path_of, self._committed.append)
+                if not other.has(layer):
+                    return linked
+                linked.commit(layer.digest)
+                return None
+        file = BlobFile(self._blobs, layer.blob, self._committed.append)
+        twin = None if file.complete else linkable(layer.blob, layer.digest)
+        if twin is None or not self._is_near(twin):
+            return file
+        file.abort()
+        return LinkedBlob(self._blobs, lambda digest: twin, self._committed.append)  # noqa: ARG005
 
     def locate(self, digest: str) -> Blob | None:
         """Our own copy, once it is committed."""
-        path = self._path(digest)
+        path = self.path_of(digest)
         if not path.is_file():
             return None
         return Blob((FileRange(path=str(path), offset=0, length=path.stat().st_size),))
@@ -93,7 +124,10 @@ class LayoutSink:
             self._put(image.config_descriptor.digest, image.config)
             self._put(image.digest, image.manifest)
             for layer in image.layers:
-                if self._path(layer.digest).stat().st_size != layer.size:
+                path = self.path_of(layer.digest)
+                if layer.digest in self._left_out and not path.exists():
+                    continue
+                if path.stat().st_size != layer.size:
                     raise OutputFailed(
                         f"blob {layer.digest} in {str(self.root)!r} has a wrong size"
                     )
@@ -144,15 +178,66 @@ class LayoutSink:
             os.close(self._lock)
             self._lock = None
 
-    def _path(self, digest: str) -> Path:
+    def path_of(self, digest: str) -> Path:
+        """Where a blob is, or will be."""
         return self._blobs / digest.removeprefix("sha256:")
 
-    def _has(self, layer: Layer) -> bool:
-        path = self._path(layer.digest) if layer.digest else None
+    def has(self, layer: Layer) -> bool:
+        """True when the blob is there, by its name and size."""
+        path = self.path_of(layer.digest) if layer.digest else None
         return path is not None and path.is_file() and path.stat().st_size == layer.size
 
+    def _leave_out(self, image: ImageSpec) -> None:
+        """Note the base's layers, and where a reader will find them."""
+        base = [layer for layer in image.layers if layer.role == "base"]
+        if not self._sparse_base or not base:
+            return
+        self._left_out = frozenset(layer.digest for layer in base)
+        mount_from = base[0].mount_from
+        self._base_from = f"{REGISTRY}{mount_from}" if mount_from else image.base.reference
+
+    def _is_near(self, place: Path) -> bool:
+        return place.stat().st_dev == self._blobs.stat().st_dev
+
+    def _needed(self, layer: Layer) -> int:
+        """Bytes that the layer will take on the disk."""
+        if self.has(layer) or layer.digest in self._left_out:
+            return 0
+        if any(self._is_near(other.root) for other in self._beside):
+            return 0
+        twin = linkable(layer.blob, layer.digest)
+        if twin is not None and self._is_near(twin):
+            return 0
+        return sum(
+            part.length % BLOCK
+            if isinstance(part, FileRange) and self._can_share(part)
+            else part.length
+            for part in layer.blob.segments
+        )
+
+    def _can_share(self, part: FileRange) -> bool:
+        """Try it once a device, with one block."""
+        if part.length < BLOCK or part.offset % BLOCK:
+            return False
+        try:
+            with Path(part.path).open("rb") as source:
+                device = os.fstat(source.fileno()).st_dev
+                if device not in self._shares:
+                    with tempfile.TemporaryFile(dir=self._blobs) as target:
+                        shared = share_extents(
+                            source.fileno(),
+                            target.fileno(),
+                            source_offset=part.offset,
+                            length=BLOCK,
+                            target_offset=0,
+                        )
+                        self._shares[device] = bool(shared)
+                return self._shares[device]
+        except OSError:
+            return False
+
     def _put(self, digest: str, data: bytes) -> None:
-        path = self._path(digest)
+        path = self.path_of(digest)
         if not path.exists():
             write_atomically(path, data)
             path.chmod(0o644)
@@ -179,6 +264,8 @@ class LayoutSink:
         index = self._index()
         entry = image.manifest_descriptor.to_json()
         entry["annotations"] = {REF_NAME: self.tag}
+        if self._base_from:
+            entry["annotations"][SPARSE_BASE] = self._base_from
         replaced: list[dict[str, Any]] = []
         kept: list[dict[str, Any]] = []
         for other in index["manifests"]:
@@ -192,7 +279,7 @@ class LayoutSink:
         needed = self._reachable(self._index()["manifests"])
         for digest in self._reachable(replaced) - needed:
             with suppress(OSError):
-                self._path(digest).unlink()
+                self.path_of(digest).unlink()
 
     def _reachable(self, manifests: list[dict[str, Any]]) -> set[str]:
         """Digests of `manifests` and of all they refer to, nested indexes included."""
@@ -200,51 +287,13 @@ class LayoutSink:
         for entry in manifests:
             found.add(entry["digest"])
             with suppress(OSError, ValueError, KeyError):
-                document = json.loads(self._path(entry["digest"]).read_bytes())
+                document = json.loads(self.path_of(entry["digest"]).read_bytes())
                 if entry.get("mediaType") in INDEX_TYPES:
                     found |= self._reachable(document["manifests"])
                 else:
                     found.add(document["config"]["digest"])
                     found.update(layer["digest"] for layer in document["layers"])
         return found
-
-
-class _LayoutWriter:
-    """A blob on its way into the layout."""
-
-    def __init__(self, directory: Path, committed: list[Path]) -> None:
-        self._directory = directory
-        self._committed = committed
-        with explain_disk_errors(directory):
-            descriptor, name = tempfile.mkstemp(prefix=".new-", dir=directory)
-        self._file = os.fdopen(descriptor, "wb", buffering=0)
-        self._temporary = Path(name)
-
-    def write(self, chunk: memoryview) -> None:
-        """Append; a full disk is an `OutputFailed`."""
-        with explain_disk_errors(self._directory):
-            while chunk:
-                chunk = chunk[self._file.write(chunk) :]
-
-    def commit(self, digest: str) -> None:
-        """Flush to disk, then rename to the digest's name."""
-        path = self._directory / digest.removeprefix("sha256:")
-        with explain_disk_errors(self._directory):
-            os.fchmod(self._file.fileno(), 0o644)
-            os.fsync(self._file.fileno())
-            self._file.close()
-            existed = path.exists()
-            self._temporary.replace(path)
-            sync_directory(self._directory)
-        if not existed:
-            self._committed.append(path)
-
-    def abort(self) -> None:
-        """Forget the bytes."""
-        with suppress(OSError):
-            self._file.close()
-        with suppress(OSError):
-            self._temporary.unlink()
 
 
 def split_layout_reference(reference: str) -> tuple[Path, str]:
