@@ -59,6 +59,7 @@ class Settings:
     region: str | None = None  # whose prices a plan shows
     headers_only: bool = False  # read no weights: enough for a plan
     dry_run: bool = False
+    sparse_base: bool = False  # layouts without the base's layers
     repeat: BuildRecord | None = None  # the record this build must reproduce
     on_event: EventSink = ignore
     on_warning: Callable[[str], None] = _ignore_warning
@@ -73,7 +74,7 @@ def tools_for(settings: Settings) -> Tools:
     clients = _registry_clients(settings)
     own = cache(lambda: _own_rows(settings))
     reader = BlobReader((_RegistryBlobs(clients), HubReader(), S3Reader()))
-    sinks = sinks_for(settings.outputs, reader, clients)
+    sinks = sinks_for(settings.outputs, reader, clients, sparse_base=settings.sparse_base)
     return Tools(
         # Ranking plans one model many times.
         find_model=cache(lambda reference: _find_model(reference, settings)),
@@ -144,13 +145,20 @@ def created_time(environment: Mapping[str, str]) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def sinks_for(outputs: Sequence[str], reader: BlobReader, clients: Clients) -> list[ImageSink]:
+def sinks_for(
+    outputs: Sequence[str], reader: BlobReader, clients: Clients, *, sparse_base: bool = False
+) -> list[ImageSink]:
     """Make a sink for each output. Layouts come first and engines last.
 
-    An engine can then be served from the layout's copy instead of the weights.
+    An engine can then be served from the layout's copy instead of the weights,
+    and a second layout links to the blobs of the first.
     """
     if len(set(outputs)) != len(outputs):
         raise UsageError("an output is named twice", hint="name each output once")
+    if sparse_base and not any(text.startswith("oci:") for text in outputs):
+        raise UsageError(
+            "--sparse-base is for layouts, and no output is one", hint="add --output oci:DIR"
+        )
     layouts = [split_layout_reference(text[4:]) for text in outputs if text.startswith("oci:")]
     if len({root.resolve() for root, _ in layouts}) != len(layouts):
         raise UsageError(
@@ -167,7 +175,7 @@ def sinks_for(outputs: Sequence[str], reader: BlobReader, clients: Clients) -> l
         elif scheme == "docker":
             sinks.append(sink_type(output, reader=reader))
         else:
-            sinks.append(sink_type(output))
+            sinks.append(sink_type(output, sparse_base=sparse_base, beside=tuple(sinks)))
     return sinks
 
 

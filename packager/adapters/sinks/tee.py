@@ -140,6 +140,11 @@ class _Transfer:
                     self._count(known=1)
                     self._report(position, layer, layer.size, "known")
                 return layer
+            if self._is_whole(layer, writers):
+                _commit(writers.values(), layer.digest)
+                self._count(known=1)
+                self._report(position, layer, layer.size, "known")
+                return layer
             if attempt == 0:
                 self._count(streamed=1)
             digest, broken = self._pump(position, layer, writers)
@@ -161,24 +166,18 @@ class _Transfer:
         have not been touched since they were hashed.
         """
         complete = all(getattr(writer, "complete", False) for writer in writers.values())
-        if not layer.digest or not complete or self._verify:
+        if not layer.digest or not complete:
             return False
         known = self._index.get(layer.blob)
         return known is not None and known.proven and known.digest == layer.digest
 
-    def _with_known_digest(self, position: int, layer: Layer) -> Layer:
-        """Find the digest without sending a byte, where that is likely to spare the sending."""
+    def _with_known_digest(self, layer: Layer) -> Layer:
         if layer.digest:
             return layer
         known = self._index.get(layer.blob)
         if known is None:
             return layer
         if known.proven:
-            if self._is_whole(layer, writers):
-                _commit(writers.values(), layer.digest)
-                self._count(known=1)
-                self._report(position, layer, layer.size, "known")
-                return layer
             return replace(layer, digest=known.digest)
         digest, _ = self._pump(None, layer, {})
         return replace(layer, digest=digest)
@@ -227,8 +226,7 @@ class _Transfer:
             for writer in alive.values():
                 writer.abort()
             raise
-        if layer.role != "base":
-            self._index.put(layer.blob, digest, before, started_ns)
+        self._index.put(layer.blob, digest, before, started_ns)
         return digest, broken
 
     def _report(self, position: int, layer: Layer, done: int, state: str) -> None:
@@ -263,6 +261,18 @@ def _open_writers(layer: Layer, sinks: Sequence[ImageSink]) -> dict[ImageSink, B
     return writers
 
 
+def _commit(writers: Iterable[BlobWriter], digest: str) -> None:
+    waiting = list(writers)
+    try:
+        while waiting:
+            waiting[0].commit(digest)
+            waiting.pop(0)
+    except BaseException:
+        for writer in waiting:
+            writer.abort()
+        raise
+
+
 def _readable_copies(layers: Sequence[Layer], sinks: Sequence[ImageSink]) -> dict[str, Blob]:
     """Say where each layer can be read from now, preferring a copy on this machine.
 
@@ -288,15 +298,3 @@ def _descriptor(layer: Layer) -> Descriptor:
         size=layer.size,
         annotations=layer.annotations,
     )
-def _commit(writers: Iterable[BlobWriter], digest: str) -> None:
-    waiting = list(writers)
-    try:
-        while waiting:
-            waiting[0].commit(digest)
-            waiting.pop(0)
-    except BaseException:
-        for writer in waiting:
-            writer.abort()
-        raise
-
-
