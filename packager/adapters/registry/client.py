@@ -12,6 +12,7 @@ import json
 import re
 import threading
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urldefrag, urlencode, urljoin, urlsplit
 
@@ -35,7 +36,7 @@ from packager.adapters.registry.transport import (
     origin_of,
 )
 from packager.core.image import Descriptor
-from packager.errors import AccessDenied, PackagerError
+from packager.errors import AccessDenied, PackagerError, Unavailable
 from packager.imaging.oci import INDEX_TYPES, MANIFEST_TYPES, sha256
 
 CHUNK = 1024 * 1024
@@ -261,9 +262,10 @@ class RegistryClient:
 
     def cancel_upload(self, repository: str, upload: str) -> None:
         """Let the registry forget an upload; registries that cannot will expire it."""
-        self._call(
-            "DELETE", upload, push(repository), attempts=1, read_timeout_s=_CANCEL_TIMEOUT_S
-        ).close()
+        with suppress(Unavailable):
+            self._call(
+                "DELETE", upload, push(repository), attempts=1, read_timeout_s=_CANCEL_TIMEOUT_S
+            ).close()
 
     def authorization(self, url: str, access: Access) -> str:
         """The `Authorization` value for `url`; nothing for an address on another host."""
