@@ -15,7 +15,7 @@ class LayerEvent:
     label: str
     size: int
     done: int  # bytes handled so far
-    state: Literal["known", "streaming", "written", "again"]
+    state: Literal["known", "hashing", "streaming", "written", "again"]
 
 
 EventSink = Callable[[LayerEvent], None]

@@ -2,8 +2,9 @@
 
 Layers go out in parallel, largest first.  A layer whose digest is already
 known is offered by digest, so that sinks which have it take no bytes.  The
-others are hashed while they are sent.  When a transfer breaks off, only that
-layer is sent again, and only to the sink that lost it.
+others are hashed while they are sent, or before, where an output is likely to
+have them.  When a transfer breaks off, only that layer is sent again, and only
+to the sink that lost it.
 
 Nothing is named before everything is there.
 """
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
+from typing import Literal, Protocol, runtime_checkable
 
 from packager.adapters.blobs import BlobReader
 from packager.adapters.digest_index import DigestIndex, fingerprint_of
@@ -26,18 +28,31 @@ from packager.core.image import (
     Blob,
     Descriptor,
     ImageSpec,
+    Inline,
     Layer,
     RemoteRange,
     SealedImage,
     Written,
 )
+from packager.core.units import MIB
 from packager.errors import NotReproduced, ProtocolFailed, Unavailable
+from packager.imaging.earlier import CONTENT, EarlierLayers
 from packager.imaging.oci import seal
 from packager.ports import BlobWriter, ImageSink
 
 WORKERS = 4
 ATTEMPTS = 4
 BACKOFF_S = 0.5
+HASH_REMOTE_BELOW = 32 * MIB
+
+
+@runtime_checkable
+class RemembersImages(Protocol):
+    """A sink that can say what the images beside the new one are made of."""
+
+    def earlier_layers(self) -> EarlierLayers:
+        """Read their manifests, no more. Never raises for what cannot be read or used."""
+        ...
 
 
 class _Cancelled(Exception):
@@ -53,18 +68,20 @@ def write_image(
     on_event: EventSink = ignore,
     expect_digest: str = "",
     sealed: SealedImage | None = None,
+    verify: bool = False,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Written:
     """Write `image` to all `sinks` and name it in each.
 
     With `expect_digest`, raises `NotReproduced` before anything is named when
     the result would be another image.  With `sealed`, the image exists already:
-    its manifest and configuration are written as they are.
+    its manifest and configuration are written as they are.  With `verify`, all
+    of our layers are read: no digest is taken from the index or an earlier image.
     """
     try:
         for sink in sinks:
             sink.prepare(image)
-        transfer = _Transfer(sinks, reader, index, on_event, sleep)
+        transfer = _Transfer(sinks, reader, index, on_event, sleep, verify)
         layers = transfer.all_layers(image.layers)
         sealed = sealed or seal(image, [_descriptor(layer) for layer in layers])
         if expect_digest and sealed.digest != expect_digest:
@@ -97,12 +114,16 @@ class _Transfer:
         index: DigestIndex,
         on_event: EventSink,
         sleep: Callable[[float], None],
+        verify: bool,
     ) -> None:
         self._sinks = sinks
         self._reader = reader
         self._index = index
         self._on_event = on_event
         self._sleep = sleep
+        self._verify = verify
+        self._earlier_lock = threading.Lock()
+        self._earlier: list[EarlierLayers] | None = None
         self._stop = threading.Event()
         self._count_lock = threading.Lock()
         self.known = 0
@@ -131,7 +152,7 @@ class _Transfer:
         return tuple(futures[position].result() for position in range(len(layers)))
 
     def _layer(self, position: int, layer: Layer) -> Layer:
-        layer = self._with_known_digest(layer)
+        layer = self._with_known_digest(position, layer)
         pending: Sequence[ImageSink] = self._sinks
         for attempt in range(ATTEMPTS):
             writers = _open_writers(layer, pending)
@@ -166,24 +187,69 @@ class _Transfer:
         have not been touched since they were hashed.
         """
         complete = all(getattr(writer, "complete", False) for writer in writers.values())
-        if not layer.digest or not complete:
+        if not layer.digest or not complete or self._verify:
             return False
         known = self._index.get(layer.blob)
         return known is not None and known.proven and known.digest == layer.digest
 
-    def _with_known_digest(self, layer: Layer) -> Layer:
+    def _with_known_digest(self, position: int, layer: Layer) -> Layer:
+        """Find the digest without sending a byte, where that is likely to spare the sending."""
         if layer.digest:
             return layer
         known = self._index.get(layer.blob)
-        if known is None:
-            return layer
-        if known.proven:
+        if known is not None and known.proven and not self._verify:
             return replace(layer, digest=known.digest)
-        digest, _ = self._pump(None, layer, {})
-        return replace(layer, digest=digest)
+        claimed = "" if known is not None else self._claimed_digest(layer)
+        if claimed and not self._verify:
+            return replace(layer, digest=claimed)
+        if known is not None or claimed or self._is_likely_there(layer):
+            digest, _ = self._pump(position, layer, {}, "hashing")
+            return replace(layer, digest=digest)
+        return layer
+
+    def _claimed_digest(self, layer: Layer) -> str:
+        """The digest that earlier images give, when every output says it and has the bytes.
+
+        Where one needs them they are read anyway: then it is their digest that counts.
+        """
+        if CONTENT not in layer.annotations:
+            return ""
+        claims = {earlier.digest_of(layer) for earlier in self._earlier_layers()}
+        claimed = claims.pop() if len(claims) == 1 else ""
+        if not claimed:
+            return ""
+        with suppress(ProtocolFailed):  # a blob of another size than its manifest says
+            writers = _open_writers(replace(layer, digest=claimed), self._sinks)
+            for writer in writers.values():
+                writer.abort()
+            return "" if writers else claimed
+        return ""
+
+    def _is_likely_there(self, layer: Layer) -> bool:
+        """Whether to read the layer once more than needed, should it not be there.
+
+        What we made ourselves costs no reading.  A remote file is never read twice:
+        it comes over the network, as the layer would go.
+        """
+        if all(isinstance(segment, Inline) for segment in layer.blob.segments):
+            return True
+        if layer.size > HASH_REMOTE_BELOW and not _is_local(layer.blob):
+            return False
+        return any(earlier.has_alike(layer) for earlier in self._earlier_layers())
+
+    def _earlier_layers(self) -> list[EarlierLayers]:
+        """What each sink remembers; asked for the first layer that is not known."""
+        with self._earlier_lock:
+            if self._earlier is None:
+                self._earlier = [_remembered(sink) for sink in self._sinks]
+            return self._earlier
 
     def _pump(
-        self, position: int | None, layer: Layer, writers: Mapping[ImageSink, BlobWriter]
+        self,
+        position: int,
+        layer: Layer,
+        writers: Mapping[ImageSink, BlobWriter],
+        state: Literal["streaming", "hashing"] = "streaming",
     ) -> tuple[str, dict[ImageSink, Unavailable]]:
         """Read the layer once: hash it and feed every writer.
 
@@ -207,8 +273,7 @@ class _Transfer:
                         alive.pop(sink).abort()
                         broken[sink] = error
                 done += len(chunk)
-                if position is not None:
-                    self._report(position, layer, done, "streaming")
+                self._report(position, layer, done, state)
             digest = "sha256:" + hashed.hexdigest()
             if layer.digest and layer.digest != digest:
                 raise ProtocolFailed(
@@ -245,6 +310,10 @@ class _Transfer:
         with self._count_lock:
             self.known += known
             self.streamed += streamed
+
+
+def _remembered(sink: ImageSink) -> EarlierLayers:
+    return sink.earlier_layers() if isinstance(sink, RemembersImages) else EarlierLayers()
 
 
 def _open_writers(layer: Layer, sinks: Sequence[ImageSink]) -> dict[ImageSink, BlobWriter]:
