@@ -18,6 +18,7 @@ from packager.adapters.images import OpenImage, open_image
 from packager.adapters.records import check_place, save_record
 from packager.adapters.remote.hub import HubReader
 from packager.adapters.remote.s3 import S3Reader
+from packager.adapters.seen_blobs import SeenBlobs
 from packager.adapters.sinks.layout import split_layout_reference
 from packager.adapters.sinks.tee import write_image
 from packager.catalog.accelerators import accelerator_of
@@ -60,6 +61,7 @@ class Settings:
     headers_only: bool = False  # read no weights: enough for a plan
     dry_run: bool = False
     sparse_base: bool = False  # layouts without the base's layers
+    verify: bool = False  # read every layer, whatever is known of it
     repeat: BuildRecord | None = None  # the record this build must reproduce
     on_event: EventSink = ignore
     on_warning: Callable[[str], None] = _ignore_warning
@@ -74,7 +76,13 @@ def tools_for(settings: Settings) -> Tools:
     clients = _registry_clients(settings)
     own = cache(lambda: _own_rows(settings))
     reader = BlobReader((_RegistryBlobs(clients), HubReader(), S3Reader()))
-    sinks = sinks_for(settings.outputs, reader, clients, sparse_base=settings.sparse_base)
+    sinks = sinks_for(
+        settings.outputs,
+        reader,
+        clients,
+        _state_file(settings),
+        sparse_base=settings.sparse_base,
+    )
     return Tools(
         # Ranking plans one model many times.
         find_model=cache(lambda reference: _find_model(reference, settings)),
@@ -118,7 +126,7 @@ def image_tools_for(settings: Settings) -> ImageTools:
     """Choose the doers that open and copy images; outputs that cannot be are refused here."""
     clients = _registry_clients(settings)
     reader = BlobReader((_RegistryBlobs(clients),))
-    sinks = sinks_for(settings.outputs, reader, clients)
+    sinks = sinks_for(settings.outputs, reader, clients, _state_file(settings))
     return ImageTools(
         open=lambda reference, platform: open_image(reference, platform, clients),
         write=lambda image, sealed: _write(image, sinks, reader, settings, sealed=sealed),
@@ -128,6 +136,11 @@ def image_tools_for(settings: Settings) -> ImageTools:
 def state_dir(environment: Mapping[str, str]) -> Path:
     """Where records and the digest index live."""
     return user_dir("state", environment) / "packager"
+
+
+def _state_file(settings: Settings) -> Path:
+    """What is remembered of files read and of blobs seen in registries."""
+    return state_dir(settings.environment) / "digests.sqlite"
 
 
 def created_time(environment: Mapping[str, str]) -> str:
@@ -146,7 +159,12 @@ def created_time(environment: Mapping[str, str]) -> str:
 
 
 def sinks_for(
-    outputs: Sequence[str], reader: BlobReader, clients: Clients, *, sparse_base: bool = False
+    outputs: Sequence[str],
+    reader: BlobReader,
+    clients: Clients,
+    state_file: Path,
+    *,
+    sparse_base: bool = False,
 ) -> list[ImageSink]:
     """Make a sink for each output. Layouts come first and engines last.
 
@@ -171,7 +189,7 @@ def sinks_for(
         scheme = plugins.scheme_of(output, plugins.SINKS)
         sink_type = plugins.load(plugins.SINKS, scheme)
         if scheme == "registry":
-            sinks.append(sink_type(output, clients=clients()))
+            sinks.append(sink_type(output, clients=clients(), seen=SeenBlobs(state_file)))
         elif scheme == "docker":
             sinks.append(sink_type(output, reader=reader))
         else:
@@ -198,10 +216,11 @@ def _write(
         image,
         sinks,
         reader=reader,
-        index=DigestIndex(state_dir(settings.environment) / "digests.sqlite"),
+        index=DigestIndex(_state_file(settings)),
         on_event=settings.on_event,
         expect_digest=settings.repeat.digest if settings.repeat else "",
         sealed=sealed,
+        verify=settings.verify,
     )
     return written, Transfer(
         bytes_read=reader.bytes_read,

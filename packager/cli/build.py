@@ -53,6 +53,11 @@ from packager.reports.text import json_text
     help="Repeat a recorded build; fail with status 5 when the digest differs.",
 )
 @catalog_option
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Read all weights: rely on no digest noted here or in an earlier image.",
+)
 @click.option("--dry-run", is_flag=True, help="Do everything but run steps and write.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
 @format_option
@@ -64,6 +69,7 @@ def build(
     record_file: Path | None,
     from_record: Path | None,
     catalog_file: Path | None,
+    verify: bool,
     dry_run: bool,
     quiet: bool,
     **given: Any,
@@ -95,6 +101,7 @@ def build(
             record_file=record_file,
             catalog_file=catalog_file,
             dry_run=dry_run,
+            verify=verify,
             repeat=record,
             on_event=on_event,
             on_warning=lambda text: click.echo(f"warning: {text}", err=True),

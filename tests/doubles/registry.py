@@ -33,6 +33,7 @@ USER, PASSWORD, IDENTITY_TOKEN = "alice", "correct horse", "refresh me"
 _UPLOAD = re.compile(r"/v2/(?P<repository>.+)/blobs/uploads/(?P<session>[0-9a-f]+)")
 _UPLOADS = re.compile(r"/v2/(?P<repository>.+)/blobs/uploads/")
 _BLOB = re.compile(r"/v2/(?P<repository>.+)/blobs/(?P<digest>sha256:[0-9a-f]{64})")
+_TAGS = re.compile(r"/v2/(?P<repository>.+)/tags/list")
 _MANIFEST = re.compile(r"/v2/(?P<repository>.+)/manifests/(?P<pointer>[^/]+)")
 
 
@@ -215,6 +216,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._upload(match["repository"], match["session"])
         elif match := _BLOB.fullmatch(path):
             self._blob(match["repository"], match["digest"])
+        elif match := _TAGS.fullmatch(path):
+            self._tags(match["repository"])
         elif match := _MANIFEST.fullmatch(path):
             self._manifest(match["repository"], match["pointer"])
         else:
@@ -261,7 +264,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _wanted(self) -> set[tuple[str, str]]:
         parts = urlsplit(self.path)
-        match = re.match(r"/v2/(.+)/(?:blobs|manifests)/", parts.path)
+        match = re.match(r"/v2/(.+)/(?:blobs|manifests|tags)/", parts.path)
         if not match:
             return set()
         wanted = {(match[1], "pull")}
@@ -439,6 +442,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return None
         return self._answer(status, headers, data[first:])
+
+    def _tags(self, repository: str) -> None:
+        held = self.server.fake.manifests
+        tags = sorted(tag for name, tag in held if name == repository and ":" not in tag)
+        body = json.dumps({"name": repository, "tags": tags}).encode()
+        self._answer(200 if tags else 404, {}, body)
 
     def _manifest(self, repository: str, pointer: str) -> None:
         fake, quirks = self.server.fake, self.server.fake.quirks

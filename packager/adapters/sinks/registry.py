@@ -1,15 +1,18 @@
 """Pushing an image straight into a registry: `HOST/REPOSITORY[:TAG]`.
 
 A layer whose digest is known costs one request when the registry has it, or
-can mount it from the base's repository.  The manifest is stored by digest,
-everything it names is looked for, and only then is the tag moved.
+can mount it from a repository where it is, or was when we last looked.  The
+manifest is stored by digest, everything it names is looked for, and only then
+is the tag moved.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from packager.adapters.registry.client import RegistryClients
 from packager.adapters.registry.failures import ContentMismatch
@@ -17,10 +20,23 @@ from packager.adapters.registry.reader import registry_blob
 from packager.adapters.registry.reference import DEFAULT_TAG, DOCKER_HUB, parse_reference
 from packager.adapters.registry.transport import ATTEMPTS
 from packager.adapters.registry.upload import BlobUpload, UploadInterrupted
-from packager.core.image import Blob, Descriptor, ImageRef, ImageSpec, Layer, SealedImage
-from packager.errors import ProtocolFailed, UsageError
+from packager.adapters.seen_blobs import SeenBlobs
+from packager.core.image import (
+    MEDIA_MANIFEST,
+    Blob,
+    Descriptor,
+    ImageRef,
+    ImageSpec,
+    Layer,
+    SealedImage,
+)
+from packager.errors import PackagerError, ProtocolFailed, UsageError
+from packager.imaging.earlier import EarlierLayers, read_earlier
 
 _CHECKS_AT_ONCE = 8
+_EARLIER_IMAGES = 8  # beside the tag's own
+_MOUNTS_TRIED = 3
+_REFERRERS = re.compile(r"sha256-[0-9a-f]{64}")  # signatures and the like, kept as tags
 
 
 class RegistrySink:
@@ -32,6 +48,7 @@ class RegistrySink:
         *,
         insecure_hosts: Collection[str] = (),
         clients: RegistryClients | None = None,
+        seen: SeenBlobs | None = None,
     ) -> None:
         reference = parse_reference(target)
         if reference.digest:
@@ -51,6 +68,7 @@ class RegistrySink:
         self._client = (clients or RegistryClients(insecure_hosts=insecure_hosts)).at(
             reference.host
         )
+        self._seen = seen
         self._lock = threading.Lock()
         self._sizes: dict[str, int] = {}  # of the blobs known to be in the repository
         self.bytes_sent = 0
@@ -70,6 +88,33 @@ class RegistrySink:
         if not layer.digest:
             return self._upload(layer.size)
         return self._offer(layer.digest, layer.size, layer.mount_from)
+
+    def earlier_layers(self) -> EarlierLayers:
+        """What the manifests of this repository say: the tag's own, then some others'.
+
+        Of this repository alone: who may write elsewhere has no say in what this
+        image holds.
+        """
+        repository = self._reference.repository
+
+        def fetch(tag: str) -> bytes:
+            with suppress(PackagerError):
+                found = self._client.get_manifest(repository, tag)
+                return found.data if found.media_type == MEDIA_MANIFEST else b""
+            return b""
+
+        with ThreadPoolExecutor(_CHECKS_AT_ONCE, thread_name_prefix="earlier") as pool:
+            own = pool.submit(fetch, self._tag)
+            others = list(pool.map(fetch, self._other_tags()))
+        return read_earlier([own.result(), *others])
+
+    def _other_tags(self) -> list[str]:
+        """The last few tags; most registries list them by name, so versions come in order."""
+        tags: list[str] = []
+        with suppress(PackagerError):
+            tags = self._client.list_tags(self._reference.repository)
+        named = [tag for tag in tags if tag != self._tag and not _REFERRERS.match(tag)]
+        return named[-_EARLIER_IMAGES:]
 
     def locate(self, digest: str) -> Blob | None:
         """Our copy in the registry, once it is there."""
@@ -92,12 +137,14 @@ class RegistrySink:
         current = self._client.head_manifest(repository, self._tag)
         if current is None or current.digest != image.digest:
             self._client.put_manifest(repository, self._tag, image.manifest, manifest.media_type)
+        self._remember()
         return ImageRef(
             target=self.target, name=f"{self._reference.name}:{self._tag}", digest=image.digest
         )
 
     def abandon(self) -> None:
-        """Nothing to undo: uploads are cancelled, and a rerun finds finished layers."""
+        """Undo nothing: uploads are cancelled, and a rerun finds finished layers."""
+        self._remember()
 
     def _put_config(self, image: SealedImage) -> None:
         digest, size = image.config_descriptor.digest, image.config_descriptor.size
@@ -120,20 +167,48 @@ class RegistrySink:
 
     def _offer(self, digest: str, size: int, mount_from: str = "") -> BlobUpload | None:
         """Find the blob or mount it; where neither works, open an upload."""
+        with self._lock:
+            if self._sizes.get(digest) == size:
+                return None
         repository = self._reference.repository
         found = self._client.head_blob(repository, digest)
         if found is not None:
             self._check_size(digest, size, found)
             self._know(digest, size)
             return None
-        host, _, source = mount_from.partition("/")
-        if host != self._reference.host or source == repository:
-            return self._upload(size)
-        address = self._client.mount_blob(repository, digest, source)
-        if address is not None:
-            return self._upload(size, address)
-        self._know(digest, size)
-        return None
+        address = self._mount(digest, mount_from)
+        if address is None:
+            self._know(digest, size)
+            return None
+        return self._upload(size, address)
+
+    def _mount(self, digest: str, mount_from: str) -> str | None:
+        """Take the blob over from a repository of this registry.
+
+        None when it is there now; else the address of the upload that the registry
+        has opened instead, "" when none was tried.
+        """
+        address = ""
+        for source in self._sources(digest, mount_from):
+            opened = self._client.mount_blob(self._reference.repository, digest, source)
+            if address:
+                self._client.cancel_upload(self._reference.repository, address)
+            if opened is None:
+                return None
+            address = opened
+            if self._seen:
+                self._seen.forget(self._reference.host, source, digest)
+        return address
+
+    def _sources(self, digest: str, mount_from: str) -> list[str]:
+        """Repositories of this registry that may hold the blob, the likeliest first."""
+        host, _, named = mount_from.partition("/")
+        found = [named] if host == self._reference.host else []
+        if self._seen:
+            found += self._seen.repositories(self._reference.host, digest)
+        others = dict.fromkeys(found)
+        others.pop(self._reference.repository, None)
+        return list(others)[:_MOUNTS_TRIED]
 
     def _upload(self, size: int, address: str = "") -> BlobUpload:
         repository = self._reference.repository
@@ -168,6 +243,13 @@ class RegistrySink:
                 f"{self._reference.host!r} has blob {digest} with {found} bytes instead of {size}",
                 hint="remove the blob there, and build again",
             )
+
+    def _remember(self) -> None:
+        """Note what is here, for builds into other repositories."""
+        if self._seen:
+            with self._lock:
+                digests = tuple(self._sizes)
+            self._seen.add(self._reference.host, self._reference.repository, digests)
 
     def _know(self, digest: str, size: int) -> None:
         with self._lock:
