@@ -30,6 +30,13 @@
     source = "platform team"
     date = 2026-11-20
 
+    [[registry]]
+    name = "behind the company proxy"
+    hosts = ["registry.example.com"]
+    body_mib = 90                 # larger layers go in pieces
+    source = "nginx.conf"
+    date = 2026-11-20
+
 A row replaces the shipped one of the same name.  Rows of `--catalog` win over
 those of the standing file.  Nothing is guessed: what a row leaves out is not
 known, and an unknown field is an error.
@@ -62,7 +69,8 @@ from packager.core.catalog import Accelerator, CatalogModel, KnownDraft, Link, P
 from packager.core.facts import ContainerFacts
 from packager.core.instance import LOCAL, DeviceKind, Instance
 from packager.core.own import OwnRows
-from packager.core.units import GIB
+from packager.core.registry import UPLOAD_FORMS, RegistryTraits, UploadForm
+from packager.core.units import GIB, MIB
 from packager.errors import NotFound, UsageError
 
 RESERVED = (LOCAL, "all")
@@ -72,6 +80,7 @@ Memory = Annotated[float, Field(gt=0, le=LARGEST_MEMORY_GIB)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 HubId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$")]
 Text = Annotated[str, Field(min_length=1, max_length=300)]
+HostPattern = Annotated[str, Field(pattern=r"^[a-z0-9.*?:\[\]-]{1,255}$")]
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$")]
 
 FORMATS = gpu_formats(99.0)  # of the newest GPU: all of them
@@ -176,6 +185,21 @@ class ContainerRow(_Row):
     targets: list[Name] = []
 
 
+class RegistryRow(_Row):
+    """One registry, or all whose addresses fit."""
+
+    name: Text
+    hosts: Annotated[list[HostPattern], Field(min_length=1)]
+    layer_mib: PositiveInt | None = None
+    layers: PositiveInt | None = None
+    upload_minutes: PositiveFloat | None = None
+    body_mib: PositiveInt | None = None
+    chunk_mib: PositiveInt | None = None
+    forms: Annotated[list[UploadForm], Field(min_length=1)] = list(UPLOAD_FORMS)
+    create: str = ""
+    note: str = ""
+
+
 class CatalogFile(BaseModel):
     """The whole file. Its JSON schema is what editors and `packager explain` show."""
 
@@ -184,6 +208,7 @@ class CatalogFile(BaseModel):
     instance: list[InstanceRow] = []
     model: list[ModelRow] = []
     container: list[ContainerRow] = []
+    registry: list[RegistryRow] = []
 
 
 def own_rows(path: Path | None, environment: Mapping[str, str]) -> OwnRows:
@@ -207,6 +232,7 @@ def load_user_catalog(path: Path | None, environment: Mapping[str, str]) -> OwnR
         models=tuple(_model(row) for row in _named(files, "model", "hf_id")),
         containers=tuple(_container(row) for file in files for row in file.container),
         prices=tuple(_prices(_named(files, "instance", "name"))),
+        registries=tuple(_registry(row) for row in _named(files, "registry", "name")),
     )
 
 
@@ -239,6 +265,7 @@ def _read(path: Path) -> CatalogFile:
     for kind, names in (
         ("instance", [row.name for row in file.instance]),
         ("model", [row.hf_id for row in file.model]),
+        ("registry", [row.name for row in file.registry]),
     ):
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
@@ -271,6 +298,7 @@ ROWS: dict[str, type[BaseModel]] = {
     "instance": InstanceRow,
     "model": ModelRow,
     "container": ContainerRow,
+    "registry": RegistryRow,
 }
 
 
@@ -368,6 +396,23 @@ def _container(row: ContainerRow) -> ContainerFacts:
         variant=row.variant,
         release=row.release,
         targets=tuple(row.targets),
+    )
+
+
+def _registry(row: RegistryRow) -> RegistryTraits:
+    return RegistryTraits(
+        name=row.name,
+        hosts=tuple(row.hosts),
+        layer_bytes=(row.layer_mib or 0) * MIB,
+        layers=row.layers or 0,
+        upload_s=60.0 * (row.upload_minutes or 0),
+        body_bytes=(row.body_mib or 0) * MIB,
+        chunk_bytes=(row.chunk_mib or 0) * MIB,
+        forms=tuple(row.forms),
+        create=row.create,
+        note=row.note,
+        source=row.source,
+        date=row.day,
     )
 
 

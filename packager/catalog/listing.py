@@ -16,12 +16,13 @@ from packager.catalog.containers import containers, serves
 from packager.catalog.instances import instances
 from packager.catalog.models import drafts_for, models
 from packager.catalog.prices import price_of, prices
+from packager.catalog.registries import registries
 from packager.catalog.techniques import techniques
 from packager.core.catalog import Accelerator, CatalogModel, Price, RuleValue
 from packager.core.facts import ContainerFacts
 from packager.core.instance import Instance
 from packager.core.own import OwnRows
-from packager.core.units import GIB
+from packager.core.units import GIB, MIB
 
 Record = dict[str, Any]
 
@@ -143,6 +144,29 @@ def list_prices(own: OwnRows, wanted: Filter) -> list[Record]:
         }
         for price in prices(own.prices)
         if wanted.region in (None, price.region)
+    ]
+
+
+def list_registries(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: ARG001
+    """One record for each kind of registry, with the limits that are known."""
+    return [
+        {
+            "registry": found.name,
+            "hosts": list(found.hosts),
+            "layer_mib": found.layer_bytes // MIB or None,
+            "layers": found.layers or None,
+            "upload_minutes": found.upload_s / 60 or None,
+            "body_mib": found.body_bytes // MIB or None,
+            "chunk_mib": found.chunk_bytes // MIB or None,
+            "forms": list(found.forms),
+            "mounts": found.mounts,
+            "referrers": found.referrers,
+            "create": found.create,
+            "note": found.note,
+            "source": found.source,
+            "date": found.date,
+        }
+        for found in registries(own.registries)
     ]
 
 

@@ -36,6 +36,7 @@ _CATALOG: Mapping[str, Callable[[OwnRows, Filter], list[Record]]] = {
     "techniques": listing.list_techniques,
     "compatibility": listing.list_compatibility,
     "prices": listing.list_prices,
+    "registries": listing.list_registries,
 }
 
 # What fits on a terminal; JSON and CSV have every field.
@@ -47,6 +48,7 @@ _COLUMNS = {
     "techniques": ("name", "kind", "gives", "families", "devices"),
     "compatibility": ("severity", "code", "reason"),
     "prices": ("instance", "region", "usd_hour", "basis", "date"),
+    "registries": ("registry", "hosts", "layer_mib", "upload_minutes", "chunk_mib", "forms"),
 }
 
 # Filters that would change nothing are refused: the user meant something by them.
@@ -58,6 +60,7 @@ _FILTERS = {
     "techniques": {"family", "device"},
     "compatibility": {"family", "device"},
     "prices": {"region"},
+    "registries": set(),
 }
 
 

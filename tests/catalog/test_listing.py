@@ -27,6 +27,7 @@ CATALOG = {
     "techniques": listing.list_techniques,
     "compatibility": listing.list_compatibility,
     "prices": listing.list_prices,
+    "registries": listing.list_registries,
 }
 
 

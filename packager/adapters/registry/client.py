@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urldefrag, urlencode, urljoin, urlsplit
@@ -23,9 +23,11 @@ from packager.adapters.registry.failures import (
     NotInRegistry,
     RegistryBusy,
     RegistryUnreachable,
+    RepositoryMissing,
     UnexpectedAnswer,
     error_codes,
 )
+from packager.adapters.registry.forms import UploadForms
 from packager.adapters.registry.reference import DOCKER_HUB, is_tag
 from packager.adapters.registry.transport import (
     ATTEMPTS,
@@ -36,6 +38,7 @@ from packager.adapters.registry.transport import (
     origin_of,
 )
 from packager.core.image import Descriptor
+from packager.core.registry import UNKNOWN_REGISTRY, RegistryTraits
 from packager.errors import AccessDenied, PackagerError, Unavailable
 from packager.imaging.oci import INDEX_TYPES, MANIFEST_TYPES, sha256
 
@@ -48,6 +51,13 @@ _PING_ATTEMPTS = 2
 _HUB_HOST = "registry-1.docker.io"
 _ACCEPT = {"Accept": ", ".join((*MANIFEST_TYPES, *INDEX_TYPES))}
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
+
+
+TraitsOf = Callable[[str], RegistryTraits]
+
+
+def _not_known(host: str) -> RegistryTraits:  # noqa: ARG001
+    return UNKNOWN_REGISTRY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +78,11 @@ class RegistryClient:
         *,
         transport: Transport | None = None,
         find_credentials: FindCredentials = find_credentials,
+        traits: RegistryTraits = UNKNOWN_REGISTRY,
     ) -> None:
         self.host = host
+        self.traits = traits
+        self.forms = UploadForms(traits)
         self.transport = transport or Transport()
         self._base = self.transport.base_url(_HUB_HOST if host == DOCKER_HUB else host)
         self._origin = origin_of(self._base)
@@ -134,7 +147,7 @@ class RegistryClient:
         if ":" in pointer:
             self._check_digest(pointer, digest)
         else:
-            self.check_stored_digest(answer.headers, digest)
+            self.check_stored_digest(answer.headers.get("Docker-Content-Digest", ""), digest)
         return Manifest(digest=digest, media_type=_media_type(answer), data=data)
 
     def put_manifest(self, repository: str, pointer: str, data: bytes, media_type: str) -> None:
@@ -149,7 +162,7 @@ class RegistryClient:
         )
         self._expect(answer, (201,), push(repository), what)
         answer.read(_LONGEST_ERROR)
-        self.check_stored_digest(answer.headers, sha256(data))
+        self.check_stored_digest(answer.headers.get("Docker-Content-Digest", ""), sha256(data))
 
     def list_tags(self, repository: str) -> list[str]:
         """The tags of a repository, as far as the registry gives them at once."""
@@ -221,8 +234,13 @@ class RegistryClient:
         """Open an upload; give the address for its bytes."""
         what = f"the start of an upload to {repository!r}"
         answer = self._call("POST", self._uploads_url(repository), push(repository))
+        if answer.status == 404:
+            create = self.traits.create.format(repository=repository, host=self.host)
+            codes = error_codes(answer.read(_LONGEST_ERROR))
+            raise RepositoryMissing(self.host, repository, create, codes)
         self._expect(answer, (202,), push(repository), what)
         answer.read(_LONGEST_ERROR)
+        self.forms.hear(answer.headers)
         return self._location(answer, what)
 
     def mount_blob(self, repository: str, digest: str, source: str) -> str | None:
@@ -242,23 +260,23 @@ class RegistryClient:
         if answer.status == 201:
             return None
         if answer.status == 202:
+            self.forms.hear(answer.headers)
             return self._location(answer, f"a mount into {repository!r}")
         return self.start_upload(repository)
 
     def commit_upload(self, repository: str, upload: str, digest: str) -> None:
         """Close an upload whose bytes have all been sent."""
         what = f"the end of an upload to {repository!r}"
-        separator = "&" if urlsplit(upload).query else "?"
         answer = self._call(
             "PUT",
-            f"{upload}{separator}{urlencode({'digest': digest})}",
+            commit_address(upload, digest),
             push(repository),
             attempts=1,
             read_timeout_s=COMMIT_TIMEOUT_S,
         )
         self._expect(answer, (200, 201, 204), push(repository), what)
         answer.read(_LONGEST_ERROR)
-        self.check_stored_digest(answer.headers, digest)
+        self.check_stored_digest(answer.headers.get("Docker-Content-Digest", ""), digest)
 
     def cancel_upload(self, repository: str, upload: str) -> None:
         """Let the registry forget an upload; registries that cannot will expire it."""
@@ -285,9 +303,8 @@ class RegistryClient:
         self.transport.check(url, self.host)
         return url
 
-    def check_stored_digest(self, headers: Mapping[str, str], digest: str) -> None:
-        """Compare what the registry says it has stored with what we sent."""
-        stored = headers.get("Docker-Content-Digest", "")
+    def check_stored_digest(self, stored: str, digest: str) -> None:
+        """Compare what the registry says it has stored, if it does, with what we sent."""
         if stored.startswith("sha256:"):
             self._check_digest(digest, stored)
 
@@ -389,6 +406,12 @@ class RegistryClient:
         return f"{self._base}/v2/{repository}/blobs/uploads/"
 
 
+def commit_address(upload: str, digest: str) -> str:
+    """Where an upload is closed under a digest."""
+    separator = "&" if urlsplit(upload).query else "?"
+    return f"{upload}{separator}{urlencode({'digest': digest})}"
+
+
 class RegistryClients:
     """One client a host, so that base, sink and reader share connections and tokens."""
 
@@ -398,8 +421,10 @@ class RegistryClients:
         insecure_hosts: Collection[str] = (),
         ca_file: str = "",
         find_credentials: FindCredentials = find_credentials,
+        traits_of: TraitsOf = _not_known,
         transport: Transport | None = None,
     ) -> None:
+        self._traits_of = traits_of
         self._transport = transport or Transport(insecure_hosts=insecure_hosts, ca_file=ca_file)
         self._find = find_credentials
         self._lock = threading.Lock()
@@ -410,7 +435,10 @@ class RegistryClients:
         with self._lock:
             if host not in self._clients:
                 self._clients[host] = RegistryClient(
-                    host, transport=self._transport, find_credentials=self._find
+                    host,
+                    transport=self._transport,
+                    find_credentials=self._find,
+                    traits=self._traits_of(host),
                 )
             return self._clients[host]
 

@@ -9,7 +9,9 @@
     └── CredentialHelperFailed the program that keeps them did not give them
     NotFound
     └── NotInRegistry
+        └── RepositoryMissing  the repository must be made before it can be pushed to
     OutputFailed
+    ├── OverLimits             known before the first byte: the image does not fit the registry
     └── RefusedBySize          413: the registry, or a proxy before it, has a limit
     ProtocolFailed
     ├── ContentMismatch        the bytes are not those of the digest
@@ -87,11 +89,31 @@ class CredentialHelperFailed(AccessDenied):
 class NotInRegistry(NotFound):
     """No such repository, manifest or blob."""
 
-    def __init__(self, host: str, what: str, codes: str = "") -> None:
+    def __init__(self, host: str, what: str, codes: str = "", *, hint: str = "") -> None:
         super().__init__(
             f"{host!r} has no {what}{codes}",
-            hint="check the name; some registries want the repository to be created first",
+            hint=hint or "check the name; some registries want the repository to be created first",
         )
+
+
+class RepositoryMissing(NotInRegistry):
+    """The registry does not make repositories when something is pushed to them."""
+
+    def __init__(self, host: str, repository: str, create: str, codes: str = "") -> None:
+        super().__init__(
+            host,
+            f"repository {repository!r}",
+            codes,
+            hint=create or "create the repository there first, or check its name",
+        )
+
+
+class OverLimits(OutputFailed):
+    """The image does not fit what the registry takes. Names everything that does not."""
+
+    def __init__(self, host: str, problems: tuple[str, ...], hint: str) -> None:
+        super().__init__(f"{host!r} cannot take this image: {'; '.join(problems)}", hint=hint)
+        self.problems = problems
 
 
 class RefusedBySize(OutputFailed):
@@ -100,8 +122,8 @@ class RefusedBySize(OutputFailed):
     def __init__(self, host: str, size: int) -> None:
         super().__init__(
             f"{host!r} refuses a blob of {size} bytes (413)",
-            hint="raise the body limit of the registry or of the proxy before it "
-            "(nginx: client_max_body_size 0)",
+            hint="raise the body limit of the registry or of the proxy before it (nginx: "
+            "client_max_body_size 0), or state it as body_mib in a catalog file's [[registry]]",
         )
 
 

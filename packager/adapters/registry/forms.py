@@ -1,0 +1,97 @@
+"""Which way of sending blobs a registry takes: known beforehand, heard, or found out.
+
+The first form of the registry's traits is tried.  One that is refused is not
+tried again in the same run, so that a refusal costs one layer at most.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from packager.core.registry import RegistryTraits, UploadForm
+from packager.core.units import MIB
+
+DEFAULT_CHUNK = 100 * MIB  # of one range, where nobody says
+
+# Codes of the specification that speak of the upload or its bytes, not of the form.
+_ABOUT_THE_UPLOAD = (
+    "BLOB_UPLOAD_UNKNOWN",
+    "BLOB_UPLOAD_INVALID",
+    "DIGEST_INVALID",
+    "SIZE_INVALID",
+    "NAME_INVALID",
+    "NAME_UNKNOWN",
+    "DENIED",
+)
+_NEVER_TAKEN = frozenset({405, 411, 501})
+_PERHAPS_NOT_TAKEN = frozenset({400, 404, 415, 416})
+
+
+class UploadForms:
+    """What one registry takes. Safe to use from several threads."""
+
+    def __init__(self, traits: RegistryTraits) -> None:
+        self._traits = traits
+        self._lock = threading.Lock()
+        self._left = list(traits.forms)
+        self._proven: set[UploadForm] = set()
+        self._least_chunk = 0
+        self._longest_chunk = 0
+
+    def choose(self, size: int | None) -> UploadForm:
+        """The form for a blob of `size` bytes; None: nobody knows its size yet."""
+        with self._lock:
+            limit = self._body_limit()
+            too_long = limit and (size is None or size > limit)
+            if too_long and "ranges" in self._left:
+                return "ranges"
+            return self._left[0]
+
+    def chunk_bytes(self) -> int:
+        """How much to send in one range."""
+        with self._lock:
+            limits = (self._longest_chunk, self._traits.chunk_bytes, self._traits.body_bytes)
+            chunk = min((limit for limit in limits if limit), default=DEFAULT_CHUNK)
+            return max(chunk, self._least_chunk)
+
+    def least_chunk(self) -> int:
+        """How long every range but the last must be."""
+        with self._lock:
+            return self._least_chunk
+
+    def hear(self, headers: Mapping[str, str]) -> None:
+        """Take what the registry says of lengths when it opens an upload."""
+        with self._lock:
+            self._least_chunk = _length(headers, "OCI-Chunk-Min-Length") or self._least_chunk
+            self._longest_chunk = _length(headers, "OCI-Chunk-Max-Length") or self._longest_chunk
+
+    def accept(self, form: UploadForm) -> None:
+        """Remember that the registry took a blob in this form."""
+        with self._lock:
+            self._proven.add(form)
+
+    def refuse(self, form: UploadForm, status: int, codes: str) -> bool:
+        """Say whether an answer refuses the form as such, and another one is left to try."""
+        with self._lock:
+            if status not in _NEVER_TAKEN and (
+                status not in _PERHAPS_NOT_TAKEN
+                or form in self._proven
+                or any(code in codes for code in _ABOUT_THE_UPLOAD)
+            ):
+                return False
+            if form not in self._left:
+                return True  # another layer has found out before
+            if len(self._left) == 1:
+                return False
+            self._left.remove(form)
+            return True
+
+    def _body_limit(self) -> int:
+        limits = (self._longest_chunk, self._traits.body_bytes)
+        return min((limit for limit in limits if limit), default=0)
+
+
+def _length(headers: Mapping[str, str], name: str) -> int:
+    text = headers.get(name, "").strip()
+    return int(text) if text.isdecimal() and len(text) < 16 else 0
