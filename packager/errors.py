@@ -96,6 +96,7 @@ class Unavailable(PackagerError):
     """A service the build needs does not answer."""
 
     exit_code = 69
+    retry_after_s = 0.0  # how long the service asks us to wait, where it says so
 
 
 class OutputFailed(PackagerError):

@@ -36,6 +36,7 @@ from packager.adapters.registry.transport import (
     Method,
     Transport,
     origin_of,
+    retry_after_s,
 )
 from packager.core.image import Descriptor
 from packager.core.registry import UNKNOWN_REGISTRY, RegistryTraits
@@ -378,7 +379,10 @@ class RegistryClient:
 
     def _expect(self, answer: Answer, statuses: Collection[int], access: Access, what: str) -> None:
         if answer.status not in statuses:
-            raise self.failure(answer.status, answer.read(_LONGEST_ERROR), access, what)
+            error = self.failure(answer.status, answer.read(_LONGEST_ERROR), access, what)
+            if isinstance(error, Unavailable):
+                error.retry_after_s = retry_after_s(answer.headers)
+            raise error
 
     def _check_digest(self, expected: str, found: str) -> None:
         if expected != found:

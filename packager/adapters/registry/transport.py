@@ -178,9 +178,9 @@ class Transport:
             self._sleep(retry_after_s(answer.headers) or _backoff_s(attempt))
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def pause(self, attempt: int) -> None:
+    def pause(self, attempt: int, wish_s: float = 0.0) -> None:
         """Wait before try number `attempt` + 1 of something longer than one request."""
-        self._sleep(_backoff_s(attempt))
+        self._sleep(wish_s or _backoff_s(attempt))
 
     def connect(self, url: str, timeout_s: float) -> http.client.HTTPConnection:
         """A connection of its own, for a body that is pushed piece by piece."""

@@ -18,7 +18,12 @@ from packager.adapters.registry.auth import push
 from packager.adapters.registry.body import BodyRequest, EarlyAnswer, Failures, read_answer
 from packager.adapters.registry.client import COMMIT_TIMEOUT_S, RegistryClient, commit_address
 from packager.adapters.registry.failures import ContentMismatch, RefusedBySize, error_codes
-from packager.adapters.registry.transport import ATTEMPTS, TRANSIENT, origin_of
+from packager.adapters.registry.transport import (
+    ATTEMPTS,
+    TRANSIENT,
+    origin_of,
+    retry_after_s,
+)
 from packager.core.registry import UploadForm
 from packager.core.units import MIB, decimal
 from packager.errors import AccessDenied, PackagerError, Unavailable
@@ -239,7 +244,7 @@ class BlobUpload:
             raise
         except PackagerError as error:
             if self._client.head_blob(self._repository, digest) != self._sent:
-                raise self._interrupted(error.message) from error
+                raise self._interrupted(error.message, _wish_s(error)) from error
 
     def _explained(self, request: BodyRequest, error: Exception | None = None) -> PackagerError:
         """The registry takes no more. It may have said why before it closed."""
@@ -267,13 +272,16 @@ class BlobUpload:
         if self._client.forms.refuse(self._form, status, codes):
             return self._interrupted(f"the registry does not take blobs like this ({status})")
         if status in TRANSIENT or status in _SESSION_LOST or status < 300:
-            return self._interrupted(f"the registry answered {status}{codes}")
+            wish_s = retry_after_s(response.headers)
+            return self._interrupted(f"the registry answered {status}{codes}", wish_s)
         return self._client.failure(
             status, body, access, f"the bytes of an upload to {self._repository!r}"
         )
 
-    def _interrupted(self, reason: str) -> UploadInterrupted:
-        return UploadInterrupted(self._client.host, self._sent, self._size, reason)
+    def _interrupted(self, reason: str, wish_s: float = 0.0) -> UploadInterrupted:
+        error = UploadInterrupted(self._client.host, self._sent, self._size, reason)
+        error.retry_after_s = wish_s
+        return error
 
     def _drop_connections(self) -> None:
         if self._request is not None:
@@ -314,15 +322,19 @@ def put_blob(
             upload.write(memoryview(data))
             upload.commit(digest)
             break
-        except UploadInterrupted:
+        except UploadInterrupted as error:
             upload.abort()
             if attempt == ATTEMPTS:
                 raise
-            client.transport.pause(attempt)
+            client.transport.pause(attempt, error.retry_after_s)
         except BaseException:
             upload.abort()
             raise
     return digest
+
+
+def _wish_s(error: PackagerError) -> float:
+    return error.retry_after_s if isinstance(error, Unavailable) else 0.0
 
 
 def _reason(error: Exception) -> str:

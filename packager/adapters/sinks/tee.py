@@ -176,7 +176,8 @@ class _Transfer:
             if attempt + 1 == ATTEMPTS:
                 raise next(iter(broken.values()))
             self._report(position, layer, 0, "again")
-            self._sleep(BACKOFF_S * 2**attempt * (0.5 + random.random()))
+            backoff_s = BACKOFF_S * 2**attempt * (0.5 + random.random())
+            self._sleep(max(backoff_s, *(error.retry_after_s for error in broken.values())))
             pending = tuple(broken)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
