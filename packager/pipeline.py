@@ -11,14 +11,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from packager.core.artifact import Artifacts
 from packager.core.catalog import Accelerator, Rule
 from packager.core.facts import ContainerFacts, Facts
+from packager.core.findings import Finding
 from packager.core.image import BaseImage, ImageSpec, Platform, Written
 from packager.core.instance import Instance
-from packager.core.model import ModelFiles
+from packager.core.model import ModelFile, ModelFiles, WeightsHeader
 from packager.core.plan import Plan
 from packager.core.recipe import Recipe
 from packager.core.record import (
@@ -32,7 +33,8 @@ from packager.core.record import (
 )
 from packager.core.request import BuildRequest
 from packager.core.serving import ServingConfig
-from packager.imaging.assemble import assemble_image
+from packager.imaging.assemble import assemble_image, check_layers
+from packager.imaging.reshard import split_large
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
 from packager.ports import ContainerFamily, Executor
@@ -54,6 +56,7 @@ class Tools:
     save: Callable[[BuildRecord], None]
     created: str  # RFC 3339 time that goes into the image
     accelerator_of: Callable[[Instance], Accelerator]
+    read_header: Callable[[ModelFile], WeightsHeader]  # of weights to be split, wherever they are
     find_draft: Callable[[str], ModelFiles] | None = None
     known_draft: Callable[[ModelFiles], str] | None = None  # what `--draft auto` means
     instances: tuple[Instance, ...] = ()  # that may be suggested when nothing fits
@@ -77,6 +80,7 @@ class Assembled:
     artifacts: Artifacts
     serving: ServingConfig
     image: ImageSpec
+    findings: tuple[Finding, ...] = ()  # what only the assembled image shows
 
 
 def plan(request: BuildRequest, tools: Tools) -> Planned:
@@ -89,6 +93,8 @@ def assemble(request: BuildRequest, tools: Tools) -> Assembled:
     planned = _planned(request, tools, with_base=True)
     facts, plan = planned.facts, planned.plan
     artifacts = run_recipe(planned.recipe, facts, tools.executor)
+    if plan.weights == "baked":
+        artifacts = split_weights(artifacts, tools.read_header, facts.request.max_layer_size)
     serving = tools.family(facts.container.family).render(plan, artifacts)
     assert facts.base is not None
     image = assemble_image(
@@ -98,8 +104,17 @@ def assemble(request: BuildRequest, tools: Tools) -> Assembled:
         labels=make_labels(facts, plan),
         created=tools.created,
         weights=plan.weights,
+        order=facts.request.layer_order or "base-first",
+        compression=facts.request.compression or "none",
     )
-    return Assembled(planned=planned, artifacts=artifacts, serving=serving, image=image)
+    limit = facts.request.max_layer_size
+    return Assembled(
+        planned=planned,
+        artifacts=artifacts,
+        serving=serving,
+        image=image,
+        findings=tuple(check_layers(image, limit)) if limit else (),
+    )
 
 
 def build(request: BuildRequest, tools: Tools) -> BuildRecord:
@@ -121,6 +136,17 @@ def run_recipe(recipe: Recipe, facts: Facts, executor: Executor) -> Artifacts:
         model=facts.model.files,
         draft=facts.draft.files if facts.draft else (),
         ran=tuple(step.name for step in recipe.steps),
+    )
+
+
+def split_weights(
+    artifacts: Artifacts, read_header: Callable[[ModelFile], WeightsHeader], limit: int | None
+) -> Artifacts:
+    """Describe weights files that are too large for a layer as shards. Nothing is copied."""
+    return replace(
+        artifacts,
+        model=split_large(artifacts.model, read_header, limit=limit),
+        draft=split_large(artifacts.draft, read_header, limit=limit),
     )
 
 
@@ -195,7 +221,7 @@ def make_record(
             RecordedFinding(
                 severity=found.severity, code=found.code, message=found.message, hint=found.hint
             )
-            for found in plan.findings
+            for found in (*plan.findings, *assembled.findings)
         ),
         transfer=transfer,
         seconds=round(seconds, 3),

@@ -18,6 +18,7 @@ from packager.adapters.images import OpenImage, open_image
 from packager.adapters.records import check_place, save_record
 from packager.adapters.remote.hub import HubReader
 from packager.adapters.remote.s3 import S3Reader
+from packager.adapters.safetensors import read_weights_header
 from packager.adapters.seen_blobs import SeenBlobs
 from packager.adapters.sinks.layout import split_layout_reference
 from packager.adapters.sinks.tee import write_image
@@ -111,6 +112,7 @@ def tools_for(settings: Settings) -> Tools:
         ),
         rules=rules(),
         accelerator_of=lambda instance: accelerator_of(instance, own().accelerators),
+        read_header=lambda file: read_weights_header(file, reader.read),
     )
 
 

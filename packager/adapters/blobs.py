@@ -13,6 +13,8 @@ from packager.ports import RemoteReader
 
 CHUNK = 1024 * 1024
 
+_Stamp = tuple[int, int, int]  # size, mtime, ctime
+
 
 class SourceChanged(ModelRefused):
     """A file was modified while it was being packaged."""
@@ -39,8 +41,13 @@ class BlobReader:
 
     def __init__(self, readers: Iterable[RemoteReader] = ()) -> None:
         self._readers = {reader.scheme: reader for reader in readers}
-        self._count_lock = threading.Lock()
+        self._lock = threading.Lock()
+        self._stamps: dict[str, _Stamp] = {}  # of files that are read in parts
         self.bytes_read = 0
+
+    def read(self, blob: Blob) -> bytes:
+        """Give all bytes of a blob that is known to be small."""
+        return b"".join(self.chunks(blob))
 
     def chunks(self, blob: Blob) -> Iterator[memoryview]:
         """Yield the blob's bytes in pieces of at most 1 MiB; a piece is valid until the next.
@@ -66,7 +73,8 @@ class BlobReader:
         except OSError as error:
             raise FileUnreadable(segment.path, error) from error
         with file:
-            before = _stamp(os.fstat(file.fileno()))
+            before = _stamp(os.fstat(file.fileno()), segment)
+            self._check_unchanged(segment, before)
             if segment.offset:
                 file.seek(segment.offset)
             left = segment.length
@@ -78,10 +86,18 @@ class BlobReader:
                 if not count:
                     raise SourceChanged(segment.path)
                 left -= count
-                if left == 0 and _stamp(os.fstat(file.fileno())) != before:
+                if left == 0 and _stamp(os.fstat(file.fileno()), segment) != before:
                     raise SourceChanged(segment.path)
                 self._count(count)
                 yield buffer[:count]
+
+    def _check_unchanged(self, segment: FileRange, now: _Stamp) -> None:
+        """The parts of one file must all be of one state of it, in whichever layers they are."""
+        if (segment.offset, segment.length) == (0, now[0]):
+            return
+        with self._lock:
+            if self._stamps.setdefault(segment.path, now) != now:
+                raise SourceChanged(segment.path)
 
     def _remote(self, segment: RemoteRange) -> Iterator[memoryview]:
         scheme = segment.url.partition("://")[0]
@@ -92,9 +108,11 @@ class BlobReader:
             yield memoryview(chunk)
 
     def _count(self, count: int) -> None:
-        with self._count_lock:
+        with self._lock:
             self.bytes_read += count
 
 
-def _stamp(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+def _stamp(status: os.stat_result, segment: FileRange) -> _Stamp:
+    """Take what a write changes. Other builds link to files of proven content meanwhile."""
+    ctime_ns = 0 if segment.sha256 else status.st_ctime_ns
+    return status.st_size, status.st_mtime_ns, ctime_ns

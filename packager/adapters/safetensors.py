@@ -7,18 +7,21 @@ that two readers may understand differently.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
 import stat
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from packager.adapters.sources.strict_json import NotStrict, parse_json, shorten
-from packager.core.model import TensorInfo
+from packager.core.image import Blob, FileRange, RemoteRange
+from packager.core.model import ModelFile, TensorInfo, WeightsHeader
 from packager.errors import ModelRefused
 
 MAX_HEADER_BYTES = 100_000_000  # upstream's MAX_HEADER_SIZE
@@ -92,6 +95,26 @@ def read_header(path: Path, file: str) -> tuple[TensorInfo, ...]:
             hint="check the permissions of the model's files",
         ) from error
     return parse_header(header, data_bytes, file)
+
+
+def read_weights_header(file: ModelFile, read: Callable[[Blob], bytes]) -> WeightsHeader:
+    """Read the header of a file wherever it is, for those who describe its parts anew."""
+    start = _first(file, 0, 8)
+    length = header_length(read(start), file.size, file.path)
+    header = read(_first(file, 8, length))
+    return WeightsHeader(
+        tensors=parse_header(header, file.size - 8 - length, file.path),
+        metadata=json.loads(header).get("__metadata__", {}),
+        data_offset=8 + length,
+    )
+
+
+def _first(file: ModelFile, offset: int, length: int) -> Blob:
+    content = file.content
+    if isinstance(content, RemoteRange):
+        return Blob((replace(content, offset=offset, length=length, in_order=True),))
+    assert isinstance(content, FileRange)
+    return Blob((replace(content, offset=content.offset + offset, length=length),))
 
 
 def parse_header(header: bytes, data_bytes: int, file: str) -> tuple[TensorInfo, ...]:

@@ -71,6 +71,21 @@ REQUEST_OPTIONS = (
     click.option(
         "--weights", type=click.Choice(("baked", "mounted")), help="Where weights are at run time."
     ),
+    click.option(
+        "--max-layer-size",
+        metavar="SIZE",
+        help="Split larger safetensors files, such as 4GiB. Above 5GiB if none.",
+    ),
+    click.option(
+        "--layer-order",
+        type=click.Choice(("base-first", "weights-first")),
+        help="weights-first: a new base image leaves the weights on the nodes.",
+    ),
+    click.option(
+        "--compression",
+        type=click.Choice(("none", "zstd", "auto")),
+        help="Of our layers. none, unless asked; auto compresses what shrinks.",
+    ),
     click.option("--region", metavar="REGION", help="AWS region of images and prices."),
     click.option(
         "--request",
@@ -97,6 +112,24 @@ def _platform(context: click.Context, parameter: click.Parameter, text: str) -> 
     return Platform(system, architecture)
 
 
+def registry_options(command: Command) -> Command:
+    """Add the options of commands that speak to registries."""
+    insecure = click.option(
+        "--insecure-registry",
+        "insecure_registries",
+        multiple=True,
+        metavar="HOST[:PORT]",
+        help="Speak plain HTTP to this registry. Loopback needs no such leave.",
+    )
+    authority = click.option(
+        "--ca-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Trust registries with certificates of this authority, too; loopback then needs TLS.",
+    )
+    return insecure(authority(command))
+
+
 def image_options(command: Command) -> Command:
     """Add the options of commands that open images."""
     platform = click.option(
@@ -107,14 +140,7 @@ def image_options(command: Command) -> Command:
         metavar="OS/ARCH",
         help="Which image, where a name stands for several.",
     )
-    insecure = click.option(
-        "--insecure-registry",
-        "insecure_registries",
-        multiple=True,
-        metavar="HOST[:PORT]",
-        help="Speak plain HTTP to this registry. Loopback needs no such leave.",
-    )
-    return platform(insecure(command))
+    return platform(registry_options(command))
 
 
 format_option = click.option(

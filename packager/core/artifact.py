@@ -13,5 +13,6 @@ class Artifacts:
 
     model: tuple[ModelFile, ...]
     draft: tuple[ModelFile, ...] = ()
+    compiled: tuple[ModelFile, ...] = ()  # made ahead of time for one engine and device
     ran: tuple[str, ...] = ()  # names of steps that were run
     reused: tuple[str, ...] = ()  # names of steps whose result was in the cache

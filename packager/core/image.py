@@ -16,6 +16,7 @@ MEDIA_INDEX = "application/vnd.oci.image.index.v1+json"
 MEDIA_CONFIG = "application/vnd.oci.image.config.v1+json"
 MEDIA_LAYER = "application/vnd.oci.image.layer.v1.tar"
 
+Compression = Literal["none", "zstd", "auto"]  # `auto`: zstd where samples show that it helps
 LayerRole = Literal["base", "weights", "model", "draft", "compiled", "config"]
 
 
@@ -37,6 +38,7 @@ class FileRange:
     path: str
     offset: int
     length: int
+    sha256: str = ""  # of the whole file, proven; links to it, and so its ctime, may then change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ class RemoteRange:
     url: str
     offset: int
     length: int
+    in_order: bool = False  # one of several parts, which together are held against a digest
 
 
 Segment = Inline | FileRange | RemoteRange
@@ -63,6 +66,11 @@ class Blob:
     @property
     def size(self) -> int:
         return sum(segment.length for segment in self.segments)
+
+    @property
+    def length(self) -> int:
+        """The size, in the word of a segment: a file's content may be either."""
+        return self.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +99,10 @@ class Layer:
     """One layer of an image. Digests are empty until the bytes have been seen."""
 
     role: LayerRole
-    blob: Blob
+    blob: Blob  # uncompressed, where `compression` asks for our own
     media_type: str = MEDIA_LAYER
+    compression: Compression = "none"
+    packed_size: int | None = None  # of the blob as it travels, where we compress it
     digest: str = ""  # of the blob as it travels
     diff_id: str = ""  # of the uncompressed tar; equals `digest` for our own layers
     created_by: str = ""  # one line for the image history
@@ -101,7 +111,13 @@ class Layer:
 
     @property
     def size(self) -> int:
-        return self.blob.size
+        """Bytes as the layer travels; before they have been compressed, at most about that."""
+        return self.blob.size if self.packed_size is None else self.packed_size
+
+    @property
+    def is_sized(self) -> bool:
+        """False while only compressing can tell the size."""
+        return self.compression == "none" or self.packed_size is not None
 
 
 @dataclass(frozen=True, slots=True)

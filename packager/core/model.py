@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from packager.core.image import FileRange, Inline, RemoteRange
+from packager.core.image import Blob, FileRange, Inline, RemoteRange
 
 FileRole = Literal["weights", "config", "tokenizer", "other"]
 
@@ -30,7 +30,7 @@ class ModelFile:
 
     path: str  # relative to the model's root, POSIX, NFC
     role: FileRole
-    content: FileRange | RemoteRange | Inline
+    content: FileRange | RemoteRange | Inline | Blob
     executable: bool = False
     sha256: str = ""  # hexadecimal, where the source already proves it
 
@@ -48,6 +48,15 @@ class TensorInfo:
     shape: tuple[int, ...]
     size: int  # bytes
     file: str  # path of the shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsHeader:
+    """What a safetensors file says before its data."""
+
+    tensors: tuple[TensorInfo, ...]  # in the order of their bytes, without a gap
+    metadata: Mapping[str, str]  # `__metadata__`
+    data_offset: int  # of the first tensor's first byte in the file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt
+
+from packager.core.units import MIB, parse_size
+
+# Files below 1 MiB share a layer, so limits near that would not be kept.
+LayerSize = Annotated[int, BeforeValidator(parse_size), Field(ge=2 * MIB)]
 
 
 class BuildRequest(BaseModel):
@@ -61,6 +66,16 @@ class BuildRequest(BaseModel):
     )
     weights: Literal["baked", "mounted"] = Field(
         default="baked", description="where the weights are at run time"
+    )
+    max_layer_size: LayerSize | None = Field(
+        default=None,
+        description="larger weights files are split: bytes, or a size such as `4GiB`",
+    )
+    layer_order: Literal["base-first", "weights-first"] | None = Field(
+        default=None, description="whether a new base image leaves the weights' layers below it"
+    )
+    compression: Literal["none", "zstd", "auto"] | None = Field(
+        default=None, description="of our layers; `auto` compresses what samples show to shrink"
     )
     container_version: str | None = Field(
         default=None, description="version of the serving container; newest by default"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
@@ -20,3 +22,21 @@ def decimal(size_bytes: float) -> str:
         if size_bytes >= unit:
             return f"{size_bytes / unit:.1f} {name}"
     return f"{int(size_bytes)} B"
+
+
+def parse_size(written: object) -> object:
+    """Read `4GiB`, `500 MB` or `1048576`; what is no text stays as it is."""
+    if not isinstance(written, str):
+        return written
+    found = _SIZE.fullmatch(written.strip())
+    if found is None:
+        raise ValueError(f"{written!r} is not a size; write it as 4GiB, 500MB or bytes")
+    return int(float(found["number"]) * _UNITS[(found["unit"] or "b").lower()])
+
+
+_SIZE = re.compile(r"(?P<number>\d{1,15}(?:\.\d{1,9})?)\s*(?P<unit>[kmgt]i?b|b)?", re.IGNORECASE)
+_UNITS = {
+    "b": 1,
+    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
+    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
+}

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Literal
 
 from packager.core.artifact import Artifacts
-from packager.core.image import BaseImage, ImageSpec, RuntimeConfig
+from packager.core.findings import Finding
+from packager.core.image import BaseImage, Compression, ImageSpec, Layer, RuntimeConfig
 from packager.core.model import ModelFile
-from packager.core.serving import RenderedFile, ServingConfig
-from packager.imaging.layer_plan import MAX_LAYERS, config_layer, draft_layers, model_layers
+from packager.core.serving import COMPILED_DIR, RenderedFile, ServingConfig
+from packager.core.units import decimal
+from packager.errors import UsageError
+from packager.imaging.earlier import CONTENT
+from packager.imaging.layer_plan import (
+    MAX_LAYERS,
+    compiled_layers,
+    config_layer,
+    draft_layers,
+    model_layers,
+)
 from packager.imaging.oci import check_layer_count
+
+LayerOrder = Literal["base-first", "weights-first"]
+_RECORD = "dev.packager.record"  # a label of every image that packager made
 
 
 def assemble_image(
@@ -21,8 +35,13 @@ def assemble_image(
     labels: Mapping[str, str],
     created: str,
     weights: Literal["baked", "mounted"] = "baked",
+    order: LayerOrder = "base-first",
+    compression: Compression = "none",
 ) -> ImageSpec:
-    """Put base, weights, draft and configuration in order: what changes most comes last.
+    """Put base, weights, compiled artifacts, draft and configuration in order.
+
+    What changes most comes last.  With `weights-first` the model and its draft
+    lie below the base: a node that has them keeps them when the base changes.
 
     A file of the model that our configuration also writes is left out, so
     that layers stay disjoint and their order cannot matter.  With mounted
@@ -35,15 +54,19 @@ def assemble_image(
     if weights == "baked":
         model = _without(artifacts.model, serving.model_dir, ours)
         draft = _without(artifacts.draft, serving.draft_dir, ours)
-    layers = (
-        *base.layers,
-        *model_layers(model, base_layers=len(base.layers), directory=serving.model_dir),
-        *draft_layers(draft, directory=serving.draft_dir),
-        *((config_layer(files),) if files else ()),
-    )
+    compiled = compiled_layers(artifacts.compiled, directory=COMPILED_DIR)
+    drafted = draft_layers(draft, directory=serving.draft_dir)
+    besides = len(base.layers) + len(compiled) + max(0, len(drafted) - 2)
+    modelled = model_layers(model, base_layers=besides, directory=serving.model_dir)
+    config = (config_layer(files),) if files else ()
+    if order == "weights-first":
+        _refuse_covered(base)
+        below, above = (*modelled, *drafted), (*compiled, *config)
+    else:
+        below, above = (), (*modelled, *compiled, *drafted, *config)
     image = ImageSpec(
         base=base,
-        layers=layers,
+        layers=(*_packed(below, compression), *base.layers, *_packed(above, compression)),
         runtime=RuntimeConfig(
             entrypoint=serving.entrypoint,
             cmd=serving.cmd,
@@ -67,3 +90,43 @@ def is_for_mount(
 
 def _without(files: Iterable[ModelFile], directory: str, ours: set[str]) -> tuple[ModelFile, ...]:
     return tuple(file for file in files if f"{directory}/{file.path}" not in ours)
+
+
+def check_layers(image: ImageSpec, limit: int) -> Iterable[Finding]:
+    """Warn of our layers that are larger than was asked for: a registry may refuse them."""
+    for layer in image.layers:
+        if layer.role != "base" and layer.blob.size > limit:
+            yield Finding(
+                "warning",
+                "layer-over-size",
+                f"a layer of {decimal(layer.blob.size)} is over --max-layer-size "
+                f"{decimal(limit)}: {layer.created_by}",
+                "tensors are not split, and many shards share layers: ask for larger layers",
+            )
+
+
+def _packed(layers: Iterable[Layer], compression: Compression) -> tuple[Layer, ...]:
+    """Ask for compression. What a layer holds then no longer tells its digest."""
+    if compression == "none":
+        return tuple(layers)
+    return tuple(
+        replace(
+            layer,
+            compression=compression,
+            annotations={key: value for key, value in layer.annotations.items() if key != CONTENT},
+        )
+        for layer in layers
+    )
+
+
+def _refuse_covered(base: BaseImage) -> None:
+    """Refuse a base that holds files where ours go: above our layers, its own would win.
+
+    Only packager puts files there, and only its label tells without reading layers.
+    """
+    labels = (base.config.get("config") or {}).get("Labels") or {}
+    if _RECORD in labels:
+        raise UsageError(
+            f"base image {base.reference!r} was made by packager: its model would cover this one",
+            hint="leave --layer-order out, or name the base that it was made from",
+        )

@@ -3,12 +3,12 @@
 Small files are bundled; each large file is a layer of its own, so that equal
 shards are equal layers everywhere.  When there are many large files,
 consecutive ones share a layer: engines stop at about 127 layers
-(`max depth exceeded`), so base and ours together stay at 120.
+(`max depth exceeded`), so base and ours together stay at 120.  How they are
+grouped does not depend on the base, as long as that leaves room for 90.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from packager.core.image import Inline, Layer, LayerRole
@@ -16,11 +16,15 @@ from packager.core.model import ModelFile
 from packager.core.serving import RenderedFile
 from packager.core.units import MIB, decimal
 from packager.errors import UsageError
+from packager.imaging.balance import balanced_runs, runs_within
 from packager.imaging.earlier import CONTENT, ROLE, content_digest
+from packager.imaging.reshard import SPLIT_OVER
 from packager.imaging.tar import Entry, make_tar
 
 BUNDLE_BELOW = 1 * MIB  # smaller weight files are not worth a layer of their own
+COMPILED_ALONE = 256 * MIB  # compilers leave many files; few of them are large
 MAX_LAYERS = 120
+WEIGHT_LAYERS = 90  # at most, so that bases of up to 26 layers leave the grouping alone
 _RESERVED = 4  # bundles of the model and of its draft, configuration, one to spare
 
 
@@ -29,27 +33,39 @@ def model_layers(
 ) -> tuple[Layer, ...]:
     """Lay out a model in `directory`: weight layers first, then one bundle of all that is small."""
     large, small = _by_size(files)
-    room = MAX_LAYERS - base_layers - _RESERVED
+    room = min(WEIGHT_LAYERS, MAX_LAYERS - base_layers - _RESERVED)
     if large and room < 1:
         raise UsageError(
             f"the base image has {base_layers} layers, which leaves no room for weights",
             hint=f"use a base with at most {MAX_LAYERS - _RESERVED - 1} layers",
         )
-    group = math.ceil(len(large) / room) if large else 1
-    weights = [large[start : start + group] for start in range(0, len(large), group)]
-    layers = [_layer("weights", group_files, directory) for group_files in weights]
+    groups = [[file] for file in large]
+    if len(large) > room:
+        runs = balanced_runs([file.size for file in large], room)
+        groups = [large[run.start : run.stop] for run in runs]
+    layers = [_layer("weights", group, directory) for group in groups]
     if small:
         layers.append(_layer("model", small, directory))
     return tuple(layers)
 
 
 def draft_layers(files: Sequence[ModelFile], *, directory: str) -> tuple[Layer, ...]:
-    """Lay out a draft: its weights together, the rest together.
+    """Lay out a draft: its weights together as far as one layer may be, the rest together.
 
     Drafts are small, and apart from the model's layers: another draft leaves those as they are.
     """
     large, small = _by_size(files)
-    return tuple(_layer("draft", group, directory) for group in (large, small) if group)
+    runs = runs_within([file.size for file in large], SPLIT_OVER)
+    groups = [*(large[run.start : run.stop] for run in runs), small]
+    return tuple(_layer("draft", group, directory) for group in groups if group)
+
+
+def compiled_layers(files: Sequence[ModelFile], *, directory: str) -> tuple[Layer, ...]:
+    """Lay out what was compiled ahead of time: large files by themselves, the rest together."""
+    large = [file for file in files if file.size >= COMPILED_ALONE]
+    small = [file for file in files if file.size < COMPILED_ALONE]
+    groups = [*([file] for file in large), small]
+    return tuple(_layer("compiled", group, directory) for group in groups if group)
 
 
 def _by_size(files: Sequence[ModelFile]) -> tuple[list[ModelFile], list[ModelFile]]:

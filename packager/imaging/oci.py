@@ -154,15 +154,23 @@ def _config(image: ImageSpec, layers: Sequence[Descriptor]) -> dict[str, Any]:
         for layer, descriptor in zip(image.layers, layers, strict=True)
     ]
     merged["rootfs"] = {"type": "layers", "diff_ids": diff_ids}
-    ours = [layer for layer in image.layers if layer.role != "base"]
-    merged["history"] = [
-        *_base_history(image.base),
-        *({"created": image.created, "created_by": layer.created_by} for layer in ours),
-    ]
+    merged["history"] = _history(image)
     # Docker keeps facts about the container that built the base here; they are not ours.
     for stale in ("container", "container_config", "docker_version", "id", "parent"):
         merged.pop(stale, None)
     return merged
+
+
+def _history(image: ImageSpec) -> list[Any]:
+    """The base's history where its layers are, one entry for each of ours around it."""
+    ours = [layer.role != "base" for layer in image.layers]
+    below = ours.index(False) if False in ours else 0
+    entries = [
+        {"created": image.created, "created_by": layer.created_by}
+        for layer in image.layers
+        if layer.role != "base"
+    ]
+    return [*entries[:below], *_base_history(image.base), *entries[below:]]
 
 
 def merge_runtime(base: Mapping[str, Any], ours: RuntimeConfig) -> dict[str, Any]:

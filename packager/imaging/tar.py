@@ -31,7 +31,7 @@ class Entry:
     """One regular file of a layer."""
 
     path: str  # absolute, in the image
-    content: FileRange | RemoteRange | Inline
+    content: FileRange | RemoteRange | Inline | Blob
     executable: bool = False
 
 
@@ -57,13 +57,15 @@ def make_tar(entries: Iterable[Entry]) -> Blob:
         emit(_pax(path, position + BLOCK if size >= ALIGNMENT else 0))
         header = _header(path, size=size, mode=mode, kind=b"0")
         emit(header)
-        if isinstance(entry.content, Inline):
-            emit(entry.content.data)
-        elif entry.content.length:
-            segments.append(Inline(bytes(pending)))
-            pending.clear()
-            segments.append(entry.content)
-            position += entry.content.length
+        content = entry.content
+        for segment in content.segments if isinstance(content, Blob) else (content,):
+            if isinstance(segment, Inline):
+                emit(segment.data)
+            elif segment.length:
+                segments.append(Inline(bytes(pending)))
+                pending.clear()
+                segments.append(segment)
+                position += segment.length
         emit(bytes(-position % BLOCK))
     emit(bytes(2 * BLOCK))
     segments.append(Inline(bytes(pending)))

@@ -103,13 +103,14 @@ def content_of(segment: RemoteRange) -> str:
 
     A hub's file with a sha256 is that content wherever it is: a new commit
     leaves the shards it does not touch known.  A part of a file cannot be held
-    against its digest.  S3 answers a range only while the ETag is the listed one.
+    against its digest, unless the parts are read in order.  S3 answers a range
+    only while the ETag is the listed one.
     """
     scheme = segment.url.partition("://")[0]
     try:
         if scheme == HUB:
             file = parse_hub(segment.url)
-            if (segment.offset, segment.length) != (0, file.size):
+            if (segment.offset, segment.length) != (0, file.size) and not is_in_order(segment):
                 return ""
             return f"sha256:{file.sha256}" if file.sha256 else segment.url if file.git_sha1 else ""
         if scheme == S3:
@@ -117,6 +118,11 @@ def content_of(segment: RemoteRange) -> str:
     except PackagerError:
         return ""
     return segment.url if _REGISTRY_URL.fullmatch(segment.url) else ""
+
+
+def is_in_order(segment: RemoteRange) -> bool:
+    """Whether only reading the file's parts one after another proves them all."""
+    return segment.in_order and segment.url.startswith(f"{HUB}://")
 
 
 def _not_an_address(url: str) -> PackagerError:

@@ -12,10 +12,11 @@ import re
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 
-from packager.adapters.remote.addresses import HUB, HubAddress, parse_hub
+from packager.adapters.remote.addresses import HUB, HubAddress, is_in_order, parse_hub
 from packager.adapters.remote.resume import (
     TRANSIENT,
     BrokenOff,
+    Hash,
     WrongContent,
     proven,
     read_resumed,
@@ -43,19 +44,46 @@ class HubReader:
         self._endpoint = endpoint
         self._token = token
         self._sleep = sleep
+        self._read: dict[tuple[str, int], Hash] = {}  # of a file's bytes up to an offset
 
     def read(self, segment: RemoteRange) -> Iterator[bytes]:
-        """Yield the segment's bytes; of a whole file the last ones only when all are right."""
+        """Yield the segment's bytes; of a file the last ones only when all are right."""
         file = parse_hub(segment.url)
+        chunks = self._chunks(file, segment.offset, segment.length)
+        if segment.offset == 0 and segment.length == file.size:
+            yield from proven(chunks, _hash(file), _digest(file), file.path)
+        elif is_in_order(segment):
+            yield from self._part(file, segment, chunks)
+        else:
+            yield from chunks
 
+    def _part(
+        self, file: HubAddress, segment: RemoteRange, chunks: Iterator[bytes]
+    ) -> Iterator[bytes]:
+        """Pass on a part, and go on with the hash of what comes before it.
+
+        What of that was not read yet is read now, for its hash only.
+        """
+        end = segment.offset + segment.length
+        found = self._read.get((segment.url, segment.offset))
+        hashed = found.copy() if found else _hash(file)
+        if found is None:
+            for chunk in self._chunks(file, 0, segment.offset):
+                hashed.update(chunk)
+        if end == file.size:
+            yield from proven(chunks, hashed, _digest(file), file.path)
+            return
+        for chunk in chunks:
+            hashed.update(chunk)
+            yield chunk
+        self._read[segment.url, end] = hashed
+
+    def _chunks(self, file: HubAddress, offset: int, length: int) -> Iterator[bytes]:
         def open_at(done: int) -> Generator[bytes]:
-            return self._open(file, segment.offset + done, segment.offset + segment.length)
+            return self._open(file, offset + done, offset + length)
 
         what = f"{file.path!r} of {file.name!r}"
-        chunks = read_resumed(open_at, segment.length, what=what, sleep=self._sleep)
-        if segment.offset == 0 and segment.length == file.size:
-            chunks = _checked(chunks, file)
-        yield from chunks
+        return read_resumed(open_at, length, what=what, sleep=self._sleep)
 
     def _open(self, file: HubAddress, first: int, end: int) -> Generator[bytes]:
         from huggingface_hub import constants
@@ -130,12 +158,15 @@ def _bytes_before(status: int, headers: Mapping[str, str], file: HubAddress, fir
     return before
 
 
-def _checked(chunks: Iterator[bytes], file: HubAddress) -> Iterator[bytes]:
+def _hash(file: HubAddress) -> Hash:
     if file.sha256:
-        return proven(chunks, hashlib.sha256(), file.sha256, file.path)
-    if file.git_sha1:
-        blob = hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
-        return proven(chunks, blob, file.git_sha1, file.path)
+        return hashlib.sha256()
+    return hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
+
+
+def _digest(file: HubAddress) -> str:
+    if file.sha256 or file.git_sha1:
+        return file.sha256 or file.git_sha1
     raise ProtocolFailed(
         f"the hub gives no digest of {file.path!r}, so it cannot be streamed",
         hint=f"name the model without hf:// to download it first: `--model {file.name}`",

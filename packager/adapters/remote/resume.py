@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from typing import Protocol
+from typing import Protocol, Self
 
 from packager.errors import ModelRefused, PackagerError, Unavailable
 
@@ -47,6 +47,8 @@ class Hash(Protocol):
     def update(self, data: bytes, /) -> None: ...
 
     def hexdigest(self) -> str: ...
+
+    def copy(self) -> Self: ...
 
 
 def read_resumed(
