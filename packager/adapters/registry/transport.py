@@ -309,7 +309,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def retry_after_s(headers: Mapping[str, str]) -> float:
+def retry_after_s(headers: Mapping[str, str] | http.client.HTTPMessage) -> float:
     """How long a server asks us to wait, within reason; 0 when it does not say."""
     text = headers.get("Retry-After", "").strip()
     if text.isdecimal():
