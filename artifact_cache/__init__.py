@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     from artifact_cache.cache import Notice as Notice
     from artifact_cache.cache import open_local as open_local
     from artifact_cache.entry import Entry as Entry
+    from artifact_cache.errors import BuildFailed as BuildFailed
     from artifact_cache.errors import CacheError as CacheError
+    from artifact_cache.errors import Rejected as Rejected
+    from artifact_cache.errors import RejectedBefore as RejectedBefore
+    from artifact_cache.errors import Untrusted as Untrusted
     from artifact_cache.explain import Explanation as Explanation
+    from artifact_cache.index import Index as Index
     from artifact_cache.key import DraftHeadKey as DraftHeadKey
     from artifact_cache.key import KeyDocument as KeyDocument
     from artifact_cache.key import NeuronKey as NeuronKey
@@ -28,12 +33,25 @@ if TYPE_CHECKING:
     from artifact_cache.key import key_of as key_of
     from artifact_cache.key import manifest_digest as manifest_digest
     from artifact_cache.key import parse_document as parse_document
+    from artifact_cache.matching import Match as Match
+    from artifact_cache.negative import Failure as Failure
+    from artifact_cache.negative import Failures as Failures
+    from artifact_cache.negative import scrub as scrub
+    from artifact_cache.stats import StatsLog as StatsLog
+    from artifact_cache.stats import prometheus as prometheus
     from artifact_cache.store import Address as Address
     from artifact_cache.store import CacheStore as CacheStore
     from artifact_cache.store import Capability as Capability
     from artifact_cache.stores.local import LocalStore as LocalStore
     from artifact_cache.stores.memory import MemoryStore as MemoryStore
     from artifact_cache.stores.read_only import ReadOnlyStore as ReadOnlyStore
+    from artifact_cache.stores.trusted import TrustedStore as TrustedStore
+    from artifact_cache.trust import Signer as Signer
+    from artifact_cache.trust import Trust as Trust
+    from artifact_cache.trust import generate_key as generate_key
+    from artifact_cache.trust import load_signer as load_signer
+    from artifact_cache.trust import load_trusted_keys as load_trusted_keys
+    from artifact_cache.trust import trust_key as trust_key
 
 _HOMES = {
     "ArtifactCache": "cache",
@@ -41,8 +59,13 @@ _HOMES = {
     "Notice": "cache",
     "open_local": "cache",
     "Entry": "entry",
+    "BuildFailed": "errors",
     "CacheError": "errors",
+    "Rejected": "errors",
+    "RejectedBefore": "errors",
+    "Untrusted": "errors",
     "Explanation": "explain",
+    "Index": "index",
     "DraftHeadKey": "key",
     "KeyDocument": "key",
     "NeuronKey": "key",
@@ -52,12 +75,25 @@ _HOMES = {
     "key_of": "key",
     "manifest_digest": "key",
     "parse_document": "key",
+    "Match": "matching",
+    "Failure": "negative",
+    "Failures": "negative",
+    "scrub": "negative",
+    "StatsLog": "stats",
+    "prometheus": "stats",
     "Address": "store",
     "CacheStore": "store",
     "Capability": "store",
     "LocalStore": "stores.local",
     "MemoryStore": "stores.memory",
     "ReadOnlyStore": "stores.read_only",
+    "TrustedStore": "stores.trusted",
+    "Signer": "trust",
+    "Trust": "trust",
+    "generate_key": "trust",
+    "load_signer": "trust",
+    "load_trusted_keys": "trust",
+    "trust_key": "trust",
 }
 
 __all__ = tuple(sorted(_HOMES))

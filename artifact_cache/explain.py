@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from artifact_cache.entry import Entry
+from artifact_cache.negative import Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Explanation:
     key: str
     hit: bool
     nearest: tuple[Neighbour, ...]
+    fault: str = ""  # why what lies at the address itself cannot be used
+    failure: Failure | None = None  # the last build of these very inputs that failed
 
 
 def find_nearest(

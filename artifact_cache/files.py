@@ -30,6 +30,13 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def bounded_bytes(path: Path, most: int) -> bytes:
+    """Read at most one byte more than allowed, so that a huge file is refused, not swallowed."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(most + 1)
+
+
 def write_durably(path: Path, data: bytes) -> None:
     """Create a file that must not exist yet, and have it on the disk."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -38,6 +38,7 @@ from artifact_cache.errors import (
     Unpublishable,
 )
 from artifact_cache.files import (
+    bounded_bytes,
     hand_over,
     in_parallel,
     said,
@@ -77,7 +78,7 @@ class LocalStore:
         self._need("read")
         path = self._entry_path(address)
         try:
-            entry = parse_entry(_read_entry(path))
+            entry = parse_entry(bounded_bytes(path, MAX_STORED_BYTES))
             if (entry.kind, entry.key) != (address.kind, address.key):
                 raise MalformedEntry("it belongs to another address")
         except FileNotFoundError:
@@ -109,7 +110,7 @@ class LocalStore:
         self._need("read")
         for path in self.root.glob(f"ac/{kind or '*'}/??/*.json"):
             with suppress(CacheError, OSError):
-                yield parse_entry(_read_entry(path))
+                yield parse_entry(bounded_bytes(path, MAX_STORED_BYTES))
 
     def delete(self, address: Address) -> bool:
         """Remove the entry; its blobs wait for the collector, since others may share them."""
@@ -327,13 +328,6 @@ def _unsafe(root: Path) -> str:
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return f"others can write to it; `chmod 700 {root}` keeps them out"
     return ""
-
-
-def _read_entry(path: Path) -> bytes:
-    """Read at most one byte more than an entry may have, so that a huge one is refused."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read(MAX_STORED_BYTES + 1)
 
 
 def _locked(path: Path, how: int) -> int | None:

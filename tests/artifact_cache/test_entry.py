@@ -183,10 +183,10 @@ def test_an_envelope_of_another_type_is_left_to_versions_that_know_it() -> None:
         parse_entry(b'{"payload":"e30=","payloadType":"application/json","signatures":[]}')
 
 
-def enveloped(payload: bytes, **changes: Any) -> bytes:
+def enveloped(signed: bytes, **changes: Any) -> bytes:
     envelope = {
         "payloadType": "application/vnd.packager.cache.entry+json",
-        "payload": base64.b64encode(payload).decode(),
+        "payload": base64.b64encode(signed).decode(),
         "signatures": [{"keyid": "0", "sig": "AA=="}],
     }
     return canonical({**envelope, **changes})
