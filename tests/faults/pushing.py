@@ -1,0 +1,136 @@
+"""Pushes into the strict fake registry, over a line that breaks."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packager.adapters.blobs import BlobReader
+from packager.adapters.digest_index import DigestIndex
+from packager.adapters.registry.client import RegistryClients
+from packager.adapters.registry.credentials import Credentials
+from packager.adapters.registry.reader import RegistryReader
+from packager.adapters.registry.transport import Transport
+from packager.adapters.sinks.registry import RegistrySink
+from packager.adapters.sinks.tee import write_image
+from packager.core.image import BaseImage, Blob, ImageSpec, Inline, Layer, Platform, RuntimeConfig
+from packager.errors import PackagerError
+from packager.imaging.oci import scratch
+from tests.doubles.fault_proxy import FaultProxy
+from tests.doubles.registry import PASSWORD, USER, FakeRegistry, sha256
+
+REPOSITORY = "team/model"
+LARGEST = 2_500_000  # three pieces of a megabyte, more than socket buffers hold
+CONFIG = 2000  # bytes of configuration, and more
+TRIES = 3  # after the first
+DEADLINE_S = 20.0  # generous: the machine may be busy; a hang is for ever
+_RANDOM = random.Random(7)
+LAYERS = tuple(_RANDOM.randbytes(size) for size in (LARGEST, 1_200_000, 20_000))
+
+
+def image(*layers: bytes, base: BaseImage | None = None) -> ImageSpec:
+    base = base or scratch(Platform())
+    roles = ("weights",) * (len(layers) - 1) + ("config",)
+    ours = tuple(
+        Layer(role=role, blob=Blob((Inline(data),)))  # type: ignore[arg-type]
+        for role, data in zip(roles, layers, strict=True)
+    )
+    return ImageSpec(
+        base=base,
+        layers=(*base.layers, *ours),
+        runtime=RuntimeConfig(cmd=("serve",)),
+        created="1970-01-01T00:00:00Z",
+    )
+
+
+@dataclass
+class Push:
+    """What became of one."""
+
+    digest: str  # nothing when it failed
+    error: PackagerError | None
+    seconds: float
+    slept: list[float]
+    body_bytes: int  # of layers and configuration, that left us
+
+
+@dataclass
+class Bench:
+    """A registry with an old image under the tag, and a machine that pushes a new one."""
+
+    registry: FakeRegistry
+    proxy: FaultProxy
+    state: Path
+    old: str = ""
+    slept: list[float] = field(default_factory=list)
+
+    def push(self, spec: ImageSpec | None = None, *, direct: bool = False) -> Push:
+        """Push as one run of packager does. What is no `PackagerError` fails the test."""
+        slept: list[float] = []
+        clients = RegistryClients(
+            find_credentials=lambda host: Credentials(user=USER, password=PASSWORD),
+            transport=Transport(sleep=slept.append),
+        )
+        host = self.registry.host if direct else self.proxy.host
+        first = len(self.registry.seen)
+        started = time.monotonic()
+        digest, error = "", None
+        try:
+            sink = RegistrySink(f"{host}/{REPOSITORY}:1", clients=clients)
+            written = write_image(
+                spec or image(*LAYERS),
+                [sink],
+                reader=BlobReader([RegistryReader(clients=clients)]),
+                index=DigestIndex(self.state / "digests.sqlite"),
+                sleep=slept.append,
+            )
+            digest = written.image.digest
+        except PackagerError as failure:
+            error = failure
+        seconds = time.monotonic() - started
+        patches = [seen for seen in self.registry.seen[first:] if seen.method == "PATCH"]
+        return Push(digest, error, seconds, slept, sum(seen.received for seen in patches))
+
+    def tagged(self) -> str:
+        return self.registry.tagged(REPOSITORY, "1")
+
+    def missing(self) -> int:
+        """Bytes of layers that the registry does not have yet."""
+        there = self.registry.blobs
+        return sum(len(data) for data in LAYERS if (REPOSITORY, sha256(data)) not in there)
+
+    def check(self, push: Push) -> None:
+        """What holds whatever went wrong, and that a rerun sends only what is missing."""
+        self.check_tag(push)
+        hits = sum(fault.hits for fault in self.proxy.faults)
+        again = min(hits * LARGEST, TRIES * sum(map(len, LAYERS)))  # a layer for each fault
+        assert push.body_bytes <= sum(map(len, LAYERS)) + CONFIG + again
+        self.proxy.faults.clear()
+        missing = self.missing()
+        rerun = self.push()
+        assert rerun.error is None
+        assert self.tagged() == rerun.digest
+        assert self.registry.is_complete(REPOSITORY, "1")
+        assert missing <= rerun.body_bytes <= missing + CONFIG, "finished layers were sent again"
+
+    def check_tag(self, push: Push) -> None:
+        """The tag names what it should, and all of that is there."""
+        assert push.seconds < DEADLINE_S, "a hang"
+        assert self.tagged() == (self.old if push.error else push.digest)
+        assert self.registry.is_complete(REPOSITORY, "1")
+        assert push.error is None or push.error.message
+
+
+@contextmanager
+def bench(state: Path, **quirks: object) -> Iterator[Bench]:
+    """A registry in which the tag names an older image."""
+    with FakeRegistry(**quirks) as registry, FaultProxy(registry.host) as proxy:
+        made = Bench(registry, proxy, state)
+        older = made.push(image(b"old weights", b"old settings"), direct=True)
+        made.old = older.digest
+        assert made.tagged() == older.digest != ""
+        yield made
