@@ -1,0 +1,155 @@
+"""A finished checkpoint in files that suit images.
+
+Tensors that no method touches, embeddings and the head, get files of their own
+whose names and bytes do not depend on the method, so that quantized variants of
+a model share those layers.  The configuration is the source's, with the
+quantization added: what a library rewrites on saving, engines of other versions
+may not read.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from packager_worker import BadInput
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+INDEX = "model.safetensors.index.json"
+SHARED = ("embed_tokens.weight", "lm_head.weight", "wte.weight", "embed_out.weight")
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".ckpt", ".h5", ".msgpack", ".onnx")
+
+Tensors = dict[str, torch.Tensor]
+Convert = Callable[[str, Callable[[str], torch.Tensor]], Tensors]
+
+
+class Reader:
+    """Tensors of a checkpoint by name, read one at a time."""
+
+    def __init__(self, place: Path) -> None:
+        files = sorted(place.glob("*.safetensors"))
+        if not files:
+            raise BadInput(f"no safetensors in {place.name!r}")
+        self._files = {}
+        for file in files:
+            opened = safe_open(file, framework="pt")
+            self._files.update(dict.fromkeys(opened.keys(), opened))
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._files)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._files
+
+    def get(self, name: str) -> torch.Tensor:
+        return self._files[name].get_tensor(name)
+
+    def size(self, name: str) -> int:
+        sliced = self._files[name].get_slice(name)
+        count = 1
+        for side in sliced.get_shape():
+            count *= side
+        return count * _ELEMENT[sliced.get_dtype()]
+
+
+def write_checkpoint(
+    source: Path,
+    saved: Path,
+    output: Path,
+    *,
+    quantization: dict[str, Any],
+    shard_bytes: int,
+    convert: Convert | None = None,
+) -> dict[str, Any]:
+    """Lay out the tensors of `saved` and the other files of `source`; give sizes for the report.
+
+    `convert` turns the group of tensors that a name stands for into others; names
+    it has taken are passed over.
+    """
+    before, after = Reader(source), Reader(saved)
+    shared = [name for name in after.names if _is_shared(name, before, after)]
+    rest = [name for name in after.names if name not in set(shared)]
+    places: dict[str, str] = {}
+    total = 0
+    for kind, names in (("shared", shared), ("quantized", rest)):
+        shards = list(_shards(names, after, shard_bytes))
+        for number, shard in enumerate(shards, 1):
+            count = f"-{number:05}-of-{len(shards):05}" if len(shards) > 1 else ""
+            file = f"model-{kind}{count}.safetensors"
+            tensors = _tensors(shard, after, convert)
+            save_file(tensors, output / file, metadata={"format": "pt"})
+            places.update(dict.fromkeys(tensors, file))
+            total += sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+            del tensors
+    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
+    _write_json(output / INDEX, index)
+    _copy_rest(source, output)
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    _write_json(output / "config.json", {**config, "quantization_config": quantization})
+    return {
+        "weight_bytes_before": sum(before.size(name) for name in before.names),
+        "weight_bytes_after": total,
+        "tensors": len(places),
+        "shared_tensors": shared,
+    }
+
+
+def _is_shared(name: str, before: Reader, after: Reader) -> bool:
+    """Embeddings and heads that came through bit by bit."""
+    if not name.endswith(SHARED) or name not in before:
+        return False
+    ours, theirs = after.get(name), before.get(name)
+    return ours.dtype == theirs.dtype and torch.equal(ours, theirs)
+
+
+def _shards(names: Iterable[str], reader: Reader, limit: int) -> Iterator[list[str]]:
+    """Groups of at most `limit` bytes, by the order of names; a larger tensor stands alone."""
+    shard: list[str] = []
+    size = 0
+    for name in names:
+        more = reader.size(name)
+        if shard and size + more > limit and not _belongs(name, shard[-1]):
+            yield shard
+            shard, size = [], 0
+        shard.append(name)
+        size += more
+    if shard:
+        yield shard
+
+
+def _belongs(name: str, other: str) -> bool:
+    """Whether two tensors are of one module: packed weight, scale and zero point stay together."""
+    return name.rpartition(".")[0] == other.rpartition(".")[0]
+
+
+def _tensors(names: list[str], reader: Reader, convert: Convert | None) -> Tensors:
+    made: Tensors = {}
+    for name in names:
+        made.update(convert(name, reader.get) if convert else {name: reader.get(name)})
+    return {name: tensor.contiguous() for name, tensor in sorted(made.items())}
+
+
+def _copy_rest(source: Path, output: Path) -> None:
+    """Tokenizer, generation configuration, licence: as they were."""
+    for path in sorted(source.rglob("*")):
+        name = path.relative_to(source)
+        if path.is_dir() or name.name in ("config.json", INDEX) or path.suffix in WEIGHTS:
+            continue
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, output / name)
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+_ELEMENT = {
+    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2,
+    "U16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I8": 1, "U8": 1, "BOOL": 1,
+}  # fmt: skip

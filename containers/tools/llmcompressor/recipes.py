@@ -1,0 +1,86 @@
+"""What llm-compressor is told: modifiers for a method and its settings.
+
+| method | settings | modifiers |
+|---|---|---|
+| awq | symmetric, group_size | AWQ scaling, then rounding |
+| gptq | symmetric, group_size | GPTQ |
+| fp8 | activations: dynamic, static or block; kv_cache | rounding |
+| smoothquant | smoothing_strength, gptq | SmoothQuant, then rounding or GPTQ, 8 bits both |
+| nvfp4 | | rounding to NVFP4, weights only |
+| rtn | symmetric, group_size | rounding to 4 bits without data |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from compressed_tensors.quantization import preset_name_to_scheme
+from llmcompressor.modifiers.gptq import GPTQModifier
+from llmcompressor.modifiers.quantization import QuantizationModifier
+from llmcompressor.modifiers.transform.awq import AWQModifier
+from llmcompressor.modifiers.transform.smoothquant import SmoothQuantModifier
+from packager_worker import Rejected
+
+TARGETS = ["Linear"]
+FP8 = {"dynamic": "FP8_DYNAMIC", "static": "FP8", "block": "FP8_BLOCK"}
+DATA_FREE = ("FP8_DYNAMIC", "FP8_BLOCK", "NVFP4A16")
+KV_FP8 = {
+    "num_bits": 8,
+    "type": "float",
+    "strategy": "tensor",
+    "dynamic": False,
+    "symmetric": True,
+}
+
+
+def make_recipe(asked: Mapping[str, Any]) -> list[Any]:
+    """Give the modifiers in order."""
+    common = _common(asked)
+    match asked["method"]:
+        case "awq":
+            return [AWQModifier(duo_scaling="both"), QuantizationModifier(**common)]
+        case "gptq":
+            return [GPTQModifier(**common)]
+        case "smoothquant":
+            last = GPTQModifier if asked.get("gptq") else QuantizationModifier
+            smooth = SmoothQuantModifier(smoothing_strength=asked["smoothing_strength"])
+            return [smooth, last(**common)]
+        case "fp8" | "nvfp4" | "rtn":
+            return [QuantizationModifier(**common)]
+    raise Rejected(f"this worker does not know method {asked['method']!r}")
+
+
+def needs_data(asked: Mapping[str, Any]) -> bool:
+    """Whether the method looks at activations."""
+    return bool(asked.get("kv_cache")) or (
+        asked["method"] != "rtn" and preset_of(asked) not in DATA_FREE
+    )
+
+
+def preset_of(asked: Mapping[str, Any]) -> str:
+    """Name the format among the presets of compressed-tensors."""
+    match asked["method"]:
+        case "awq" | "gptq" | "rtn":
+            return "W4A16" if asked["symmetric"] else "W4A16_ASYM"
+        case "fp8":
+            return FP8[asked["activations"]]
+        case "smoothquant":
+            return "W8A8"
+        case "nvfp4":
+            return "NVFP4A16"
+    raise Rejected(f"this worker does not know method {asked['method']!r}")
+
+
+def _common(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The format and what stays out of it. A preset by name, unless its groups differ."""
+    settings: dict[str, Any] = {"ignore": list(asked["ignore"])}
+    preset = preset_of(asked)
+    if asked.get("kv_cache"):
+        settings["kv_cache_scheme"] = KV_FP8
+    group = asked.get("group_size")
+    scheme = preset_name_to_scheme(preset, TARGETS)
+    if not group or scheme.weights is None or scheme.weights.group_size in (None, group):
+        return {**settings, "scheme": preset, "targets": TARGETS}
+    scheme.weights.group_size = group
+    return {**settings, "config_groups": {"group_0": scheme.model_dump()}}
