@@ -111,7 +111,7 @@ class Failures:
             kind=address.kind,
             key=address.key,
             reason=self._scrub(_reason(error))[:MAX_REASON_CHARACTERS],
-            rejected=isinstance(error, Rejected),
+            rejected=isinstance(error, Rejected) and not isinstance(error, RejectedBefore),
             failed_at=int(now),
             expires_at=int(now + self._expiry_s),
             log=_ends(self._scrub(_log(error))),
