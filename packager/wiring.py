@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -28,7 +29,7 @@ from packager.catalog.containers import find_container
 from packager.catalog.instances import find_instance, instances
 from packager.catalog.models import first_draft
 from packager.catalog.prices import priced
-from packager.core.events import EventSink, ignore
+from packager.core.events import EventSink, StepEvent, ignore
 from packager.core.image import BaseImage, ImageSpec, Platform, RemoteRange, SealedImage, Written
 from packager.core.instance import LOCAL, Instance
 from packager.core.model import ModelFiles
@@ -98,7 +99,9 @@ def tools_for(settings: Settings) -> Tools:
             instance.name,
             own().containers,
         ),
-        find_base=lambda reference, platform: _find_base(reference, platform, repeat, clients),
+        find_base=lambda reference, platform: _find_base(
+            reference, platform, repeat, clients, settings
+        ),
         family=_family,
         executor=_executor(settings),
         reach=lambda: _reach(sinks),
@@ -130,7 +133,7 @@ def image_tools_for(settings: Settings) -> ImageTools:
     reader = BlobReader((_RegistryBlobs(clients),))
     sinks = sinks_for(settings.outputs, reader, clients, _state_file(settings))
     return ImageTools(
-        open=lambda reference, platform: open_image(reference, platform, clients),
+        open=lambda reference, platform: _open_image(reference, platform, clients, settings),
         write=lambda image, sealed: _write(image, sinks, reader, settings, sealed=sealed),
     )
 
@@ -271,8 +274,24 @@ def _find_model(reference: str, settings: Settings, *, is_draft: bool = False) -
 
     source_type = plugins.load(plugins.SOURCES, choose_source(reference))
     source = source_type(headers_only=settings.headers_only, is_draft=is_draft)
-    found: ModelFiles = source.facts(reference)
+    with _step("draft" if is_draft else "model", reference, settings):
+        found: ModelFiles = source.facts(reference)
     return found
+
+
+def _open_image(
+    reference: str, platform: Platform, clients: Clients, settings: Settings
+) -> OpenImage:
+    with _step("image", reference, settings):
+        return open_image(reference, platform, clients)
+
+
+@contextmanager
+def _step(step: str, detail: str, settings: Settings) -> Iterator[None]:
+    """Say that work has begun which may take long, and when it is over."""
+    settings.on_event(StepEvent(step=step, detail=detail, state="started"))
+    yield
+    settings.on_event(StepEvent(step=step, detail=detail, state="finished"))
 
 
 def _own_rows(settings: Settings) -> OwnRows:
@@ -291,12 +310,17 @@ def _find_instance(name: str, own: OwnRows) -> Instance:
 
 
 def _find_base(
-    reference: str, platform: Platform, repeat: BuildRecord | None, clients: Clients
+    reference: str,
+    platform: Platform,
+    repeat: BuildRecord | None,
+    clients: Clients,
+    settings: Settings,
 ) -> BaseImage:
     scheme = plugins.scheme_of(reference, plugins.BASES)
     source_type = plugins.load(plugins.BASES, scheme)
     source = source_type(clients=clients()) if scheme == "registry" else source_type()
-    base: BaseImage = source.facts(reference, platform)
+    with _step("base", reference, settings):
+        base: BaseImage = source.facts(reference, platform)
     if base.platform != platform:
         raise UsageError(
             f"base image {reference!r} is for {base.platform}, the image is for {platform}",

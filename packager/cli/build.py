@@ -10,9 +10,10 @@ import click
 from packager import pipeline, plugins, wiring
 from packager.adapters.records import load_record
 from packager.cli.options import catalog_option, format_option, make_request, request_options
-from packager.cli.progress import layer_progress
+from packager.cli.progress import progress_options, shown_progress
 from packager.core.record import BuildRecord
 from packager.core.request import BuildRequest
+from packager.core.units import decimal
 from packager.errors import UsageError
 from packager.reports.build import dry_run_document, dry_run_text, summary_lines
 from packager.reports.text import json_text
@@ -59,7 +60,12 @@ from packager.reports.text import json_text
     help="Read all weights: rely on no digest noted here or in an earlier image.",
 )
 @click.option("--dry-run", is_flag=True, help="Do everything but run steps and write.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
+@click.option(
+    "--sparse-base",
+    is_flag=True,
+    help="Leave the base's layers out of oci: layouts, which then say where these are.",
+)
+@progress_options
 @format_option
 def build(
     output_format: str,
@@ -71,6 +77,8 @@ def build(
     catalog_file: Path | None,
     verify: bool,
     dry_run: bool,
+    sparse_base: bool,
+    progress: str,
     quiet: bool,
     **given: Any,
 ) -> None:
@@ -93,14 +101,15 @@ def build(
             "no output is given",
             hint="add --output oci:DIR, --output docker:NAME:TAG or --output HOST/REPOSITORY:TAG",
         )
-    show = output_format == "text" and not quiet and not dry_run
-    with layer_progress(enabled=show) as on_event:
+    as_json = output_format == "json"
+    with shown_progress(progress, quiet=quiet or dry_run, as_json=as_json) as on_event:
         settings = wiring.Settings(
             outputs=request.outputs,
             insecure_registries=insecure_registries,
             record_file=record_file,
             catalog_file=catalog_file,
             dry_run=dry_run,
+            sparse_base=sparse_base,
             verify=verify,
             repeat=record,
             on_event=on_event,
@@ -120,8 +129,19 @@ def build(
     if not quiet:
         for line in summary_lines(done):
             click.echo(line, err=True)
+        if sparse_base:
+            click.echo(_without_base(done), err=True)
     for image in done.images:
         click.echo(f"{image.name}@{image.digest}")
+
+
+def _without_base(record: BuildRecord) -> str:
+    base = [layer for layer in record.layers if layer.role == "base"]
+    size = decimal(sum(layer.size for layer in base))
+    return (
+        f"layouts lack the base's {len(base)} layers ({size}); "
+        f"who reads them needs {record.base.reference} {record.base.digest}"
+    )
 
 
 def _recorded_request(

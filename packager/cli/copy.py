@@ -6,7 +6,7 @@ import click
 
 from packager import plugins, wiring
 from packager.cli.options import format_option, image_options
-from packager.cli.progress import layer_progress
+from packager.cli.progress import progress_options, shown_progress
 from packager.core.image import Platform
 from packager.errors import UsageError
 from packager.imaging.views import VIEWS
@@ -20,7 +20,6 @@ view_option = click.option(
     help="Write this view of the same layers: weights is a plain image of the model's files, "
     "modelpack a CNCF ModelPack artifact.",
 )
-quiet_option = click.option("--quiet", is_flag=True, help="No progress.")
 
 
 @click.command()
@@ -28,7 +27,7 @@ quiet_option = click.option("--quiet", is_flag=True, help="No progress.")
 @click.argument("outputs", metavar="DESTINATION...", nargs=-1, required=True)
 @view_option
 @image_options
-@quiet_option
+@progress_options
 @format_option
 def copy(
     source: str,
@@ -36,6 +35,7 @@ def copy(
     view: str | None,
     platform: Platform,
     insecure_registries: tuple[str, ...],
+    progress: str,
     quiet: bool,
     output_format: str,
 ) -> None:
@@ -49,7 +49,7 @@ def copy(
     packager copy oci:out REGISTRY/models/tiny:1
     packager copy --view weights REGISTRY/models/tiny:1 REGISTRY/models/tiny:1-weights
     """
-    with layer_progress(enabled=not quiet) as on_event:
+    with shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event:
         tools = wiring.image_tools_for(
             wiring.Settings(
                 outputs=outputs, insecure_registries=insecure_registries, on_event=on_event
@@ -74,7 +74,7 @@ def copy(
 @click.argument("outputs", metavar="REGISTRY/REPOSITORY:TAG...", nargs=-1, required=True)
 @view_option
 @image_options
-@quiet_option
+@progress_options
 @format_option
 @click.pass_context
 def push(ctx: click.Context, /, source: str, outputs: tuple[str, ...], **given: object) -> None:

@@ -1,66 +1,160 @@
-"""How layer events look: bars on a terminal, a line a layer elsewhere."""
+"""Progress on stderr: how it is asked for, and the thread that shows it.
+
+Work is never held up and never fails because of its display.  Receiving an
+event costs a lock and an addition; drawing is done by a thread of its own,
+several times a second at most, which nobody waits for longer than a moment.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO, TypeVar, cast
 
 import click
 
-from packager.core.events import EventSink, LayerEvent, ignore
-from packager.core.units import decimal
+from packager.cli.displays import Dated, Display, JsonLines, Lines, News, StepNews
+from packager.cli.meter import Meter
+from packager.core.events import Event, EventSink, LayerEvent, StepEvent, ignore
 
-_SAID = {"known": "known, not sent", "written": "written", "again": "broke off, sending again"}
+MODES = ("auto", "rich", "plain", "json", "none")
+LAST_WORDS_S = 2.0  # how long a blocked terminal may hold up the end
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def progress_options(command: Command) -> Command:
+    """Add `--progress` and `--quiet`."""
+    mode = click.option(
+        "--progress",
+        type=click.Choice(MODES),
+        default="auto",
+        show_default=True,
+        help="How progress is shown on stderr: bars, lines, or JSON for programs. auto: bars on "
+        "a terminal, lines elsewhere, nothing with --format json.",
+    )
+    quiet = click.option("--quiet", "-q", is_flag=True, help="No progress, no summary.")
+    return mode(quiet(command))
 
 
 @contextmanager
-def layer_progress(*, enabled: bool) -> Iterator[EventSink]:
-    """Give a receiver of layer events that draws on stderr."""
-    if not enabled:
+def shown_progress(mode: str, *, quiet: bool = False, as_json: bool = False) -> Iterator[EventSink]:
+    """Give a receiver of events that shows them as asked for."""
+    display = _display(mode, quiet=quiet, as_json=as_json)
+    if display is None:
         yield ignore
-    elif sys.stderr.isatty():
-        yield from _bars()
-    else:
-        yield _say_line
+        return
+    ticker = Ticker(display)
+    try:
+        yield ticker.receive
+    finally:
+        ticker.close()
 
 
-def _say_line(event: LayerEvent) -> None:
-    if event.state in _SAID:
-        said = f"{event.label or 'layer'}: {decimal(event.size)} {_SAID[event.state]}"
-        click.echo(said, err=True)
+class Ticker:
+    """Takes events from any thread, and calls a display from one."""
+
+    def __init__(
+        self, display: Callable[[], Display], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._make_display = display
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._meter = Meter(clock())
+        self._started = clock()
+        self._news: list[Dated] = []
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+        self._thread.start()
+
+    def receive(self, event: Event) -> None:
+        """Note an event."""
+        now = self._clock()
+        with self._lock:
+            seconds = self._meter.take(event, now)
+            match event:
+                case LayerEvent(state="streaming" | "hashing") | StepEvent(state="running"):
+                    return  # the next snapshot says it
+                case LayerEvent(layer=number):
+                    news: News = self._meter.layer(number, now)
+                case StepEvent():
+                    news = StepNews(event=event, seconds=seconds)
+                case _:
+                    news = event
+            self._news.append((now - self._started, news))
+
+    def close(self) -> None:
+        """Show the last news, and let the terminal go."""
+        self._end.set()
+        self._thread.join(LAST_WORDS_S)
+
+    def _run(self) -> None:
+        with suppress(Exception):  # a broken display never fails a build
+            display = self._make_display()
+            try:
+                while not self._end.wait(display.interval_s):
+                    self._show(display)
+                self._show(display)
+            finally:
+                display.close()
+
+    def _show(self, display: Display) -> None:
+        with self._lock:
+            news, self._news = self._news, []
+            now = self._meter.snapshot(self._clock())
+        display.show(news, now)
 
 
-def _bars() -> Iterator[EventSink]:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TaskID,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+def _display(mode: str, *, quiet: bool, as_json: bool) -> Callable[[], Display] | None:
+    if mode == "auto":
+        mode = "none" if as_json else "rich" if _is_terminal() else "plain"
+    if quiet or mode == "none":
+        return None
+    stream = sys.stderr
+    if mode == "rich":
+        return lambda: _bars(stream)
+    write = _writer(stream)
+    return (lambda: JsonLines(write)) if mode == "json" else (lambda: Lines(write))
 
-    columns = (
-        TextColumn("{task.description}", table_column=None),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    tasks: dict[int, TaskID] = {}
-    lock = threading.Lock()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
 
-        def draw(event: LayerEvent) -> None:
-            with lock:
-                if event.layer not in tasks:
-                    label = event.label.removeprefix("packager: ") or "base layer"
-                    tasks[event.layer] = progress.add_task(label, total=event.size)
-                done = event.size if event.state in ("known", "written") else event.done
-                progress.update(tasks[event.layer], completed=done)
+def _is_terminal() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
-        yield draw
+
+def _bars(stream: TextIO) -> Display:
+    from packager.cli.bars import Bars
+
+    return Bars(cast("TextIO", _Forgiving(stream)))
+
+
+def _writer(stream: TextIO) -> Callable[[str], None]:
+    forgiving = _Forgiving(stream)
+
+    def write(text: str) -> None:
+        forgiving.write(text)
+        forgiving.flush()
+
+    return write
+
+
+class _Forgiving:
+    """A stream whose reader may have gone away."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()

@@ -1,10 +1,35 @@
-"""What library code reports while it works; the command line decides how it looks."""
+"""What library code reports while it works; the command line decides how it looks.
+
+Receivers are called from several threads and between two chunks of a transfer:
+they take note and return.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
+
+LayerState = Literal["known", "mounted", "hashing", "streaming", "written", "again"]
+StepState = Literal["started", "running", "finished"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEvent:
+    """Work before or after the layers: finding the model, loading an engine."""
+
+    step: str
+    state: StepState
+    detail: str = ""
+    done: int = 0  # bytes; 0 of 0 where they are not counted
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageEvent:
+    """An image is about to be written: the size of each layer, in order."""
+
+    layers: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,11 +40,13 @@ class LayerEvent:
     label: str
     size: int
     done: int  # bytes handled so far
-    state: Literal["known", "hashing", "streaming", "written", "again"]
+    state: LayerState
+    digest: str = ""  # once it is known
 
 
-EventSink = Callable[[LayerEvent], None]
+Event = StepEvent | ImageEvent | LayerEvent
+EventSink = Callable[[Event], None]
 
 
-def ignore(event: LayerEvent) -> None:
+def ignore(event: Event) -> None:
     """Receive events and do nothing."""

@@ -71,6 +71,7 @@ class RegistrySink:
         self._seen = seen
         self._lock = threading.Lock()
         self._sizes: dict[str, int] = {}  # of the blobs known to be in the repository
+        self.mounted: set[str] = set()  # blobs that the registry took from another repository
         self.bytes_sent = 0
 
     def reach(self) -> None:
@@ -194,6 +195,7 @@ class RegistrySink:
             if address:
                 self._client.cancel_upload(self._reference.repository, address)
             if opened is None:
+                self.mounted.add(digest)
                 return None
             address = opened
             if self._seen:

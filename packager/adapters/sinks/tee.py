@@ -23,7 +23,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from packager.adapters.blobs import BlobReader
 from packager.adapters.digest_index import DigestIndex, fingerprint_of
-from packager.core.events import EventSink, LayerEvent, ignore
+from packager.core.events import EventSink, ImageEvent, LayerEvent, LayerState, ignore
 from packager.core.image import (
     Blob,
     Descriptor,
@@ -131,7 +131,9 @@ class _Transfer:
 
     def all_layers(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
         """Bring every layer to every sink; give the layers with their digests."""
-        order = sorted(range(len(layers)), key=lambda position: -layers[position].size)
+        order = sending_order(layers)
+        with suppress(Exception):  # a broken progress display never fails a build
+            self._on_event(ImageEvent(layers=tuple(layer.size for layer in layers)))
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="layer") as pool:
             futures = {
                 position: pool.submit(self._layer, position, layers[position]) for position in order
@@ -159,7 +161,7 @@ class _Transfer:
             if layer.digest and not writers:
                 if attempt == 0:
                     self._count(known=1)
-                    self._report(position, layer, layer.size, "known")
+                    self._report(position, layer, layer.size, self._how_known(layer))
                 return layer
             if self._is_whole(layer, writers):
                 _commit(writers.values(), layer.digest)
@@ -295,7 +297,11 @@ class _Transfer:
         self._index.put(layer.blob, digest, before, started_ns)
         return digest, broken
 
-    def _report(self, position: int, layer: Layer, done: int, state: str) -> None:
+    def _how_known(self, layer: Layer) -> LayerState:
+        mounted = any(layer.digest in getattr(sink, "mounted", ()) for sink in self._sinks)
+        return "mounted" if mounted else "known"
+
+    def _report(self, position: int, layer: Layer, done: int, state: LayerState) -> None:
         with suppress(Exception):  # a broken progress display never fails a build
             self._on_event(
                 LayerEvent(
@@ -303,7 +309,8 @@ class _Transfer:
                     label=layer.created_by or layer.role,
                     size=layer.size,
                     done=done,
-                    state=state,  # type: ignore[arg-type]
+                    state=state,
+                    digest=layer.digest,
                 )
             )
 
@@ -315,6 +322,11 @@ class _Transfer:
 
 def _remembered(sink: ImageSink) -> EarlierLayers:
     return sink.earlier_layers() if isinstance(sink, RemembersImages) else EarlierLayers()
+
+
+def sending_order(layers: Sequence[Layer]) -> list[int]:
+    """Positions of the layers, the largest first: none of them is left alone at the end."""
+    return sorted(range(len(layers)), key=lambda position: -layers[position].size)
 
 
 def _open_writers(layer: Layer, sinks: Sequence[ImageSink]) -> dict[ImageSink, BlobWriter]:

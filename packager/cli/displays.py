@@ -1,0 +1,229 @@
+"""Displays of progress for logs and for programs. `bars` has the one for people at a terminal.
+
+A display is called by one thread that does nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from packager.cli.meter import Amount, LayerNow, Snapshot
+from packager.core.events import ImageEvent, StepEvent
+from packager.core.units import decimal
+
+HEARTBEAT_S = 30.0
+JSON_EVERY_S = 1.0
+
+Write = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepNews:
+    """A step that began or ended."""
+
+    event: StepEvent
+    seconds: float
+
+
+News = StepNews | ImageEvent | LayerNow
+Dated = tuple[float, News]  # seconds since the start, and what was new then
+
+
+class Display(Protocol):
+    """Shows what is new, and how all of it stands."""
+
+    interval_s: float  # how often it wants to be called
+
+    def show(self, news: Sequence[Dated], now: Snapshot) -> None:
+        """Draw, or write lines."""
+        ...
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        ...
+
+
+class Lines:
+    """A line for each step and layer that is done, and one now and then in between."""
+
+    interval_s = 0.5
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+        self._last = 0.0
+        self._finished = 0
+
+    def show(self, news: Sequence[Dated], now: Snapshot) -> None:
+        """Say what was finished; after a while of silence, how far it is."""
+        lines = [line for _, item in news if (line := self._news_line(item, now.layers))]
+        if now.elapsed_s - self._last >= HEARTBEAT_S:
+            lines += [
+                f"{step.step}: {step.detail}, {clock(step.seconds)} so far{_of(step)}"
+                for step in now.steps
+            ]
+            lines += [total_line(now)] if now.active else []
+            self._last = now.elapsed_s
+        for line in lines:
+            self._write(line + "\n")
+
+    def close(self) -> None:
+        """Nothing to clear away."""
+
+    def _news_line(self, item: News, layers: int) -> str:
+        match item:
+            case StepNews() if is_worth_saying(item):
+                return f"{item.event.step}: {item.event.detail}, {item.seconds:.1f} s"
+            case ImageEvent(layers=sizes):
+                self._finished = 0
+                return f"image: {len(sizes)} layers, {decimal(sum(sizes))}"
+            case LayerNow(state="again"):
+                return f"{label_of(item)}: broke off, sending again"
+            case LayerNow(state=state) if state in _SAID:
+                self._finished += 1
+                count = f"{self._finished} of {layers}"
+                return f"layer {count}: {label_of(item)}, {decimal(item.size)} {_SAID[state]}"
+        return ""
+
+
+class JsonLines:
+    """An event a line, as `docs/progress.md` describes them."""
+
+    interval_s = JSON_EVERY_S
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+        self._total: dict[str, Any] = {}
+
+    def show(self, news: Sequence[Dated], now: Snapshot) -> None:
+        """Say what is new, then how the layers under way and all of them stand."""
+        told = set()
+        for at, item in news:
+            self._say(_news_event(item), at)
+            if isinstance(item, LayerNow):
+                told.add(item.layer)
+        for layer in now.active:
+            if layer.layer not in told:
+                self._say(_layer_event(layer), now.elapsed_s)
+        total = _total_event(now)
+        if now.layers and total != self._total:
+            self._total = total
+            self._say(total, now.elapsed_s)
+
+    def close(self) -> None:
+        """Nothing to clear away."""
+
+    def _say(self, event: Mapping[str, Any], elapsed_s: float) -> None:
+        self._write(json.dumps({**event, "elapsed_s": round(elapsed_s, 3)}) + "\n")
+
+
+def total_line(now: Snapshot) -> str:
+    """All layers in a line: `43 %, 61.2 GB of 141.1 GB, 812.0 MB/s, 1:38 left`."""
+    parts = [f"{percent(now.done, now.size)}, {decimal(now.done)} of {decimal(now.size)}"]
+    if now.rate:
+        parts.append(f"{decimal(now.rate)}/s")
+    if now.rate and now.eta_s:
+        parts.append(f"{clock(now.eta_s)} left")
+    return ", ".join(parts)
+
+
+def count_line(now: Snapshot) -> str:
+    """What became of the layers: `23 of 30 layers: 4 mounted (2.2 GB), 19 streamed (90.1 GB)`."""
+    amounts = (("mounted", now.mounted), ("known", now.known), ("streamed", now.streamed))
+    parts = [
+        f"{amount.layers} {name} ({decimal(amount.bytes)})"
+        for name, amount in amounts
+        if amount.layers
+    ]
+    return f"{now.layers_done} of {now.layers} layers" + (": " + ", ".join(parts) if parts else "")
+
+
+def percent(done: int, size: int) -> str:
+    """A part in percent; never 100 before the end."""
+    return f"{100 * done // size if size else 100} %"
+
+
+def clock(seconds: float) -> str:
+    """A duration as a clock shows it: `1:38`, `2:03:10`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def label_of(layer: LayerNow) -> str:
+    """A layer's name, without the size, which is said beside it."""
+    name = layer.label.removeprefix("packager: ")
+    return name.partition(" (")[0].strip() or "layer"
+
+
+def is_worth_saying(step: StepNews) -> bool:
+    """True for a step that is over and took its time."""
+    return step.event.state == "finished" and step.seconds >= 1
+
+
+_SAID = {
+    "known": "known, not sent",
+    "mounted": "mounted, not sent",
+    "written": "written",
+}
+
+
+def _of(step: Any) -> str:
+    return f", {decimal(step.done)} of {decimal(step.size)}" if step.size else ""
+
+
+def _news_event(item: News) -> Mapping[str, Any]:
+    match item:
+        case StepNews(event=event, seconds=seconds):
+            return {
+                "event": "step",
+                "step": event.step,
+                "state": event.state,
+                "detail": event.detail,
+                "bytes": event.done,
+                "total": event.size or None,
+                "seconds": round(seconds, 3),
+            }
+        case ImageEvent(layers=sizes):
+            return {"event": "image", "layers": len(sizes), "total": sum(sizes)}
+        case LayerNow():
+            return _layer_event(item)
+
+
+def _layer_event(layer: LayerNow) -> Mapping[str, Any]:
+    return {
+        "event": "layer",
+        "layer": layer.layer,
+        "label": label_of(layer),
+        "state": layer.state,
+        "digest": layer.digest or None,
+        "bytes": layer.done,
+        "total": layer.size,
+        "rate": _number(layer.rate),
+        "eta_s": _number(layer.eta_s),
+    }
+
+
+def _total_event(now: Snapshot) -> dict[str, Any]:
+    return {
+        "event": "total",
+        "layers": now.layers,
+        "layers_done": now.layers_done,
+        "bytes": now.done,
+        "total": now.size,
+        "rate": _number(now.rate),
+        "eta_s": _number(now.eta_s),
+        "known": _amount(now.known),
+        "mounted": _amount(now.mounted),
+        "streamed": _amount(now.streamed),
+    }
+
+
+def _amount(amount: Amount) -> Mapping[str, int]:
+    return {"layers": amount.layers, "bytes": amount.bytes}
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
