@@ -5,9 +5,11 @@
     ├── PlanRejected               3  the plan cannot work; every finding is listed
     ├── SmokeFailed                4  the container did not start or did not answer
     ├── NotReproduced              5  a build from a record gave another digest
+    ├── StepFailed                 6  a tool did not finish its work; the end of its log is shown
     ├── ModelRefused              65  the model's files are broken or unsafe
     ├── NotFound                  66  a model, base image, file or record is not there
     ├── Unavailable               69  a registry, hub or engine does not answer
+    │   └── ToolUnavailable            a tool cannot be installed; the end of its log is shown
     ├── OutputFailed              74  the result cannot be written: disk full, no permission
     ├── ProtocolFailed            76  a registry answered against its specification
     └── AccessDenied              77  credentials are missing or wrong
@@ -80,6 +82,17 @@ class NotReproduced(PackagerError):
     exit_code = 5
 
 
+class StepFailed(PackagerError):
+    """A step of the recipe failed. `permanent` means that trying again is pointless."""
+
+    exit_code = 6
+    permanent = False
+
+    def __init__(self, message: str, *, hint: str = "", log: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.log = log
+
+
 class ModelRefused(PackagerError):
     """The model's files are incomplete, broken or unsafe to package."""
 
@@ -97,6 +110,14 @@ class Unavailable(PackagerError):
 
     exit_code = 69
     retry_after_s = 0.0  # how long the service asks us to wait, where it says so
+
+
+class ToolUnavailable(Unavailable):
+    """A tool's environment cannot be made here."""
+
+    def __init__(self, message: str, *, hint: str = "", log: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.log = log
 
 
 class OutputFailed(PackagerError):

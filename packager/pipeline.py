@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 
 from packager.core.artifact import Artifacts
@@ -21,7 +22,7 @@ from packager.core.image import BaseImage, ImageSpec, Platform, Written
 from packager.core.instance import Instance
 from packager.core.model import ModelFile, ModelFiles, WeightsHeader
 from packager.core.plan import Plan
-from packager.core.recipe import Recipe
+from packager.core.recipe import Recipe, Step, StepForecast, StepOutcome
 from packager.core.record import (
     BuildRecord,
     RecordedBase,
@@ -29,6 +30,7 @@ from packager.core.record import (
     RecordedImage,
     RecordedLayer,
     RecordedModel,
+    RecordedStep,
     Transfer,
 )
 from packager.core.request import BuildRequest
@@ -36,9 +38,11 @@ from packager.core.serving import ServingConfig
 from packager.imaging.assemble import assemble_image, check_layers
 from packager.imaging.reshard import split_large
 from packager.planning.planner import make_plan
-from packager.planning.recipe import make_recipe
-from packager.ports import ContainerFamily, Executor
+from packager.planning.recipe import make_recipe, needed_tools
+from packager.ports import ContainerFamily, Executor, Quantizer
 from packager.resolve import resolve
+
+RunStep = Callable[[Step], StepOutcome]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +55,10 @@ class Tools:
     find_base: Callable[[str, Platform], BaseImage]
     family: Callable[[str], ContainerFamily]
     executor: Executor
+    run_steps: Callable[[], AbstractContextManager[RunStep]]  # results are there until it ends
+    foresee: Callable[[Step], StepForecast]
+    find_quantizer: Callable[[str | None], Quantizer | None]
+    pin_files: Callable[[ModelFiles], ModelFiles]  # with digests, as far as they may be read
     reach: Callable[[], None]  # the outputs, before any work
     write: Callable[[ImageSpec], tuple[Written, Transfer]]
     save: Callable[[BuildRecord], None]
@@ -70,6 +78,7 @@ class Planned:
     facts: Facts
     plan: Plan
     recipe: Recipe
+    forecasts: tuple[StepForecast, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +94,19 @@ class Assembled:
 
 def plan(request: BuildRequest, tools: Tools) -> Planned:
     """Decide what would be built. No base image is needed for that."""
-    return _planned(request, tools, with_base=False)
+    planned = _planned(request, tools, with_base=False)
+    return replace(planned, forecasts=tuple(map(tools.foresee, planned.recipe.steps)))
 
 
-def assemble(request: BuildRequest, tools: Tools) -> Assembled:
-    """Do everything but write. With the dry-run executor nothing is run either."""
+def assemble(request: BuildRequest, tools: Tools, run_step: RunStep | None = None) -> Assembled:
+    """Do everything but write. Without `run_step` nothing is run either."""
     planned = _planned(request, tools, with_base=True)
+    forecasts = tuple(map(tools.foresee, planned.recipe.steps))
+    planned = replace(planned, forecasts=forecasts)
+    if run_step:
+        planned = with_tools_installed(planned, tools)
     facts, plan = planned.facts, planned.plan
-    artifacts = run_recipe(planned.recipe, facts, tools.executor)
+    artifacts = run_recipe(planned.recipe, facts, run_step)
     if plan.weights == "baked":
         artifacts = split_weights(artifacts, tools.read_header, facts.request.max_layer_size)
     serving = tools.family(facts.container.family).render(plan, artifacts)
@@ -121,22 +135,61 @@ def build(request: BuildRequest, tools: Tools) -> BuildRecord:
     """Write the image to every output and record how it was made."""
     started = time.monotonic()
     tools.reach()
-    assembled = assemble(request, tools)
-    written, transfer = tools.write(assembled.image)
+    with tools.run_steps() as run_step:
+        assembled = assemble(request, tools, run_step)
+        written, transfer = tools.write(assembled.image)
     record = make_record(assembled, written, transfer, seconds=time.monotonic() - started)
     tools.save(record)
     return record
 
 
-def run_recipe(recipe: Recipe, facts: Facts, executor: Executor) -> Artifacts:
-    """Run the steps in order. Without steps the model and its draft are served as they are."""
-    for step in recipe.steps:
-        executor.run(step)
+def with_tools_installed(planned: Planned, tools: Tools) -> Planned:
+    """Install what will have to run.
+
+    An environment may have other versions than its tool declares.  They are
+    in the keys, so the recipe is made again: nothing is filed under a wrong key.
+    """
+    wanted = {one.tool for one in planned.forecasts if one.state != "hit"}
+    for name in sorted(wanted):
+        tools.executor.prepare(name)
+    known = planned.facts.tools
+    found = {name: tools.executor.find_tool(name) for name in known}
+    if all(found[name].packages == known[name].packages for name in wanted):
+        return planned
+    facts = replace(planned.facts, tools=found)
+    quantizer = tools.find_quantizer(facts.request.quantize)
+    return replace(planned, facts=facts, recipe=make_recipe(planned.plan, facts, quantizer))
+
+
+def run_recipe(recipe: Recipe, facts: Facts, run_step: RunStep | None) -> Artifacts:
+    """Have the steps done in order; what no step gives is served as it is."""
+    outcomes: dict[str, StepOutcome] = {}
+    files = {
+        "model": facts.model.files,
+        "draft": facts.draft.files if facts.draft else (),
+        "compiled": (),
+    }
+    for step in recipe.steps if run_step else ():
+        assert run_step is not None
+        outcomes[step.name] = run_step(with_results(step, outcomes))
+        files[step.gives] = outcomes[step.name].files
     return Artifacts(
-        model=facts.model.files,
-        draft=facts.draft.files if facts.draft else (),
-        ran=tuple(step.name for step in recipe.steps),
+        model=files["model"],
+        draft=files["draft"],
+        compiled=files["compiled"],
+        ran=tuple(name for name, outcome in outcomes.items() if not outcome.reused),
+        reused=tuple(name for name, outcome in outcomes.items() if outcome.reused),
+        outcomes=outcomes,
     )
+
+
+def with_results(step: Step, outcomes: Mapping[str, StepOutcome]) -> Step:
+    """Give a step the files of the earlier steps that it works on."""
+    inputs = {
+        role: replace(given, files=outcomes[given.result_of].files) if given.result_of else given
+        for role, given in step.inputs.items()
+    }
+    return replace(step, inputs=inputs)
 
 
 def split_weights(
@@ -223,6 +276,7 @@ def make_record(
             )
             for found in (*plan.findings, *assembled.findings)
         ),
+        steps=tuple(_recorded_steps(assembled)),
         transfer=transfer,
         seconds=round(seconds, 3),
     )
@@ -244,5 +298,26 @@ def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned
         known_draft=tools.known_draft,
     )
     family = tools.family(facts.container.family)
-    plan = make_plan(facts, family, instances=tools.instances, rules=tools.rules)
-    return Planned(facts=facts, plan=plan, recipe=make_recipe(plan, facts))
+    quantizer = tools.find_quantizer(request.quantize)
+    plan = make_plan(
+        facts, family, instances=tools.instances, rules=tools.rules, quantizer=quantizer
+    )
+    if names := needed_tools(plan, quantizer):
+        found = {name: tools.executor.find_tool(name) for name in names}
+        facts = replace(facts, model=tools.pin_files(facts.model), tools=found)
+    return Planned(facts=facts, plan=plan, recipe=make_recipe(plan, facts, quantizer))
+
+
+def _recorded_steps(assembled: Assembled) -> Iterator[RecordedStep]:
+    for step in assembled.planned.recipe.steps:
+        outcome = assembled.artifacts.outcomes[step.name]
+        yield RecordedStep(
+            name=step.name,
+            tool=step.tool,
+            key=outcome.key,
+            reused=outcome.reused,
+            seconds=outcome.result.seconds,
+            peak_memory_bytes=outcome.result.peak_memory_bytes,
+            versions=dict(outcome.result.versions),
+            details=dict(outcome.result.details),
+        )

@@ -52,10 +52,33 @@ SINKS: Mapping[str, Plugin] = {
     "registry": Plugin("packager.adapters.sinks.registry:RegistrySink", "HOST/REPOSITORY:TAG"),
     "docker": Plugin("packager.adapters.sinks.docker:DockerSink", "docker:NAME:TAG, an engine"),
 }
+QUANTIZERS: Mapping[str, Plugin] = {}
 EXECUTORS: Mapping[str, Plugin] = {
     "local": Plugin("packager.adapters.executors.local:LocalExecutor", "a subprocess here"),
+    "docker": Plugin("packager.adapters.executors.docker:DockerExecutor", "a container here"),
     "dry_run": Plugin("packager.adapters.executors.dry_run:DryRunExecutor", "names the steps only"),
 }
+
+
+def quantizers() -> Mapping[str, Plugin]:
+    """Every quantizer, in the order of preference; those of other packages come last."""
+    return {**QUANTIZERS, **_outside("packager.quantizers", QUANTIZERS)}
+
+
+def tool_directories() -> Mapping[str, Plugin]:
+    """Tools that other packages bring: each entry point names the path of a directory."""
+    return _outside("packager.tools", {})
+
+
+def _outside(group: str, ours: Mapping[str, Plugin]) -> dict[str, Plugin]:
+    """Read the entry points of installed packages. Ours cannot be replaced."""
+    from importlib.metadata import entry_points
+
+    return {
+        point.name: Plugin(point.value, f"from {point.dist.name if point.dist else 'outside'}")
+        for point in sorted(entry_points(group=group), key=lambda point: point.name)
+        if point.name not in ours
+    }
 
 
 def load(table: Mapping[str, Plugin], name: str) -> Any:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packager import plugins
+from packager import __version__, plugins
 from packager.adapters.blobs import BlobReader
 from packager.adapters.digest_index import DigestIndex
 from packager.adapters.files import user_dir
@@ -29,18 +29,23 @@ from packager.catalog.containers import find_container
 from packager.catalog.instances import find_instance, instances
 from packager.catalog.models import first_draft
 from packager.catalog.prices import priced
+from packager.catalog.registries import traits_of
 from packager.core.events import EventSink, StepEvent, ignore
 from packager.core.image import BaseImage, ImageSpec, Platform, RemoteRange, SealedImage, Written
 from packager.core.instance import LOCAL, Instance
 from packager.core.model import ModelFiles
 from packager.core.own import OwnRows
+from packager.core.recipe import Step, StepForecast
 from packager.core.record import BuildRecord, Transfer
 from packager.errors import NotReproduced, UsageError
-from packager.pipeline import Tools
-from packager.ports import ContainerFamily, Executor, ImageSink, Reachable
+from packager.pipeline import RunStep, Tools
+from packager.ports import ContainerFamily, Executor, ImageSink, Quantizer, Reachable
+from packager.share import share_dir
 
 if TYPE_CHECKING:
+    from artifact_cache.cache import ArtifactCache
     from packager.adapters.registry.client import RegistryClients
+    from packager.adapters.tools.environments import Environments
 
 Clients = Callable[[], "RegistryClients"]
 
@@ -57,11 +62,16 @@ class Settings:
 
     outputs: tuple[str, ...] = ()
     insecure_registries: tuple[str, ...] = ()
+    ca_file: Path | None = None  # authorities to trust beside the system's
     record_file: Path | None = None
     catalog_file: Path | None = None  # rows of the user's own
     region: str | None = None  # whose prices a plan shows
     headers_only: bool = False  # read no weights: enough for a plan
     dry_run: bool = False
+    cache_dir: Path | None = None  # of artifacts; None: the user's cache directory
+    use_cache: bool = True
+    executor: str = "local"
+    check_capacity: bool = True  # refuse steps that need more than this machine has
     sparse_base: bool = False  # layouts without the base's layers
     verify: bool = False  # read every layer, whatever is known of it
     repeat: BuildRecord | None = None  # the record this build must reproduce
@@ -84,7 +94,11 @@ def tools_for(settings: Settings) -> Tools:
         clients,
         _state_file(settings),
         sparse_base=settings.sparse_base,
+        on_warning=settings.on_warning,
     )
+    environments = environments_for(settings)
+    executor = _executor(settings, environments, reader)
+    artifacts = cache(lambda: artifact_cache_for(settings))
     return Tools(
         # Ranking plans one model many times.
         find_model=cache(lambda reference: _find_model(reference, settings)),
@@ -103,7 +117,11 @@ def tools_for(settings: Settings) -> Tools:
             reference, platform, repeat, clients, settings
         ),
         family=_family,
-        executor=_executor(settings),
+        executor=executor,
+        run_steps=lambda: _run_steps(settings, executor, artifacts()),
+        foresee=lambda step: _foresee(step, executor, artifacts()),
+        find_quantizer=cache(find_quantizer),
+        pin_files=lambda model: _pin_files(model, settings, reader),
         reach=lambda: _reach(sinks),
         write=lambda image: _write(image, sinks, reader, settings),
         save=lambda record: _save(record, settings),
@@ -131,7 +149,9 @@ def image_tools_for(settings: Settings) -> ImageTools:
     """Choose the doers that open and copy images; outputs that cannot be are refused here."""
     clients = _registry_clients(settings)
     reader = BlobReader((_RegistryBlobs(clients),))
-    sinks = sinks_for(settings.outputs, reader, clients, _state_file(settings))
+    sinks = sinks_for(
+        settings.outputs, reader, clients, _state_file(settings), on_warning=settings.on_warning
+    )
     return ImageTools(
         open=lambda reference, platform: _open_image(reference, platform, clients, settings),
         write=lambda image, sealed: _write(image, sinks, reader, settings, sealed=sealed),
@@ -170,6 +190,7 @@ def sinks_for(
     state_file: Path,
     *,
     sparse_base: bool = False,
+    on_warning: Callable[[str], None] = _ignore_warning,
 ) -> list[ImageSink]:
     """Make a sink for each output. Layouts come first and engines last.
 
@@ -194,7 +215,11 @@ def sinks_for(
         scheme = plugins.scheme_of(output, plugins.SINKS)
         sink_type = plugins.load(plugins.SINKS, scheme)
         if scheme == "registry":
-            sinks.append(sink_type(output, clients=clients(), seen=SeenBlobs(state_file)))
+            sinks.append(
+                sink_type(
+                    output, clients=clients(), seen=SeenBlobs(state_file), on_warning=on_warning
+                )
+            )
         elif scheme == "docker":
             sinks.append(sink_type(output, reader=reader))
         else:
@@ -249,7 +274,12 @@ def _registry_clients(settings: Settings) -> Clients:
     def clients() -> RegistryClients:
         from packager.adapters.registry.client import RegistryClients
 
-        return RegistryClients(insecure_hosts=settings.insecure_registries)
+        own = _own_rows(settings).registries
+        return RegistryClients(
+            insecure_hosts=settings.insecure_registries,
+            ca_file=str(settings.ca_file or ""),
+            traits_of=lambda host: traits_of(host, own),
+        )
 
     return clients
 
@@ -340,11 +370,119 @@ def _family(name: str) -> ContainerFamily:
     return family
 
 
-def _executor(settings: Settings) -> Executor:
-    if settings.dry_run:
-        executor: Executor = plugins.load(plugins.EXECUTORS, "dry_run")()
-    else:
-        executor = plugins.load(plugins.EXECUTORS, "local")(
-            state_dir(settings.environment) / "steps"
+def cache_dir(settings: Settings) -> Path:
+    """Where finished artifacts are kept, and builds work beside them."""
+    named = settings.cache_dir or settings.environment.get("PACKAGER_CACHE")
+    return Path(named).absolute() if named else user_dir("cache", settings.environment) / "packager"
+
+
+def artifact_cache_for(settings: Settings) -> ArtifactCache | None:
+    """Open the artifact cache; None when none is wanted."""
+    if not settings.use_cache:
+        return None
+    from artifact_cache import open_local
+
+    return open_local(
+        cache_dir(settings) / "artifacts",
+        version=__version__,
+        notify=lambda notice: settings.on_event(
+            StepEvent(step="cache", state="running", detail=notice.message)
+        ),
+    )
+
+
+def tool_names() -> tuple[str, ...]:
+    """Name every tool: those that packager brings, and those of other packages."""
+    ours = (place.parent.name for place in _tools_dir().glob("*/tool.toml"))
+    return tuple(sorted({*ours, *plugins.tool_directories()}))
+
+
+def environments_for(settings: Settings) -> Environments:
+    """Choose where tools are installed: for all builds of a user, whatever cache they use."""
+    from packager.adapters.tools.environments import Environments
+
+    named = settings.environment.get("PACKAGER_TOOLS")
+    return Environments(
+        Path(named).absolute()
+        if named
+        else user_dir("cache", settings.environment) / "packager/tools",
+        find_directory=_tool_directory,
+        helper=_tools_dir() / "common",
+        log_dir=state_dir(settings.environment) / "logs",
+        environment=settings.environment,
+        on_event=settings.on_event,
+    )
+
+
+def find_quantizer(asked: str | None) -> Quantizer | None:
+    """Find who does `METHOD`, or is named by `QUANTIZER:METHOD`; None where nobody is needed."""
+    if asked in (None, "none"):
+        return None
+    assert asked is not None
+    table = plugins.quantizers()
+    named, colon, method = asked.rpartition(":")
+    if colon:
+        quantizer: Quantizer = plugins.load(table, named)()
+        return quantizer
+    made = (plugins.load(table, name)() for name in table)
+    return next((found for found in made if method in found.methods), None)
+
+
+def _tools_dir() -> Path:
+    return share_dir("containers") / "tools"
+
+
+def _tool_directory(name: str) -> Path:
+    ours = _tools_dir() / name
+    outside = plugins.tool_directories()
+    if ours.is_dir() or name not in outside:
+        return ours
+    return Path(plugins.load(outside, name))
+
+
+@contextmanager
+def _run_steps(
+    settings: Settings, executor: Executor, artifacts: ArtifactCache | None
+) -> Iterator[RunStep]:
+    from packager.adapters.executors.runner import StepRunner
+    from packager.adapters.executors.workspace import Workspace
+
+    with Workspace(cache_dir(settings) / "work") as workspace:
+        runner = StepRunner(
+            executor,
+            artifacts,
+            workspace,
+            on_event=settings.on_event,
+            warn=settings.on_warning,
         )
+        yield runner.run
+
+
+def _foresee(step: Step, executor: Executor, artifacts: ArtifactCache | None) -> StepForecast:
+    from packager.adapters.executors.runner import foresee
+
+    return foresee(step, artifacts, executor)
+
+
+def _pin_files(model: ModelFiles, settings: Settings, reader: BlobReader) -> ModelFiles:
+    """Give files their digests. A plan takes those that are known and reads nothing."""
+    from packager.adapters.pinning import pin_files
+
+    index = DigestIndex(_state_file(settings))
+    return pin_files(model, index, None if settings.headers_only else reader)
+
+
+def _executor(settings: Settings, environments: Environments, reader: BlobReader) -> Executor:
+    executor: Executor
+    if settings.dry_run or settings.headers_only:
+        executor = plugins.load(plugins.EXECUTORS, "dry_run")(environments.facts)
+        return executor
+    executor = plugins.load(plugins.EXECUTORS, settings.executor)(
+        environments,
+        work_dir=cache_dir(settings) / "runs",
+        log_dir=state_dir(settings.environment) / "logs",
+        read=reader.chunks,
+        on_event=settings.on_event,
+        check=settings.check_capacity,
+    )
     return executor

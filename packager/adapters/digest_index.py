@@ -2,7 +2,8 @@
 
 A blob is recognised by what it is made of: the bytes of inline segments and
 (device, inode, size, mtime, ctime, range) of file ranges.  ctime catches
-edits that restore mtime.  Remote ranges count by their addresses, where those
+edits that restore mtime.  Files out of the artifact cache count by their digest:
+each use links them, which changes ctime.  Remote ranges count by their addresses, where those
 say which content they mean.  An entry whose files changed less than two seconds
 before they were read is kept as a hint only: a later edit could carry the
 same timestamps (git calls this the racy index), so it is hashed again first.
@@ -38,6 +39,12 @@ class Fingerprint:
 
     text: str
     newest_change_ns: int
+
+
+_PACKED_SCHEMA = """
+CREATE TABLE IF NOT EXISTS packed_v1 (
+    plain TEXT, how TEXT, digest TEXT NOT NULL, size INTEGER NOT NULL, PRIMARY KEY (plain, how)
+)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,26 @@ class DigestIndex:
             )
             database.commit()
 
+    def get_packed(self, plain: str, how: str) -> tuple[str, int] | None:
+        """Find digest and size of what has the digest `plain`, compressed as `how` says."""
+        with self._lock, suppress(sqlite3.Error, OSError), closing(self._open_packed()) as database:
+            row = database.execute(
+                "SELECT digest, size FROM packed_v1 WHERE plain = ? AND how = ?", (plain, how)
+            ).fetchone()
+            return (row[0], row[1]) if row else None
+        return None
+
+    def put_packed(self, plain: str, how: str, digest: str, size: int) -> None:
+        """Remember what compressing gives; where it does not help, that is `plain` itself."""
+        with self._lock, suppress(sqlite3.Error, OSError), closing(self._open_packed()) as database:
+            database.execute(
+                "INSERT OR REPLACE INTO packed_v1 VALUES (?, ?, ?, ?)", (plain, how, digest, size)
+            )
+            database.commit()
+
+    def _open_packed(self) -> sqlite3.Connection:
+        return open_database(self._path, _PACKED_SCHEMA)
+
     def now_ns(self) -> int:
         """The clock that file times are compared with."""
         return self._clock_ns()
@@ -110,6 +137,8 @@ def fingerprint_of(blob: Blob) -> Fingerprint | None:
         match segment:
             case Inline(data):
                 parts.append(["inline", hashlib.sha256(data).hexdigest()])
+            case FileRange(sha256=sha256, offset=offset, length=length) if sha256:
+                parts.append(["content", sha256, offset, length])
             case FileRange(path=path, offset=offset, length=length):
                 try:
                     status = Path(path).stat()

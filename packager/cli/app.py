@@ -27,6 +27,8 @@ from packager.errors import (
     PackagerError,
     PlanRejected,
     SmokeFailed,
+    StepFailed,
+    ToolUnavailable,
     UsageError,
 )
 
@@ -44,6 +46,7 @@ COMMANDS = {
     "catalog": ("packager.cli.catalog:catalog", "Keep prices up to date."),
     "migrate": ("packager.cli.migrate:migrate", "Turn an old LMI configuration into today's."),
     "explain": ("packager.cli.explain:explain", "Say what a finding means and what to do."),
+    "tools": ("packager.cli.tools:tools", "Install, list and remove the tools that steps run."),
     "base": ("packager.cli.base:base", "Build the serving bases that packager brings along."),
 }
 
@@ -137,11 +140,11 @@ def _explain(error: PackagerError, *, as_json: bool) -> None:
                 for found in error.findings
             ]
             document["nearest"] = list(error.nearest)
-        if isinstance(error, SmokeFailed):
+        if isinstance(error, SmokeFailed | StepFailed | ToolUnavailable):
             document["log"] = error.log
         click.echo(json.dumps(document, indent=2), err=True)
         return
-    if isinstance(error, SmokeFailed) and error.log:
+    if isinstance(error, SmokeFailed | StepFailed | ToolUnavailable) and error.log:
         click.echo(harmless(error.log.rstrip()), err=True)
     if isinstance(error, PlanRejected):
         from packager.reports.plan import rejection_lines

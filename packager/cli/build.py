@@ -9,7 +9,14 @@ import click
 
 from packager import pipeline, plugins, wiring
 from packager.adapters.records import load_record
-from packager.cli.options import catalog_option, format_option, make_request, request_options
+from packager.cli.options import (
+    cache_options,
+    catalog_option,
+    format_option,
+    make_request,
+    registry_options,
+    request_options,
+)
 from packager.cli.progress import progress_options, shown_progress
 from packager.core.record import BuildRecord
 from packager.core.request import BuildRequest
@@ -33,13 +40,7 @@ from packager.reports.text import json_text
     metavar="OUT",
     help="oci:DIR[:TAG], docker:NAME:TAG or REGISTRY/REPOSITORY:TAG. Repeatable.",
 )
-@click.option(
-    "--insecure-registry",
-    "insecure_registries",
-    multiple=True,
-    metavar="HOST[:PORT]",
-    help="Speak plain HTTP to this registry. Loopback needs no such leave.",
-)
+@registry_options
 @click.option(
     "--record",
     "record_file",
@@ -59,6 +60,17 @@ from packager.reports.text import json_text
     is_flag=True,
     help="Read all weights: rely on no digest noted here or in an earlier image.",
 )
+@cache_options
+@click.option(
+    "--executor",
+    type=click.Choice(("local", "docker")),
+    default="local",
+    show_default=True,
+    help="Where steps run: in an environment made here, or in a container.",
+)
+@click.option(
+    "--no-capacity-check", is_flag=True, help="Start steps that seem too large for this machine."
+)
 @click.option("--dry-run", is_flag=True, help="Do everything but run steps and write.")
 @click.option(
     "--sparse-base",
@@ -72,10 +84,15 @@ def build(
     request_file: Path | None,
     outputs: tuple[str, ...],
     insecure_registries: tuple[str, ...],
+    ca_file: Path | None,
     record_file: Path | None,
     from_record: Path | None,
     catalog_file: Path | None,
     verify: bool,
+    cache_dir: Path | None,
+    no_cache: bool,
+    executor: str,
+    no_capacity_check: bool,
     dry_run: bool,
     sparse_base: bool,
     progress: str,
@@ -106,9 +123,14 @@ def build(
         settings = wiring.Settings(
             outputs=request.outputs,
             insecure_registries=insecure_registries,
+            ca_file=ca_file,
             record_file=record_file,
             catalog_file=catalog_file,
             dry_run=dry_run,
+            cache_dir=cache_dir,
+            use_cache=not no_cache,
+            executor=executor,
+            check_capacity=not no_capacity_check,
             sparse_base=sparse_base,
             verify=verify,
             repeat=record,

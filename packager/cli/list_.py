@@ -20,12 +20,13 @@ from packager.core.own import OwnRows
 from packager.errors import UsageError
 from packager.reports.text import json_text, table_lines
 
-_PLUGINS = {
-    "families": plugins.FAMILIES,
-    "sources": plugins.SOURCES,
-    "bases": plugins.BASES,
-    "outputs": plugins.SINKS,
-    "executors": plugins.EXECUTORS,
+_PLUGINS: Mapping[str, Callable[[], Mapping[str, plugins.Plugin]]] = {
+    "families": lambda: plugins.FAMILIES,
+    "sources": lambda: plugins.SOURCES,
+    "bases": lambda: plugins.BASES,
+    "outputs": lambda: plugins.SINKS,
+    "executors": lambda: plugins.EXECUTORS,
+    "quantizers": plugins.quantizers,
 }
 
 _CATALOG: Mapping[str, Callable[[OwnRows, Filter], list[Record]]] = {
@@ -111,7 +112,9 @@ def _records(
     what: str, catalog_file: Path | None, filters: Mapping[str, Any], text: str
 ) -> list[Record]:
     if what in _PLUGINS:
-        records = [{"name": name, "what": found.summary} for name, found in _PLUGINS[what].items()]
+        records = [
+            {"name": name, "what": found.summary} for name, found in _PLUGINS[what]().items()
+        ]
     else:
         wanted = Filter(
             family=filters["family"],

@@ -105,6 +105,18 @@ catalog_option = click.option(
 )
 
 
+def cache_options(command: Command) -> Command:
+    """Add where results of steps are kept."""
+    place = click.option(
+        "--cache-dir",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="DIR",
+        help="Where results of steps are kept; PACKAGER_CACHE, else ~/.cache/packager.",
+    )
+    off = click.option("--no-cache", is_flag=True, help="Run every step, and keep nothing of it.")
+    return place(off(command))
+
+
 def _platform(context: click.Context, parameter: click.Parameter, text: str) -> Platform:  # noqa: ARG001
     system, slash, architecture = text.partition("/")
     if not (system and slash and architecture) or "/" in architecture:

@@ -10,7 +10,7 @@ import click
 
 from packager import pipeline, wiring
 from packager.adapters.measurements import load_measurements
-from packager.cli.options import catalog_option, make_request, request_options
+from packager.cli.options import cache_options, catalog_option, make_request, request_options
 from packager.core.instance import Instance
 from packager.core.request import BuildRequest
 from packager.errors import UsageError
@@ -55,6 +55,7 @@ from packager.reports.text import json_text
     help="Times per token that you measured with this plan, in JSON; predictions are fitted.",
 )
 @catalog_option
+@cache_options
 @click.option(
     "--format",
     "output_format",
@@ -71,6 +72,8 @@ def plan(
     discount: float,
     measured_file: Path | None,
     catalog_file: Path | None,
+    cache_dir: Path | None,
+    no_cache: bool,
     **given: Any,
 ) -> None:
     """Decide how a model runs on an instance, without building anything.
@@ -86,7 +89,13 @@ def plan(
     """
     request = make_request(request_file, **given)
     tools = wiring.tools_for(
-        wiring.Settings(catalog_file=catalog_file, region=request.region, headers_only=True)
+        wiring.Settings(
+            catalog_file=catalog_file,
+            region=request.region,
+            headers_only=True,
+            cache_dir=cache_dir,
+            use_cache=not no_cache,
+        )
     )
     requests = WORKLOADS[workload]
     measured = load_measurements(measured_file) if measured_file else ()
@@ -116,6 +125,7 @@ def plan(
     page = PlanPage(
         plan=found,
         recipe=planned.recipe,
+        forecasts=planned.forecasts,
         outlook=make_outlook(found, prediction, discount=discount) if prediction else None,
         menu=menu(request, tools, found.instance, requests, discount) if prediction else (),
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from packager.core.model import ModelFile
+from packager.core.recipe import StepOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,3 +19,4 @@ class Artifacts:
     compiled: tuple[ModelFile, ...] = ()  # made ahead of time for one engine and device
     ran: tuple[str, ...] = ()  # names of steps that were run
     reused: tuple[str, ...] = ()  # names of steps whose result was in the cache
+    outcomes: Mapping[str, StepOutcome] = field(default_factory=lambda: MappingProxyType({}))

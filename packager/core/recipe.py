@@ -76,16 +76,6 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepProgress:
-    """A worker's report, or its executor's."""
-
-    step: str
-    message: str
-    done: float = 0.0
-    total: float = 0.0  # 0: it cannot be said how much there is
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
     """What a worker said of a finished run. Its files are in the directory it was given."""
 
@@ -94,3 +84,27 @@ class StepResult:
     seconds: float = 0.0
     peak_memory_bytes: int = 0
     notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOutcome:
+    """A finished step: its files, ready for the image, and how they came."""
+
+    files: tuple[ModelFile, ...]
+    reused: bool = False  # from the cache; nothing was run
+    key: str = ""  # "" when the result cannot be cached
+    result: StepResult = StepResult()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepForecast:
+    """What the cache will make of a step, as far as it can be told beforehand."""
+
+    step: str
+    tool: str
+    state: Literal["hit", "miss", "unknown"]
+    reason: str = ""  # why nothing can be told
+    key: str = ""
+    seconds: float = 0.0  # that a hit saves, or a miss is estimated to take; 0: not known
+    installs: bool = False  # the tool's environment would have to be made first
+    differs: tuple[str, ...] = ()  # of a miss: fields in which the nearest entry differs

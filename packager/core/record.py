@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from packager.core.request import BuildRequest
 
@@ -54,6 +56,19 @@ class RecordedFinding(_Document):
     hint: str = ""
 
 
+class RecordedStep(_Document):
+    """A step of the recipe: what made its result, and whether it was there already."""
+
+    name: str
+    tool: str
+    key: str = ""  # in the artifact cache
+    reused: bool = False
+    seconds: float = 0.0
+    peak_memory_bytes: int = 0
+    versions: dict[str, str] = Field(default_factory=dict)  # really used
+    details: dict[str, Any] = Field(default_factory=dict)
+
+
 class Transfer(_Document):
     """What the build moved. Bytes read count weights and base, each read once."""
 
@@ -82,5 +97,6 @@ class BuildRecord(_Document):
     layers: tuple[RecordedLayer, ...]
     images: tuple[RecordedImage, ...]
     findings: tuple[RecordedFinding, ...] = ()
+    steps: tuple[RecordedStep, ...] = ()
     transfer: Transfer
     seconds: float

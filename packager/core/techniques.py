@@ -31,6 +31,7 @@ class Quantization:
     group_size: int = 0  # weights that share a scale; 0: a whole channel or tensor
     checkpoint_format: str = ""  # `compressed-tensors`, `awq`, `gptq`, `fp8`
     existing: bool = False  # the checkpoint is already quantized: nothing is to be done
+    layout: Scheme | None = None  # what a weight will cost; None for an existing checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

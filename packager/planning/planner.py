@@ -53,7 +53,7 @@ from packager.planning.shape import (
     smaller_shapes,
 )
 from packager.planning.stacking import check_stack
-from packager.ports import ContainerFamily
+from packager.ports import ContainerFamily, Quantizer
 
 SERVED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}", re.ASCII)  # as BuildRequest has it
 
@@ -91,6 +91,7 @@ def make_plan(
     *,
     instances: tuple[Instance, ...] = (),
     rules: tuple[Rule, ...] = (),
+    quantizer: Quantizer | None = None,
 ) -> Plan:
     """Decide, or raise `PlanRejected` with every finding and the nearest plans that fit.
 
@@ -102,10 +103,12 @@ def make_plan(
         early = [*_check_facts(facts), *findings, *check_shape(facts.request, 0)]
         raise PlanRejected(tuple(early))
     try:
-        return _decide(facts, family, profile, findings, rules)
+        return _decide(facts, family, profile, findings, rules, quantizer)
     except PlanRejected as rejected:
         nearest = find_nearest(
-            facts, instances, lambda changed: _decide(changed, family, profile, findings, rules)
+            facts,
+            instances,
+            lambda changed: _decide(changed, family, profile, findings, rules, quantizer),
         )
         raise PlanRejected(rejected.findings, nearest) from None
 
@@ -116,6 +119,7 @@ def _decide(
     profile: ModelProfile,
     read: tuple[Finding, ...],
     rules: tuple[Rule, ...],
+    quantizer: Quantizer | None,
 ) -> Plan:
     """Decide for a model whose numbers are sound.
 
@@ -127,7 +131,8 @@ def _decide(
     findings = [*_check_facts(facts), *read, *check_shape(request, profile.max_positions)]
     findings += check_prefill(request)
     dtype, found = choose_dtype(profile, instance)
-    quantized = choose_quantization(request.quantize, profile, instance, facts.container)
+    methods = quantizer.methods if quantizer else {}
+    quantized = choose_quantization(request.quantize, profile, instance, facts.container, methods)
     drafted = choose_draft(facts, profile)
     findings += [*found, *check_format(profile, instance), *quantized.findings]
     findings += [*check_kv_dtype(request.kv_dtype, instance), *drafted.findings]
@@ -189,6 +194,8 @@ def _decide(
     findings += [finding for finding in stacked if finding.code not in said]
     if fits:
         findings += family.check(plan)
+    if fits and quantizer and quantization and not quantization.existing:
+        findings += quantizer.check(facts, plan)
     if errors_in(findings):
         raise PlanRejected(tuple(findings))
     return replace(plan, findings=tuple(findings))

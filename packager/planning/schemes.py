@@ -6,7 +6,9 @@ routers of experts stay as they are, so a 4-bit model is never a quarter.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
@@ -51,27 +53,37 @@ class QuantizationChoice:
 
 
 def choose_quantization(
-    asked: str | None, profile: ModelProfile, instance: Instance, container: ContainerFacts
+    asked: str | None,
+    profile: ModelProfile,
+    instance: Instance,
+    container: ContainerFacts,
+    methods: Mapping[str, tuple[Scheme, ...]] = MappingProxyType({}),
 ) -> QuantizationChoice:
-    """Decide the scheme for the method that was asked for. Nobody is quantized unasked."""
+    """Decide the scheme for the method that was asked for. Nobody is quantized unasked.
+
+    `methods` are those of the quantizer that will do it; `QUANTIZER:METHOD` has named it.
+    """
+    asked = asked.rpartition(":")[2] if asked else asked
+    methods = {**METHODS, **methods}
     if profile.quantization:
         return _existing(asked, profile, instance)
     if asked is None or asked == NONE:
         return QuantizationChoice(None)
-    if asked not in METHODS:
-        hint = f"choose one of {', '.join((NONE, *METHODS))}"
+    if asked not in methods:
+        hint = f"choose one of {', '.join((NONE, *methods))}"
         return _refused("quantize-unknown", f"there is no quantization method {asked[:40]!r}", hint)
     if not profile.linear_parameters:
         message = f"{asked} has nothing to pack: the weights are not those of a known decoder"
         return _refused("quantize-nothing", message, "serve the model as it is: `--quantize none`")
-    served = [s for s in METHODS[asked] if s.needs in instance.formats]
-    scheme = (served or METHODS[asked])[0]
+    served = [s for s in methods[asked] if s.needs in instance.formats]
+    scheme = (served or methods[asked])[0]
     quantization = Quantization(
         method=asked,
         scheme=scheme.name,
         bits=scheme.bits,
         group_size=scheme.group_size,
         checkpoint_format=_checkpoint_format(asked, container),
+        layout=scheme,
     )
     if not served or instance.kind != "nvidia":
         others = [name for name in METHODS if instance.kind == "nvidia" and _serves(name, instance)]
@@ -125,6 +137,8 @@ def quantized_weight_bytes(profile: ModelProfile, quantization: Quantization | N
 
 def scheme_of(quantization: Quantization) -> Scheme:
     """Find the scheme that a quantization of ours gives."""
+    if quantization.layout is not None:
+        return quantization.layout
     schemes = METHODS[quantization.method]
     return next(scheme for scheme in schemes if scheme.name == quantization.scheme)
 

@@ -12,6 +12,7 @@ from packager.core.units import decimal
 from packager.imaging.assemble import is_for_mount
 from packager.pipeline import Assembled
 from packager.reports.plan import plan_document
+from packager.reports.steps import forecast_documents, forecast_sentences, ran_lines
 from packager.reports.text import finding_lines, table_lines
 
 
@@ -31,6 +32,7 @@ def summary_lines(record: BuildRecord) -> list[str]:
     ]
     return [
         *finding_lines(warnings),
+        *ran_lines(record.steps),
         *table_lines(("layer", "size", "digest"), rows),
         f"read {decimal(moved.bytes_read)}, sent {decimal(moved.bytes_sent)}, "
         f"{moved.layers_known} of {len(record.layers)} layers known beforehand, "
@@ -44,6 +46,7 @@ def dry_run_document(assembled: Assembled) -> dict[str, Any]:
     return {
         "plan": plan_document(assembled.planned.plan),
         "steps": [step.name for step in assembled.planned.recipe.steps],
+        "forecasts": forecast_documents(assembled.planned.forecasts),
         "base": {"reference": image.base.reference, "digest": image.base.digest},
         "files": _file_texts(assembled, for_mount=False),
         "files_for_mount": _file_texts(assembled, for_mount=True),
@@ -66,7 +69,10 @@ def dry_run_document(assembled: Assembled) -> dict[str, Any]:
 def dry_run_text(assembled: Assembled) -> str:
     """Everything a build would write, as text."""
     image = assembled.image
-    lines = table_lines(
+    lines = [f"step {said}" for said in forecast_sentences(assembled.planned.forecasts)]
+    if lines:
+        lines += ["layers are those of the model as it is now, before the steps", ""]
+    lines += table_lines(
         ("layer", "size", "what"),
         [
             (layer.role, decimal(layer.size), layer.created_by or layer.digest[:19])

@@ -53,7 +53,7 @@ def plan_html(page: PlanPage) -> str:
         "container": container_words(plan.container),
         "copies": copies_words(plan),
         "device": gib(plan.instance.device_bytes),
-        "work": list(work_sentences(plan, page.recipe)),
+        "work": list(work_sentences(plan, page.recipe, page.forecasts)),
         "cost": cost_sentence(plan, outlook),
         "tiles": _tiles(plan, outlook),
         "memory": [

@@ -10,13 +10,14 @@ from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.instance import Instance
 from packager.core.plan import MemoryBudget, Plan
-from packager.core.recipe import Recipe
+from packager.core.recipe import Recipe, StepForecast
 from packager.core.techniques import Rejected
 from packager.core.units import decimal, gib
 from packager.errors import PlanRejected
 from packager.planning.performance import running_copies
 from packager.reports.outlook import Outlook, outlook_document, outlook_lines, percent, usd
 from packager.reports.rank import Menu, menu_document, menu_lines
+from packager.reports.steps import forecast_documents, forecast_sentences
 from packager.reports.text import finding_lines, plain, wrapped
 
 NO_STEPS = Recipe()
@@ -39,6 +40,7 @@ class PlanPage:
 
     plan: Plan
     recipe: Recipe = NO_STEPS
+    forecasts: tuple[StepForecast, ...] = ()
     outlook: Outlook | None = None  # None: nobody published figures of the device
     menu: Menu = ()
 
@@ -48,6 +50,7 @@ def page_document(page: PlanPage) -> dict[str, Any]:
     return {
         **plan_document(page.plan),
         "steps": [step.name for step in page.recipe.steps],
+        "forecasts": forecast_documents(page.forecasts),
         "predicted": outlook_document(page.outlook) if page.outlook else None,
         "to_try": menu_document(page.menu),
     }
@@ -76,7 +79,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "shape": asdict(plan.shape),
         "kv_dtype": plan.kv_dtype,
         "weights": plan.weights,
-        "quantization": asdict(plan.quantization) if plan.quantization else None,
+        "quantization": _quantization_document(plan),
         "draft": asdict(plan.draft) if plan.draft else None,
         "memory_per_device": {
             **asdict(budget),
@@ -93,7 +96,7 @@ def page_text(page: PlanPage) -> str:
     plan = page.plan
     lines = [
         *_decision_lines(plan),
-        *wrapped("will run", "; ".join(work_sentences(plan, page.recipe))),
+        *wrapped("will run", "; ".join(work_sentences(plan, page.recipe, page.forecasts))),
         *wrapped("costs", cost_sentence(plan, page.outlook)),
         "",
         *_memory_lines(plan.budget),
@@ -153,11 +156,22 @@ def price_words(instance: Instance) -> str:
     return f"${instance.price_usd_hour:g}/h{basis}"
 
 
-def work_sentences(plan: Plan, recipe: Recipe) -> Iterator[str]:
+def _quantization_document(plan: Plan) -> dict[str, Any] | None:
+    if plan.quantization is None:
+        return None
+    document = asdict(plan.quantization)
+    del document["layout"]  # how we reckon
+    return document
+
+
+def work_sentences(
+    plan: Plan, recipe: Recipe, forecasts: tuple[StepForecast, ...] = ()
+) -> Iterator[str]:
     """Say what a build would run, and what it would not have to."""
-    if recipe.steps:
+    if forecasts:
+        yield from forecast_sentences(forecasts)
+    elif recipe.steps:
         yield f"{', '.join(step.name for step in recipe.steps)}"
-        yield "nothing is reused yet: the artifact cache is asked when the build runs"
     elif plan.quantization and plan.quantization.existing:
         yield f"no step: the checkpoint is already {plan.quantization.scheme}"
     elif plan.quantization:

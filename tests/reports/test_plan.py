@@ -8,7 +8,7 @@ import pytest
 
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
-from packager.core.recipe import Recipe, Step
+from packager.core.recipe import Recipe, Step, StepForecast
 from packager.core.techniques import Draft, Quantization, Rejected
 from packager.errors import PlanRejected
 from packager.reports.outlook import usd
@@ -67,11 +67,37 @@ def test_without_steps_nothing_is_said_to_run_or_to_be_reused() -> None:
 
 
 def test_steps_are_named_and_no_reuse_is_promised() -> None:
-    recipe = Recipe((Step(name="quantize", tool="llmcompressor", argv=("x",)),))
+    recipe = Recipe((Step(name="quantize", tool="llmcompressor", gives="model"),))
 
-    assert "will run   quantize; nothing is reused yet" in page_text(
-        PlanPage(plan=PLAN, recipe=recipe)
+    assert "will run   quantize\n" in page_text(PlanPage(plan=PLAN, recipe=recipe))
+
+
+def test_what_the_cache_saves_is_said_with_the_step() -> None:
+    hit = StepForecast(
+        step="quantize", tool="llmcompressor", state="hit", key="ab" * 32, seconds=5400.0
     )
+
+    text = " ".join(page_text(PlanPage(plan=PLAN, forecasts=(hit,))).split())
+
+    assert "quantize with llmcompressor: in the cache, saves 90 min (abababababab)" in text
+
+
+def test_of_a_miss_the_fields_are_named_that_differ() -> None:
+    miss = StepForecast(
+        step="quantize",
+        tool="llmcompressor",
+        state="miss",
+        seconds=90.0,
+        installs=True,
+        differs=("/calibration/seed",),
+    )
+
+    text = " ".join(page_text(PlanPage(plan=PLAN, forecasts=(miss,))).split())
+
+    assert (
+        "not in the cache; the nearest entry differs in /calibration/seed; "
+        "takes about 90.0 s; its tool is installed first"
+    ) in text
 
 
 def test_a_quantization_without_a_step_is_owned_up_to() -> None:

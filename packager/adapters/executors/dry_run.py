@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
-from packager.core.recipe import Step
+from packager.core.recipe import Step, StepResult
+from packager.core.tool import ToolFacts
 
 
 class DryRunExecutor:
-    """Accepts every step and produces no file."""
+    """Knows tools as they are, accepts every step and produces no file."""
 
     name = "dry_run"
 
-    def run(self, step: Step) -> Mapping[str, str]:  # noqa: ARG002
+    def __init__(self, find_tool: Callable[[str], ToolFacts]) -> None:
+        self.find_tool = find_tool
+
+    def prepare(self, name: str) -> None:
+        """Install nothing."""
+
+    def run(self, step: Step, into: Path) -> StepResult:  # noqa: ARG002
         """Do nothing."""
-        return {}
+        return StepResult()
 
     def capacity(self) -> Mapping[str, float]:
         """Nothing is consumed."""

@@ -1,90 +1,121 @@
-"""Runs a step as a subprocess in a private directory, with only the step's environment."""
+"""Runs a step as a subprocess in the tool's environment on this machine."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import IO
 
-from packager.core.recipe import Step
-from packager.errors import PackagerError
-
-_LOG_TAIL_BYTES = 4000
-
-
-class StepFailed(PackagerError):
-    """A tool ended with an error; the end of its log is in the message."""
-
-    def __init__(self, step: Step, reason: str, log: str) -> None:
-        tail = f"\n{log.rstrip()}" if log.strip() else ""
-        super().__init__(f"step {step.name!r} {reason}{tail}")
+from packager.adapters.executors.capacity import (
+    check_capacity,
+    kernel_killed,
+    machine_capacity,
+    visible_gpus,
+)
+from packager.adapters.executors.logs import new_log
+from packager.adapters.executors.processes import started
+from packager.adapters.executors.protocol import (
+    BASE_ENV,
+    Listener,
+    ReadBlob,
+    fetched_bytes,
+    judge,
+    lay_out,
+    listen,
+    make_spec,
+)
+from packager.adapters.files import explain_disk_errors
+from packager.adapters.tools.environments import Environments
+from packager.core.events import EventSink
+from packager.core.recipe import Step, StepResult
+from packager.core.tool import ToolFacts
 
 
 class LocalExecutor:
-    """One step at a time on this machine."""
+    """One step at a time, with nothing of our environment, in a private directory."""
 
     name = "local"
 
-    def __init__(self, work_dir: Path) -> None:
+    def __init__(
+        self,
+        environments: Environments,
+        *,
+        work_dir: Path,
+        log_dir: Path,
+        read: ReadBlob,
+        on_event: EventSink,
+        check: bool = True,
+    ) -> None:
+        self._environments = environments
         self._work_dir = work_dir
+        self._log_dir = log_dir
+        self._read = read
+        self._on_event = on_event
+        self._check = check
 
-    def run(self, step: Step) -> Mapping[str, str]:
-        """Run the tool; give every file it left in its directory, by relative path.
+    def find_tool(self, name: str) -> ToolFacts:
+        """Describe the tool as its environment has it, or as it declares itself."""
+        return self._environments.facts(name)
 
-        The tool sees `step.env` and nothing of ours.  It runs in its own process
-        group, which is killed as a whole on a timeout or an interrupt.
-        """
-        self._work_dir.mkdir(parents=True, exist_ok=True)
-        place = Path(tempfile.mkdtemp(prefix=f"{step.name}-", dir=self._work_dir))
-        try:
-            self._execute(step, place)
-        except BaseException:
-            shutil.rmtree(place, ignore_errors=True)
-            raise
-        return {
-            path.relative_to(place).as_posix(): str(path)
-            for path in sorted(place.rglob("*"))
-            if path.is_file()
-        }
+    def prepare(self, name: str) -> None:
+        """Make the tool's environment where there is none."""
+        self._environments.install(name)
+
+    def run(self, step: Step, into: Path) -> StepResult:
+        """Run the worker; it ends with us, whatever ends us."""
+        if self._check:
+            check_capacity(step, self.capacity(), fetched=fetched_bytes(step))
+        tool = self._environments.tool(step.tool)
+        python = self._environments.install(step.tool)
+        with self._private_place(step) as place, explain_disk_errors(place):
+            log = new_log(self._log_dir, step.name)
+            lay_out(step, place, self._read, self._on_event)
+            spec = make_spec(step, root=str(place), output=str(into.absolute()))
+            (place / "spec.json").write_text(spec.model_dump_json(), encoding="utf-8")
+            command = [str(python), str(tool.worker), str(place / "spec.json")]
+            environment = self._environment(step, place, python)
+            killed_before = kernel_killed()
+            with log.open("ab") as sink:
+                listener = Listener(step, sink, self._on_event)
+                with started(command, cwd=place / "work", env=environment, log=sink) as worker:
+                    listen(worker.stdout, step, listener, log, worker.running)
+                    ended = worker.wait()
+            result = judge(
+                step,
+                ended.code,
+                place / "answer/result.json",
+                into,
+                listener,
+                log,
+                oom=ended.code == -9 and kernel_killed() > killed_before,
+            )
+        return replace(
+            result, peak_memory_bytes=max(result.peak_memory_bytes, ended.peak_memory_bytes)
+        )
 
     def capacity(self) -> Mapping[str, float]:
-        """CPUs this process may use, and disk where steps work."""
-        self._work_dir.mkdir(parents=True, exist_ok=True)
+        """What this machine has, with the disk where steps work."""
+        return machine_capacity(self._work_dir)
+
+    def _environment(self, step: Step, place: Path, python: Path) -> dict[str, str]:
         return {
-            "cpus": float(len(os.sched_getaffinity(0))),
-            "disk_bytes": float(shutil.disk_usage(self._work_dir).free),
+            **BASE_ENV,
+            "PATH": f"{python.parent}:/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(place / "home"),
+            "TMPDIR": str(place / "tmp"),
+            "PYTHONPATH": str(self._environments.helper),
+            "CUDA_VISIBLE_DEVICES": visible_gpus(step.gpus),
+            **step.env,
         }
 
-    def _execute(self, step: Step, place: Path) -> None:
-        with tempfile.TemporaryFile() as log:
-            process = subprocess.Popen(
-                step.argv,
-                cwd=place,
-                env=dict(step.env),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            try:
-                code = process.wait(step.timeout_s)
-            except subprocess.TimeoutExpired as error:
-                raise StepFailed(step, f"ran over {step.timeout_s:.0f} s", _tail(log)) from error
-            finally:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
-            if code:
-                raise StepFailed(step, f"ended with status {code}", _tail(log))
-
-
-def _tail(log: IO[bytes]) -> str:
-    size = os.fstat(log.fileno()).st_size
-    return os.pread(log.fileno(), _LOG_TAIL_BYTES, max(0, size - _LOG_TAIL_BYTES)).decode(
-        errors="replace"
-    )
+    @contextmanager
+    def _private_place(self, step: Step) -> Iterator[Path]:
+        self._work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place = Path(tempfile.mkdtemp(prefix=f"{step.name}-", dir=self._work_dir))
+        try:
+            yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)

@@ -1,0 +1,96 @@
+"""Child processes of which nothing is left, whatever happens to us.
+
+`supervise.py` is between us and the command; see there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+SUPERVISOR = Path(__file__).with_name("supervise.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended: its status, negative for a signal, and its largest memory."""
+
+    code: int
+    peak_memory_bytes: int = 0
+
+
+class Supervised:
+    """A command that runs. `stdout` is its output; its errors go where `start` was told."""
+
+    def __init__(self, process: subprocess.Popen[bytes], status: int) -> None:
+        assert process.stdout is not None
+        self.stdout = process.stdout.fileno()
+        self._process = process
+        self._status = status
+
+    def running(self) -> bool:
+        """Whether anything of it is left."""
+        return self._process.poll() is None
+
+    def wait(self) -> Ended:
+        """Wait for the end. The supervisor ends last, so that nothing is left then."""
+        self._process.wait()
+        report = b""
+        while chunk := os.read(self._status, 4096):
+            report += chunk
+        if not report:
+            return Ended(self._process.returncode or -9)
+        said = json.loads(report)
+        return Ended(said["code"], said["peak_memory_bytes"])
+
+    def kill(self) -> None:
+        """End the command and everything it started; wait until that is done."""
+        if self._process.stdin and not self._process.stdin.closed:
+            self._process.stdin.close()
+        self._process.wait()
+
+
+@contextmanager
+def started(
+    command: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: IO[bytes]
+) -> Iterator[Supervised]:
+    """Run a command; at the end of the block, in whatever way it comes, nothing of it is left."""
+    status, report = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-I", str(SUPERVISOR), str(report), *command],
+            cwd=cwd,
+            env=dict(env),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            pass_fds=(report,),
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(status)
+        raise
+    finally:
+        os.close(report)
+    running = Supervised(process, status)
+    try:
+        yield running
+    finally:
+        _finish(running, process)
+        os.close(status)
+
+
+def _finish(running: Supervised, process: subprocess.Popen[bytes]) -> None:
+    try:
+        running.kill()
+    except KeyboardInterrupt:  # a second one while we clean up changes nothing
+        running.kill()
+    if process.stdout:
+        process.stdout.close()

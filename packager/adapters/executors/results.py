@@ -1,0 +1,55 @@
+"""From the files that a step left to files of an image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from packager.adapters.executors.failures import StepBroken
+from packager.adapters.sources.local import LocalSource
+from packager.core.image import FileRange
+from packager.core.model import ModelFile
+from packager.core.recipe import Step
+from packager.errors import PackagerError
+
+
+def read_result(step: Step, place: Path, digests: Mapping[str, str]) -> tuple[ModelFile, ...]:
+    """Read a result as what it shall be; a checkpoint is checked like one of the user's.
+
+    `digests` are those that the cache compared the files with, by path.
+    """
+    if step.gives == "compiled":
+        found = _all_files(place)
+    else:
+        source = LocalSource(is_draft=step.gives == "draft")
+        try:
+            found = source.facts(str(place)).files
+        except PackagerError as error:
+            kind = "model" if step.gives == "model" else "draft"
+            raise StepBroken(
+                f"step {step.name!r} left no {kind} that can be served: {error.message}",
+                hint=error.hint,
+            ) from error
+    return tuple(_with_digest(file, digests.get(file.path, "")) for file in found)
+
+
+def _with_digest(file: ModelFile, sha256: str) -> ModelFile:
+    """Name the content of a file: links to it come and go, and with them its ctime."""
+    content = file.content
+    if not sha256 or not isinstance(content, FileRange):
+        return file
+    return replace(file, sha256=sha256, content=replace(content, sha256=sha256))
+
+
+def _all_files(place: Path) -> tuple[ModelFile, ...]:
+    return tuple(
+        ModelFile(
+            path=path.relative_to(place).as_posix(),
+            role="other",
+            content=FileRange(path=str(path), offset=0, length=path.stat().st_size),
+            executable=bool(path.stat().st_mode & 0o100),
+        )
+        for path in sorted(place.rglob("*"))
+        if path.is_file()
+    )

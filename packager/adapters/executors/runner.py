@@ -1,0 +1,171 @@
+"""Runs steps, or takes their results from the artifact cache.
+
+A fault of the cache never fails a step: it is a notice, and the step runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packager.adapters.executors.failures import StepBroken, StepRejected
+from packager.adapters.executors.results import read_result
+from packager.adapters.executors.workspace import Workspace
+from packager.core.events import EventSink, StepEvent
+from packager.core.recipe import Step, StepForecast, StepOutcome, StepResult
+from packager.ports import Executor
+
+if TYPE_CHECKING:
+    from artifact_cache.cache import ArtifactCache
+
+
+class StepRunner:
+    """One build's way of having steps done."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        cache: ArtifactCache | None,
+        workspace: Workspace,
+        *,
+        on_event: EventSink,
+        warn: Callable[[str], None],
+    ) -> None:
+        self._executor = executor
+        self._cache = cache
+        self._workspace = workspace
+        self._on_event = on_event
+        self._warn = warn
+
+    def run(self, step: Step) -> StepOutcome:
+        """Give the step's files, from the cache or from the tool."""
+        self._on_event(StepEvent(step=step.name, state="started", detail=step.tool))
+        outcome = self._run(step)
+        detail = f"taken from the cache, {outcome.key[:12]}" if outcome.reused else step.tool
+        self._on_event(StepEvent(step=step.name, state="finished", detail=detail))
+        return outcome
+
+    def _run(self, step: Step) -> StepOutcome:
+        into = self._workspace.directory(step.name)
+        results: list[StepResult] = []
+
+        def work(place: Path) -> None:
+            result = self._executor.run(step, place)
+            _check_versions(step, result)
+            read_result(step, place, {})  # what is broken must not be published
+            results.append(result)
+
+        if step.key is None or self._cache is None:
+            work(into)
+            return self._outcome(step, into, results, key="", digests={})
+        return self._cached(step, into, work, results)
+
+    def _cached(
+        self, step: Step, into: Path, work: Callable[[Path], None], results: list[StepResult]
+    ) -> StepOutcome:
+        from artifact_cache.errors import Rejected
+
+        assert self._cache is not None
+        assert step.key is not None
+
+        def build(place: Path) -> None:
+            try:
+                work(place)
+            except StepRejected as error:
+                raise Rejected(error.message, log=error.log, hint=error.hint) from error
+
+        try:
+            found = self._cache.get_or_build(step.key, build, into)
+        except Rejected as error:
+            raise StepRejected(error.message, hint=error.hint, log=error.log) from error
+        for notice in found.notices:
+            if notice.code != "waiting":  # was said when it began
+                self._warn(f"cache: {notice.message}")
+        digests = {one.path: one.sha256 for one in found.entry.outputs} if found.entry else {}
+        return self._outcome(step, found.path, results, key=found.key, digests=digests)
+
+    def _outcome(
+        self,
+        step: Step,
+        place: Path,
+        results: list[StepResult],
+        *,
+        key: str,
+        digests: dict[str, str],
+    ) -> StepOutcome:
+        for result in results:
+            for notice in result.notices:
+                self._warn(notice)
+        return StepOutcome(
+            files=read_result(step, place, digests),
+            reused=not results,
+            key=key,
+            result=results[-1] if results else StepResult(),
+        )
+
+
+def foresee(step: Step, cache: ArtifactCache | None, executor: Executor) -> StepForecast:
+    """Say what will become of a step, without reading or running anything."""
+    installs = not executor.find_tool(step.tool).installed
+    if cache is None or step.key is None:
+        reason = (
+            "there is no cache"
+            if cache is None
+            else "the digest of its inputs is only known when the weights have been read"
+            if any(not file.sha256 for given in step.inputs.values() for file in given.files)
+            else "its result cannot be cached"
+        )
+        return StepForecast(
+            step=step.name,
+            tool=step.tool,
+            state="unknown",
+            reason=reason,
+            seconds=step.needs.seconds,
+            installs=installs,
+        )
+    found = cache.find(step.key)
+    if found is None:
+        return StepForecast(
+            step=step.name,
+            tool=step.tool,
+            state="miss",
+            key=_key(step),
+            seconds=step.needs.seconds,
+            installs=installs,
+            differs=_differences(step, cache),
+        )
+    return StepForecast(
+        step=step.name, tool=step.tool, state="hit", key=found.key, seconds=found.build_s
+    )
+
+
+def _key(step: Step) -> str:
+    from artifact_cache.key import key_of
+
+    assert step.key is not None
+    return key_of(step.key)
+
+
+def _differences(step: Step, cache: ArtifactCache) -> tuple[str, ...]:
+    """Name the fields in which the nearest entry differs."""
+    from artifact_cache.errors import CacheError
+
+    assert step.key is not None
+    try:
+        nearest = cache.explain(step.key, limit=1).nearest
+    except (CacheError, OSError):
+        return ()
+    return tuple(one.pointer for one in nearest[0].differences) if nearest else ()
+
+
+def _check_versions(step: Step, result: StepResult) -> None:
+    """Refuse a result that other versions made than its key says."""
+    toolchain = getattr(step.key, "toolchain", None)
+    for package in toolchain.packages if toolchain else ():
+        used = result.versions.get(package.name, package.version)
+        if used != package.version:
+            raise StepBroken(
+                f"step {step.name!r} used {package.name} {used}, its key says {package.version}",
+                hint=f"make the environment anew: `packager tools remove {step.tool}`",
+            )

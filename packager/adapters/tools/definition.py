@@ -1,0 +1,127 @@
+"""A tool's directory, read: what it is, what it installs, what decides its results."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from packager.core.tool import ToolFacts
+from packager.core.worker import PROTOCOL
+from packager.errors import NotFound, UsageError
+
+NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+
+
+class InstallGroup(BaseModel):
+    """One call of the installer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    requirements: str
+    constraints: str = ""
+    no_deps: bool = False
+    require_hashes: bool = False
+
+
+class ToolFile(BaseModel):
+    """`tool.toml`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    summary: str
+    python: str = Field(default=">=3.11", pattern=r"^[<>=0-9., ]+$")
+    disk_gb: float = Field(default=0.1, gt=0, description="free space that installing needs")
+    image: str = Field(default="python:3.12-slim", description="what its image is made from")
+    packages: dict[str, str] = Field(default_factory=dict)
+    install: tuple[InstallGroup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDefinition:
+    """A tool as its directory describes it."""
+
+    name: str
+    directory: Path
+    file: ToolFile
+    worker_digest: str
+    requirements_digest: str
+
+    @property
+    def worker(self) -> Path:
+        return self.directory / "worker.py"
+
+    def facts(self, versions: Mapping[str, str] | None) -> ToolFacts:
+        """Describe it for keys; `versions` are those of its environment, None without one."""
+        declared = self.file.packages
+        known = versions or {}
+        lower = {normal(name): version for name, version in known.items()}
+        return ToolFacts(
+            name=self.name,
+            worker=self.worker_digest,
+            requirements=self.requirements_digest,
+            packages={name: lower.get(normal(name), text) for name, text in declared.items()},
+            installed=versions is not None,
+        )
+
+
+def read_tool(name: str, directory: Path, helper: Path) -> ToolDefinition:
+    """Read a tool's directory. `helper` is the directory of what all workers share."""
+    if not NAME.fullmatch(name) or not (directory / "worker.py").is_file():
+        raise NotFound(
+            f"there is no tool {name!r}", hint="`packager tools list` shows those that there are"
+        )
+    try:
+        data: Any = tomllib.loads((directory / "tool.toml").read_text(encoding="utf-8"))
+        file = ToolFile.model_validate(data)
+        requirements = _digest(_required(directory, file))
+    except (OSError, ValueError, ValidationError) as error:
+        said = str(error).splitlines()[0]
+        raise UsageError(
+            f"the description of tool {name!r} cannot be used: {said}",
+            hint="docs/tools.md says what stands in tool.toml",
+        ) from error
+    python = sorted(directory.rglob("*.py")) + sorted(helper.glob("packager_worker.py"))
+    worker = {
+        path.name if path.parent == helper else str(path.relative_to(directory)): path
+        for path in python
+    }
+    return ToolDefinition(
+        name=name,
+        directory=directory,
+        file=file,
+        worker_digest=_digest(
+            {"protocol": str(PROTOCOL).encode()}
+            | {label: path.read_bytes() for label, path in worker.items()}
+        ),
+        requirements_digest=requirements,
+    )
+
+
+def normal(name: str) -> str:
+    """Spell a distribution's name as package indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _required(directory: Path, file: ToolFile) -> dict[str, bytes]:
+    parts: dict[str, bytes] = {}
+    for index, group in enumerate(file.install):
+        flags = f"{group.no_deps} {group.require_hashes}".encode()
+        parts[f"{index} flags"] = flags
+        for name in (group.requirements, group.constraints):
+            if name:
+                parts[f"{index} {name}"] = (directory / name).read_bytes()
+    return parts
+
+
+def _digest(parts: Mapping[str, bytes]) -> str:
+    whole = hashlib.sha256()
+    for name, data in sorted(parts.items()):
+        whole.update(f"{len(name.encode())} {name} {len(data)} ".encode() + data)
+    return whole.hexdigest()

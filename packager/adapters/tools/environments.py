@@ -1,0 +1,301 @@
+"""Managed virtual environments: one for each tool, set of requirements and Python.
+
+    <cache>/tools/<tool>-<digest>/           a virtual environment
+    <cache>/tools/<tool>-<digest>/made.json  written last: without it, nothing was made
+    <cache>/tools/<tool>-<digest>.lock       a kernel lock, never removed
+
+An environment cannot be moved, so it is made where it will be, under a lock
+that the kernel drops with its holder.  Whatever a killed installation left has
+no `made.json` and is removed by the next one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import re
+import selectors
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from packager.adapters.executors.capacity import free_bytes
+from packager.adapters.executors.failures import read_tail
+from packager.adapters.executors.logs import new_log
+from packager.adapters.executors.processes import Supervised, started
+from packager.adapters.files import explain_disk_errors, write_atomically
+from packager.adapters.tools.definition import ToolDefinition, normal, read_tool
+from packager.core.events import EventSink, StepEvent
+from packager.core.tool import ToolFacts
+from packager.core.units import decimal
+from packager.errors import OutputFailed, ToolUnavailable
+
+MADE = "made.json"
+OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
+INDEX_SETTINGS = ("index-url", "extra-index-url", "find-links", "no-index", "trusted-host")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """An environment that is there."""
+
+    tool: str
+    place: Path
+    current: bool  # made from the tool's present requirements
+    bytes: int
+
+
+class Environments:
+    """Makes, finds and removes environments below one directory."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        find_directory: Callable[[str], Path],
+        helper: Path,
+        log_dir: Path,
+        environment: Mapping[str, str],
+        on_event: EventSink,
+    ) -> None:
+        self.helper = helper
+        self._root = root
+        self._find_directory = find_directory
+        self._log_dir = log_dir
+        self._environment = environment
+        self._on_event = on_event
+        self._tools: dict[str, ToolDefinition] = {}
+
+    def tool(self, name: str) -> ToolDefinition:
+        """Read a tool's directory, once."""
+        if name not in self._tools:
+            self._tools[name] = read_tool(name, self._find_directory(name), self.helper)
+        return self._tools[name]
+
+    def facts(self, name: str) -> ToolFacts:
+        """Describe a tool with the versions that its environment has, if it has one."""
+        tool = self.tool(name)
+        return tool.facts(_made(self.place(name)))
+
+    def place(self, name: str) -> Path:
+        """Say where the environment is, or would be."""
+        tool = self.tool(name)
+        python = platform.python_version_tuple()
+        identity = f"{tool.requirements_digest} {python[0]}.{python[1]} {platform.machine()}"
+        digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
+        return self._root / f"{name}-{digest}"
+
+    def install(self, name: str) -> Path:
+        """Make the environment where it is not; give its Python. One process makes it."""
+        place = self.place(name)
+        if _made(place) is None:
+            with explain_disk_errors(place):
+                self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with self._lock(place):
+                    if _made(place) is None:
+                        self._make(self.tool(name), place)
+        return place / "bin" / "python"
+
+    def remove(self, name: str) -> list[Path]:
+        """Remove every environment of a tool, old ones too; give what was removed."""
+        removed = []
+        for found in self.installed():
+            if found.tool == name:
+                with explain_disk_errors(found.place), self._lock(found.place):
+                    (found.place / MADE).unlink(missing_ok=True)
+                    shutil.rmtree(found.place)
+                    removed.append(found.place)
+        return removed
+
+    def installed(self) -> list[Installed]:
+        """Find the environments that were made."""
+        found = []
+        for marker in sorted(self._root.glob(f"*/{MADE}")):
+            name, _, _ = marker.parent.name.rpartition("-")
+            current = False
+            with suppress(Exception):  # tools come and go; their environments stay to be removed
+                current = self.place(name) == marker.parent
+            size = int((_document(marker.parent) or {}).get("bytes", 0))
+            found.append(Installed(tool=name, place=marker.parent, current=current, bytes=size))
+        return found
+
+    def _make(self, tool: ToolDefinition, place: Path) -> None:
+        need = tool.file.disk_gb * 1e9
+        if free_bytes(self._root) < need:
+            raise OutputFailed(
+                f"tool {tool.name!r} needs {decimal(need)} of disk space, "
+                f"{decimal(free_bytes(self._root))} are free",
+                hint=f"free some space on the file system of {self._root}",
+            )
+        if place.exists():
+            self._say(tool.name, "removing what an interrupted installation left")
+            shutil.rmtree(place)
+        self._say(tool.name, f"making its environment, once ({decimal(need)} of disk)")
+        python = _base_python(tool)
+        self._run(tool, [python, "-m", "venv", *self._without_pip(), str(place)])
+        command = [str(place / "bin/python"), str(self.helper / "install.py"), str(tool.directory)]
+        if uv := self._uv():
+            command += ["--uv", uv]
+        versions: dict[str, str] = json.loads(self._run(tool, command))
+        lower = {normal(name) for name in versions}
+        if missing := [name for name in tool.file.packages if normal(name) not in lower]:
+            raise ToolUnavailable(
+                f"the requirements of tool {tool.name!r} do not bring {', '.join(missing)}",
+                hint="its tool.toml and requirements must agree",
+            )
+        size = sum(file.lstat().st_size for file in place.rglob("*"))
+        document = {"tool": tool.name, "versions": versions, "bytes": size}
+        write_atomically(place / MADE, json.dumps(document, sort_keys=True).encode())
+        self._say(tool.name, f"environment made, {decimal(size)}", state="finished")
+
+    def _run(self, tool: ToolDefinition, command: list[str]) -> bytes:
+        """Run an installer's command; it ends with us. Gives its stdout."""
+        log = new_log(self._log_dir, f"install-{tool.name}")
+        environment = {name: value for name, value in self._environment.items() if name not in OURS}
+        with (
+            tempfile.TemporaryDirectory(prefix="packager-install-") as work,
+            log.open("wb") as sink,
+            started(command, cwd=Path(work), env=environment, log=sink) as installer,
+        ):
+            output = self._follow(tool, installer, log)
+            ended = installer.wait()
+        if ended.code:
+            raise ToolUnavailable(
+                f"tool {tool.name!r} could not be installed: {_why(read_tail(log))}",
+                hint=f"all of the installer's log is in {log}; your pip settings apply",
+                log=read_tail(log),
+            )
+        return output
+
+    def _follow(self, tool: ToolDefinition, installer: Supervised, log: Path) -> bytes:
+        """Read stdout to its end, saying now and then what the installer is at."""
+        output, said = b"", ""
+        with selectors.DefaultSelector() as selector:
+            selector.register(installer.stdout, selectors.EVENT_READ)
+            while True:
+                if selector.select(2.0):
+                    data = os.read(installer.stdout, 65536)
+                    if not data:
+                        return output
+                    output += data
+                    continue
+                line = _doing(read_tail(log))
+                if line and line != said:
+                    said = line
+                    self._say(tool.name, line)
+
+    def _uv(self) -> str | None:
+        """Give uv where it is, unless the user told only pip where packages are."""
+        uv = shutil.which("uv", path=self._environment.get("PATH"))
+        if uv is None or any(name.startswith("UV_") for name in self._environment):
+            return uv
+        return None if _pip_is_told_where(self._environment) else uv
+
+    def _without_pip(self) -> list[str]:
+        return ["--without-pip"] if self._uv() else []
+
+    def _say(
+        self, tool: str, detail: str, state: Literal["running", "finished"] = "running"
+    ) -> None:
+        self._on_event(StepEvent(step=f"tool {tool}", state=state, detail=detail))
+
+    @contextmanager
+    def _lock(self, place: Path) -> Iterator[None]:
+        """Be the only one at this environment; say so when that means waiting."""
+        descriptor = os.open(f"{place}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._say(place.name, "waiting for another process that installs it")
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _document(place: Path) -> dict[str, Any] | None:
+    try:
+        document: Any = json.loads((place / MADE).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) and "versions" in document else None
+
+
+def _made(place: Path) -> dict[str, str] | None:
+    """Give the versions in an environment; None when it was not made to the end."""
+    document = _document(place)
+    return document["versions"] if document else None
+
+
+def _base_python(tool: ToolDefinition) -> str:
+    """Give a Python that the tool can live with: ours, else one on the PATH."""
+    ours = sys.version_info[:2]
+    if allows(tool.file.python, ours):
+        return sys.executable
+    raise ToolUnavailable(
+        f"tool {tool.name!r} needs Python {tool.file.python}, packager runs on {ours[0]}.{ours[1]}",
+        hint="install packager with such a Python, or use --executor docker",
+    )
+
+
+def allows(wanted: str, version: tuple[int, ...]) -> bool:
+    """Whether a version meets `>=3.11,<3.14`. Only these comparisons are known."""
+    for part in filter(None, (part.strip() for part in wanted.split(","))):
+        match = re.fullmatch(r"(>=|<=|==|<|>)\s*(\d+(?:\.\d+)*)", part)
+        if match is None:
+            return False
+        bound = tuple(map(int, match[2].split(".")))
+        have = version[: len(bound)]
+        if not {
+            ">=": have >= bound,
+            "<=": have <= bound,
+            "==": have == bound,
+            "<": have < bound,
+            ">": have > bound,
+        }[match[1]]:
+            return False
+    return True
+
+
+def _pip_is_told_where(environment: Mapping[str, str]) -> bool:
+    """Whether pip's own settings name an index or a directory of packages."""
+    named = {f"PIP_{name.upper().replace('-', '_')}" for name in INDEX_SETTINGS}
+    if named & set(environment):
+        return True
+    home = Path(environment.get("HOME", "/"))
+    config = environment.get("XDG_CONFIG_HOME") or str(home / ".config")
+    files = (
+        Path("/etc/pip.conf"),
+        home / ".pip/pip.conf",
+        Path(config) / "pip/pip.conf",
+        Path(environment.get("PIP_CONFIG_FILE", "/dev/null")),
+    )
+    for file in files:
+        with suppress(OSError):
+            text = file.read_text(errors="replace")
+            if any(re.search(rf"^\s*{name}\s*[=:]", text, re.MULTILINE) for name in INDEX_SETTINGS):
+                return True
+    return False
+
+
+def _why(tail: str) -> str:
+    """Pick the line that says most of an installer's log."""
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+    errors = [line for line in lines if line.lower().startswith("error")]
+    return (errors or lines or ["it says nothing"])[-1].removeprefix("ERROR: ")[:300]
+
+
+def _doing(tail: str) -> str:
+    """Give the installer's last line that people can use."""
+    words = ("Collecting", "Downloading", "Installing", "Building", "Resolved", "Prepared")
+    lines = [line.strip() for line in tail.splitlines() if line.strip().startswith(words)]
+    return lines[-1][:100] if lines else ""

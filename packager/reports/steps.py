@@ -1,0 +1,53 @@
+"""Steps for people and programs: what will run, what is there already, what ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+from packager.core.recipe import StepForecast
+from packager.core.record import RecordedStep
+from packager.core.units import gib
+
+
+def forecast_documents(forecasts: Iterable[StepForecast]) -> list[dict[str, Any]]:
+    """What is expected of each step, as JSON."""
+    return [asdict(forecast) for forecast in forecasts]
+
+
+def forecast_sentences(forecasts: Iterable[StepForecast]) -> Iterator[str]:
+    """Say of each step whether it will run, and what a hit saves."""
+    for one in forecasts:
+        yield f"{one.step} with {one.tool}: {_expected(one)}"
+
+
+def _expected(one: StepForecast) -> str:
+    if one.state == "hit":
+        saved = f", saves {duration(one.seconds)}" if one.seconds else ""
+        return f"in the cache{saved} ({one.key[:12]})"
+    parts = ["not in the cache" if one.state == "miss" else f"not known yet: {one.reason}"]
+    if one.differs:
+        parts.append(f"the nearest entry differs in {', '.join(one.differs)}")
+    if one.seconds:
+        parts.append(f"takes about {duration(one.seconds)}")
+    if one.installs:
+        parts.append("its tool is installed first")
+    return "; ".join(parts)
+
+
+def ran_lines(steps: Iterable[RecordedStep]) -> Iterator[str]:
+    """Say what each step of a finished build came from."""
+    for step in steps:
+        if step.reused:
+            yield f"{step.name}: taken from the cache ({step.key[:12]})"
+        else:
+            memory = f", {gib(step.peak_memory_bytes)} of memory" if step.peak_memory_bytes else ""
+            yield f"{step.name}: {step.tool} ran {duration(step.seconds)}{memory}"
+
+
+def duration(seconds: float) -> str:
+    """Write a time as people say it: `8.4 s`, `3 min`, `2.1 h`."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
