@@ -1,0 +1,144 @@
+"""Runs of the real command line that can be killed at any moment, and what they leave behind.
+
+Interpreters are forked from one that has imported everything, so that a run takes a fifth of a
+second and a kill hits packager instead of Python's start.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sys
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import packager.adapters.records
+import packager.adapters.sinks.layout
+import packager.adapters.sinks.registry
+import packager.adapters.sources.local
+import packager.cli.build
+import packager.wiring  # noqa: F401 - imported here so that no run has to
+from packager.cli import app
+from tests.doubles.registry import sha256
+
+_ACCEPT = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
+_FORKED = multiprocessing.get_context("forkserver")
+_FORKED.set_forkserver_preload([__name__])
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One user's directories. `environment` is what packager sees of them."""
+
+    root: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "HOME": str(self.root),
+            "TMPDIR": str(self.root / "tmp"),
+            "XDG_STATE_HOME": str(self.root / "state"),
+            "XDG_CACHE_HOME": str(self.root / "cache"),
+        }
+
+    def start(self, *arguments: str) -> BaseProcess:
+        """Begin a build; its output goes to `stdout` and `stderr`."""
+        (self.root / "tmp").mkdir(parents=True, exist_ok=True)
+        process = _FORKED.Process(
+            target=_run, args=(arguments, str(self.root), self.environment), daemon=True
+        )
+        process.start()
+        return process
+
+    def run(self, *arguments: str) -> int:
+        process = self.start(*arguments)
+        process.join(60)
+        assert process.exitcode is not None, "a hang"
+        return process.exitcode
+
+    @property
+    def out(self) -> str:
+        return (self.root / "stdout").read_text()
+
+    @property
+    def err(self) -> str:
+        return (self.root / "stderr").read_text()
+
+    def garbage(self) -> list[str]:
+        """Files that no finished build leaves anywhere in this machine's directories."""
+        return sorted(
+            str(path.relative_to(self.root))
+            for path in self.root.rglob("*")
+            if path.name.endswith((".tmp", ".part", ".incomplete"))
+            or path.name.startswith(".new-")
+            or path.parent == self.root / "tmp"
+        )
+
+
+def _run(arguments: tuple[str, ...], directory: str, environment: dict[str, str]) -> None:
+    os.chdir(directory)
+    os.environ.update(environment)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        opened = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.dup2(opened, number)
+    sys.stdout, sys.stderr = open(1, "w"), open(2, "w")  # noqa: SIM115
+    sys.argv = ["packager", *arguments]
+    app.main()
+
+
+def tagged(host: str, repository: str, tag: str = "1") -> str:
+    """The digest under a tag; nothing when there is none. Fails for an incomplete image."""
+    request = urllib.request.Request(
+        f"http://{host}/v2/{repository}/manifests/{tag}", None, _ACCEPT
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            data = answer.read()
+    except urllib.error.HTTPError as error:
+        assert error.code == 404
+        return ""
+    document = json.loads(data)
+    for entry in (document["config"], *document["layers"]):
+        assert has_blob(host, repository, entry), f"{repository}:{tag} is incomplete"
+    return sha256(data)
+
+
+def has_blob(host: str, repository: str, entry: dict[str, object]) -> bool:
+    """Whether a registry has what a descriptor describes."""
+    url = f"http://{host}/v2/{repository}/blobs/{entry['digest']}"
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, method="HEAD"), timeout=20
+        ) as answer:
+            return int(answer.headers["Content-Length"]) == entry["size"]
+    except urllib.error.HTTPError as error:
+        assert error.code == 404
+        return False
+
+
+def layout_image(root: Path) -> str:
+    """The digest of a layout's image; nothing when it names none. Fails for an incomplete one."""
+    index = root / "index.json"
+    if not index.exists():
+        return ""
+    [entry] = json.loads(index.read_bytes())["manifests"]
+    blobs = root / "blobs" / "sha256"
+    data = (blobs / entry["digest"][7:]).read_bytes()
+    assert sha256(data) == entry["digest"]
+    document = json.loads(data)
+    for part in (document["config"], *document["layers"]):
+        assert sha256((blobs / part["digest"][7:]).read_bytes()) == part["digest"]
+    return str(entry["digest"])
+
+
+def unneeded_blobs(root: Path) -> set[str]:
+    """Blobs of a layout that its image does not need."""
+    blobs = root / "blobs" / "sha256"
+    digest = layout_image(root)
+    document = json.loads((blobs / digest[7:]).read_bytes())
+    needed = {digest, *(part["digest"] for part in (document["config"], *document["layers"]))}
+    return {f"sha256:{path.name}" for path in blobs.iterdir()} - needed

@@ -1,0 +1,155 @@
+"""kill -9 at any moment: the old image or the new one is named, and the next build mends it all."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import need
+from tests.doubles.models import write_model
+from tests.faults.killing import Machine, has_blob, layout_image, tagged, unneeded_blobs
+from tests.faults.scale import LONG, some
+
+pytestmark = pytest.mark.live
+
+BUILD = ("build", "--instance", "local", "--base", "scratch", "--quiet", "--format", "json")
+CONFIG = 16_000  # bytes of configuration, and more
+# Every system call by which a build changes something, on disk or in a registry.
+CALLS = ("rename", "fsync", "unlink", "mkdir", "fchmod", "write", "sendto", "fdatasync", "pwrite64")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A model, what its image is, and an older model."""
+
+    model: Path
+    older: Path
+    digest: str
+    blobs: tuple[dict[str, object], ...]
+    seconds: float
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Target:
+    root = tmp_path_factory.mktemp("models")
+    model = write_model(root / "model", hidden_size=512, intermediate_size=1024)
+    older = write_model(root / "older", shards=1, seed=5)
+    machine = Machine(root / "reference")
+    machine.root.mkdir()
+    assert machine.run(*BUILD, "--model", str(model), "--output", "oci:out") == 0
+    digest = json.loads(machine.out)["digest"]
+    blobs = machine.root / "out" / "blobs" / "sha256"
+    manifest = json.loads((blobs / digest[7:]).read_bytes())
+    shutil.rmtree(machine.root / "out")
+    started = time.monotonic()
+    assert machine.run(*BUILD, "--model", str(model), "--output", "oci:out") == 0
+    seconds = time.monotonic() - started
+    return Target(model, older, digest, (manifest["config"], *manifest["layers"]), seconds)
+
+
+@dataclass
+class Scene:
+    """A machine, a layout and a repository, both of which hold an older image."""
+
+    machine: Machine
+    target: Target
+    registry: str
+    repository: str
+    old: str = ""
+
+    def build(self, model: Path) -> tuple[str, ...]:
+        outputs = ("--output", "oci:out", "--output", f"{self.registry}/{self.repository}:1")
+        return (*BUILD, "--model", str(model), *outputs, "--record", "record.json")
+
+    @property
+    def layout(self) -> Path:
+        return self.machine.root / "out"
+
+    def check(self, status: int) -> None:
+        """The old image or the new one, then a rerun that sends only what is missing."""
+        allowed = {self.target.digest} if status == 0 else {self.target.digest, self.old}
+        assert layout_image(self.layout) in allowed
+        assert tagged(self.registry, self.repository) in allowed
+        missing = sum(
+            int(str(entry["size"]))
+            for entry in self.target.blobs
+            if not has_blob(self.registry, self.repository, entry)
+        )
+
+        assert self.machine.run(*self.build(self.target.model)) == 0, self.machine.err
+
+        record = json.loads(self.machine.out)
+        assert record["transfer"]["bytes_sent"] <= missing + CONFIG
+        assert tagged(self.registry, self.repository) == self.target.digest
+        assert layout_image(self.layout) == self.target.digest
+        assert unneeded_blobs(self.layout) == set()
+        assert self.machine.garbage() == []
+
+
+@pytest.fixture
+def scene(target: Target, registry: str, tmp_path: Path) -> Scene:
+    return new_scene(target, registry, tmp_path)
+
+
+def new_scene(target: Target, registry: str, root: Path) -> Scene:
+    """Directories and a repository of their own, with an older image in place."""
+    root.mkdir(exist_ok=True)
+    made = Scene(Machine(root), target, registry, f"killed/{root.parent.name}-{root.name}".lower())
+    assert made.machine.run(*made.build(target.older)) == 0, made.machine.err
+    made.old = layout_image(made.layout)
+    assert tagged(registry, made.repository) == made.old
+    return made
+
+
+@pytest.mark.parametrize("seed", range(300 if LONG else 12))
+def test_a_build_killed_at_any_moment_is_mended_by_the_next(scene: Scene, seed: int) -> None:
+    process = scene.machine.start(*scene.build(scene.target.model))
+    time.sleep(random.Random(seed).uniform(0.02, scene.target.seconds * 1.3))
+    process.kill()
+    process.join(10)
+
+    scene.check(process.exitcode or 0)
+
+
+@pytest.mark.parametrize("call", some(CALLS, 4))
+def test_a_build_killed_at_a_call_that_changes_something_is_mended_by_the_next(
+    target: Target, registry: str, tmp_path: Path, call: str
+) -> None:
+    """Each thread counts its own calls, so a number may stand for several of them."""
+    for number in [*range(1, 60)] if LONG else [2]:
+        scene = new_scene(target, registry, tmp_path / f"{call}{number}")
+        status = traced(scene, call, f"signal=KILL:when={number}")
+
+        scene.check(status)
+        if status == 0:
+            return
+
+
+def traced(scene: Scene, call: str, fault: str) -> int:
+    """Build in a process of its own, in which a system call goes wrong; give its status."""
+    done = subprocess.run(
+        [need("strace"), "-f", "-qq", "--seccomp-bpf", "-o", "/dev/null"]
+        + ["-e", f"inject={call}:{fault}", sys.executable, "-m", "packager"]
+        + [*scene.build(scene.target.model)],
+        cwd=scene.machine.root,
+        env={"PATH": "/usr/bin:/bin", **scene.machine.environment, **inherited()},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    (scene.machine.root / "stderr").write_text(done.stderr)
+    return done.returncode
+
+
+def inherited() -> dict[str, str]:
+    import os
+
+    return {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
