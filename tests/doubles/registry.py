@@ -34,6 +34,8 @@ _UPLOAD = re.compile(r"/v2/(?P<repository>.+)/blobs/uploads/(?P<session>[0-9a-f]
 _UPLOADS = re.compile(r"/v2/(?P<repository>.+)/blobs/uploads/")
 _BLOB = re.compile(r"/v2/(?P<repository>.+)/blobs/(?P<digest>sha256:[0-9a-f]{64})")
 _TAGS = re.compile(r"/v2/(?P<repository>.+)/tags/list")
+_REFERRERS = re.compile(r"/v2/(?P<repository>.+)/referrers/(?P<digest>sha256:[0-9a-f]{64})")
+_INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 _MANIFEST = re.compile(r"/v2/(?P<repository>.+)/manifests/(?P<pointer>[^/]+)")
 
 
@@ -46,6 +48,7 @@ class Quirks:
     """What the registry does differently. Counters go down to 0 as they are used."""
 
     auth: str = ""  # `basic` or `bearer`
+    account: tuple[str, str] = (USER, PASSWORD)  # who may come in
     token_uses: int = 1_000_000  # requests that a token is good for
     token_seconds: float = 1e6  # how long it is good for, whatever its `expires_in` says
     token_moves: bool = False  # the token service redirects to another host
@@ -53,6 +56,14 @@ class Quirks:
     mounts: bool = True
     location: str = "absolute"  # or `relative`, `other-host`
     chunks: bool = False  # PATCHes may say which range they are
+    no_patch: int = 0  # the answer to every PATCH, without a code: it takes none
+    no_stream: int = 0  # the answer to every PATCH without a range
+    puts: bool = False  # the closing PUT may carry the blob
+    one_range: bool = False  # the first range is taken for the whole blob
+    chunk_lengths: dict[str, str] = field(default_factory=dict)  # headers of a new upload
+    longest_patch: int = 1 << 40
+    repositories: frozenset[str] | None = None  # all there are; None: made when wanted
+    referrers: bool = False  # the API of version 1.1
     resumable: bool = False  # a broken PATCH leaves what arrived; else it ends the upload
     forgets: int = 0  # uploads that are unknown when they should go on
     patch_answers: list[int] = field(default_factory=list)  # statuses, given early, then closed
@@ -218,6 +229,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._blob(match["repository"], match["digest"])
         elif match := _TAGS.fullmatch(path):
             self._tags(match["repository"])
+        elif match := _REFERRERS.fullmatch(path):
+            self._referrers(match["repository"], match["digest"])
         elif match := _MANIFEST.fullmatch(path):
             self._manifest(match["repository"], match["pointer"])
         else:
@@ -234,7 +247,7 @@ class _Handler(BaseHTTPRequestHandler):
             return True
         wanted = self._wanted()
         if quirks.auth == "basic":
-            if given == _basic():
+            if given == _basic(quirks.account):
                 if not wanted & quirks.forbidden:
                     return True
                 self._refuse(403, {})
@@ -279,7 +292,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fake.quirks.token_moves and self.server.storage:
             return self._answer(307, {"Location": f"{fake.url}{self.path}"})
         given = self.headers.get("Authorization", "") or form.get("refresh_token", [""])[0]
-        if given and given not in (_basic(), IDENTITY_TOKEN):
+        if given and given not in (_basic(fake.quirks.account), IDENTITY_TOKEN):
             return self._refuse(401, {})
         granted = set()
         query = parse_qs(urlsplit(self.path).query)
@@ -311,8 +324,12 @@ class _Handler(BaseHTTPRequestHandler):
                 fake.blobs[repository, digest] = fake.blobs[source, digest]
                 where = f"{self._here()}/v2/{repository}/blobs/{digest}"
                 return self._answer(201, {"Location": where, "Docker-Content-Digest": digest})
+        made = fake.quirks.repositories
+        if made is not None and repository not in made:
+            return self._answer(404, {}, b'{"errors":[{"code":"NAME_UNKNOWN"}]}')
         session = secrets.token_hex(8)
-        return self._answer(202, {"Location": self._next(repository, session, b"")})
+        location = self._next(repository, session, b"")
+        return self._answer(202, {"Location": location, **fake.quirks.chunk_lengths})
 
     def _next(self, repository: str, session: str, data: bytes) -> str:
         """The next address of an upload. Its state changes, so old addresses do not work."""
@@ -354,9 +371,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _patch(self, repository: str, session: str, before: bytes) -> None:
         fake, quirks = self.server.fake, self.server.fake.quirks
-        if "Content-Length" not in self.headers:
+        refusal = quirks.no_patch or (0 if "Content-Range" in self.headers else quirks.no_stream)
+        if refusal:
+            self.close_connection = True
+            return self._answer(refusal)
+        in_chunks = self.headers.get("Transfer-Encoding") == "chunked"
+        if "Content-Length" not in self.headers and not in_chunks:
             return self._complain("a PATCH without Content-Length")
-        length = int(self.headers["Content-Length"])
+        length = 0 if in_chunks else int(self.headers["Content-Length"])
+        if length > quirks.longest_patch:
+            self.close_connection = True
+            return self._answer(413)
         if "Content-Range" in self.headers:
             if not quirks.chunks:
                 return self._complain("a streaming PATCH has no Content-Range")
@@ -391,12 +416,15 @@ class _Handler(BaseHTTPRequestHandler):
                     del fake.uploads[session]
             return None
         location = self._next(repository, session, data)
-        return self._answer(202, {"Location": location, "Range": _range(data)})
+        status = 201 if quirks.one_range and "Content-Range" in self.headers else 202
+        return self._answer(status, {"Location": location, "Range": _range(data)})
 
     def _commit(self, repository: str, session: str, data: bytes, digest: str) -> None:
         fake, quirks = self.server.fake, self.server.fake.quirks
-        if self._read_body():
+        body = self._read_body()
+        if body and not (quirks.puts and not data):
             return self._complain("a closing PUT with a body")
+        data = data or body
         with fake.lock:
             refusal = quirks.commit_statuses.pop(0) if quirks.commit_statuses else 0
         if refusal:
@@ -483,12 +511,39 @@ class _Handler(BaseHTTPRequestHandler):
             fake.manifests[repository, pointer] = (self.headers["Content-Type"], data)
             fake.manifests[repository, digest] = (self.headers["Content-Type"], data)
         headers = {"Location": self.path, "Docker-Content-Digest": digest}
+        if fake.quirks.referrers and "subject" in document:
+            headers["OCI-Subject"] = document["subject"]["digest"]
         return self._answer(201, headers)
+
+    def _referrers(self, repository: str, digest: str) -> None:
+        fake = self.server.fake
+        if not fake.quirks.referrers:
+            return self._answer(404, {}, b"404 page not found")
+        entries = []
+        for (name, pointer), (media_type, data) in sorted(fake.manifests.items()):
+            document = json.loads(data)
+            subject = document.get("subject", {}).get("digest")
+            if (name, subject) == (repository, digest) and pointer == sha256(data):
+                entry = {"mediaType": media_type, "digest": pointer, "size": len(data)}
+                kind = document.get("artifactType") or document["config"]["mediaType"]
+                entries.append({**entry, "artifactType": kind})
+        index = {"schemaVersion": 2, "mediaType": _INDEX_TYPE, "manifests": entries}
+        return self._answer(200, {"Content-Type": _INDEX_TYPE}, json.dumps(index).encode())
 
     # HTTP
 
     def _read_body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            return self._read_chunks()
         return self._read(int(self.headers.get("Content-Length") or 0))
+
+    def _read_chunks(self) -> bytes:
+        data = bytearray()
+        while length := int(self.rfile.readline(), 16):
+            data += self._read(length)
+            self.rfile.readline()
+        self.rfile.readline()
+        return bytes(data)
 
     def _read(self, count: int) -> bytes:
         """Read so many bytes of the body, or what there is of them when the line breaks."""
@@ -529,5 +584,5 @@ def _range(data: bytes) -> str:
     return f"0-{max(len(data) - 1, 0)}"
 
 
-def _basic() -> str:
-    return "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+def _basic(account: tuple[str, str]) -> str:
+    return "Basic " + base64.b64encode(":".join(account).encode()).decode()

@@ -318,7 +318,10 @@ class RegistryClient:
             return NotInRegistry(self.host, what, codes)
         if status in TRANSIENT:
             return RegistryBusy(self.authority, status, codes)
-        return UnexpectedAnswer(self.host, what, f"{status}{codes}")
+        hint = ""
+        if status == 400 and not codes and self._origin.scheme == "http":
+            hint = "if it speaks TLS, name its authority's certificate with --ca-file FILE"
+        return UnexpectedAnswer(self.host, what, f"{status}{codes}", hint=hint)
 
     def _call(
         self,

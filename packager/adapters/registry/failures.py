@@ -27,6 +27,7 @@ from __future__ import annotations
 import json
 import re
 
+from packager.core.findings import Finding
 from packager.errors import AccessDenied, NotFound, OutputFailed, ProtocolFailed, Unavailable
 
 _ERROR_CODE = re.compile(r"[A-Za-z0-9_]{1,64}")
@@ -111,9 +112,13 @@ class RepositoryMissing(NotInRegistry):
 class OverLimits(OutputFailed):
     """The image does not fit what the registry takes. Names everything that does not."""
 
-    def __init__(self, host: str, problems: tuple[str, ...], hint: str) -> None:
-        super().__init__(f"{host!r} cannot take this image: {'; '.join(problems)}", hint=hint)
-        self.problems = problems
+    def __init__(self, host: str, findings: tuple[Finding, ...]) -> None:
+        problems = "; ".join(finding.message for finding in findings)
+        super().__init__(
+            f"{host!r} cannot take this image: {problems}",
+            hint="; ".join(dict.fromkeys(finding.hint for finding in findings)),
+        )
+        self.findings = findings
 
 
 class RefusedBySize(OutputFailed):

@@ -9,7 +9,6 @@ HTTP/1.1 only: large bodies suffer from HTTP/2's head-of-line blocking.
 from __future__ import annotations
 
 import email.utils
-import functools
 import http.client
 import ipaddress
 import os
@@ -21,6 +20,7 @@ import urllib.request
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -45,6 +45,7 @@ USER_AGENT = f"packager/{packager.__version__}"
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
 ATTEMPTS = 5
+CERTIFICATES = Path("/etc/docker/certs.d")  # where docker and podman look
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _FIRST_BACKOFF_S = 0.5
 _LONGEST_BACKOFF_S = 8.0
@@ -116,22 +117,31 @@ class Transport:
         *,
         insecure_hosts: Collection[str] = (),
         ca_file: str = "",
+        certificates: Path = CERTIFICATES,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._insecure_hosts = frozenset(insecure_hosts)
         self._ca_file = ca_file
+        self._certificates = certificates
+        self._contexts: dict[tuple[str, ...], ssl.SSLContext] = {}
         self._sleep = sleep
-        self._pools: dict[tuple[str, str], urllib3.PoolManager] = {}
+        self._pools: dict[tuple[str, ...], urllib3.PoolManager] = {}
         self._pools_lock = threading.Lock()
+        self._contexts_lock = threading.Lock()
 
     def base_url(self, host: str) -> str:
         """Where a registry is, with the scheme it must be spoken to."""
         return f"{'http' if self.may_be_plain(host) else 'https'}://{host}"
 
     def may_be_plain(self, authority: str) -> bool:
-        """Whether `HOST[:PORT]` may be spoken to without TLS."""
+        """Whether `HOST[:PORT]` may be spoken to without TLS.
+
+        Loopback may, unless somebody has said whose certificates are used there.
+        """
         host = urlsplit(f"//{authority}").hostname or ""
-        return is_loopback(host) or bool({authority, host} & self._insecure_hosts)
+        if {authority, host} & self._insecure_hosts:
+            return True
+        return is_loopback(host) and not (self._ca_file or self._authorities_of(authority))
 
     def check(self, url: str, asked: str) -> None:
         """Refuse a URL that a registry sent us and that we must not follow."""
@@ -144,7 +154,8 @@ class Transport:
             asked,
             "a request",
             f"with a {parts.scheme or 'relative'} address on {parts.hostname or 'no host'!r}",
-            hint="plain HTTP is used for loopback and for hosts named as insecure only",
+            hint="plain HTTP is used for loopback and for hosts named as insecure only: "
+            f"--insecure-registry {parts.netloc.rpartition('@')[2]}",
         )
 
     def call(
@@ -192,7 +203,7 @@ class Transport:
         proxy = _proxy_for(origin)
         first = origin_of(proxy) if proxy else origin
         connection = http.client.HTTPSConnection(
-            first.host, first.port, timeout=timeout_s, context=self._tls
+            first.host, first.port, timeout=timeout_s, context=self._tls(origin.authority)
         )
         connection.response_class = TimelyResponse
         if proxy:
@@ -249,10 +260,10 @@ class Transport:
 
     def _pool(self, origin: Origin) -> urllib3.PoolManager:
         proxy = _proxy_for(origin)
-        key = (origin.scheme, proxy)
+        key = (origin.scheme, proxy, *self._authorities_of(origin.authority))
         with self._pools_lock:
             if key not in self._pools:
-                tls = self._tls if origin.scheme == "https" else None
+                tls = self._tls(origin.authority) if origin.scheme == "https" else None
                 manager = (
                     urllib3.ProxyManager(
                         proxy,
@@ -267,15 +278,25 @@ class Transport:
                 self._pools[key] = manager
             return self._pools[key]
 
-    @functools.cached_property
-    def _tls(self) -> ssl.SSLContext:
-        """Trust the system's authorities and the user's.
+    def _tls(self, authority: str) -> ssl.SSLContext:
+        """Trust the system's authorities, the user's, and those that docker has for the host.
 
         OpenSSL itself reads SSL_CERT_FILE and SSL_CERT_DIR instead of the system's.
         """
+        own = self._authorities_of(authority)
+        with self._contexts_lock:
+            if own not in self._contexts:
+                self._contexts[own] = self._new_context(own)
+            return self._contexts[own]
+
+    def _authorities_of(self, authority: str) -> tuple[str, ...]:
+        """The certificates in docker's directory of the host: `HOST:PORT/ca.crt`."""
+        return tuple(sorted(map(str, (self._certificates / authority).glob("*.crt"))))
+
+    def _new_context(self, own: tuple[str, ...]) -> ssl.SSLContext:
         context = ssl.create_default_context()
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        for path in filter(None, (os.environ.get("REQUESTS_CA_BUNDLE"), self._ca_file)):
+        for path in filter(None, (os.environ.get("REQUESTS_CA_BUNDLE"), self._ca_file, *own)):
             try:
                 if os.path.isdir(path):  # noqa: PTH112
                     context.load_verify_locations(capath=path)
@@ -381,14 +402,15 @@ def _distrusted(authority: str, error: SSLError) -> RegistryUnreachable:
         return RegistryUnreachable(
             authority,
             f"its certificate is not trusted: {cause.verify_message}",
-            hint="name the authority's certificate in SSL_CERT_FILE",
+            hint="name its authority's certificate with --ca-file FILE, or in SSL_CERT_FILE",
             transient=False,
         )
     if isinstance(cause, ssl.SSLError) and cause.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
         return RegistryUnreachable(
             authority,
             "it does not speak TLS",
-            hint="if it is meant to speak plain HTTP, name it as an insecure registry",
+            hint="if it is meant to speak plain HTTP, name it as an insecure registry: "
+            f"--insecure-registry {authority}",
             transient=False,
         )
     return RegistryUnreachable(authority, "the TLS connection failed")

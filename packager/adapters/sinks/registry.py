@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from packager.adapters.registry.client import RegistryClients
-from packager.adapters.registry.failures import ContentMismatch
+from packager.adapters.registry.failures import ContentMismatch, OverLimits
 from packager.adapters.registry.reader import registry_blob
 from packager.adapters.registry.reference import DEFAULT_TAG, DOCKER_HUB, parse_reference
-from packager.adapters.registry.transport import ATTEMPTS
-from packager.adapters.registry.upload import BlobUpload, UploadInterrupted
+from packager.adapters.registry.upload import BlobUpload, put_blob
 from packager.adapters.seen_blobs import SeenBlobs
+from packager.core.findings import errors_in
 from packager.core.image import (
     MEDIA_MANIFEST,
     Blob,
@@ -32,11 +32,16 @@ from packager.core.image import (
 )
 from packager.errors import PackagerError, ProtocolFailed, UsageError
 from packager.imaging.earlier import EarlierLayers, read_earlier
+from packager.imaging.limits import check_limits
 
 _CHECKS_AT_ONCE = 8
 _EARLIER_IMAGES = 8  # beside the tag's own
 _MOUNTS_TRIED = 3
 _REFERRERS = re.compile(r"sha256-[0-9a-f]{64}")  # signatures and the like, kept as tags
+
+
+def _ignore(text: str) -> None:
+    """Receive a warning and do nothing."""
 
 
 class RegistrySink:
@@ -49,6 +54,7 @@ class RegistrySink:
         insecure_hosts: Collection[str] = (),
         clients: RegistryClients | None = None,
         seen: SeenBlobs | None = None,
+        on_warning: Callable[[str], None] = _ignore,
     ) -> None:
         reference = parse_reference(target)
         if reference.digest:
@@ -69,6 +75,7 @@ class RegistrySink:
             reference.host
         )
         self._seen = seen
+        self._warn = on_warning
         self._lock = threading.Lock()
         self._sizes: dict[str, int] = {}  # of the blobs known to be in the repository
         self.mounted: set[str] = set()  # blobs that the registry took from another repository
@@ -80,14 +87,21 @@ class RegistrySink:
         self._client.ping()
         self._client.cancel_upload(repository, self._client.start_upload(repository))
 
-    def prepare(self, image: ImageSpec) -> None:  # noqa: ARG002
-        """Check it again: much time may have passed since."""
+    def prepare(self, image: ImageSpec) -> None:
+        """Refuse what the registry will not take, and check again that it is there."""
+        host = self._reference.host
+        found = tuple(check_limits(image, host, self._client.traits))
+        errors = errors_in(found)
+        if errors:
+            raise OverLimits(host, errors)
+        for finding in found:
+            self._warn(f"{finding.message}; {finding.hint}")
         self.reach()
 
     def writer(self, layer: Layer) -> BlobUpload | None:
         """Open an upload, unless the registry has the layer or can mount it."""
         if not layer.digest:
-            return self._upload(layer.size)
+            return self._upload(layer.size if layer.is_sized else None)
         return self._offer(layer.digest, layer.size, layer.mount_from)
 
     def earlier_layers(self) -> EarlierLayers:
@@ -127,7 +141,7 @@ class RegistrySink:
         """Store configuration and manifest, look for everything, then move the tag."""
         repository = self._reference.repository
         config = image.config_descriptor
-        self._put_config(image)
+        put_blob(self._client, repository, image.config, on_sent=self._count)
         self._check_presence((config, *image.layers))
         manifest = image.manifest_descriptor
         self._client.put_manifest(repository, image.digest, image.manifest, manifest.media_type)
@@ -147,25 +161,6 @@ class RegistrySink:
         """Undo nothing: uploads are cancelled, and a rerun finds finished layers."""
         self._remember()
 
-    def _put_config(self, image: SealedImage) -> None:
-        digest, size = image.config_descriptor.digest, image.config_descriptor.size
-        for attempt in range(1, ATTEMPTS + 1):
-            upload = self._offer(digest, size)
-            if upload is None:
-                return
-            try:
-                upload.write(memoryview(image.config))
-                upload.commit(digest)
-                return
-            except UploadInterrupted:
-                upload.abort()
-                if attempt == ATTEMPTS:
-                    raise
-                self._client.transport.pause(attempt)
-            except BaseException:
-                upload.abort()
-                raise
-
     def _offer(self, digest: str, size: int, mount_from: str = "") -> BlobUpload | None:
         """Find the blob or mount it; where neither works, open an upload."""
         with self._lock:
@@ -181,7 +176,7 @@ class RegistrySink:
         if address is None:
             self._know(digest, size)
             return None
-        return self._upload(size, address)
+        return self._upload(size, address, digest=digest)
 
     def _mount(self, digest: str, mount_from: str) -> str | None:
         """Take the blob over from a repository of this registry.
@@ -212,16 +207,18 @@ class RegistrySink:
         others.pop(self._reference.repository, None)
         return list(others)[:_MOUNTS_TRIED]
 
-    def _upload(self, size: int, address: str = "") -> BlobUpload:
+    def _upload(self, size: int | None, address: str = "", *, digest: str = "") -> BlobUpload:
         repository = self._reference.repository
-        return BlobUpload(
+        upload = BlobUpload(
             self._client,
             repository,
             address or self._client.start_upload(repository),
             size,
+            digest=digest,
             on_sent=self._count,
-            on_commit=lambda digest: self._know(digest, size),
+            on_commit=lambda digest: self._know(digest, upload.sent),
         )
+        return upload
 
     def _check_presence(self, wanted: Iterable[Descriptor]) -> None:
         repository = self._reference.repository

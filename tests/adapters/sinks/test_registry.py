@@ -14,6 +14,7 @@ from packager.adapters.blobs import BlobReader
 from packager.adapters.digest_index import DigestIndex
 from packager.adapters.registry.client import RegistryClients
 from packager.adapters.registry.credentials import Credentials
+from packager.adapters.registry.failures import OverLimits, RepositoryMissing
 from packager.adapters.registry.reader import RegistryReader, registry_blob
 from packager.adapters.registry.transport import Transport
 from packager.adapters.sinks.registry import RegistrySink
@@ -28,6 +29,7 @@ from packager.core.image import (
     Platform,
     RuntimeConfig,
 )
+from packager.core.registry import RegistryTraits
 from packager.errors import AccessDenied, ProtocolFailed, Unavailable, UsageError
 from packager.imaging.oci import scratch
 from tests.doubles.registry import USER, FakeRegistry, sha256
@@ -324,3 +326,45 @@ def test_a_base_that_is_no_image_is_refused(
 
     with pytest.raises(ProtocolFailed, match=f"'{registry.host}/base:1'"):
         RegistryBase(clients=clients).facts(f"{registry.host}/base:1", Platform())
+
+
+def test_an_image_over_the_limits_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    limits = RegistryTraits(name="Small", layer_bytes=1_000_000, layers=1)
+    with FakeRegistry() as registry:
+        clients = RegistryClients(find_credentials=lambda host: None, traits_of=lambda host: limits)
+        with pytest.raises(OverLimits) as refused:
+            push(RegistrySink(f"{registry.host}/model:1", clients=clients), clients, tmp_path)
+
+    assert [finding.code for finding in refused.value.findings] == [
+        "registry-layer-size",
+        "registry-layers",
+    ]
+    assert "a layer has 5.0 MB (weights), Small takes 1.0 MB" in refused.value.message
+    assert "the image has 2 layers, Small takes 1" in refused.value.message
+    assert registry.seen == []
+
+
+def test_a_time_limit_that_may_pass_is_a_warning(registry: FakeRegistry, tmp_path: Path) -> None:
+    hasty = RegistryTraits(name="Hasty", upload_s=0.1)
+    clients = RegistryClients(find_credentials=lambda host: None, traits_of=lambda host: hasty)
+    warnings: list[str] = []
+    sink = RegistrySink(f"{registry.host}/model:1", clients=clients, on_warning=warnings.append)
+
+    push(sink, clients, tmp_path)
+
+    assert len(warnings) == 1
+    assert "Hasty cuts an upload off" in warnings[0]
+    assert "--max-layer-size" in warnings[0]
+
+
+def test_a_repository_that_must_be_made_first_is_named_with_the_command(
+    registry: FakeRegistry, tmp_path: Path
+) -> None:
+    strict = RegistryTraits(name="Strict", create="make-repository {repository}")
+    clients = RegistryClients(find_credentials=lambda host: None, traits_of=lambda host: strict)
+    registry.quirks.repositories = frozenset({"other"})
+
+    with pytest.raises(RepositoryMissing, match=r"no repository 'model' \(NAME_UNKNOWN\)") as told:
+        push(RegistrySink(f"{registry.host}/model:1", clients=clients), clients, tmp_path)
+
+    assert told.value.hint == "make-repository model"
