@@ -16,7 +16,7 @@
     │       └── RejectedBefore  it said so a while ago, and was not asked again
     │   the user has to decide
     ├── UnusableKeys       a file of keys cannot be read or holds something else
-    └── UnreadablePin      a pin cannot be read, so nothing may be collected
+    └── UnusablePin        a pin cannot be read or says nothing, so nothing may be collected
 
 Messages are lower case without a full stop; the hint is a command or a choice.
 """
@@ -137,11 +137,11 @@ class UnusableKeys(CacheError):
         )
 
 
-class UnreadablePin(CacheError):
-    """Collecting would lose what the pin holds."""
+class UnusablePin(CacheError):
+    """A pin that cannot be read or says nothing. Collecting would lose what it holds."""
 
-    def __init__(self, path: Path, reason: str) -> None:
+    def __init__(self, name: str, reason: str) -> None:
         super().__init__(
-            f"the pin {str(path)!r} cannot be read: {reason}",
-            hint="pin its entries again and remove the file, then collect",
+            f"the pin {name!r} cannot be used: {reason}",
+            hint="pin its entries again under this name, or remove it, then collect",
         )

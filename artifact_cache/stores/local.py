@@ -8,6 +8,8 @@
     locks/<key>.lock, locks/gc.lock  never removed
     tmp/<pid>-<random>/              a publisher's own; removed once its lock is free
     quarantine/<time>-<name>         what was found broken
+    neg/, pins/, partial/            failures, pins and broken-off transfers of the modules
+    stats.jsonl, index.sqlite        that own them
 
 The order on disk is the promise: blob bytes, blob name, entry bytes, entry
 name, each synced before the next.  Whatever a killed process leaves is either
@@ -54,15 +56,26 @@ LAYOUT = b'{"layout":1}\n'
 # Plain tensors.  Everything else holds code that will run: it is hashed on every read.
 STAMPED_KINDS = frozenset({"quantized-checkpoint", "draft-head"})
 
+# Where others can write, too, and no stamp says anything.
+NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "ceph", "gpfs", "fuse", "9p", "beegfs")
+
+LOCK_WAIT_S = 60.0  # for a collector's batch; one that was stopped must not stop everybody
+LOCK_POLL_S = 0.02
+
 # A file written twice within one tick of the clock looks unchanged (git: "racily clean").
 STAMP_AFTER_NS = 2_000_000_000
 
 
 class LocalStore:
-    """Entries and blobs below one directory, which it creates."""
+    """Entries and blobs below one directory, which it creates.
 
-    def __init__(self, root: Path) -> None:
+    With `always_hash` no stamp is believed.  On a network file system that is
+    so without being asked.
+    """
+
+    def __init__(self, root: Path, *, always_hash: bool = False) -> None:
         self.root = root
+        self._always_hash = always_hash
         self._capability: Capability | None = None
         self._opening = threading.Lock()
 
@@ -76,7 +89,7 @@ class LocalStore:
     def get(self, address: Address) -> StoredEntry | None:
         """Find an entry; its files are compared when they are extracted."""
         self._need("read")
-        path = self._entry_path(address)
+        path = self.entry_path(address)
         try:
             entry = parse_entry(bounded_bytes(path, MAX_STORED_BYTES))
             if (entry.kind, entry.key) != (address.kind, address.key):
@@ -84,7 +97,7 @@ class LocalStore:
         except FileNotFoundError:
             return None
         except MalformedEntry as error:
-            self._set_aside(path, ".json")
+            self.set_aside(path, ".json")
             raise Corrupt(f"entry {address.key[:12]}", error.message) from error
         except OSError as error:
             raise self._unavailable(error) from error
@@ -96,11 +109,13 @@ class LocalStore:
         address = Address(entry.kind, entry.key)
         data = entry_bytes(entry)
         try:
-            with self._no_gc(), self._staging() as staging:
-                if self._entry_path(address).exists():
+            with self.no_gc(), self._staging() as staging:
+                if self.entry_path(address).exists():
                     return False
                 for output in {output.sha256: output for output in entry.outputs}.values():
                     self._publish_blob(output, directory / output.path, staging)
+                    if address.kind in STAMPED_KINDS:
+                        self._stamp_published(output.sha256, entry.built_at)
                 return self._publish_entry(address, data, staging)
         except OSError as error:
             raise self._unavailable(error) from error
@@ -116,7 +131,7 @@ class LocalStore:
         """Remove the entry; its blobs wait for the collector, since others may share them."""
         self._need("write")
         try:
-            self._entry_path(address).unlink()
+            self.entry_path(address).unlink()
         except FileNotFoundError:
             return False
         except OSError as error:
@@ -126,21 +141,23 @@ class LocalStore:
     # --- reading
 
     def _extract(self, address: Address, entry: Entry, into: Path) -> None:
-        stamped = address.kind in STAMPED_KINDS
+        stamped = address.kind in STAMPED_KINDS and not self._always_hash
         try:
-            with self._no_gc():
+            with self.no_gc():
+                if not self.entry_path(address).exists():
+                    raise StoreUnavailable(str(self.root), "the entry was removed meanwhile")
+                with suppress(OSError):  # a store that is read-only cannot remember its readers
+                    _touch(self.use_path(address.key))
                 in_parallel(partial(self._take_out, into, stamped), entry.outputs)
         except Corrupt:
-            self._set_aside(self._entry_path(address), ".json")
+            self.set_aside(self.entry_path(address), ".json")
             raise
         except OSError as error:
             raise self._unavailable(error) from error
-        with suppress(OSError):  # a store that is read-only cannot remember its readers
-            _touch(self.root / "use" / address.key[:2] / address.key)
 
     def _take_out(self, into: Path, stamped: bool, output: Output) -> None:
         """Put one file out, then compare what was put: nothing can change in between."""
-        blob = self._blob_path(output.sha256)
+        blob = self.blob_path(output.sha256)
         target = into / output.path
         target.parent.mkdir(parents=True, exist_ok=True)
         name = f"blob {output.sha256[:12]} ({output.path})"
@@ -149,7 +166,7 @@ class LocalStore:
         except FileNotFoundError:
             raise Corrupt(name, "is missing") from None
         if not stat.S_ISREG(status.st_mode) or status.st_size != output.size:
-            self._set_aside(blob, ".blob")
+            self.set_aside(blob, ".blob")
             raise Corrupt(name, f"has not {output.size} bytes any more")
         try:
             digest = hand_over(blob, target, sealed_mode(output))
@@ -161,7 +178,7 @@ class LocalStore:
             digest = sha256_of(target)
         if digest != output.sha256:
             if _same_file(blob, status):  # another process may have healed it meanwhile
-                self._set_aside(blob, ".blob")
+                self.set_aside(blob, ".blob")
             target.unlink(missing_ok=True)
             raise Corrupt(name, "holds other bytes than were published")
         if stamped:
@@ -169,26 +186,36 @@ class LocalStore:
 
     def _stamp_fits(self, sha256: str, path: Path) -> bool:
         try:
-            stamp = json.loads(self._stamp_path(sha256).read_bytes())
+            stamp = json.loads(self.stamp_path(sha256).read_bytes())
         except (OSError, ValueError):
             return False
         return isinstance(stamp, dict) and _looks(path).items() <= stamp.items()
+
+    def _stamp_published(self, sha256: str, built_at: int) -> None:
+        """Stamp a blob that is the file its publisher hashed, so that the first hit is cheap.
+
+        It was hashed after the build had ended.  If its last write lies well
+        before that end, nothing has written to it since it was hashed.
+        """
+        blob = self.blob_path(sha256)
+        if blob.lstat().st_mtime_ns < built_at * 1_000_000_000 - STAMP_AFTER_NS:
+            self._stamp(sha256, blob)
 
     def _stamp(self, sha256: str, path: Path) -> None:
         looks = _looks(path)
         now_ns = time.time_ns()
         if now_ns - looks["mtime_ns"] < STAMP_AFTER_NS or looks["ino"] != _inode(
-            self._blob_path(sha256)
+            self.blob_path(sha256)
         ):
             return
-        stamp = self._stamp_path(sha256)
+        stamp = self.stamp_path(sha256)
         draft = stamp.with_name(f"{sha256}.{secrets.token_hex(8)}")
         with suppress(OSError):
             stamp.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             draft.write_text(json.dumps({**looks, "verified_at": now_ns // 1_000_000_000}))
             draft.replace(stamp)
 
-    def _set_aside(self, path: Path, suffix: str) -> None:
+    def set_aside(self, path: Path, suffix: str) -> None:
         """Take a broken file out of use; on a read-only disk it stays, and stays a miss."""
         moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         aside = f"{moment}-{path.stem[:64]}-{secrets.token_hex(4)}{suffix}"
@@ -203,7 +230,7 @@ class LocalStore:
     # --- writing
 
     def _publish_blob(self, output: Output, source: Path, staging: Path) -> None:
-        target = self._blob_path(output.sha256)
+        target = self.blob_path(output.sha256)
         draft = staging / output.sha256
         digest = hand_over(source, draft, 0o444)
         if digest not in (None, output.sha256) or draft.lstat().st_size != output.size:
@@ -214,7 +241,7 @@ class LocalStore:
         sync(target.parent)
 
     def _publish_entry(self, address: Address, data: bytes, staging: Path) -> bool:
-        target = self._entry_path(address)
+        target = self.entry_path(address)
         draft = staging / "entry.json"
         write_durably(draft, data)
         _make_directory(target.parent)
@@ -242,7 +269,8 @@ class LocalStore:
             shutil.rmtree(path, ignore_errors=True)
             os.close(descriptor)
 
-    def _reap(self) -> None:
+    def reap(self) -> None:
+        """Remove what publishers left that are dead: their locks are free."""
         for path in (self.root / "tmp").iterdir():
             with suppress(OSError):
                 descriptor = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -251,17 +279,37 @@ class LocalStore:
                     os.close(descriptor)
 
     @contextmanager
-    def _no_gc(self) -> Iterator[None]:
-        """Keep collectors from removing blobs that a publisher or reader is about to name."""
+    def no_gc(self) -> Iterator[None]:
+        """Keep collectors from removing blobs that a publisher or reader is about to name.
+
+        Raises `StoreUnavailable` after waiting long for one: it may be stopped.
+        """
         descriptor = None
         with suppress(OSError):  # nobody collects where nobody can write
-            descriptor = os.open(self.root / "locks/gc.lock", os.O_RDONLY | os.O_CLOEXEC)
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            descriptor = os.open(self._gc_lock, os.O_RDONLY | os.O_CLOEXEC)
         try:
+            if descriptor is not None and not _locked_within(
+                descriptor, fcntl.LOCK_SH, LOCK_WAIT_S
+            ):
+                raise StoreUnavailable(str(self.root), "it has been locked by a collector too long")
             yield
         finally:
             if descriptor is not None:
                 os.close(descriptor)
+
+    @contextmanager
+    def collecting(self, wait_s: float) -> Iterator[bool]:
+        """Keep publishers and readers out for a moment; yield False when they would not let go."""
+        self._need("write")
+        descriptor = os.open(self._gc_lock, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield _locked_within(descriptor, fcntl.LOCK_EX, wait_s)
+        finally:
+            os.close(descriptor)
+
+    @property
+    def _gc_lock(self) -> Path:
+        return self.root / "locks/gc.lock"
 
     # --- opening
 
@@ -273,12 +321,14 @@ class LocalStore:
             self._prepare()
         except OSError as error:
             if (self.root / "VERSION").is_file():
+                self._always_hash = self._always_hash or _is_on_network(self.root)
                 return Capability("read-only", said(error))
             return Capability("off", said(error))
         except StoreUnavailable as error:
             return Capability("off", error.message)
         if problem := _unsafe(self.root):
             return Capability("off", problem)
+        self._always_hash = self._always_hash or _is_on_network(self.root)
         return Capability("read-write")
 
     def _prepare(self) -> None:
@@ -289,7 +339,7 @@ class LocalStore:
         for name in ("tmp", "locks", "ac", "cas"):
             (self.root / name).mkdir(mode=0o700, exist_ok=True)
         (self.root / "locks/gc.lock").touch(mode=0o600)
-        self._reap()
+        self.reap()
         with self._staging() as staging:
             write_durably(staging / "VERSION", LAYOUT)
             with suppress(FileExistsError):
@@ -303,14 +353,21 @@ class LocalStore:
     def _unavailable(self, error: OSError) -> StoreUnavailable:
         return StoreUnavailable(str(self.root), said(error))
 
-    def _entry_path(self, address: Address) -> Path:
+    def entry_path(self, address: Address) -> Path:
+        """Give the place of an entry."""
         return self.root / "ac" / address.kind / address.key[:2] / f"{address.key}.json"
 
-    def _blob_path(self, sha256: str) -> Path:
+    def blob_path(self, sha256: str) -> Path:
+        """Give the place of a blob."""
         return self.root / "cas/sha256" / sha256[:2] / sha256
 
-    def _stamp_path(self, sha256: str) -> Path:
+    def stamp_path(self, sha256: str) -> Path:
+        """Give the place of a blob's stamp."""
         return self.root / "stamp" / sha256[:2] / sha256
+
+    def use_path(self, key: str) -> Path:
+        """Give the file whose mtime is the last use of an entry."""
+        return self.root / "use" / key[:2] / key
 
 
 def _unsafe(root: Path) -> str:
@@ -342,6 +399,35 @@ def _locked(path: Path, how: int) -> int | None:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _locked_within(descriptor: int, how: int, wait_s: float) -> bool:
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(LOCK_POLL_S)
+        except OSError:  # no locks on this file system: then nobody collects
+            return how == fcntl.LOCK_SH
+        else:
+            return True
+
+
+def _is_on_network(root: Path) -> bool:
+    """Say whether other machines may write here; no when the system does not tell."""
+    try:
+        status = root.stat()
+        device = f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
+        for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():
+            fields = line.split()
+            if fields[2] == device:
+                return fields[fields.index("-") + 1].startswith(NETWORK_FILE_SYSTEMS)
+    except (OSError, ValueError, IndexError):
+        pass
+    return False
 
 
 def _make_directory(path: Path) -> None:
