@@ -12,7 +12,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,7 +23,7 @@ from artifact_cache.explain import Explanation, find_nearest
 from artifact_cache.files import clear, describe, make_empty, said, seal
 from artifact_cache.index import Index
 from artifact_cache.key import KeyDocument, plain
-from artifact_cache.locks import KeyLocks
+from artifact_cache.locks import KeyLocks, Lease
 from artifact_cache.matching import Match, find_larger
 from artifact_cache.negative import Failure, Failures
 from artifact_cache.stats import Event, StatsLog, event_of
@@ -102,6 +102,7 @@ class ArtifactCache:
         failures: Failures | None = None,
         stats: StatsLog | None = None,
         index: Index | None = None,
+        lease: Lease | None = None,
     ) -> None:
         self.store = TrustedStore(store, trust) if trust else store
         self.failures = failures
@@ -114,6 +115,7 @@ class ArtifactCache:
         self._clock = clock
         self._signer = signer
         self._index = index
+        self._lease = lease
         self._heeds_failures = trust is None or not trust.require_signed
 
     def get_or_build(
@@ -231,7 +233,7 @@ class _Run:
     ) -> CacheResult:
         make_empty(self.into)
         capability = self.cache.store.capability()
-        if capability.mode != "read-write":
+        if capability.mode != "read-write" or capability.reason:
             self._notice("store", f"the cache is {capability.mode}: {capability.reason}")
         if capability.mode == "off":
             return self._without_store(build)
@@ -400,7 +402,15 @@ class _Run:
                     self._notice("lock", "waited long enough for another build; building too")
             except OSError as error:
                 self._notice("lock", f"no lock, so the work may be done twice: {_said(error)}")
+            if self.cache._lease:  # last: processes of this machine wait at the lock
+                stack.enter_context(self._leased(self.cache._lease))
             yield any(notice.code == "waiting" for notice in self.notices)
+
+    def _leased(self, lease: Lease) -> AbstractContextManager[bool]:
+        return lease.hold(self.address, self.cache._wait_s, self._waiting, self._is_published)
+
+    def _is_published(self) -> bool:
+        return _find(self.cache.store, self.document, _ignore) is not None
 
     def _waiting(self, holder: str) -> None:
         self._notice("waiting", f"{holder} is building the same {self.address.kind}")

@@ -1,4 +1,4 @@
-"""One builder per key, by kernel locks.
+"""One builder per key: by kernel locks on a machine, by a lease between machines.
 
 A lock only saves work.  It carries no correctness: publishing is atomic with or
 without it.  The kernel drops it with its holder, so there is no expiry that
@@ -9,12 +9,34 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
 from filelock import FileLock, Timeout
 
+from artifact_cache.store import Address
+
 POLL_S = 0.05
+
+
+class Lease(Protocol):
+    """Keeps machines from doing the same work at once, as far as it can."""
+
+    def hold(
+        self,
+        address: Address,
+        wait_s: float,
+        on_wait: Callable[[str], None],
+        is_published: Callable[[], bool],
+    ) -> AbstractContextManager[bool]:
+        """Hold the lease in the block; False when it is not ours, and the block runs anyway.
+
+        Waits while another holds it, but no longer than until `is_published`,
+        or for `wait_s`; calls `on_wait` once, with who holds it, before.  Never
+        raises: a lease that cannot be had, or is lost, costs work done twice.
+        """
+        ...
 
 
 class KeyLocks:
