@@ -1,13 +1,19 @@
-"""Time limits that a test can wait for."""
+"""Time limits that a test can wait for, and the count of what must never happen."""
 
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
+import sys
 
 import pytest
 
 from packager.adapters import registry
+from tests.faults.counters import NEVER
+from tests.faults.scale import LONG
+
+_RUN = {"tries": 0, "failed": 0}
 
 
 @pytest.fixture
@@ -18,3 +24,16 @@ def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in vars(module):
             if name.endswith("TIMEOUT_S") and "CONNECT" not in name:
                 monkeypatch.setattr(module, name, 0.5)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Count tries and failures of any kind."""
+    if "tests/faults/" in report.nodeid:
+        _RUN["tries"] += report.when == "call" and not report.skipped
+        _RUN["failed"] += report.failed
+
+
+def pytest_unconfigure() -> None:
+    """Say, as the last line of a long run, what it found."""
+    if LONG:
+        sys.stdout.write(json.dumps({**_RUN, **NEVER}) + "\n")

@@ -1,0 +1,118 @@
+"""Disks that are full, fail or change under us: nothing half made gets a name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections import namedtuple
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from packager.adapters.blobs import BlobReader, SourceChanged
+from packager.adapters.digest_index import DigestIndex
+from packager.adapters.sinks.layout import LayoutSink
+from packager.adapters.sinks.tee import write_image
+from packager.core.image import Blob, FileRange, ImageSpec, Layer, Platform, RuntimeConfig
+from packager.errors import OutputFailed
+from packager.imaging.oci import scratch
+from tests.conftest import need, unavailable
+from tests.faults.counters import never
+from tests.faults.pushing import REPOSITORY, bench
+
+SIZE = 3_000_000
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Path:
+    path = tmp_path / "shard"
+    path.write_bytes(os.urandom(SIZE))
+    return path
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of two megabytes."""
+    if os.geteuid() != 0:
+        unavailable("root, to mount a small disk,")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        [need("mount"), "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True
+    )
+    if mounted.returncode:
+        unavailable("the right to mount a small disk")
+    try:
+        yield disk
+    finally:
+        subprocess.run([need("umount"), "-l", str(disk)], check=True)
+
+
+def image_of(shard: Path) -> ImageSpec:
+    content = FileRange(path=str(shard), offset=0, length=SIZE)
+    return ImageSpec(
+        base=scratch(Platform()),
+        layers=(Layer(role="weights", blob=Blob((content,))),),
+        runtime=RuntimeConfig(),
+        created="1970-01-01T00:00:00Z",
+    )
+
+
+def write(shard: Path, sink: LayoutSink, state: Path) -> None:
+    index = DigestIndex(state / "digests.sqlite")
+    write_image(image_of(shard), [sink], reader=BlobReader(), index=index)
+
+
+def test_a_disk_that_fills_up_leaves_no_image_and_no_garbage(
+    shard: Path, small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program takes the space after we have looked how much there is."""
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(1 << 40, 0, 1 << 40))
+
+    with pytest.raises(OutputFailed, match="no space left") as failed:
+        write(shard, LayoutSink(f"oci:{small_disk / 'out'}"), tmp_path)
+
+    assert "free some space" in failed.value.hint
+    with never("garbage_left"):
+        assert list(small_disk.iterdir()) == []
+
+
+def test_a_disk_that_is_too_small_is_refused_before_anything_is_read(
+    shard: Path, small_disk: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(OutputFailed, match="are free"):
+        write(shard, LayoutSink(f"oci:{small_disk / 'out'}"), tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_a_file_that_changes_while_it_is_pushed_reaches_no_manifest(
+    shard: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    chunks = BlobReader.chunks
+
+    def meddle(reader: BlobReader, blob: Blob) -> object:
+        done = 0
+        for chunk in chunks(reader, blob):
+            if done <= share * blob.size < done + len(chunk) and blob.size == SIZE:
+                with shard.open("r+b") as file:
+                    file.write(b"!")
+            done += len(chunk)
+            yield chunk
+
+    monkeypatch.setattr(BlobReader, "chunks", meddle)
+    with bench(tmp_path) as at:
+        before = len(at.registry.requests("PUT", "/manifests/"))
+
+        pushed = at.push(image_of(shard))
+
+        with never("wrong_bytes"):
+            assert isinstance(pushed.error, SourceChanged)
+            assert len(at.registry.requests("PUT", "/manifests/")) == before
+            assert {digest for name, digest in at.registry.manifests if name == REPOSITORY} == {
+                "1",
+                at.old,
+            }
+        at.check_tag(pushed)
