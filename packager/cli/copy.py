@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from packager import plugins, wiring
@@ -35,6 +37,7 @@ def copy(
     view: str | None,
     platform: Platform,
     insecure_registries: tuple[str, ...],
+    ca_file: Path | None,
     progress: str,
     quiet: bool,
     output_format: str,
@@ -52,7 +55,11 @@ def copy(
     with shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event:
         tools = wiring.image_tools_for(
             wiring.Settings(
-                outputs=outputs, insecure_registries=insecure_registries, on_event=on_event
+                outputs=outputs,
+                insecure_registries=insecure_registries,
+                ca_file=ca_file,
+                on_event=on_event,
+                on_warning=lambda text: click.echo(f"warning: {text}", err=True),
             )
         )
         found = tools.open(source, platform)

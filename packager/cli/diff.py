@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from packager import wiring
@@ -26,6 +28,7 @@ def diff(
     exit_code: bool,
     platform: Platform,
     insecure_registries: tuple[str, ...],
+    ca_file: Path | None,
     output_format: str,
 ) -> int:
     """Say what a node that has FIRST pulls for SECOND, and what is configured otherwise.
@@ -33,7 +36,9 @@ def diff(
     \b
     packager diff REGISTRY/models/tiny:1 oci:out
     """
-    tools = wiring.image_tools_for(wiring.Settings(insecure_registries=insecure_registries))
+    tools = wiring.image_tools_for(
+        wiring.Settings(insecure_registries=insecure_registries, ca_file=ca_file)
+    )
     found = compare(tools.open(first, platform).image, tools.open(second, platform).image)
     click.echo(json_text(diff_document(found)) if output_format == "json" else diff_text(found))
     return DIFFERENT if exit_code and not found.same else 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from packager import wiring
@@ -21,6 +23,7 @@ def inspect(
     shared_with: str | None,
     platform: Platform,
     insecure_registries: tuple[str, ...],
+    ca_file: Path | None,
     output_format: str,
 ) -> None:
     """Say what IMAGE is: how it was made, and its layers by role.
@@ -30,7 +33,9 @@ def inspect(
     \b
     packager inspect oci:out
     """
-    tools = wiring.image_tools_for(wiring.Settings(insecure_registries=insecure_registries))
+    tools = wiring.image_tools_for(
+        wiring.Settings(insecure_registries=insecure_registries, ca_file=ca_file)
+    )
     found = tools.open(image, platform).image
     other = tools.open(shared_with, platform).image if shared_with else None
     if output_format == "json":
