@@ -138,6 +138,13 @@ class LocalStore:
             raise self._unavailable(error) from error
         return True
 
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Lend an empty directory on this disk. After a kill the next start removes it."""
+        self._need("write")
+        with self._staging() as staging:
+            yield staging
+
     # --- reading
 
     def _extract(self, address: Address, entry: Entry, into: Path) -> None:
