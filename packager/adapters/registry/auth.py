@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 import threading
 import time
@@ -116,7 +117,8 @@ class Authenticator:
             if self._challenge is None:
                 return ""
             if self._challenge.scheme == "basic":
-                return _basic(self._credentials) if self._credentials else ""
+                known = self._current()
+                return _basic(known) if known else ""
             return f"Bearer {(self._cached(access) or self._fetch(access, ())).value}"
 
     def answer(self, header: str, access: Access, refused: str) -> str:
@@ -129,9 +131,12 @@ class Authenticator:
             if challenge is None:
                 return ""
             if challenge.scheme == "basic":
-                if self._credentials is None:
+                known = self._current()
+                if known is None:
                     raise CredentialsMissing(self._host, describe(access))
-                better = _basic(self._credentials)
+                if refused == _basic(known) and known.renew_at < math.inf:
+                    self._credentials = known = self._find(self._host) or known
+                better = _basic(known)
                 return "" if better == refused else better
             for allowed, old in list(self._tokens.items()):
                 if refused == f"Bearer {old.value}":
@@ -161,6 +166,13 @@ class Authenticator:
                 self._credentials = self._find(self._host)
             self._challenge = challenge
         return challenge
+
+    def _current(self) -> Credentials | None:
+        """The credentials; those of AWS do not last for ever."""
+        known = self._credentials
+        if known and known.renew_at <= time.time():
+            self._credentials = known = self._find(self._host)
+        return known
 
     def _cached(self, access: Access) -> _Token | None:
         now = self._clock()
@@ -197,7 +209,7 @@ class Authenticator:
     def _ask_token_service(self, challenge: Challenge, scopes: list[str]) -> Answer:
         self._transport.check(challenge.realm, self._host)
         fields = [("service", challenge.service)] if challenge.service else []
-        known = self._credentials
+        known = self._current()
         if known and known.identity_token:
             form = [
                 ("grant_type", "refresh_token"),

@@ -1,4 +1,4 @@
-"""Credentials that `docker login` and `podman login` have left on this machine.
+"""Credentials that `docker login` and `podman login` have left on this machine, or AWS gives.
 
 The first file that knows the host wins: REGISTRY_AUTH_FILE, the docker
 configuration (DOCKER_CONFIG), then podman's files.  Secrets are in no repr.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 import os
 import re
 import subprocess
@@ -37,6 +38,7 @@ class Credentials:
     user: str = ""
     password: str = field(default="", repr=False)
     identity_token: str = field(default="", repr=False)
+    renew_at: float = field(default=math.inf, repr=False)  # seconds since 1970: when to ask for them anew
 
 
 FindCredentials = Callable[[str], Credentials | None]
@@ -53,12 +55,14 @@ class BadCredentialsFile(UsageError):
 
 
 def find_credentials(host: str, environment: Mapping[str, str] | None = None) -> Credentials | None:
-    """Look the host up where `docker login` and `podman login` write."""
+    """Look the host up where `docker login` and `podman login` write; ask AWS for ECR's."""
     for path in _files(os.environ if environment is None else environment):
         found = _from_file(path, host)
         if found:
             return found
-    return None
+    from packager.adapters.registry.ecr import ecr_credentials, is_ecr
+
+    return ecr_credentials(host) if is_ecr(host) else None
 
 
 def no_credentials(host: str) -> Credentials | None:  # noqa: ARG001

@@ -6,7 +6,8 @@
     AccessDenied
     ├── CredentialsMissing     credentials are wanted and none were found
     ├── CredentialsRefused     the credentials are wrong, or do not allow this
-    └── CredentialHelperFailed the program that keeps them did not give them
+    ├── CredentialHelperFailed the program that keeps them did not give them
+    └── AwsCredentialsFailed   AWS did not give any for its registry
     NotFound
     └── NotInRegistry
         └── RepositoryMissing  the repository must be made before it can be pushed to
@@ -84,6 +85,17 @@ class CredentialHelperFailed(AccessDenied):
         super().__init__(
             f"credential helper {helper!r} gave nothing for {host!r}: {reason}",
             hint=f"run `echo {host} | {helper} get`, or remove it from the docker configuration",
+        )
+
+
+class AwsCredentialsFailed(AccessDenied):
+    """AWS gave no password for a registry of Amazon ECR."""
+
+    def __init__(self, host: str, reason: str) -> None:
+        super().__init__(
+            f"no password for {host!r}: {reason}",
+            hint="set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of somebody with "
+            f"ecr:GetAuthorizationToken, or docker login {host}",
         )
 
 
