@@ -87,15 +87,11 @@ def _shard(
 ) -> Blob:
     """Describe a shard whose tensors lie one after another in `file` from `offset`."""
     length = sum(tensor.size for tensor in tensors)
-    match file.content:
-        case FileRange(path=path, offset=start):
-            data: FileRange | RemoteRange = FileRange(
-                path=path, offset=start + offset, length=length
-            )
-        case RemoteRange(url=url, offset=start):
-            data = RemoteRange(url=url, offset=start + offset, length=length, in_order=True)
-        case _:
-            raise TypeError(f"{file.path!r} is no file that could be split")
+    whole = file.content
+    assert isinstance(whole, FileRange | RemoteRange), "what is inline is small"
+    data = replace(whole, offset=whole.offset + offset, length=length)
+    if isinstance(data, RemoteRange):
+        data = replace(data, in_order=True)
     return Blob((Inline(_header(metadata, tensors, data.offset)), data))
 
 

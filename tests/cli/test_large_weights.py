@@ -119,6 +119,23 @@ def test_a_second_build_of_split_weights_reads_headers_only(
     assert two["transfer"]["layers_streamed"] == 0
 
 
+def test_parts_of_one_file_are_fetched_once_and_in_order(
+    packager: Packager, environment: dict[str, str], hub: FakeHub, model: Path
+) -> None:
+    """Their hash goes on from part to part; out of order it would have to begin again."""
+    done = packager(
+        *BUILD, *SPLIT, "--model", "hf://acme/tiny", "--output", "oci:out", env=environment
+    )
+
+    assert done.status == 0, done.err
+    asked = [seen.range for seen in hub.seen if "/blobs/" in seen.path and seen.range]
+    ranges = [tuple(map(int, text.removeprefix("bytes=").split("-"))) for text in asked]
+    data_starts = 8 + int.from_bytes((model / "model.safetensors").read_bytes()[:8], "little")
+    parts = [(first, last) for first, last in ranges if first >= data_starts]
+    assert len(parts) == 4
+    assert [first for first, _ in parts] == [data_starts, *(last + 1 for _, last in parts[:-1])]
+
+
 def test_wrong_bytes_from_a_hub_are_never_named_in_shards_either(
     packager: Packager, environment: dict[str, str], hub: FakeHub
 ) -> None:

@@ -79,6 +79,11 @@ class DockerSink:
 
     def prepare(self, image: ImageSpec) -> None:
         """Check it again: much time may have passed since."""
+        if any(layer.compression != "none" for layer in image.layers):
+            raise UsageError(
+                "Docker Engines before version 23 cannot unpack layers compressed with zstd",
+                hint="leave --compression out for docker: outputs: nothing crosses a network there",
+            )
         self._platform = image.base.platform
         self.reach()
 

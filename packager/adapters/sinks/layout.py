@@ -104,6 +104,8 @@ class LayoutSink:
                     return linked
                 linked.commit(layer.digest)
                 return None
+        if layer.compression != "none":
+            return BlobFile(self._blobs, None, self._committed.append)
         file = BlobFile(self._blobs, layer.blob, self._committed.append)
         twin = None if file.complete else linkable(layer.blob, layer.digest)
         if twin is None or not self._is_near(twin):

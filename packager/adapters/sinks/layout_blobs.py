@@ -29,9 +29,10 @@ Committed = Callable[[Path], None]
 class BlobFile:
     """A new file. Whatever can be shared is in it from the start, and is skipped by `write`."""
 
-    def __init__(self, directory: Path, blob: Blob, on_commit: Committed) -> None:
+    def __init__(self, directory: Path, blob: Blob | None, on_commit: Committed) -> None:
         self._directory = directory
-        self._blob = blob
+        self._blob = blob or Blob(())
+        self._size = blob.size if blob else None  # None: only the writing tells
         self._on_commit = on_commit
         self._position = 0
         self._shared: deque[tuple[int, int]] = deque()  # from, to; ascending
@@ -77,7 +78,7 @@ class BlobFile:
                 raise SourceChanged(path)
         place = self._directory / digest.removeprefix("sha256:")
         with explain_disk_errors(self._directory):
-            if os.fstat(self._file).st_size != self._blob.size:
+            if self._size not in (None, os.fstat(self._file).st_size):
                 raise OutputFailed(f"blob {digest} in {str(self._directory)!r} has a wrong size")
             os.fchmod(self._file, 0o644)
             os.fsync(self._file)

@@ -4,7 +4,7 @@ Layers go out in parallel, largest first.  A layer whose digest is already
 known is offered by digest, so that sinks which have it take no bytes.  The
 others are hashed while they are sent, or before, where an output is likely to
 have them.  When a transfer breaks off, only that layer is sent again, and only
-to the sink that lost it.
+to the sink that lost it.  Layers that shall be compressed are so on the way.
 
 Nothing is named before everything is there.
 """
@@ -23,6 +23,8 @@ from typing import Literal, Protocol, runtime_checkable
 
 from packager.adapters.blobs import BlobReader
 from packager.adapters.digest_index import DigestIndex, fingerprint_of
+from packager.adapters.packing import MEDIA_PACKED, Packer, codec, is_worth_it
+from packager.adapters.remote.addresses import is_in_order
 from packager.core.events import EventSink, ImageEvent, LayerEvent, LayerState, ignore
 from packager.core.image import (
     Blob,
@@ -83,7 +85,8 @@ def write_image(
             sink.prepare(image)
         transfer = _Transfer(sinks, reader, index, on_event, sleep, verify)
         layers = transfer.all_layers(image.layers)
-        sealed = sealed or seal(image, [_descriptor(layer) for layer in layers])
+        done = replace(image, layers=layers)
+        sealed = sealed or seal(done, [_descriptor(layer) for layer in layers])
         if expect_digest and sealed.digest != expect_digest:
             raise NotReproduced(
                 f"the record says {expect_digest}, this build gives {sealed.digest}",
@@ -126,6 +129,7 @@ class _Transfer:
         self._earlier: list[EarlierLayers] | None = None
         self._stop = threading.Event()
         self._count_lock = threading.Lock()
+        self._unproven: set[int] = set()  # layers that only the whole of their file can prove
         self.known = 0
         self.streamed = 0
 
@@ -135,26 +139,53 @@ class _Transfer:
         with suppress(Exception):  # a broken progress display never fails a build
             self._on_event(ImageEvent(layers=tuple(layer.size for layer in layers)))
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="layer") as pool:
-            futures = {
-                position: pool.submit(self._layer, position, layers[position]) for position in order
-            }
+            futures = [pool.submit(self._chain, chain, layers) for chain in _chains(layers, order)]
             try:
-                done, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
+                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
             except BaseException:
                 self._stop.set()
                 raise
             failures = [error for future in done if (error := future.exception())]
             if failures:
                 self._stop.set()
-                for future in futures.values():
+                for future in futures:
                     future.cancel()
                 raise next(
                     (error for error in failures if not isinstance(error, _Cancelled)), failures[0]
                 )
-        return tuple(futures[position].result() for position in range(len(layers)))
+        finished = dict(pair for future in futures for pair in future.result())
+        return tuple(finished[position] for position in range(len(layers)))
+
+    def _chain(self, positions: Sequence[int], layers: Sequence[Layer]) -> list[tuple[int, Layer]]:
+        """Bring layers one after another; one alone, unless they hold parts of one remote file.
+
+        Such parts are right when all are: until the last was read none is known,
+        and where one is not known, all are read.
+        """
+        if len(positions) > 1 and not all(self._is_proven(layers[at]) for at in positions):
+            self._unproven.update(positions)
+        finished = [(at, self._layer(at, layers[at])) for at in positions]
+        for at, layer in finished:
+            if at in self._unproven:
+                before = fingerprint_of(layer.blob)
+                self._index.put(
+                    layer.blob, layer.diff_id or layer.digest, before, self._index.now_ns()
+                )
+        return finished
+
+    def _is_proven(self, layer: Layer) -> bool:
+        known = self._index.get(layer.blob)
+        return known is not None and known.proven
 
     def _layer(self, position: int, layer: Layer) -> Layer:
-        layer = self._with_known_digest(position, layer)
+        found = self._with_known_digest(position, self._with_compression(position, layer))
+        sent = self._send(position, found)
+        if layer.compression != "none" and not layer.digest:
+            plain = sent.diff_id or sent.digest
+            self._index.put_packed(plain, _how(layer), sent.digest, sent.size)
+        return sent
+
+    def _send(self, position: int, layer: Layer) -> Layer:
         pending: Sequence[ImageSink] = self._sinks
         for attempt in range(ATTEMPTS):
             writers = _open_writers(layer, pending)
@@ -170,8 +201,7 @@ class _Transfer:
                 return layer
             if attempt == 0:
                 self._count(streamed=1)
-            digest, broken = self._pump(position, layer, writers)
-            layer = replace(layer, digest=digest)
+            layer, broken = self._pump(position, layer, writers)
             if not broken:
                 self._report(position, layer, layer.size, "written")
                 return layer
@@ -197,7 +227,7 @@ class _Transfer:
 
     def _with_known_digest(self, position: int, layer: Layer) -> Layer:
         """Find the digest without sending a byte, where that is likely to spare the sending."""
-        if layer.digest:
+        if layer.digest or position in self._unproven or layer.compression == "zstd":
             return layer
         known = self._index.get(layer.blob)
         if known is not None and known.proven and not self._verify:
@@ -206,9 +236,20 @@ class _Transfer:
         if claimed and not self._verify:
             return replace(layer, digest=claimed)
         if known is not None or claimed or self._is_likely_there(layer):
-            digest, _ = self._pump(position, layer, {}, "hashing")
-            return replace(layer, digest=digest)
+            layer, _ = self._pump(position, layer, {}, "hashing")
         return layer
+
+    def _with_compression(self, position: int, layer: Layer) -> Layer:
+        """Decide whether to compress; what came of it before is remembered."""
+        if layer.compression == "none" or layer.digest:
+            return layer
+        known = self._index.get(layer.blob)
+        if known and known.proven and not self._verify and position not in self._unproven:
+            packed = self._index.get_packed(known.digest, _how(layer))
+            if packed is not None:
+                return _packed(layer, known.digest, *packed)
+        helps = layer.compression == "zstd" or is_worth_it(layer.blob, self._reader)
+        return replace(layer, compression="zstd" if helps else "none")
 
     def _claimed_digest(self, layer: Layer) -> str:
         """The digest that earlier images give, when every output says it and has the bytes.
@@ -253,14 +294,15 @@ class _Transfer:
         layer: Layer,
         writers: Mapping[ImageSink, BlobWriter],
         state: Literal["streaming", "hashing"] = "streaming",
-    ) -> tuple[str, dict[ImageSink, Unavailable]]:
-        """Read the layer once: hash it and feed every writer.
+    ) -> tuple[Layer, dict[ImageSink, Unavailable]]:
+        """Read the layer once: hash it, compress it if it shall be, and feed every writer.
 
-        Gives the digest and the sinks whose transfer broke off.
+        Gives the layer with its digest, and the sinks whose transfer broke off.
         """
         started_ns = self._index.now_ns()
         before = fingerprint_of(layer.blob)
         hashed = hashlib.sha256()
+        packer = Packer(layer.blob.size) if layer.compression == "zstd" else None
         alive = dict(writers)
         broken: dict[ImageSink, Unavailable] = {}
         done = 0
@@ -269,15 +311,13 @@ class _Transfer:
                 if self._stop.is_set():
                     raise _Cancelled
                 hashed.update(chunk)
-                for sink, writer in list(alive.items()):
-                    try:
-                        writer.write(chunk)
-                    except Unavailable as error:
-                        alive.pop(sink).abort()
-                        broken[sink] = error
+                _feed(packer.pack(chunk) if packer else chunk, alive, broken)
                 done += len(chunk)
                 self._report(position, layer, done, state)
-            digest = "sha256:" + hashed.hexdigest()
+            plain = digest = "sha256:" + hashed.hexdigest()
+            if packer:
+                _feed(packer.finish(), alive, broken)
+                digest = packer.digest
             if layer.digest and layer.digest != digest:
                 raise ProtocolFailed(
                     f"a layer of {layer.size} bytes has digest {digest}, expected {layer.digest}",
@@ -294,8 +334,10 @@ class _Transfer:
             for writer in alive.values():
                 writer.abort()
             raise
-        self._index.put(layer.blob, digest, before, started_ns)
-        return digest, broken
+        if position not in self._unproven:
+            self._index.put(layer.blob, plain, before, started_ns)
+        size = packer.size if packer else layer.size
+        return _packed(layer, plain, digest, size), broken
 
     def _how_known(self, layer: Layer) -> LayerState:
         mounted = any(layer.digest in getattr(sink, "mounted", ()) for sink in self._sinks)
@@ -327,6 +369,58 @@ def _remembered(sink: ImageSink) -> EarlierLayers:
 def sending_order(layers: Sequence[Layer]) -> list[int]:
     """Positions of the layers, the largest first: none of them is left alone at the end."""
     return sorted(range(len(layers)), key=lambda position: -layers[position].size)
+
+
+def _chains(layers: Sequence[Layer], order: Sequence[int]) -> list[list[int]]:
+    """Positions by what must go one after another, in the order of their first in `order`."""
+    chains: dict[str, list[int]] = {}  # by remote file
+    found: dict[int, list[int]] = {}
+    for position, layer in enumerate(layers):
+        files = [
+            segment.url
+            for segment in layer.blob.segments
+            if isinstance(segment, RemoteRange) and is_in_order(segment)
+        ]
+        chain = next((chains[file] for file in files if file in chains), [])
+        chain.append(position)
+        chains.update(dict.fromkeys(files, chain))
+        found[position] = chain
+    once = {found[position][0]: found[position] for position in order}
+    return list(once.values())
+
+
+def _feed(
+    chunk: memoryview,
+    alive: dict[ImageSink, BlobWriter],
+    broken: dict[ImageSink, Unavailable],
+) -> None:
+    """Give the chunk to every writer; move those that break off from `alive` to `broken`."""
+    if not chunk:
+        return
+    for sink, writer in list(alive.items()):
+        try:
+            writer.write(chunk)
+        except Unavailable as error:
+            alive.pop(sink).abort()
+            broken[sink] = error
+
+
+def _how(layer: Layer) -> str:
+    return f"{layer.compression} {codec()}"
+
+
+def _packed(layer: Layer, plain: str, digest: str, size: int) -> Layer:
+    """Give the layer its digests; `plain` is that of the tar."""
+    if digest == plain or layer.compression == "none":
+        return replace(layer, digest=digest, compression="none")
+    return replace(
+        layer,
+        digest=digest,
+        diff_id=plain,
+        packed_size=size,
+        media_type=MEDIA_PACKED,
+        compression="zstd",
+    )
 
 
 def _open_writers(layer: Layer, sinks: Sequence[ImageSink]) -> dict[ImageSink, BlobWriter]:
