@@ -95,6 +95,7 @@ def tools_for(settings: Settings) -> Tools:
         _state_file(settings),
         sparse_base=settings.sparse_base,
         on_warning=settings.on_warning,
+        on_event=settings.on_event,
     )
     environments = environments_for(settings)
     executor = _executor(settings, environments, reader)
@@ -143,6 +144,7 @@ class ImageTools:
 
     open: Callable[[str, Platform], OpenImage]
     write: Callable[[ImageSpec, SealedImage], tuple[Written, Transfer]]
+    seen: Callable[[str, Sequence[str]], Mapping[str, tuple[str, ...]]]  # reference, digests
 
 
 def image_tools_for(settings: Settings) -> ImageTools:
@@ -150,12 +152,37 @@ def image_tools_for(settings: Settings) -> ImageTools:
     clients = _registry_clients(settings)
     reader = BlobReader((_RegistryBlobs(clients),))
     sinks = sinks_for(
-        settings.outputs, reader, clients, _state_file(settings), on_warning=settings.on_warning
+        settings.outputs,
+        reader,
+        clients,
+        _state_file(settings),
+        on_warning=settings.on_warning,
+        on_event=settings.on_event,
     )
     return ImageTools(
         open=lambda reference, platform: _open_image(reference, platform, clients, settings),
         write=lambda image, sealed: _write(image, sinks, reader, settings, sealed=sealed),
+        seen=lambda reference, digests: _seen_in(reference, digests, _state_file(settings)),
     )
+
+
+def _seen_in(
+    reference: str, digests: Sequence[str], state_file: Path
+) -> dict[str, tuple[str, ...]]:
+    """Other repositories of the image's registry where these blobs were met."""
+    from packager.adapters.registry.reference import parse_reference
+
+    if plugins.scheme_of(reference, plugins.SINKS) != "registry":
+        return {}
+    image, seen = parse_reference(reference), SeenBlobs(state_file)
+    return {
+        digest: tuple(
+            f"{image.host}/{name}"
+            for name in seen.repositories(image.host, digest)
+            if name != image.repository
+        )
+        for digest in digests
+    }
 
 
 def state_dir(environment: Mapping[str, str]) -> Path:
@@ -191,6 +218,7 @@ def sinks_for(
     *,
     sparse_base: bool = False,
     on_warning: Callable[[str], None] = _ignore_warning,
+    on_event: EventSink = ignore,
 ) -> list[ImageSink]:
     """Make a sink for each output. Layouts come first and engines last.
 
@@ -221,7 +249,7 @@ def sinks_for(
                 )
             )
         elif scheme == "docker":
-            sinks.append(sink_type(output, reader=reader))
+            sinks.append(sink_type(output, reader=reader, on_event=on_event))
         else:
             sinks.append(sink_type(output, sparse_base=sparse_base, beside=tuple(sinks)))
     return sinks

@@ -15,12 +15,17 @@ from packager.reports.text import json_text
 
 @click.command()
 @click.argument("image")
-@click.option("--shared-with", metavar="IMAGE", help="Say which layers this image has too.")
+@click.option(
+    "--shared-with",
+    multiple=True,
+    metavar="IMAGE",
+    help="Say which layers this image has too. Repeatable.",
+)
 @image_options
 @format_option
 def inspect(
     image: str,
-    shared_with: str | None,
+    shared_with: tuple[str, ...],
     platform: Platform,
     insecure_registries: tuple[str, ...],
     ca_file: Path | None,
@@ -29,6 +34,8 @@ def inspect(
     """Say what IMAGE is: how it was made, and its layers by role.
 
     IMAGE is HOST/REPOSITORY:TAG, oci:DIR[:TAG] or docker:NAME.  No layer is read.
+    Of a registry's image it also says which layers builds on this machine have
+    met in the registry's other repositories.
 
     \b
     packager inspect oci:out
@@ -37,8 +44,9 @@ def inspect(
         wiring.Settings(insecure_registries=insecure_registries, ca_file=ca_file)
     )
     found = tools.open(image, platform).image
-    other = tools.open(shared_with, platform).image if shared_with else None
+    others = [tools.open(other, platform).image for other in shared_with]
+    seen = tools.seen(image, [layer.descriptor.digest for layer in found.layers])
     if output_format == "json":
-        click.echo(json_text(inspect_document(found, other)))
+        click.echo(json_text(inspect_document(found, others, seen)))
     else:
-        click.echo(inspect_text(found, other))
+        click.echo(inspect_text(found, others, seen))

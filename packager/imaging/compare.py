@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from packager.core.units import decimal
 from packager.imaging.stored import LABELS, StoredImage, StoredLayer
 
 State = Literal["shared", "moved", "new"]
+_MADE = re.compile(r"packager: [a-z]+ (.+) \([^()]*\)")  # as `layer_plan` writes it
+_ROLES = {
+    "base": "the base",
+    "weights": "weights",
+    "model": "small files of the model",
+    "draft": "draft",
+    "compiled": "compiled artifacts",
+    "config": "serving configuration",
+}
 _SETTINGS = ("Entrypoint", "Cmd", "User", "WorkingDir", "ExposedPorts", "Volumes", "StopSignal")
 
 
@@ -18,6 +29,7 @@ class ComparedLayer:
 
     layer: StoredLayer
     state: State  # `moved`: the node has the bytes, above other layers
+    cause: str = ""  # why it is not `shared`, as far as the documents tell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +81,7 @@ def compare(a: StoredImage, b: StoredImage) -> Comparison:
 
 def _layers(a: StoredImage, b: StoredImage, held: set[str]) -> Iterator[ComparedLayer]:
     in_place = True  # all layers below are the same, so the unpacked one is too
+    below = ""  # the lowest layer that is another one
     for position, layer in enumerate(b.layers):
         digest = layer.descriptor.digest
         in_place = (
@@ -76,8 +89,38 @@ def _layers(a: StoredImage, b: StoredImage, held: set[str]) -> Iterator[Compared
         )
         if in_place:
             yield ComparedLayer(layer, "shared")
+            continue
+        cause = f"it lies above {below}" if below else "it lies elsewhere in the first image"
+        if digest in held:
+            yield ComparedLayer(layer, "moved", cause)
         else:
-            yield ComparedLayer(layer, "moved" if digest in held else "new")
+            yield ComparedLayer(layer, "new", _cause(layer, a, b))
+        below = below or _name(layer)
+
+
+def _cause(layer: StoredLayer, a: StoredImage, b: StoredImage) -> str:
+    """Say what makes a layer another one. No layer is read: names and sizes have to do."""
+    if layer.role == "base":
+        known = a.base_digest and a.base_digest != b.base_digest
+        return "another base" if known else "the first image's base has no such layer"
+    alike = [other for other in a.layers if other.role == layer.role]
+    if not alike:
+        return f"the first image has no {_ROLES.get(layer.role, layer.role)}"
+    if layer.content and any(other.content == layer.content for other in alike):
+        return "the same files, written otherwise"
+    namesakes = [other for other in alike if _name(other) == _name(layer)]
+    if not namesakes:
+        return f"the first image has no {_name(layer)}"
+    what = _name(layer)
+    if any(other.size == layer.size for other in namesakes):
+        return f"{what}: changed, of the same size"
+    return f"{what}: changed, was {decimal(namesakes[0].size)}"
+
+
+def _name(layer: StoredLayer) -> str:
+    """What the history calls a layer of ours; of others, the kind of layer."""
+    found = _MADE.fullmatch(layer.created_by)
+    return found[1] if found else _ROLES.get(layer.role, "another layer")
 
 
 def _changes(a: StoredImage, b: StoredImage) -> Iterator[Change]:

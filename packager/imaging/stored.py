@@ -10,7 +10,7 @@ from typing import Any
 
 from packager.core.image import MEDIA_MANIFEST, Descriptor, Platform, SealedImage
 from packager.errors import ProtocolFailed
-from packager.imaging.earlier import ROLE
+from packager.imaging.earlier import CONTENT, ROLE
 from packager.imaging.oci import parse_descriptor, parse_object, sha256
 
 LABELS = "dev.packager."
@@ -31,6 +31,11 @@ class StoredLayer:
     @property
     def size(self) -> int:
         return self.descriptor.size
+
+    @property
+    def content(self) -> str:
+        """What the files in it are, by digest; "" where packager did not say."""
+        return str(_mapping(self.descriptor.annotations).get(CONTENT) or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from packager.core.image import Written
@@ -12,18 +13,19 @@ from packager.imaging.compare import Change, Comparison, State
 from packager.imaging.stored import LABELS, RECORD, StoredImage, StoredLayer
 from packager.reports.text import plain, table_lines
 
-_STATES: dict[State, str] = {
-    "shared": "shared",
-    "moved": "shared, other layers below",
-    "new": "pulled",
-}
+_STATES: dict[State, str] = {"shared": "has it", "moved": "has the bytes", "new": "pulls it"}
 _LONGEST_VALUE = 60
 
+Seen = Mapping[str, Sequence[str]]  # digest → repositories that were seen to have it
+NOWHERE: Seen = MappingProxyType({})
 
-def inspect_document(image: StoredImage, other: StoredImage | None = None) -> dict[str, Any]:
-    """What an image is, layer by layer, and which of these `other` has too."""
+
+def inspect_document(
+    image: StoredImage, others: Sequence[StoredImage] = (), seen: Seen = NOWHERE
+) -> dict[str, Any]:
+    """What an image is, layer by layer, and which of these `others` have, or other repositories."""
     runtime = image.runtime
-    document: dict[str, Any] = {
+    return {
         "reference": image.reference,
         "digest": image.digest,
         "media_type": image.sealed.manifest_descriptor.media_type,
@@ -40,23 +42,26 @@ def inspect_document(image: StoredImage, other: StoredImage | None = None) -> di
             "labels": {name: value for name, value in image.labels.items() if name != RECORD},
         },
         "roles": {role: _size(layers) for role, layers in _by_role(image).items()},
-        "layers": [_layer_document(layer) for layer in image.layers],
+        "layers": [
+            {
+                **_layer_document(layer),
+                "shared_with": [other.reference for other in _sharing(layer, others)],
+                "seen_in": list(seen.get(_digest(layer), ())),
+            }
+            for layer in image.layers
+        ],
+        "shared_with": [
+            {"reference": other.reference, "digest": other.digest, "size": _shared(image, other)}
+            for other in others
+        ],
+        "seen_in": {name: _size(found) for name, found in _seen_in(image, seen).items()},
     }
-    if other is not None:
-        held = _digests(other)
-        for spelled in document["layers"]:
-            spelled["shared"] = spelled["digest"] in held
-        document["shared_with"] = {
-            "reference": other.reference,
-            "digest": other.digest,
-            "size": _size([layer for layer in image.layers if _digest(layer) in held]),
-        }
-    return document
 
 
-def inspect_text(image: StoredImage, other: StoredImage | None = None) -> str:
+def inspect_text(
+    image: StoredImage, others: Sequence[StoredImage] = (), seen: Seen = NOWHERE
+) -> str:
     """What an image is: a few lines and a table."""
-    held = _digests(other) if other else set()
     facts = [
         ("image", image.reference),
         ("digest", image.digest),
@@ -68,14 +73,16 @@ def inspect_text(image: StoredImage, other: StoredImage | None = None) -> str:
     ]
     roles = ", ".join(f"{role} {decimal(_size(found))}" for role, found in _by_role(image).items())
     facts.append(("holds", f"{decimal(_size(image.layers))}: {roles}" if roles else "nothing"))
-    if other:
-        shared = _size([layer for layer in image.layers if _digest(layer) in held])
-        facts.append(("shares", f"{decimal(shared)} with {other.reference}"))
-    header = ["layer", "size", "digest", "from"] + (["shared"] if other else [])
+    for other in others:
+        facts.append(("shares", f"{decimal(_shared(image, other))} with {other.reference}"))
+    for name, found in _seen_in(image, seen).items():
+        facts.append(("seen", f"{decimal(_size(found))} in {name}"))
+    header = ["layer", "size", "digest", "from"] + (["shared with"] if others else [])
     rows = []
     for layer in image.layers:
         row = [layer.role, decimal(layer.size), _digest(layer)[:19], _short(layer.created_by)]
-        rows.append(row + ([("yes" if _digest(layer) in held else "no")] if other else []))
+        sharing = ", ".join(other.reference for other in _sharing(layer, others))
+        rows.append(row + ([sharing or "-"] if others else []))
     lines = [f"{label:<11}{value}" for label, value in facts if value]
     return plain("\n".join([*lines, "", *table_lines(header, rows)]))
 
@@ -90,7 +97,8 @@ def diff_document(found: Comparison) -> dict[str, Any]:
         "pull_by_position": found.size("new", "moved"),
         "shared": found.size("shared", "moved"),
         "layers": [
-            {"state": entry.state, **_layer_document(entry.layer)} for entry in found.layers
+            {"state": entry.state, "cause": entry.cause or None, **_layer_document(entry.layer)}
+            for entry in found.layers
         ],
         "gone": [_layer_document(layer) for layer in found.gone],
         "changes": [
@@ -110,12 +118,13 @@ def diff_text(found: Comparison) -> str:
             decimal(entry.layer.size),
             _digest(entry.layer)[:19],
             _STATES[entry.state],
+            entry.cause,
         )
         for entry in found.layers
     ]
     pulled = sum(entry.state == "new" for entry in found.layers)
     lines = [
-        *table_lines(("layer", "size", "digest", "a node with the first has it"), rows),
+        *table_lines(("layer", "size", "digest", "a node with the first", "because"), rows),
         "",
         f"{'pulls':<11}{decimal(found.size('new'))}, "
         f"{pulled} of {len(found.layers)} layers; has {decimal(found.size('shared', 'moved'))}",
@@ -207,8 +216,22 @@ def _digest(layer: StoredLayer) -> str:
     return layer.descriptor.digest
 
 
-def _digests(image: StoredImage) -> set[str]:
-    return {_digest(layer) for layer in image.layers}
+def _sharing(layer: StoredLayer, others: Sequence[StoredImage]) -> list[StoredImage]:
+    """Those of `others` that have the layer too."""
+    return [other for other in others if _digest(layer) in {_digest(held) for held in other.layers}]
+
+
+def _shared(image: StoredImage, other: StoredImage) -> int:
+    return _size([layer for layer in image.layers if _sharing(layer, [other])])
+
+
+def _seen_in(image: StoredImage, seen: Seen) -> dict[str, list[StoredLayer]]:
+    """The repositories that some layers were seen in, those with the most bytes first."""
+    found: dict[str, list[StoredLayer]] = {}
+    for layer in image.layers:
+        for name in seen.get(_digest(layer), ()):
+            found.setdefault(name, []).append(layer)
+    return dict(sorted(found.items(), key=lambda entry: (-_size(entry[1]), entry[0])))
 
 
 def _size(layers: Sequence[StoredLayer]) -> int:

@@ -33,6 +33,8 @@ def test_the_text_begins_with_layers_and_ends_with_settings(two: Packager) -> No
 
     assert done.status == 0, done.err
     assert "1 of 5 layers" in done.out
+    assert "pulls it" in done.out
+    assert "serving configuration: changed" in done.out
     assert done.out.splitlines()[-1] == "record request.max_batch  -       7"
 
 

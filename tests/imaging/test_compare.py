@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from packager.core.image import Layer
 from packager.imaging.compare import compare
 from tests.imaging.images import BASE, RECORD, SERVING, SHARDS, image, layer
+
+SAME = {"dev.packager.role": "weights", "dev.packager.content": "sha256:" + "c" * 64}
+
+
+def named(name: str, content: str) -> Layer:
+    return replace(layer("weights", content), created_by=f"packager: weights {name} (9 B)")
 
 
 def states(a: object, b: object) -> list[tuple[str, str]]:
@@ -33,6 +44,28 @@ def test_a_layer_that_comes_twice_is_pulled_once() -> None:
     twice = layer("weights", "twice")
 
     assert compare(image(), image((BASE, twice, twice))).size("new") == len("twice")
+
+
+@pytest.mark.parametrize(
+    ("other", "cause"),
+    [
+        (named("shard 1", "SHARD 1"), "shard 1: changed, of the same size"),
+        (named("shard 1", "shortened"), "shard 1: changed, was 7 B"),
+        (layer("weights", "shard 3"), "the first image has no shard 3"),
+        (layer("compiled", "graph"), "the first image has no compiled artifacts"),
+        (layer("base", "libraries"), "the first image's base has no such layer"),
+        (replace(layer("weights", "gz"), annotations=SAME), "the same files, written otherwise"),
+    ],
+    ids=["content", "size", "name", "role", "base", "compression"],
+)
+def test_what_is_pulled_has_a_cause(other: Layer, cause: str) -> None:
+    first = replace(SHARDS[0], annotations=SAME)
+
+    found = compare(image((BASE, first, SHARDS[1])), image((BASE, other, SHARDS[1])))
+
+    assert [entry.state for entry in found.layers] == ["shared", "new", "moved"]
+    assert [entry.cause for entry in found.layers][:2] == ["", cause]
+    assert found.layers[2].cause.startswith("it lies above ")
 
 
 def test_environment_and_record_are_compared_entry_by_entry() -> None:

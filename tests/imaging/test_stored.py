@@ -43,7 +43,7 @@ def test_whatever_a_configuration_holds_the_image_can_be_shown(
 
     found = parse_stored("x", json.dumps(manifest).encode(), config)
 
-    assert inspect_text(found, found)
+    assert inspect_text(found, [found])
     assert json.dumps(inspect_document(found))
     assert diff_text(compare(image(), found))
 
