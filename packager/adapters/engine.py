@@ -15,9 +15,15 @@ def connect_engine(*, timeout_s: float = 60.0) -> Any:
 
     host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     try:
-        client = docker.from_env(timeout=timeout_s)
+        # The user's own ssh, so that their keys, hosts and settings are those of `ssh`.
+        client = docker.from_env(timeout=timeout_s, use_ssh_client=host.startswith("ssh://"))
         client.ping()
     except (DockerException, OSError) as error:
+        if "paramiko" in str(error):
+            raise Unavailable(
+                f"no way to the Docker Engine at {host!r}: docker-py's support of SSH is missing",
+                hint="pip install 'packager[ssh]'",
+            ) from error
         raise Unavailable(
             f"no Docker Engine answers at {host!r}",
             hint="start one and set DOCKER_HOST (scripts/docker-engine start does both), "

@@ -1,17 +1,19 @@
-"""Loading an image into a Docker Engine on this machine: `docker:NAME[:TAG]`.
+"""Loading an image into a Docker Engine: `docker:NAME[:TAG]`.
 
-`docker load` would move every byte every time.  The engine pulls instead, from
-a registry that we run on loopback for as long as it takes: it asks only for
-the layers that it lacks, and the image keeps the manifest digest that it has
-everywhere else.
+`docker load` would move every byte every time.  An engine on this machine
+pulls instead, from a registry that we run on loopback for as long as it takes:
+it asks only for the layers that it lacks, and checks the digest that the image
+has everywhere else.
+
+An engine elsewhere cannot reach our loopback interface.  It gets an archive,
+made while it is sent: every layer, each time, read once.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,23 +22,13 @@ from packager.adapters.engine import connect_engine
 from packager.adapters.registry.reference import DEFAULT_TAG, parse_reference
 from packager.adapters.registry.serve import EmbeddedRegistry
 from packager.adapters.registry.transport import is_loopback
+from packager.adapters.sinks.archive import ArchiveUpload, archive_manifest
+from packager.core.events import EventSink, StepEvent, StepState, ignore
 from packager.core.image import Blob, ImageRef, ImageSpec, Layer, Platform, SealedImage
 from packager.errors import OutputFailed, PackagerError, ProtocolFailed, Unavailable, UsageError
 from packager.ports import BlobWriter
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullProgress:
-    """What the engine says of one layer."""
-
-    layer: str  # the engine's short name for it
-    state: str  # `Downloading`, `Extracting`, `Pull complete`
-    done: int
-    size: int  # 0 where the engine does not say
-
-
-def ignore_progress(progress: PullProgress) -> None:
-    """Receive progress and do nothing."""
+_LOAD_TIMEOUT_S = 600.0  # an engine says nothing while it unpacks a large layer
 
 
 class DockerSink:
@@ -48,7 +40,7 @@ class DockerSink:
         *,
         reader: BlobReader,
         connect: Callable[[], Any] = connect_engine,
-        on_progress: Callable[[PullProgress], None] = ignore_progress,
+        on_event: EventSink = ignore,
     ) -> None:
         written = target.removeprefix("docker:")
         reference = parse_reference(written)
@@ -62,20 +54,21 @@ class DockerSink:
         self._tag = reference.tag or DEFAULT_TAG
         self._reader = reader
         self._connect = connect
-        self._on_progress = on_progress
+        self._progress = _EngineProgress(f"{self._name}:{self._tag}", on_event)
         self._engine: Any = None
         self._platform = Platform()
-        self.bytes_sent = 0
+        self._layers: tuple[Layer, ...] = ()
+        self._archive: ArchiveUpload | None = None  # for an engine that cannot pull from us
+        self._pulled_bytes = 0
+
+    @property
+    def bytes_sent(self) -> int:
+        """What has gone to the engine, one way or the other."""
+        return self._pulled_bytes + (self._archive.bytes_sent if self._archive else 0)
 
     def reach(self) -> None:
-        """Check that an engine answers, and that it can reach our loopback interface."""
+        """Check that an engine answers."""
         self._engine = self._connect()
-        if not is_loopback(urlsplit(self._engine.api.base_url).hostname or ""):
-            raise UsageError(
-                f"the Docker Engine at {os.environ.get('DOCKER_HOST', '')!r} "
-                "is not on this machine; remote engines are not supported yet",
-                hint="write to a registry, and pull from it there",
-            )
 
     def prepare(self, image: ImageSpec) -> None:
         """Check it again: much time may have passed since."""
@@ -85,18 +78,41 @@ class DockerSink:
                 hint="leave --compression out for docker: outputs: nothing crosses a network there",
             )
         self._platform = image.base.platform
+        self._layers = image.layers
         self.reach()
+        if not is_loopback(urlsplit(self._engine.api.base_url).hostname or ""):
+            self._archive = self._new_archive()
 
-    def writer(self, layer: Layer) -> BlobWriter | None:  # noqa: ARG002
-        """Nothing is pushed: the engine pulls what it lacks in `publish`."""
-        return None
+    def writer(self, layer: Layer) -> BlobWriter | None:
+        """Wait for the archive, where there is one; else the engine pulls in `publish`."""
+        if self._archive is None:
+            return None
+        return self._archive.file(self._file_name(layer), layer.size)
 
     def locate(self, digest: str) -> Blob | None:  # noqa: ARG002
         """An engine unpacks its layers; no blob can be read back."""
         return None
 
     def publish(self, image: SealedImage, blobs: Mapping[str, Blob]) -> ImageRef:
-        """Let the engine pull the image, compare the digest, then give it its name."""
+        """Bring the image into the engine, look whether it is ours, then give it its name."""
+        self._progress.begin()
+        if self._archive is not None:
+            self._end_archive(self._archive, image)
+        else:
+            try:
+                self._let_pull(image, blobs)
+            except _CannotReachUs:
+                self._archive = self._new_archive()
+                self._send_archive(self._archive, image, blobs)
+        self._progress.end()
+        return ImageRef(target=self.target, name=f"{self._name}:{self._tag}", digest=image.digest)
+
+    def abandon(self) -> None:
+        """Break off what is under way: a name is given at the very end only."""
+        if self._archive is not None:
+            self._archive.cancel()
+
+    def _let_pull(self, image: SealedImage, blobs: Mapping[str, Blob]) -> None:
         api = self._engine.api
         with EmbeddedRegistry(image, blobs, self._reader) as served:
             temporary = f"{served.name}@{image.digest}"
@@ -110,13 +126,9 @@ class DockerSink:
                         )
                     api.tag(temporary, self._name, self._tag, force=True)
             finally:
-                self.bytes_sent += served.bytes_served
+                self._pulled_bytes += served.bytes_served
                 with suppress(Exception):  # the image stays, under its own name
                     api.remove_image(temporary, noprune=True)
-        return ImageRef(target=self.target, name=f"{self._name}:{self._tag}", digest=image.digest)
-
-    def abandon(self) -> None:
-        """Nothing to undo: a name is given at the very end only."""
 
     def _pull(self, served: EmbeddedRegistry, digest: str) -> None:
         events = self._engine.api.pull(
@@ -130,29 +142,123 @@ class DockerSink:
         for event in events:
             if "error" in event:
                 raise served.failure or _pull_failed(str(event["error"]))
-            detail = event.get("progressDetail") or {}
-            with suppress(Exception):  # a broken progress display never fails a build
-                self._on_progress(
-                    PullProgress(
-                        layer=str(event.get("id", "")),
-                        state=str(event.get("status", "")),
-                        done=int(detail.get("current") or 0),
-                        size=int(detail.get("total") or 0),
-                    )
+            self._progress.take(event)
+
+    def _new_archive(self) -> ArchiveUpload:
+        api = self._engine.api
+
+        def load(chunks: Iterator[bytes]) -> Iterable[dict[str, Any]]:
+            api.timeout = _LOAD_TIMEOUT_S
+            messages: Iterable[dict[str, Any]] = api.load_image(chunks, quiet=False)
+            return messages
+
+        return ArchiveUpload(load, explain=_load_failed, on_message=self._progress.take)
+
+    def _send_archive(
+        self, archive: ArchiveUpload, image: SealedImage, blobs: Mapping[str, Blob]
+    ) -> None:
+        """Send every layer now, from where it can be read."""
+        for layer, descriptor in zip(self._layers, image.layers, strict=True):
+            file = archive.file(self._file_name(layer), descriptor.size)
+            try:
+                for chunk in self._reader.chunks(blobs[descriptor.digest]):
+                    file.write(chunk)
+                file.commit(descriptor.digest)
+            except BaseException:
+                file.abort()
+                raise
+        self._end_archive(archive, image)
+
+    def _end_archive(self, archive: ArchiveUpload, image: SealedImage) -> None:
+        """Send what names the layers, and see that the engine has made this image of them."""
+        name = f"{self._name}:{self._tag}"
+        config = f"{image.config_descriptor.digest.removeprefix('sha256:')}.json"
+        archive.add(config, image.config)
+        files = [self._file_name(layer) for layer in self._layers]
+        archive.add("manifest.json", archive_manifest(config, files, name))
+        archive.finish()
+        with _explained():
+            found = self._engine.api.inspect_image(name)["RootFS"].get("Layers") or []
+        wanted = json.loads(image.config)["rootfs"]["diff_ids"]
+        if found != wanted:
+            raise ProtocolFailed(f"the Docker Engine has made another image of {name!r}")
+
+    def _file_name(self, layer: Layer) -> str:
+        """What a layer is called in the archive: equal layers are one file each time."""
+        position = [known.blob for known in self._layers].index(layer.blob)
+        return f"layer-{position:03}.tar"
+
+
+class _EngineProgress:
+    """What an engine says of its layers, added up to one step."""
+
+    def __init__(self, name: str, on_event: EventSink) -> None:
+        self._name = name
+        self._on_event = on_event
+        self._layers: dict[str, tuple[int, int]] = {}
+
+    def begin(self) -> None:
+        self._tell("started")
+
+    def end(self) -> None:
+        self._tell("finished")
+
+    def take(self, message: Mapping[str, Any]) -> None:
+        """Add a message; one without a size is no news."""
+        detail = message.get("progressDetail") or {}
+        size = int(detail.get("total") or 0)
+        if size:
+            done = int(detail.get("current") or 0)
+            self._layers[str(message.get("id", ""))] = (min(done, size), size)
+            self._tell("running")
+
+    def _tell(self, state: StepState) -> None:
+        with suppress(Exception):  # a broken progress display never fails a build
+            self._on_event(
+                StepEvent(
+                    step="engine",
+                    detail=self._name,
+                    state=state,
+                    done=sum(done for done, _ in self._layers.values()),
+                    size=sum(size for _, size in self._layers.values()),
                 )
+            )
+
+
+class _CannotReachUs(Unavailable):
+    """The engine runs in a virtual machine or a network of its own."""
+
+    def __init__(self) -> None:
+        super().__init__("the Docker Engine cannot reach this machine's loopback interface")
 
 
 def _pull_failed(reason: str) -> PackagerError:
     if "connection refused" in reason:
-        return Unavailable(
-            "the Docker Engine cannot reach this machine's loopback interface",
-            hint="it runs in a virtual machine or a network of its own; "
-            "write to a registry, and pull from it there",
-        )
+        return _CannotReachUs()
     full = "no space left" in reason
     return OutputFailed(
         f"the Docker Engine cannot store the image: {reason}",
         hint="`docker system df` shows what could be removed" if full else "",
+    )
+
+
+def _load_failed(error: BaseException) -> PackagerError:
+    """Say what ended a load: the engine, or the way to it."""
+    from docker.errors import APIError
+
+    if isinstance(error, OutputFailed):
+        return _pull_failed(error.message)
+    if isinstance(error, APIError):
+        return _pull_failed(str(error.explanation or error))
+    if isinstance(error, PackagerError):
+        return error
+    return _engine_lost()
+
+
+def _engine_lost() -> Unavailable:
+    return Unavailable(
+        "the connection to the Docker Engine was lost",
+        hint="see whether it still runs: `docker info`",
     )
 
 
@@ -166,7 +272,4 @@ def _explained() -> Iterator[None]:
     except APIError as error:
         raise _pull_failed(str(error.explanation or error)) from error
     except (DockerException, OSError) as error:
-        raise Unavailable(
-            "the connection to the Docker Engine was lost",
-            hint="see whether it still runs: `docker info`",
-        ) from error
+        raise _engine_lost() from error

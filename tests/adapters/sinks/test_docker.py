@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +15,12 @@ from typing import Any
 import pytest
 
 from packager.adapters.bases.docker import DockerBase
-from packager.adapters.blobs import BlobReader
+from packager.adapters.blobs import BlobReader, SourceChanged
 from packager.adapters.digest_index import DigestIndex
 from packager.adapters.engine import connect_engine
-from packager.adapters.sinks.docker import DockerSink, PullProgress
+from packager.adapters.sinks.docker import DockerSink
 from packager.adapters.sinks.tee import write_image
+from packager.core.events import Event, StepEvent
 from packager.core.image import (
     MEDIA_LAYER,
     Blob,
@@ -34,6 +36,7 @@ from packager.errors import NotFound, OutputFailed, ProtocolFailed, Unavailable,
 from packager.imaging.oci import scratch
 from packager.imaging.tar import Entry, make_tar
 from tests.doubles.registry import sha256
+from tests.doubles.tcp_engine import address_of_this_machine, forwarded
 
 SIZE = 8_000_000
 
@@ -104,9 +107,9 @@ def test_latest_is_the_tag_when_none_is_given(tmp_path: Path) -> None:
     ("said", "error", "hint"),
     [
         ("write /var/lib/docker/x: no space left on device", OutputFailed, "docker system df"),
-        ("dial tcp 127.0.0.1:4711: connect: connection refused", Unavailable, "virtual machine"),
+        ("unauthorized: no", OutputFailed, ""),
     ],
-    ids=["disk full", "no way to us"],
+    ids=["disk full", "refused"],
 )
 def test_what_the_engine_says_is_explained(
     tmp_path: Path, said: str, error: type[Exception], hint: str
@@ -131,35 +134,163 @@ def test_another_digest_is_never_named(tmp_path: Path) -> None:
     assert engine.tagged == []
 
 
-def test_progress_is_reported_in_our_words(tmp_path: Path) -> None:
-    seen: list[PullProgress] = []
+def test_progress_is_what_all_layers_of_the_engine_add_up_to(tmp_path: Path) -> None:
+    seen: list[Event] = []
     engine = FakeEngine(
         {"id": "ab", "status": "Downloading", "progressDetail": {"current": 5, "total": 9}},
+        {"id": "cd", "status": "Downloading", "progressDetail": {"current": 2, "total": 4}},
         {"id": "ab", "status": "Pull complete", "progressDetail": {}},
     )
     sink = DockerSink(
-        "docker:m:1", reader=BlobReader(), connect=lambda: engine, on_progress=seen.append
+        "docker:m:1", reader=BlobReader(), connect=lambda: engine, on_event=seen.append
     )
 
     write(sink, spec(), BlobReader(), tmp_path)
 
-    assert seen == [
-        PullProgress(layer="ab", state="Downloading", done=5, size=9),
-        PullProgress(layer="ab", state="Pull complete", done=0, size=0),
+    steps = [event for event in seen if isinstance(event, StepEvent)]
+    assert [(event.state, event.done, event.size) for event in steps] == [
+        ("started", 0, 0),
+        ("running", 5, 9),
+        ("running", 7, 13),
+        ("finished", 7, 13),
     ]
+    assert {(event.step, event.detail) for event in steps} == {("engine", "m:1")}
+
+
+class LoadingEngine:
+    """An engine elsewhere, which keeps the archive that it is sent."""
+
+    def __init__(self, base_url: str, *, says: tuple[dict[str, Any], ...] = ()) -> None:
+        self.says = says
+        self.received = b""
+        self.config: dict[str, Any] = {}
+        self.api = SimpleNamespace(
+            base_url=base_url, timeout=60, load_image=self._load, inspect_image=self._inspect
+        )
+
+    def _load(self, chunks: Iterator[bytes], quiet: bool) -> Iterator[dict[str, Any]]:
+        if not self.says:
+            self.received = b"".join(chunks)
+        yield from self.says
+
+    def _inspect(self, name: str) -> dict[str, Any]:
+        files = self.files()
+        manifest = json.loads(files["manifest.json"])
+        assert [name] == manifest[0]["RepoTags"]
+        found = json.loads(files[manifest[0]["Config"]])
+        layers = [sha256(files[layer]) for layer in manifest[0]["Layers"]]
+        assert layers == found["rootfs"]["diff_ids"]
+        return {"RootFS": {"Layers": layers}}
+
+    def files(self) -> dict[str, bytes]:
+        with tarfile.open(fileobj=io.BytesIO(self.received)) as archive:
+            assert {member.mtime for member in archive} == {0}
+            return {
+                member.name: archive.extractfile(member).read()  # type: ignore[union-attr]
+                for member in archive
+            }
 
 
 @pytest.mark.parametrize(
     "base_url", ["http://10.0.0.1:2375", "https://engine.example:2376", "http+docker://ssh"]
 )
-def test_an_engine_on_another_machine_is_refused_early(base_url: str) -> None:
-    with pytest.raises(UsageError, match="not on this machine"):
-        sink_of(FakeEngine(base_url=base_url)).prepare(spec())
+def test_an_engine_on_another_machine_gets_an_archive_from_one_read(
+    base_url: str, tmp_path: Path
+) -> None:
+    engine = LoadingEngine(base_url)
+    blobs = [shard(tmp_path / f"shard-{number}") for number in range(6)]
+    reader = BlobReader()
+    sink = DockerSink("docker:team/m:1", reader=reader, connect=lambda: engine)
+
+    write(sink, spec(*blobs), reader, tmp_path)
+
+    files = engine.files()
+    layers = sorted(name for name in files if name.startswith("layer-"))
+    assert layers == [f"layer-{number:03}.tar" for number in range(6)]
+    assert list(files)[-1] == "manifest.json"
+    assert reader.bytes_read == 6 * SIZE
+    assert sink.bytes_sent == len(engine.received)
+
+
+def test_two_loads_of_one_image_hold_the_same_files(tmp_path: Path) -> None:
+    blobs = [shard(tmp_path / f"shard-{number}") for number in range(3)]
+    sent = []
+    for _ in range(2):
+        engine = LoadingEngine("http://10.0.0.1:2375")
+        sink = DockerSink("docker:m:1", reader=BlobReader(), connect=lambda found=engine: found)
+        write(sink, spec(*blobs), BlobReader(), tmp_path)
+        sent.append(engine.files())
+
+    assert sent[0] == sent[1]
+
+
+def test_an_engine_in_a_virtual_machine_gets_an_archive_when_it_cannot_pull(
+    tmp_path: Path,
+) -> None:
+    said = "dial tcp 127.0.0.1:4711: connect: connection refused"
+    engine = LoadingEngine("http+docker://localhost")
+    engine.api.pull = lambda *names, **settings: iter([{"error": said}])
+    engine.api.remove_image = lambda image, noprune: None
+    sink = DockerSink("docker:m:1", reader=BlobReader(), connect=lambda: engine)
+
+    write(sink, spec(shard(tmp_path / "shard")), BlobReader(), tmp_path)
+
+    assert set(engine.files()) >= {"layer-000.tar", "manifest.json"}
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "hint"),
+    [
+        ({"error": "write: no space left on device"}, OutputFailed, "docker system df"),
+        ({"message": "invalid tar header"}, OutputFailed, ""),
+        ({"stream": "bye"}, Unavailable, "docker info"),
+    ],
+    ids=["disk full", "refused", "stops in the middle"],
+)
+def test_an_engine_that_does_not_take_the_archive_is_explained(
+    tmp_path: Path, said: dict[str, str], error: type[Exception], hint: str
+) -> None:
+    engine = LoadingEngine("http://10.0.0.1:2375", says=(said,))
+    sink = DockerSink("docker:m:1", reader=BlobReader(), connect=lambda: engine)
+    blobs = [shard(tmp_path / f"shard-{number}") for number in range(3)]
+
+    with pytest.raises(error) as failed:
+        write(sink, spec(*blobs), BlobReader(), tmp_path)
+
+    assert hint in failed.value.hint  # type: ignore[attr-defined]
+
+
+def test_a_build_that_fails_breaks_the_archive_off(tmp_path: Path) -> None:
+    engine = LoadingEngine("http://10.0.0.1:2375")
+    ended: list[str] = []
+
+    def load(chunks: Iterator[bytes], quiet: bool) -> Iterator[dict[str, Any]]:
+        try:
+            for _ in chunks:
+                pass
+            ended.append("whole")
+        except Exception:
+            ended.append("broken off")
+            raise
+        return iter(())
+
+    engine.api.load_image = load
+    sink = DockerSink("docker:m:1", reader=BlobReader(), connect=lambda: engine)
+    blobs = [shard(tmp_path / f"shard-{number}") for number in range(5)]
+    (tmp_path / "shard-4").write_bytes(b"shorter now")
+
+    with pytest.raises(SourceChanged):
+        write(sink, spec(*blobs), BlobReader(), tmp_path)
+
+    assert ended == ["broken off"]
 
 
 @pytest.mark.parametrize("base_url", ["http+docker://localhost", "http://127.0.0.1:2375"])
-def test_an_engine_on_this_machine_is_taken(base_url: str) -> None:
-    sink_of(FakeEngine(base_url=base_url)).prepare(spec())
+def test_an_engine_on_this_machine_pulls(base_url: str) -> None:
+    sink = sink_of(FakeEngine(base_url=base_url))
+    sink.prepare(spec())
+
+    assert sink.writer(spec(Blob((Inline(b"x"),))).layers[0]) is None
 
 
 def test_an_engine_that_is_not_there_is_refused_early(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,6 +516,39 @@ def test_a_real_engine_gets_the_image_and_then_only_what_changed(
     ]
     for tag in ("1", "2"):
         api.remove_image(f"packager-test:{tag}")
+
+
+@pytest.mark.live
+def test_a_real_engine_elsewhere_loads_the_image_and_runs_it(
+    engine: str, weights: Blob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = address_of_this_machine()
+    if not host or not engine.startswith("unix://"):
+        pytest.skip("this machine has no address but loopback, or the engine is elsewhere already")
+    reader = BlobReader()
+    small = make_tar([Entry(path="/opt/config", content=Inline(b"{}"))])
+    with forwarded(engine.removeprefix("unix://"), host) as address:
+        monkeypatch.setenv("DOCKER_HOST", address)
+        sink = DockerSink("docker:packager-remote:1", reader=reader)
+        written = write_image(
+            spec(weights, small), [sink], reader=reader, index=DigestIndex(tmp_path / "index")
+        )
+        client = connect_engine()
+        seen = client.api.inspect_image("packager-remote:1")
+
+    assert seen["Id"] == written.image.config_descriptor.digest
+    assert reader.bytes_read == SIZE
+    assert sink.bytes_sent > SIZE
+    monkeypatch.setenv("DOCKER_HOST", engine)
+    said = subprocess.run(
+        ["docker", "run", "--rm", "--network", "none", "--volume", "/usr:/usr:ro"]
+        + ["--entrypoint", "/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", "packager-remote:1"]
+        + ["/usr/bin/sha256sum", "/opt/shard-1"],
+        capture_output=True,
+        text=True,
+    )
+    assert said.stdout.split()[0] == sha256((tmp_path / "shard-1").read_bytes())[7:], said.stderr
+    client.api.remove_image("packager-remote:1")
 
 
 @pytest.mark.live
