@@ -117,9 +117,24 @@ def import_archive(
         for digest in sorted(sizes):
             _read_blob(source, digest, sizes[digest], scratch)
         source.end()
-        return _publish(entries, store, scratch)
+        return publish_gathered(entries, store, scratch)
     except OSError as error:
         raise StoreUnavailable(str(scratch), said(error)) from error
+
+
+def publish_gathered(entries: Sequence[Entry], store: CacheStore, scratch: Path) -> Imported:
+    """Publish entries whose blobs lie in `scratch`, compared, under their bare digests."""
+    published: list[Entry] = []
+    known: list[Entry] = []
+    for number, entry in enumerate(entries):
+        directory = scratch / str(number)
+        for output in entry.outputs:
+            path = directory / output.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            hand_over(scratch / output.sha256, path, sealed_mode(output))
+        (published if store.put(entry, directory) else known).append(entry)
+        shutil.rmtree(directory)
+    return Imported(published=tuple(published), known=tuple(known))
 
 
 def _write(
@@ -264,20 +279,6 @@ def _read_blob(source: _Reader, digest: str, size: int, scratch: Path) -> None:
         os.fchmod(writer.fileno(), 0o444)  # so that it can be linked from here on
     if hashed.hexdigest() != digest:
         raise BadArchive(f"blob {digest[:12]} holds other bytes than its name says")
-
-
-def _publish(entries: Sequence[Entry], store: CacheStore, scratch: Path) -> Imported:
-    published: list[Entry] = []
-    known: list[Entry] = []
-    for number, entry in enumerate(entries):
-        directory = scratch / str(number)
-        for output in entry.outputs:
-            path = directory / output.path
-            path.parent.mkdir(parents=True, exist_ok=True)
-            hand_over(scratch / output.sha256, path, sealed_mode(output))
-        (published if store.put(entry, directory) else known).append(entry)
-        shutil.rmtree(directory)
-    return Imported(published=tuple(published), known=tuple(known))
 
 
 def _entry_name(entry: Entry) -> str:

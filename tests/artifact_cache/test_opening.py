@@ -1,0 +1,137 @@
+"""Addresses of shared stores, and the cache that is made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from artifact_cache.cache import Notice
+from artifact_cache.opening import BadTier, TierAddress, open_cache, parse_tier
+from artifact_cache.store import Capability
+from artifact_cache.trust import Trust, generate_key, load_signer, load_trusted_keys, trust_key
+from tests.artifact_cache.buckets import Place
+from tests.artifact_cache.samples import CHECKPOINT, Build, files_below, files_of
+from tests.doubles.s3 import bucket_server
+
+
+@pytest.mark.parametrize(
+    ("address", "parsed"),
+    [
+        ("s3://cache", TierAddress(scheme="s3", place="cache")),
+        ("s3://cache/team/a/", TierAddress(scheme="s3", place="cache", prefix="team/a")),
+        ("ro:s3://cache", TierAddress(scheme="s3", place="cache", policy="read-only")),
+        (
+            "s3://cache/a?endpoint_url=http://127.0.0.1:9000&region=eu-west-1&policy=write-back",
+            TierAddress(
+                scheme="s3",
+                place="cache",
+                prefix="a",
+                policy="write-back",
+                endpoint_url="http://127.0.0.1:9000",
+                region="eu-west-1",
+            ),
+        ),
+        ("s3://cache?lease=no", TierAddress(scheme="s3", place="cache", lease=False)),
+        ("dir:/mnt/shared", TierAddress(scheme="dir", place="/mnt/shared")),
+        (
+            "dir:/mnt/shared?policy=read-only",
+            TierAddress(scheme="dir", place="/mnt/shared", policy="read-only"),
+        ),
+    ],
+)
+def test_addresses_are_understood(address: str, parsed: TierAddress) -> None:
+    assert parse_tier(address) == parsed
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("", "begins with neither"),
+        ("gs://cache", "begins with neither"),
+        ("s3:cache", "not the name of a bucket"),
+        ("s3://", "not the name of a bucket"),
+        ("s3://Cache", "not the name of a bucket"),
+        ("s3://cache/a b", "characters that tools misread"),
+        ("s3://cache?policy=often", "policy is one of read-only, write-through, write-back"),
+        ("s3://cache?polcy=read-only", "'polcy' is no setting of s3"),
+        ("s3://cache?policy", "not NAME=VALUE"),
+        ("s3://cache?region=a&region=b", "stands twice"),
+        ("s3://cache?endpoint_url=minio", "is not a URL"),
+        ("s3://cache?lease=maybe", "lease is yes or no"),
+        ("ro:s3://cache?policy=write-back", "exclude each other"),
+        ("dir:shared", "must begin with /"),
+        ("dir:/shared?region=a", "'region' is no setting of dir"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(address: str, reason: str) -> None:
+    with pytest.raises(BadTier, match=reason):
+        parse_tier(address)
+
+
+def test_two_machines_share_a_directory(tmp_path: Path) -> None:
+    shared = f"dir:{tmp_path / 'shared'}"
+    first = open_cache(tmp_path / "A", [shared])
+    second = open_cache(tmp_path / "B", [f"ro:{shared}"])
+    build = Build()
+
+    first.get_or_build(CHECKPOINT, build, tmp_path / "a")
+    result = second.get_or_build(CHECKPOINT, build, tmp_path / "b")
+
+    assert build.runs == 1
+    assert result.hit
+    assert result.notices == ()
+    assert files_below(tmp_path / "b") == files_of(b"tensors")
+
+
+def test_two_machines_share_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDCANARY")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-canary")
+    with bucket_server() as server:
+        place = Place(server)
+        address = f"s3://{place.name}/p?endpoint_url={server}&region=us-east-1"
+        build = Build()
+        open_cache(tmp_path / "A", [address]).get_or_build(CHECKPOINT, build, tmp_path / "a")
+        second = open_cache(tmp_path / "B", [address])
+        result = second.get_or_build(CHECKPOINT, build, tmp_path / "b")
+
+        assert build.runs == 1
+        assert result.hit
+        assert second.store.capability() == Capability("read-write")
+        keys = place.keys()
+        assert [key.split("/")[0] for key in keys] == ["VERSION", "ac", "cas", "cas", "cas"]
+
+
+def test_a_bucket_that_does_not_answer_is_said_and_costs_no_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    heard: list[Notice] = []
+    address = "s3://cache?endpoint_url=http://127.0.0.1:9&region=us-east-1"
+    cache = open_cache(tmp_path / "A", [address], notify=heard.append)
+
+    result = cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+
+    assert result.stored
+    assert [notice.message for notice in result.notices] == [
+        "the cache is read-write: s3://cache is off: it does not answer"
+    ]
+    assert tuple(heard) == result.notices
+
+
+def test_an_unsigned_entry_here_does_not_hide_a_signed_one_there(tmp_path: Path) -> None:
+    shared = f"dir:{tmp_path / 'shared'}"
+    trust_key(tmp_path / "trusted", generate_key(tmp_path / "key"))
+    trust = Trust(load_trusted_keys(tmp_path / "trusted"), require_signed=True)
+    open_cache(tmp_path / "A").get_or_build(CHECKPOINT, Build(b"unsigned"), tmp_path / "a")
+    signer = load_signer(tmp_path / "key")
+    open_cache(tmp_path / "B", [shared], signer=signer).get_or_build(
+        CHECKPOINT, Build(b"signed"), tmp_path / "b"
+    )
+
+    reader = open_cache(tmp_path / "A", [shared], trust=trust)
+    result = reader.get_or_build(CHECKPOINT, Build(b"never"), tmp_path / "c")
+
+    assert result.hit
+    assert files_below(tmp_path / "c") == files_of(b"signed")
