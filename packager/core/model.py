@@ -33,6 +33,7 @@ class ModelFile:
     content: FileRange | RemoteRange | Inline | Blob
     executable: bool = False
     sha256: str = ""  # hexadecimal, where the source already proves it
+    part_of: str = ""  # the same of the file that `content` takes one range of
 
     @property
     def size(self) -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from packager.core.image import MEDIA_LAYER, Layer
+from packager.core.image import MEDIA_LAYER, Blob, Inline, Layer
 from packager.core.model import ModelFile
 from packager.errors import PackagerError
 from packager.imaging.oci import canonical_json, parse_descriptor, parse_object, sha256
@@ -29,13 +29,25 @@ _CONTRADICTED = ""
 
 def content_digest(files: Sequence[ModelFile], directory: str) -> str:
     """Name what a layer of `files` in `directory` holds; "" where a file's content has no name."""
-    if not all(file.sha256 for file in files):
+    if not all(file.sha256 or file.part_of for file in files):
         return ""
     held = [
-        [f"{directory}/{file.path}", file.size, file.executable, file.sha256]
+        [f"{directory}/{file.path}", file.size, file.executable, _name_of(file)]
         for file in sorted(files, key=lambda file: file.path)
     ]
     return sha256(canonical_json({"tar": TAR_FORMAT, "files": held}))
+
+
+def _name_of(file: ModelFile) -> str | list[Any]:
+    """Name a file's content: its sha256, or how it is made of another file's."""
+    if file.sha256:
+        return file.sha256
+    segments = file.content.segments if isinstance(file.content, Blob) else (file.content,)
+    made: list[str | list[int]] = [
+        sha256(segment.data) if isinstance(segment, Inline) else [segment.offset, segment.length]
+        for segment in segments
+    ]
+    return [file.part_of, *made]
 
 
 @dataclass(frozen=True, slots=True)

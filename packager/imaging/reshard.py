@@ -78,7 +78,7 @@ def _split(file: ModelFile, header: WeightsHeader, limit: int) -> Iterator[Piece
     for run in balanced_runs(costs, count):
         tensors = header.tensors[run.start : run.stop]
         content = _shard(file, header.metadata, tensors, offset)
-        yield replace(file, content=content, sha256=""), tensors
+        yield replace(file, content=content, sha256="", part_of=file.sha256), tensors
         offset += sum(tensor.size for tensor in tensors)
 
 

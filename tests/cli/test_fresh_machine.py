@@ -17,6 +17,7 @@ from tests.doubles.registry import FakeRegistry, sha256
 
 BUILD = ("build", "--instance", "local", "--base", "scratch", "--quiet", "--format", "json")
 WEIGHTS = 9_000_000  # a little less than they have
+HEADERS = 100_000  # of the shards, which splitting reads
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 
@@ -83,6 +84,22 @@ def test_a_fresh_machine_neither_reads_nor_sends_weights_that_are_there(
     assert second["digest"] == first["digest"]
     assert shard_requests(hub) == []
     assert second["transfer"]["bytes_read"] <= not_weights(second)
+    assert second["transfer"]["bytes_sent"] == 0
+
+
+@pytest.mark.parametrize("first_source", ["hf://acme/tiny", "acme/tiny"], ids=["hf", "hub"])
+def test_parts_of_large_files_are_recognised_too(
+    machines: Machines, hub: FakeHub, registry: FakeRegistry, first_source: str
+) -> None:
+    split = ("--max-layer-size", "2MiB", "--output", f"{registry.host}/acme/tiny:1")
+    first = machines.build("one", first_source, *split)
+    before = sum(layer["role"] == "weights" for layer in first["layers"])
+
+    second = machines.build("two", "hf://acme/tiny", *split)
+
+    assert before > 3
+    assert second["digest"] == first["digest"]
+    assert second["transfer"]["bytes_read"] <= not_weights(second) + HEADERS
     assert second["transfer"]["bytes_sent"] == 0
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from packager.core.image import FileRange, Layer
+from packager.core.image import Blob, FileRange, Inline, Layer
 from packager.core.model import ModelFile
 from packager.imaging import earlier
 from packager.imaging.earlier import EarlierLayers, content_digest, read_earlier
@@ -59,6 +59,24 @@ def test_another_tar_format_is_another_content(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(earlier, "TAR_FORMAT", 2)
 
     assert content_digest([file("a")], DIRECTORY) != before
+
+
+def part(header: bytes = b"header", offset: int = 8, part_of: str = "a" * 64) -> ModelFile:
+    data = FileRange(path="/m/whole", offset=offset, length=2_000_000)
+    whole = file("model.safetensors")
+    content = Blob((Inline(header), data))
+    return replace(whole, content=content, sha256="", part_of=part_of)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [part(b"other!"), part(offset=16), part(part_of="b" * 64)],
+    ids=["header", "range", "original"],
+)
+def test_a_part_of_a_file_is_named_by_how_it_is_made(other: ModelFile) -> None:
+    assert content_digest([part()], DIRECTORY) == content_digest([part()], DIRECTORY) != ""
+    assert content_digest([other], DIRECTORY) != content_digest([part()], DIRECTORY)
+    assert content_digest([part(part_of="")], DIRECTORY) == ""
 
 
 def test_the_order_of_files_does_not_matter() -> None:

@@ -175,7 +175,9 @@ class _Transfer:
 
     def _is_proven(self, layer: Layer) -> bool:
         known = self._index.get(layer.blob)
-        return known is not None and known.proven
+        if known is None:
+            return self._claimed_digest(layer) != ""
+        return known.proven
 
     def _layer(self, position: int, layer: Layer) -> Layer:
         found = self._with_known_digest(position, self._with_compression(position, layer))
