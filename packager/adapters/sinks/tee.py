@@ -325,6 +325,9 @@ class _Transfer:
                     f"a layer of {layer.size} bytes has digest {digest}, expected {layer.digest}",
                     hint="the base image or the source is damaged; fetch it again",
                 )
+            # Before any output has it: who is killed in between must find it there.
+            if position not in self._unproven:
+                self._index.put(layer.blob, plain, before, started_ns)
             for sink, writer in list(alive.items()):
                 try:
                     writer.commit(digest)
@@ -336,8 +339,6 @@ class _Transfer:
             for writer in alive.values():
                 writer.abort()
             raise
-        if position not in self._unproven:
-            self._index.put(layer.blob, plain, before, started_ns)
         size = packer.size if packer else layer.size
         return _packed(layer, plain, digest, size), broken
 
