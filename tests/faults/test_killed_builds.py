@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from tests.conftest import need
 from tests.doubles.models import write_model
 from tests.faults.counters import never
 from tests.faults.killing import Machine, has_blob, layout_image, tagged, unneeded_blobs
-from tests.faults.scale import LONG, some
+from tests.faults.scale import LONG, one_of_each, some
 
 pytestmark = pytest.mark.live
 
@@ -25,6 +26,7 @@ BUILD = ("build", "--instance", "local", "--base", "scratch", "--quiet", "--form
 CONFIG = 16_000  # bytes of configuration, and more
 # Every system call by which a build changes something, on disk or in a registry.
 CALLS = ("rename", "fsync", "unlink", "mkdir", "fchmod", "write", "sendto", "fdatasync", "pwrite64")
+CALLS_THAT_FAIL = ("fsync", "rename", "mkdir", "fchmod", "fdatasync", "pwrite64", "ftruncate")
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,22 @@ def test_a_build_killed_at_a_call_that_changes_something_is_mended_by_the_next(
             return
 
 
+@pytest.mark.parametrize(
+    ("call", "error"), one_of_each(some(CALLS_THAT_FAIL, 4), ("ENOSPC", "EIO"))
+)
+def test_a_call_that_fails_is_explained_or_does_no_harm(
+    target: Target, registry: str, tmp_path: Path, call: str, error: str
+) -> None:
+    for number in [*range(1, 40)] if LONG else [1]:
+        scene = new_scene(target, registry, tmp_path / f"{call}{number}")
+        status = traced(scene, call, f"error={error}:when={number}")
+
+        with never("untyped_failures"):
+            assert status in (0, 69, 74), scene.machine.err
+            assert "Traceback" not in scene.machine.err
+        scene.check(status)
+
+
 def traced(scene: Scene, call: str, fault: str) -> int:
     """Build in a process of its own, in which a system call goes wrong; give its status."""
     done = subprocess.run(
@@ -156,6 +174,4 @@ def traced(scene: Scene, call: str, fault: str) -> int:
 
 
 def inherited() -> dict[str, str]:
-    import os
-
     return {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
