@@ -7,7 +7,9 @@ could give it to two, and nothing to clean up.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -17,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from artifact_cache.store import Address
 
-POLL_S = 0.05
+POLL_S = 0.02
 
 
 class Lease(Protocol):
@@ -65,6 +67,22 @@ class KeyLocks:
             if held:
                 with suppress(OSError):  # the kernel lets go when the process ends
                     lock.release()
+
+
+def flock_within(descriptor: int, how: int, wait_s: float) -> bool:
+    """Lock an open file, shared or alone; False when others held it for all of `wait_s`."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_S)
+        except OSError:  # no locks on this file system: then nobody collects
+            return how == fcntl.LOCK_SH
+        else:
+            return True
 
 
 def _acquired(lock: FileLock, timeout_s: float) -> bool:

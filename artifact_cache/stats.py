@@ -23,6 +23,7 @@ from artifact_cache.errors import (
     NewerEntry,
     Untrusted,
 )
+from artifact_cache.locks import flock_within
 
 Event = Literal[
     "hit",  # files came out of the cache
@@ -40,6 +41,7 @@ Event = Literal[
 
 COMPACT_BYTES = 1024 * 1024
 MAX_LINE_BYTES = 4096
+LOCK_WAIT_S = 0.5  # then a count is dropped: nobody waits for statistics
 
 
 def event_of(error: CacheError | OSError) -> Event:
@@ -136,11 +138,12 @@ class StatsLog:
 
     @contextmanager
     def _locked(self, how: int) -> Iterator[None]:
-        """Keep a compaction from losing what is written meanwhile; raise OSError if it is on."""
+        """Keep a compaction from losing what is written meanwhile. Raises OSError."""
         lock = self._path.with_name(f"{self._path.name}.lock")
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+            if not flock_within(descriptor, how, LOCK_WAIT_S):
+                raise TimeoutError("the statistics are locked")
             yield
         finally:
             os.close(descriptor)

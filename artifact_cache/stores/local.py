@@ -49,6 +49,7 @@ from artifact_cache.files import (
     sync,
     write_durably,
 )
+from artifact_cache.locks import flock_within
 from artifact_cache.store import Address, Capability, StoredEntry
 
 LAYOUT = b'{"layout":1}\n'
@@ -60,7 +61,6 @@ STAMPED_KINDS = frozenset({"quantized-checkpoint", "draft-head"})
 NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "ceph", "gpfs", "fuse", "9p", "beegfs")
 
 LOCK_WAIT_S = 60.0  # for a collector's batch; one that was stopped must not stop everybody
-LOCK_POLL_S = 0.02
 
 # A file written twice within one tick of the clock looks unchanged (git: "racily clean").
 STAMP_AFTER_NS = 2_000_000_000
@@ -295,9 +295,7 @@ class LocalStore:
         with suppress(OSError):  # nobody collects where nobody can write
             descriptor = os.open(self._gc_lock, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if descriptor is not None and not _locked_within(
-                descriptor, fcntl.LOCK_SH, LOCK_WAIT_S
-            ):
+            if descriptor is not None and not flock_within(descriptor, fcntl.LOCK_SH, LOCK_WAIT_S):
                 raise StoreUnavailable(str(self.root), "it has been locked by a collector too long")
             yield
         finally:
@@ -310,7 +308,7 @@ class LocalStore:
         self._need("write")
         descriptor = os.open(self._gc_lock, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            yield _locked_within(descriptor, fcntl.LOCK_EX, wait_s)
+            yield flock_within(descriptor, fcntl.LOCK_EX, wait_s)
         finally:
             os.close(descriptor)
 
@@ -406,21 +404,6 @@ def _locked(path: Path, how: int) -> int | None:
         os.close(descriptor)
         raise
     return descriptor
-
-
-def _locked_within(descriptor: int, how: int, wait_s: float) -> bool:
-    deadline = time.monotonic() + wait_s
-    while True:
-        try:
-            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(LOCK_POLL_S)
-        except OSError:  # no locks on this file system: then nobody collects
-            return how == fcntl.LOCK_SH
-        else:
-            return True
 
 
 def _is_on_network(root: Path) -> bool:
