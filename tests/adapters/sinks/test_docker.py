@@ -300,6 +300,18 @@ def test_an_engine_that_is_not_there_is_refused_early(monkeypatch: pytest.Monkey
         DockerSink("docker:model:1", reader=BlobReader()).prepare(spec())
 
 
+def test_an_engine_behind_ssh_without_its_library_is_explained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "ssh://user@engine.example")
+    monkeypatch.delattr("docker.api.client.SSHHTTPAdapter", raising=False)
+
+    with pytest.raises(Unavailable) as missing:
+        connect_engine()
+
+    assert missing.value.hint == "pip install 'packager[ssh]'"
+
+
 def test_an_output_has_no_digest() -> None:
     with pytest.raises(UsageError):
         sink_of(FakeEngine(), f"docker:model@{sha256(b'')}")
@@ -549,6 +561,26 @@ def test_a_real_engine_elsewhere_loads_the_image_and_runs_it(
     )
     assert said.stdout.split()[0] == sha256((tmp_path / "shard-1").read_bytes())[7:], said.stderr
     client.api.remove_image("packager-remote:1")
+
+
+@pytest.mark.live
+def test_an_engine_behind_ssh_loads_the_image(
+    engine: str, weights: Blob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ssh = tmp_path / "bin" / "ssh"  # what `ssh HOST docker system dial-stdio` comes down to
+    ssh.parent.mkdir()
+    ssh.write_text(f"#!/bin/sh\nexec docker --host {engine} system dial-stdio\n")
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", str(ssh.parent), prepend=os.pathsep)
+    monkeypatch.setenv("DOCKER_HOST", "ssh://user@engine.example")
+    reader = BlobReader()
+
+    write(DockerSink("docker:packager-ssh:1", reader=reader), spec(weights), reader, tmp_path)
+
+    api = connect_engine().api
+    assert len(api.inspect_image("packager-ssh:1")["RootFS"]["Layers"]) == 1
+    api.remove_image("packager-ssh:1")
+    assert reader.bytes_read == SIZE
 
 
 @pytest.mark.live
