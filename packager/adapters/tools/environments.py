@@ -140,7 +140,7 @@ class Environments:
             shutil.rmtree(place)
         self._say(tool.name, f"making its environment, once ({decimal(need)} of disk)")
         python = _base_python(tool)
-        self._run(tool, [python, "-m", "venv", *self._without_pip(), str(place)])
+        self._run(tool, [python, "-m", "venv", *self._without_pip(tool), str(place)])
         command = [str(place / "bin/python"), str(self.helper / "install.py"), str(tool.directory)]
         if uv := self._uv():
             command += ["--uv", uv]
@@ -199,8 +199,8 @@ class Environments:
             return uv
         return None if _pip_is_told_where(self._environment) else uv
 
-    def _without_pip(self) -> list[str]:
-        return ["--without-pip"] if self._uv() else []
+    def _without_pip(self, tool: ToolDefinition) -> list[str]:
+        return [] if tool.file.install and not self._uv() else ["--without-pip"]
 
     def _say(
         self, tool: str, detail: str, state: Literal["running", "finished"] = "running"
