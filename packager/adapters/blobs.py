@@ -73,7 +73,10 @@ class BlobReader:
         except OSError as error:
             raise FileUnreadable(segment.path, error) from error
         with file:
-            before = _stamp(os.fstat(file.fileno()), segment)
+            status = os.fstat(file.fileno())
+            if segment.checked not in ((), state_of(status)):
+                raise SourceChanged(segment.path)
+            before = _stamp(status, segment)
             self._check_unchanged(segment, before)
             if segment.offset:
                 file.seek(segment.offset)
@@ -110,6 +113,15 @@ class BlobReader:
     def _count(self, count: int) -> None:
         with self._lock:
             self.bytes_read += count
+
+
+def state_of(status: os.stat_result) -> tuple[int, ...]:
+    """What tells a file from one that took its place, or was written to.
+
+    Without ctime: a link to the file, or another mode, leaves its content alone.
+    Without the inode: some network file systems number a file anew at each visit.
+    """
+    return status.st_size, status.st_mtime_ns
 
 
 def _stamp(status: os.stat_result, segment: FileRange) -> _Stamp:

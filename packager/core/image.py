@@ -39,6 +39,7 @@ class FileRange:
     offset: int
     length: int
     sha256: str = ""  # of the whole file, proven; links to it, and so its ctime, may then change
+    checked: tuple[int, ...] = ()  # size and mtime when it was looked at: what is read must be that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
+from packager.adapters.blobs import state_of
 from packager.adapters.sources.contents import (
     READ,
     Shards,
@@ -76,7 +77,12 @@ def take_model(
             shards, lambda files: {file: read_shard(file, real_weights[file]) for file in files}
         )
         content = {
-            path: FileRange(path=str(real), offset=0, length=listing[path].size)
+            path: FileRange(
+                path=str(real),
+                offset=0,
+                length=listing[path].size,
+                checked=state_of(real.stat()),
+            )
             for path, real in {**small, **real_weights}.items()
         }
     else:

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from packager.adapters.blobs import BlobReader, SourceChanged
 from packager.adapters.sources.local import LocalSource
+from packager.core.image import Blob
 from packager.core.model import ModelFiles
 from packager.errors import ModelRefused, NotFound, PackagerError, UsageError
 from tests.doubles.models import (
@@ -478,3 +480,16 @@ def test_every_refusal_has_an_exit_code_of_its_family(model: Path) -> None:
     with pytest.raises(PackagerError) as caught:
         facts(model)
     assert caught.value.exit_code == 65
+
+
+def test_what_is_read_later_is_what_was_looked_at(model: Path) -> None:
+    shard = next(file for file in facts(model).files if file.path == SHARDS[1])
+    place, reader = model / SHARDS[1], BlobReader()
+    assert len(reader.read(Blob((shard.content,)))) == shard.size  # type: ignore[arg-type]
+
+    data = bytearray(place.read_bytes())
+    data[-1] ^= 1
+    place.write_bytes(data)
+
+    with pytest.raises(SourceChanged):
+        reader.read(Blob((shard.content,)))  # type: ignore[arg-type]
