@@ -24,8 +24,9 @@ first `skip` of them, `times` times.  What it can do:
     truncate    the answer's body after `at` bytes, with an orderly end
     cut         the answer's body after `at` bytes, with a reset
 
-A negative `at` counts from the end of the body.  A fault with a place that the body does not have
-waits for the next body.  Offsets count bytes on the wire, so chunk headers count, too.
+A negative `at` counts from the end of the body; of one in chunks it is the end.  A fault with a
+place that the body does not have waits for the next body.  Offsets count bytes on the wire, so
+chunk headers count, too.
 
 `Expect: 100-continue` is answered here and not passed on: a fault in "the answer" is then in the
 final one, whatever the client.  `exchanges` lists what came, in order, and how many bytes of it.
@@ -58,6 +59,8 @@ Action = Literal[
 ]
 _PIECE = 64 * 1024
 _LONGEST_WAIT_S = 120.0
+_LAST_CHUNK = b"0\r\n"
+_BEFORE_THE_END = -1  # of a body in chunks, whose length nobody knows
 _BODYLESS = (204, 304)
 
 
@@ -165,6 +168,8 @@ class FaultProxy:
         place = None
         if fault and do in ("reset", "stall"):
             place = _place(fault.at, length if "content-length" in headers else None)
+            if fault.at < 0 and "chunked" in headers.get("transfer-encoding", ""):
+                place = _BEFORE_THE_END
         upstream = _Line(socket.create_connection(self._upstream, timeout=_LONGEST_WAIT_S))
         try:
             upstream.send_head(first, {**headers, "connection": "close"})
@@ -193,7 +198,9 @@ class FaultProxy:
         for piece in body:
             if select.select([upstream.sock], [], [], 0)[0]:
                 return False
-            if place is not None and exchange.sent + len(piece) >= place:
+            if place == _BEFORE_THE_END and piece == _LAST_CHUNK:
+                return None
+            if place is not None and 0 <= place <= exchange.sent + len(piece):
                 upstream.send(piece[: place - exchange.sent])
                 exchange.sent = place
                 return None

@@ -195,6 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 20
     server: _Server
     seen: Seen
+    broken = False  # the body ended before its end
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -378,8 +379,8 @@ class _Handler(BaseHTTPRequestHandler):
         in_chunks = self.headers.get("Transfer-Encoding") == "chunked"
         if "Content-Length" not in self.headers and not in_chunks:
             return self._complain("a PATCH without Content-Length")
-        length = 0 if in_chunks else int(self.headers["Content-Length"])
-        if length > quirks.longest_patch:
+        length = 1 << 40 if in_chunks else int(self.headers["Content-Length"])
+        if not in_chunks and length > quirks.longest_patch:
             self.close_connection = True
             return self._answer(413)
         if "Content-Range" in self.headers:
@@ -407,7 +408,9 @@ class _Handler(BaseHTTPRequestHandler):
             return self._reset()
         sent = self._read_body()
         data = before + sent
-        if len(sent) < length:
+        if len(sent) > quirks.longest_patch:
+            return self._answer(413)
+        if self.broken or (len(sent) < length and not in_chunks):
             self.close_connection = True
             with fake.lock:
                 if quirks.resumable:
@@ -539,10 +542,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _read_chunks(self) -> bytes:
         data = bytearray()
-        while length := int(self.rfile.readline(), 16):
-            data += self._read(length)
+        try:
+            while length := int(self.rfile.readline(), 16):
+                data += self._read(length)
+                self.rfile.readline()
             self.rfile.readline()
-        self.rfile.readline()
+        except (OSError, ValueError):
+            self.broken = True
         return bytes(data)
 
     def _read(self, count: int) -> bytes:

@@ -12,6 +12,7 @@ import io
 import socket
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +21,7 @@ from urllib3.util import wait_for_read
 from packager.adapters.registry.transport import CONNECT_TIMEOUT_S, USER_AGENT, Transport
 
 _FAREWELL_TIMEOUT_S = 5.0  # for the answer of a registry that has closed on us
+_END_TIMEOUT_S = 2.0
 _LONGEST_ANSWER = 64 * 1024
 
 Failures = (OSError, http.client.HTTPException)  # of every method here
@@ -92,6 +94,14 @@ class BodyRequest:
     def close(self) -> None:
         """Drop the connection, whatever is on its way."""
         self.connection.close()
+
+    def end_early(self) -> http.client.HTTPResponse | None:
+        """End the body where it is, if it can be ended there. Never raises, nor waits long."""
+        with suppress(Exception):
+            if self._in_chunks:
+                self.connection.sock.settimeout(_END_TIMEOUT_S)
+                return self.finish(_END_TIMEOUT_S)
+        return None
 
 
 def read_answer(response: http.client.HTTPResponse) -> bytes:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urldefrag, urlencode, urljoin, urlsplit
 
 from packager.adapters.registry.auth import NOTHING, Access, Authenticator, pull, push
@@ -38,10 +39,10 @@ from packager.adapters.registry.transport import (
     origin_of,
     retry_after_s,
 )
-from packager.core.image import Descriptor
+from packager.core.image import MEDIA_INDEX, Descriptor
 from packager.core.registry import UNKNOWN_REGISTRY, RegistryTraits
 from packager.errors import AccessDenied, PackagerError, Unavailable
-from packager.imaging.oci import INDEX_TYPES, MANIFEST_TYPES, sha256
+from packager.imaging.oci import INDEX_TYPES, MANIFEST_TYPES, parse_object, sha256
 
 CHUNK = 1024 * 1024
 LONGEST_MANIFEST = 4 * 1024 * 1024  # what the specification obliges a registry to take
@@ -51,6 +52,8 @@ _LONGEST_ERROR = 64 * 1024
 _PING_ATTEMPTS = 2
 _HUB_HOST = "registry-1.docker.io"
 _ACCEPT = {"Accept": ", ".join((*MANIFEST_TYPES, *INDEX_TYPES))}
+_MOST_PAGES = 100
+_NEXT_PAGE = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
 
@@ -151,8 +154,11 @@ class RegistryClient:
             self.check_stored_digest(answer.headers.get("Docker-Content-Digest", ""), digest)
         return Manifest(digest=digest, media_type=_media_type(answer), data=data)
 
-    def put_manifest(self, repository: str, pointer: str, data: bytes, media_type: str) -> None:
-        """Store a manifest under a tag or its digest; the same twice is no error."""
+    def put_manifest(self, repository: str, pointer: str, data: bytes, media_type: str) -> str:
+        """Store a manifest under a tag or its digest; the same twice is no error.
+
+        Gives the digest in whose list of referrers the registry has put it, if it has one.
+        """
         what = f"PUT manifest {pointer!r}"
         answer = self._call(
             "PUT",
@@ -164,6 +170,29 @@ class RegistryClient:
         self._expect(answer, (201,), push(repository), what)
         answer.read(_LONGEST_ERROR)
         self.check_stored_digest(answer.headers.get("Docker-Content-Digest", ""), sha256(data))
+        return answer.headers.get("OCI-Subject", "").strip()
+
+    def list_referrers(self, repository: str, digest: str) -> list[dict[str, Any]] | None:
+        """What the registry lists as attached to a digest; None when it keeps no such lists."""
+        what = f"the list of what is attached to {digest}"
+        url = f"{self._base}/v2/{repository}/referrers/{digest}"
+        entries: list[dict[str, Any]] = []
+        for _ in range(_MOST_PAGES):
+            answer = self._call("GET", url, pull(repository), headers={"Accept": MEDIA_INDEX})
+            if answer.status in (404, 405):
+                answer.close()
+                return None
+            self._expect(answer, (200,), pull(repository), what)
+            data = answer.read(LONGEST_MANIFEST)
+            if _media_type(answer) != MEDIA_INDEX:
+                return None  # a web page, say
+            found = parse_object(data, "list of referrers").get("manifests") or []
+            entries += [entry for entry in found if isinstance(entry, dict)]
+            following = _NEXT_PAGE.search(answer.headers.get("Link", ""))
+            if not following:
+                return entries
+            url = self.resolve(answer.url, following[1])
+        raise UnexpectedAnswer(self.host, what, f"more than {_MOST_PAGES} pages")
 
     def list_tags(self, repository: str) -> list[str]:
         """The tags of a repository, as far as the registry gives them at once."""

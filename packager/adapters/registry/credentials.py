@@ -38,7 +38,9 @@ class Credentials:
     user: str = ""
     password: str = field(default="", repr=False)
     identity_token: str = field(default="", repr=False)
-    renew_at: float = field(default=math.inf, repr=False)  # seconds since 1970: when to ask for them anew
+    renew_at: float = field(
+        default=math.inf, repr=False
+    )  # seconds since 1970: when to ask for them anew
 
 
 FindCredentials = Callable[[str], Credentials | None]

@@ -122,7 +122,15 @@ class BlobUpload:
         self._on_commit(digest)
 
     def abort(self) -> None:
-        """Drop the connection and cancel the upload, as far as the registry allows."""
+        """Drop the connection and cancel the upload, as far as the registry allows.
+
+        docker-registry cancels nothing whose PATCH was cut off, so a PATCH that can
+        end in order does.
+        """
+        with suppress(Exception):
+            response = self._request.end_early() if self._request else None
+            if response is not None:
+                self._follow(response)
         self._drop_connections()
         with suppress(Exception):
             self._client.cancel_upload(self._repository, self._address)
@@ -180,7 +188,8 @@ class BlobUpload:
                 "PUT" if self._form == "put" else "PATCH",
                 url,
                 headers,
-                length,
+                # HTTP's own chunks let it be ended in order, wherever it is.
+                length if self._form != "stream" else None,
                 stall_timeout_s=STALL_TIMEOUT_S,
                 reuse=kept,
             )
@@ -204,9 +213,7 @@ class BlobUpload:
         finally:
             self._request = None
         before = self._address
-        location = response.headers.get("Location")
-        if location:
-            self._address = self._client.resolve(self._address, location)
+        self._follow(response)
         if self._form != "ranges":
             request.close()
             self._client.forms.accept(self._form)
@@ -216,6 +223,11 @@ class BlobUpload:
         else:
             self._kept = request.connection
         self._check_range(response)
+
+    def _follow(self, response: http.client.HTTPResponse) -> None:
+        location = response.headers.get("Location")
+        if location:
+            self._address = self._client.resolve(self._address, location)
 
     def _check_range(self, response: http.client.HTTPResponse) -> None:
         """Find out when the registry took a range for the whole blob, or lost a part of it."""

@@ -150,6 +150,24 @@ def test_an_upload_that_was_aborted_leaves_nothing(registry: str, weights: Blob)
     assert RegistryClients().at(registry).head_manifest("real/aborted", "1") is None
 
 
+def test_an_upload_that_was_aborted_in_mid_body_is_really_cancelled(
+    tmp_path_factory: pytest.TempPathFactory, registry: str, weights: Blob
+) -> None:
+    sink = RegistrySink(f"{registry}/real/cancelled:1", clients=RegistryClients())
+    writer = sink.writer(Layer(role="weights", blob=weights))
+    assert writer is not None
+    for number, chunk in enumerate(BlobReader().chunks(weights)):
+        if number == 3:
+            break
+        writer.write(chunk)
+
+    writer.abort()
+
+    # docker-registry itself leaves the state of a hash behind, a hundred bytes of it.
+    uploads = tmp_path_factory.getbasetemp().glob("registry0/**/real/cancelled/_uploads/*")
+    assert [list(upload.glob("data")) for upload in uploads] == [[]]
+
+
 def login(directory: Path, host: str, password: str) -> None:
     secret = base64.b64encode(f"{USER}:{password}".encode()).decode()
     (directory / "config.json").write_text(json.dumps({"auths": {host: {"auth": secret}}}))
