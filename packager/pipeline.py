@@ -34,6 +34,7 @@ from packager.core.record import (
     Transfer,
 )
 from packager.core.request import BuildRequest
+from packager.core.samples import Samples
 from packager.core.serving import ServingConfig
 from packager.imaging.assemble import assemble_image, check_layers
 from packager.imaging.reshard import split_large
@@ -58,6 +59,7 @@ class Tools:
     run_steps: Callable[[], AbstractContextManager[RunStep]]  # results are there until it ends
     foresee: Callable[[Step], StepForecast]
     find_quantizer: Callable[[str | None], Quantizer | None]
+    find_samples: Callable[[BuildRequest], Samples | None]  # to calibrate with
     pin_files: Callable[[ModelFiles], ModelFiles]  # with digests, as far as they may be read
     reach: Callable[[], None]  # the outputs, before any work
     write: Callable[[ImageSpec], tuple[Written, Transfer]]
@@ -296,6 +298,7 @@ def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned
         find_base=tools.find_base if with_base else None,
         find_draft=tools.find_draft,
         known_draft=tools.known_draft,
+        find_samples=tools.find_samples,
     )
     family = tools.family(facts.container.family)
     quantizer = tools.find_quantizer(request.quantize)

@@ -52,7 +52,12 @@ SINKS: Mapping[str, Plugin] = {
     "registry": Plugin("packager.adapters.sinks.registry:RegistrySink", "HOST/REPOSITORY:TAG"),
     "docker": Plugin("packager.adapters.sinks.docker:DockerSink", "docker:NAME:TAG, an engine"),
 }
-QUANTIZERS: Mapping[str, Plugin] = {}
+QUANTIZERS: Mapping[str, Plugin] = {
+    "llmcompressor": Plugin(
+        "packager.techniques.quantizers.llmcompressor:LlmCompressorQuantizer",
+        "llm-compressor: AWQ, GPTQ, FP8, SmoothQuant, NVFP4",
+    ),
+}
 EXECUTORS: Mapping[str, Plugin] = {
     "local": Plugin("packager.adapters.executors.local:LocalExecutor", "a subprocess here"),
     "docker": Plugin("packager.adapters.executors.docker:DockerExecutor", "a container here"),

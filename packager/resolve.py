@@ -10,6 +10,7 @@ from packager.core.image import BaseImage, Platform
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles
 from packager.core.request import BuildRequest
+from packager.core.samples import Samples
 from packager.errors import UsageError
 from packager.planning.drafts import DraftRequest, parse_draft
 
@@ -23,6 +24,7 @@ def resolve(
     find_base: Callable[[str, Platform], BaseImage] | None,
     find_draft: Callable[[str], ModelFiles] | None = None,
     known_draft: Callable[[ModelFiles], str] | None = None,
+    find_samples: Callable[[BuildRequest], Samples | None] = lambda _: None,
 ) -> Facts:
     """Pin the model, the instance, the container and, for a build, the base image.
 
@@ -31,6 +33,7 @@ def resolve(
     """
     instance = find_instance(request.instance)
     container = find_container(request, instance)
+    samples = find_samples(request)
     base = None
     if find_base is not None:
         reference = request.base or container.default_base
@@ -51,6 +54,7 @@ def resolve(
         packager_version=__version__,
         draft=_find_draft(draft_reference or request.draft, find_draft),
         draft_reference=draft_reference,
+        samples=samples,
     )
 
 

@@ -37,8 +37,11 @@ from packager.core.model import ModelFiles
 from packager.core.own import OwnRows
 from packager.core.recipe import Step, StepForecast
 from packager.core.record import BuildRecord, Transfer
+from packager.core.request import BuildRequest
+from packager.core.samples import CALIBRATION_SAMPLES, DEFAULT, Samples, choose_samples
 from packager.errors import NotReproduced, UsageError
 from packager.pipeline import RunStep, Tools
+from packager.planning.schemes import NONE, parse_quantize
 from packager.ports import ContainerFamily, Executor, ImageSink, Quantizer, Reachable
 from packager.share import share_dir
 
@@ -122,6 +125,7 @@ def tools_for(settings: Settings) -> Tools:
         run_steps=lambda: _run_steps(settings, executor, artifacts()),
         foresee=lambda step: _foresee(step, executor, artifacts()),
         find_quantizer=cache(find_quantizer),
+        find_samples=find_samples,
         pin_files=lambda model: _pin_files(model, settings, reader),
         reach=lambda: _reach(sinks),
         write=lambda image: _write(image, sinks, reader, settings),
@@ -444,16 +448,31 @@ def environments_for(settings: Settings) -> Environments:
 
 def find_quantizer(asked: str | None) -> Quantizer | None:
     """Find who does `METHOD`, or is named by `QUANTIZER:METHOD`; None where nobody is needed."""
-    if asked in (None, "none"):
+    if asked in (None, NONE):
         return None
     assert asked is not None
     table = plugins.quantizers()
-    named, colon, method = asked.rpartition(":")
-    if colon:
-        quantizer: Quantizer = plugins.load(table, named)()
+    wanted = parse_quantize(asked)
+    if wanted.quantizer:
+        quantizer: Quantizer = plugins.load(table, wanted.quantizer)()
         return quantizer
     made = (plugins.load(table, name)() for name in table)
-    return next((found for found in made if method in found.methods), None)
+    return next((found for found in made if wanted.method in found.methods), None)
+
+
+def find_samples(request: BuildRequest) -> Samples | None:
+    """Read and choose what a quantizer will look at; None where nothing is quantized."""
+    if request.quantize in (None, NONE):
+        return None
+    count = request.calibration_samples or CALIBRATION_SAMPLES
+    return _chosen_samples(request.calibration or DEFAULT, count, request.calibration_seed or 0)
+
+
+@cache  # ranking plans one model many times
+def _chosen_samples(reference: str, count: int, seed: int) -> Samples:
+    from packager.adapters.samples.load import load_samples
+
+    return choose_samples(load_samples(reference), count, seed)
 
 
 def _tools_dir() -> Path:

@@ -50,7 +50,31 @@ REQUEST_OPTIONS = (
         "--kv-dtype", type=click.Choice(("auto", "fp8")), help="Element type of the KV cache."
     ),
     click.option(
-        "--quantize", metavar="METHOD", help="none, awq, gptq, fp8 or smoothquant for the weights."
+        "--quantize",
+        metavar="METHOD[,OPTION]",
+        help="none, awq, gptq, fp8 or smoothquant for the weights; awq,group=64 and the like.",
+    ),
+    click.option(
+        "--quantize-ignore",
+        "quantize_ignore",
+        multiple=True,
+        metavar="MODULE",
+        help="A module to leave as it is, by name or re:PATTERN. Repeatable.",
+    ),
+    click.option(
+        "--calibration", metavar="DATA", help="Texts to quantize with: a file, hf://…, default."
+    ),
+    click.option(
+        "--calibration-samples", type=POSITIVE, metavar="N", help="How many of them; 256 if none."
+    ),
+    click.option(
+        "--calibration-tokens", type=POSITIVE, metavar="N", help="Cut each to so many tokens."
+    ),
+    click.option(
+        "--calibration-seed",
+        type=click.IntRange(0),
+        metavar="N",
+        help="Decides which of them are taken.",
     ),
     click.option(
         "--draft",

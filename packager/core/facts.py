@@ -10,6 +10,7 @@ from packager.core.image import BaseImage
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles
 from packager.core.request import BuildRequest
+from packager.core.samples import Samples
 from packager.core.tool import ToolFacts
 
 
@@ -47,3 +48,4 @@ class Facts:
     draft_reference: str = ""  # what `auto` turned out to mean, as a request would write it
     tools: Mapping[str, ToolFacts] = field(default_factory=lambda: MappingProxyType({}))
     # of the techniques that have work to do; found after the plan, before the recipe
+    samples: Samples | None = None  # to calibrate with, chosen; None where nothing is quantized

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from packager.core.units import MIB, parse_size
 
@@ -51,7 +51,25 @@ class BuildRequest(BaseModel):
         default=None, description="element type of the KV cache"
     )
     quantize: str | None = Field(
-        default=None, description="`none`, or a method: awq, gptq, fp8, smoothquant"
+        default=None,
+        description="`none`, or `[QUANTIZER:]METHOD[,OPTION…]`: awq, gptq, fp8, smoothquant",
+    )
+    quantize_ignore: tuple[str, ...] | None = Field(
+        default=None, description="modules that are left as they are, by name or `re:PATTERN`"
+    )
+    calibration: str | None = Field(
+        default=None,
+        description="texts to quantize with: a file, a directory, "
+        "`hf://datasets/ORG/NAME@REVISION`, or `default`",
+    )
+    calibration_samples: PositiveInt | None = Field(
+        default=None, description="how many of them are taken"
+    )
+    calibration_tokens: PositiveInt | None = Field(
+        default=None, description="length that each is cut to"
+    )
+    calibration_seed: NonNegativeInt | None = Field(
+        default=None, description="decides which of them are taken"
     )
     draft: str | None = Field(
         default=None,

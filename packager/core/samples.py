@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+DEFAULT = "default"  # the set that is shipped
+CALIBRATION_SAMPLES, CALIBRATION_TOKENS = 256, 2048  # where the request says nothing
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:

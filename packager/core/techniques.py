@@ -32,6 +32,7 @@ class Quantization:
     checkpoint_format: str = ""  # `compressed-tensors`, `awq`, `gptq`, `fp8`
     existing: bool = False  # the checkpoint is already quantized: nothing is to be done
     layout: Scheme | None = None  # what a weight will cost; None for an existing checkpoint
+    options: tuple[tuple[str, str], ...] = ()  # of the method, as they were asked for, sorted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -184,7 +184,11 @@ def _decide(
         rejected=(
             *rejected,
             *fit.rejected,
-            *(() if quantization else passed_over_methods(profile, instance, tp_degree)),
+            *(
+                ()
+                if quantization
+                else passed_over_methods(profile, instance, tp_degree, facts.container.engine)
+            ),
         ),
         engine_options=tuple((request.engine_options or {}).items()),
     )

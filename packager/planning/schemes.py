@@ -7,7 +7,7 @@ routers of experts stay as they are, so a 4-bit model is never a quarter.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from packager.core.facts import ContainerFacts
@@ -35,6 +35,11 @@ METHODS: dict[str, tuple[Scheme, ...]] = {
 }
 NONE = "none"
 
+# What vLLM's CPU engine has kernels for, by `Scheme.needs`; instances name what a processor
+# computes with natively, which decides speed only.  vLLM 0.32: CPUWNA16LinearKernel,
+# CPUInt8ScaledMMLinearKernel, and FP8 through unpacking, each served here on 2026-11-20.
+CPU_KERNELS = frozenset({"w4a16", "int8_w8a8", "fp8_w8a8"})
+
 # What an already quantized checkpoint is, in the same words: (scheme, checkpoint format).
 EXISTING_SCHEMES = {
     "w4a16": "W4A16",
@@ -52,6 +57,25 @@ class QuantizationChoice:
     findings: tuple[Finding, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizeRequest:
+    """`[QUANTIZER:]METHOD[,OPTION…]`, taken apart. An option is `NAME` or `NAME=VALUE`."""
+
+    method: str
+    quantizer: str = ""
+    options: tuple[tuple[str, str], ...] = ()  # sorted; the value of a bare name is ""
+
+
+def parse_quantize(asked: str) -> QuantizeRequest:
+    """Take a request apart; whether there is such a method or option is not asked here."""
+    named, *options = (part.strip() for part in asked.split(","))
+    quantizer, _, method = named.rpartition(":")
+    pairs = ((name.strip(), text.strip()) for name, _, text in (o.partition("=") for o in options))
+    return QuantizeRequest(
+        method=method, quantizer=quantizer, options=tuple(sorted(dict(pairs).items()))
+    )
+
+
 def choose_quantization(
     asked: str | None,
     profile: ModelProfile,
@@ -63,35 +87,44 @@ def choose_quantization(
 
     `methods` are those of the quantizer that will do it; `QUANTIZER:METHOD` has named it.
     """
-    asked = asked.rpartition(":")[2] if asked else asked
+    wanted = parse_quantize(asked) if asked else None
     methods = {**METHODS, **methods}
     if profile.quantization:
-        return _existing(asked, profile, instance)
-    if asked is None or asked == NONE:
+        return _existing(wanted.method if wanted else None, profile, instance)
+    if wanted is None or wanted.method == NONE:
         return QuantizationChoice(None)
-    if asked not in methods:
+    method = wanted.method
+    if method not in methods:
         hint = f"choose one of {', '.join((NONE, *methods))}"
-        return _refused("quantize-unknown", f"there is no quantization method {asked[:40]!r}", hint)
+        message = f"there is no quantization method {method[:40]!r}"
+        return _refused("quantize-unknown", message, hint)
     if not profile.linear_parameters:
-        message = f"{asked} has nothing to pack: the weights are not those of a known decoder"
+        message = f"{method} has nothing to pack: the weights are not those of a known decoder"
         return _refused("quantize-nothing", message, "serve the model as it is: `--quantize none`")
-    served = [s for s in methods[asked] if s.needs in instance.formats]
-    scheme = (served or methods[asked])[0]
+    served = [scheme for scheme in methods[method] if _serves(scheme, instance, container.engine)]
+    scheme, problem = _with_options((served or methods[method])[0], wanted.options)
     quantization = Quantization(
-        method=asked,
+        method=method,
         scheme=scheme.name,
         bits=scheme.bits,
         group_size=scheme.group_size,
-        checkpoint_format=_checkpoint_format(asked, container),
+        checkpoint_format=_checkpoint_format(method, container),
         layout=scheme,
+        options=wanted.options,
     )
-    if not served or instance.kind != "nvidia":
-        others = [name for name in METHODS if instance.kind == "nvidia" and _serves(name, instance)]
+    if problem:
+        return QuantizationChoice(quantization, (problem,))
+    if not served:
+        others = [
+            name
+            for name, schemes in methods.items()
+            if any(_serves(scheme, instance, container.engine) for scheme in schemes)
+        ]
         hint = f"`--quantize {others[0]}`" if others else "choose `--quantize none`"
-        message = f"{instance.device_name} has no kernel for {asked}"
+        message = f"{instance.device_name} has no kernel for {method}"
         error = Finding("error", "quantize-unsupported", message, f"{hint}, or another instance")
         return QuantizationChoice(quantization, (error,))
-    if scheme is not W8A16_FP8:
+    if scheme.name != W8A16_FP8.name:
         return QuantizationChoice(quantization)
     message = (
         f"{instance.device_name} has no FP8 arithmetic: weights are FP8, computing is "
@@ -100,17 +133,35 @@ def choose_quantization(
     return QuantizationChoice(quantization, (Finding("note", "format-weights-only", message),))
 
 
+def _with_options(
+    scheme: Scheme, options: tuple[tuple[str, str], ...]
+) -> tuple[Scheme, Finding | None]:
+    """Apply the options that change what a weight costs; the quantizer knows all of them."""
+    for name, text in options:
+        if name == "group" and scheme.group_size:
+            if not text.isdecimal() or not 8 <= int(text) <= 4096 or int(text) % 8:
+                message = f"{text[:40]!r} is no size of a group of weights"
+                hint = "write a multiple of 8 such as `group=64`; most kernels want 32, 64 or 128"
+                return scheme, Finding("error", "quantize-option", message, hint)
+            scheme = replace(scheme, group_size=int(text))
+        elif name == "symmetric" and scheme.group_size:
+            scheme = replace(scheme, zero_bits=0)
+        elif name == "asymmetric" and scheme.group_size:
+            scheme = replace(scheme, zero_bits=scheme.bits)
+    return scheme, None
+
+
 def passed_over_methods(
-    profile: ModelProfile, instance: Instance, tp_degree: int
+    profile: ModelProfile, instance: Instance, tp_degree: int, engine: str
 ) -> tuple[Rejected, ...]:
     """Say why methods that were not asked for would not do here; silence means it would."""
     if profile.quantization or not profile.linear_parameters:
         return ()
     found = []
     for method, schemes in METHODS.items():
-        served = [scheme for scheme in schemes if scheme.needs in instance.formats]
+        served = [scheme for scheme in schemes if _serves(scheme, instance, engine)]
         cut = refuse_groups(profile, tp_degree, served[0].group_size) if served else ""
-        if instance.kind != "nvidia" or not served:
+        if not served:
             reason = f"{instance.device_name} has no kernel for {method}"
             code, instead = "quantize-unsupported", "another instance"
         elif cut:
@@ -143,8 +194,11 @@ def scheme_of(quantization: Quantization) -> Scheme:
     return next(scheme for scheme in schemes if scheme.name == quantization.scheme)
 
 
-def _serves(method: str, instance: Instance) -> bool:
-    return any(scheme.needs in instance.formats for scheme in METHODS[method])
+def _serves(scheme: Scheme, instance: Instance, engine: str) -> bool:
+    """Whether the engine has kernels for the scheme on this kind of device."""
+    if instance.kind == "cpu":
+        return engine == "vllm" and scheme.needs in CPU_KERNELS
+    return instance.kind == "nvidia" and scheme.needs in instance.formats
 
 
 def _checkpoint_format(method: str, container: ContainerFacts) -> str:

@@ -27,7 +27,12 @@ from packager.planning.memory import Demand, make_budget
 from packager.planning.planner import make_plan
 from packager.planning.profile import make_profile
 from packager.planning.recipe import make_recipe
-from packager.planning.schemes import choose_quantization, quantized_weight_bytes
+from packager.planning.schemes import (
+    QuantizeRequest,
+    choose_quantization,
+    parse_quantize,
+    quantized_weight_bytes,
+)
 from tests.planning import zoo
 from tests.planning.headers import (
     LLAMA_3_8B,
@@ -159,7 +164,6 @@ def test_the_device_decides_what_fp8_means(instance: str, scheme: str, word: str
     [
         ("g4dn.12xlarge", "fp8", "quantize-unsupported"),
         ("inf2.48xlarge", "awq", "quantize-unsupported"),
-        ("c7i.8xlarge", "awq", "quantize-unsupported"),
         ("g5.12xlarge", "int3", "quantize-unknown"),
     ],
 )
@@ -174,6 +178,38 @@ def test_a_method_that_the_device_cannot_serve_is_refused(
 
     assert (finding.severity, finding.code) == ("error", code)
     assert finding.hint
+
+
+@pytest.mark.parametrize("method", ["awq", "gptq", "fp8", "smoothquant"])
+def test_on_processors_only_vllm_has_kernels(method: str) -> None:
+    processor = find_instance("c7i.8xlarge")
+    vllm = facts_of(LLAMA_8B, "g5.12xlarge").container
+    profile, _ = make_profile(LLAMA_8B)
+
+    served = choose_quantization(method, profile, processor, vllm)
+    other = choose_quantization(method, profile, processor, replace(vllm, engine="tgi"))
+
+    assert served.findings == ()
+    assert [found.code for found in other.findings] == ["quantize-unsupported"]
+
+
+def test_options_of_a_method_change_what_it_costs() -> None:
+    awq = plan_of(LLAMA_8B, "g5.12xlarge", quantize="awq").budget.weights_bytes
+    smaller = plan_of(LLAMA_8B, "g5.12xlarge", quantize="awq,group=32").budget.weights_bytes
+    symmetric = plan_of(LLAMA_8B, "g5.12xlarge", quantize="awq,symmetric").budget.weights_bytes
+
+    assert symmetric < awq < smaller
+
+
+@pytest.mark.parametrize("group", ["0", "x", "12", "8192", ""])
+def test_a_group_that_cannot_be_is_refused(group: str) -> None:
+    assert "quantize-option" in error_codes(LLAMA_8B, "g5.12xlarge", quantize=f"awq,group={group}")
+
+
+def test_a_request_is_taken_apart() -> None:
+    assert parse_quantize("mine:awq, symmetric,group=64") == QuantizeRequest(
+        quantizer="mine", method="awq", options=(("group", "64"), ("symmetric", ""))
+    )
 
 
 def test_a_quantized_checkpoint_is_not_quantized_again() -> None:

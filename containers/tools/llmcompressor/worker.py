@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from calibration import read_rows
 from checkpoint import write_checkpoint
+from compressed_tensors.utils import is_match
 from gemm import check_convertible, gemm_config, to_gemm
 from llmcompressor import oneshot
 from llmcompressor.core import LifecycleCallbacks
@@ -99,8 +100,9 @@ def _check_groups(model: Any, asked: dict[str, Any]) -> None:
     if not group or asked["method"] not in ("awq", "gptq", "rtn"):
         return
     for name, module in model.named_modules():
-        kept = name.rpartition(".")[2] in asked["ignore"] or name in asked["ignore"]
-        if isinstance(module, torch.nn.Linear) and not kept and module.in_features % group:
+        if not isinstance(module, torch.nn.Linear) or is_match(name, module, asked["ignore"]):
+            continue
+        if module.in_features % group:
             raise Rejected(
                 f"{name} has {module.in_features} inputs, which groups of {group} do not divide",
                 "choose another group size, or name the module in the ignore list",

@@ -11,11 +11,10 @@ from typing import Any, BinaryIO, Literal
 
 from packager.adapters.samples.formats import NotASample, read_row
 from packager.adapters.sources.strict_json import NotStrict, parse_json
-from packager.core.samples import Sample, Samples, Skipped
+from packager.core.samples import DEFAULT, Sample, Samples, Skipped
 from packager.core.units import GIB, MIB, decimal
 from packager.errors import ModelRefused, NotFound, UsageError
 
-DEFAULT = "default"  # the set that is shipped
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet", ".txt", ".md")
 _LONGEST_LINE = 64 * MIB
 _LONGEST_FILE = 2 * GIB  # of those that must be read whole: JSON arrays and texts

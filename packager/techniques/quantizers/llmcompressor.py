@@ -1,0 +1,325 @@
+"""Quantizing with llm-compressor: AWQ, GPTQ, FP8, SmoothQuant, NVFP4, plain rounding.
+
+The result is a compressed-tensors checkpoint, or AutoAWQ's format where the
+family's engine reads only that: our own AWQ result, written in the other order
+without loss (docs/decisions/0006-awq-format.md).
+
+| method | options |
+|---|---|
+| awq | `symmetric`, `asymmetric` (usual), `group=N` (128) |
+| gptq, rtn | `symmetric` (usual), `asymmetric`, `group=N` (128) |
+| fp8 | `dynamic` (usual), `static`, `block`, `kv` |
+| smoothquant | `strength=X` (0.8), `gptq` |
+| nvfp4 | none |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from artifact_cache.key import (
+    ActivationQuantization,
+    Calibration,
+    Graph,
+    Invocation,
+    Precision,
+    QuantizedCheckpointKey,
+    Weights,
+)
+from artifact_cache.key import Quantization as QuantizationKey
+from packager.core.facts import Facts
+from packager.core.findings import Finding
+from packager.core.image import Inline
+from packager.core.model import ModelFile
+from packager.core.plan import Plan
+from packager.core.recipe import Estimate, Step, StepInput
+from packager.core.samples import CALIBRATION_TOKENS, Samples
+from packager.core.techniques import Quantization, Scheme
+from packager.core.units import GIB
+from packager.planning.memory import ELEMENT_BYTES, served_weight_bytes
+from packager.planning.schemes import W8A8_FP8, W8A8_INT8, W8A16_FP8, quantized_weight_bytes
+from packager.techniques.keys import architecture_digest, digest_of_files, toolchain_of
+
+_ASYMMETRIC = Scheme(name="W4A16", needs="w4a16", word="w4a16", bits=4, group_size=128, zero_bits=4)
+_SYMMETRIC = Scheme(name="W4A16", needs="w4a16", word="w4a16", bits=4, group_size=128)
+_NVFP4 = Scheme(
+    name="NVFP4A16", needs="w4a16", word="nvfp4a16", bits=4, group_size=16, scale_bytes=1
+)
+
+OPTIONS: Mapping[str, frozenset[str]] = {
+    "awq": frozenset({"symmetric", "asymmetric", "group"}),
+    "gptq": frozenset({"symmetric", "asymmetric", "group"}),
+    "rtn": frozenset({"symmetric", "asymmetric", "group"}),
+    "fp8": frozenset({"dynamic", "static", "block", "kv"}),
+    "smoothquant": frozenset({"strength", "gptq"}),
+    "nvfp4": frozenset(),
+}
+_WITH_VALUE = frozenset({"group", "strength"})
+_EXCLUDING = (frozenset({"symmetric", "asymmetric"}), frozenset({"dynamic", "static", "block"}))
+_ROUNDED_ONLY = frozenset({"nvfp4", "rtn"})  # no data is looked at
+
+# Modules that stay as they are: heads and routers, which decide too much for what they weigh,
+# and what is no language model.  llm-compressor 0.14, examples/ for each architecture.
+IGNORED = (
+    "lm_head",
+    "re:.*mlp.gate$",
+    "re:.*block_sparse_moe.gate$",
+    "re:.*router$",
+    "re:.*mlp.shared_expert_gate$",
+    "re:.*vision_tower.*",
+    "re:.*vision_model.*",
+    "re:.*visual.*",
+    "re:.*multi_modal_projector.*",
+)
+
+SHARD_BYTES = 3 * GIB
+STRENGTH = 0.8  # llm-compressor's examples for Llama
+# Fields of config.json that do not shape the graph.
+_NO_SHAPE = frozenset({"_name_or_path", "transformers_version", "torch_dtype", "dtype"})
+_LIBRARIES_BYTES = 700_000_000  # torch, transformers and llm-compressor, loaded; measured
+_COPIES = 1.3  # of the weights that are held at once, the largest layer in float32 among them
+_CACHED = 6  # activations of a token between two layers, in hidden sizes of 4 bytes; measured
+
+
+class LlmCompressorQuantizer:
+    """Describes runs of `containers/tools/llmcompressor`."""
+
+    name = "llmcompressor"
+    tool = "llmcompressor"
+    methods: Mapping[str, tuple[Scheme, ...]] = {
+        "awq": (_ASYMMETRIC,),
+        "gptq": (_SYMMETRIC,),
+        "fp8": (W8A8_FP8, W8A16_FP8),
+        "smoothquant": (W8A8_INT8,),
+        "nvfp4": (_NVFP4,),
+        "rtn": (_SYMMETRIC,),
+    }
+
+    def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
+        """Say which options there are not, and what the data does not allow."""
+        chosen = plan.quantization
+        assert chosen is not None
+        yield from _check_options(chosen)
+        if plan.weights == "mounted":
+            message = "the quantized weights would only be in the image, and it holds none"
+            hint = "use `--weights baked`, or quantize first and mount the result"
+            yield Finding("error", "quantize-mounted", message, hint)
+        if _needs_data(chosen) and facts.samples is None:
+            message = f"{chosen.method} needs texts to calibrate with"
+            yield Finding("error", "calibration-missing", message, "name them with --calibration")
+        elif facts.samples is not None and _needs_data(chosen):
+            yield from _check_samples(facts)
+
+    def step(self, facts: Facts, plan: Plan) -> Step:
+        """Describe the run."""
+        chosen = plan.quantization
+        assert chosen is not None
+        samples = facts.samples if _needs_data(chosen) else None
+        parameters = _parameters(facts, plan, chosen)
+        inputs = {"model": StepInput(files=facts.model.files)}
+        if samples is not None:
+            inputs["samples"] = StepInput(files=(_samples_file(samples),))
+        # One thread: sums do not depend on how many cores there are, and small models
+        # calibrate many times faster (spinning at barriers; measured on busy cores).
+        env = {"OMP_NUM_THREADS": "1"}
+        return Step(
+            name="quantize",
+            tool=self.tool,
+            gives="model",
+            parameters=parameters,
+            inputs=inputs,
+            env=env,
+            key=_key(facts, plan, chosen, parameters, samples, env),
+            needs=_needs(plan, chosen, samples, parameters),
+        )
+
+
+def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any]:
+    """Everything that the worker is told, defaults filled in."""
+    request, options = facts.request, dict(chosen.options)
+    told: dict[str, Any] = {
+        "method": chosen.method,
+        "ignore": sorted({*IGNORED, *(request.quantize_ignore or ())}),
+        "max_tokens": _sequence_tokens(facts, plan),
+        "seed": request.calibration_seed or 0,
+        "checkpoint_format": chosen.checkpoint_format,
+        "shard_bytes": SHARD_BYTES,
+        "host_bytes": 0,
+    }
+    match chosen.method:
+        case "awq" | "gptq" | "rtn":
+            told["group_size"] = chosen.group_size
+            told["symmetric"] = _is_symmetric(chosen)
+        case "fp8":
+            told["activations"] = next(
+                (name for name in ("static", "block") if name in options), "dynamic"
+            )
+            told["kv_cache"] = "fp8" if "kv" in options else None
+        case "smoothquant":
+            told["smoothing_strength"] = float(options.get("strength", STRENGTH))
+            told["gptq"] = "gptq" in options
+    return told
+
+
+def _key(
+    facts: Facts,
+    plan: Plan,
+    chosen: Quantization,
+    parameters: Mapping[str, Any],
+    samples: Samples | None,
+    env: Mapping[str, str],
+) -> QuantizedCheckpointKey | None:
+    """State every input of the result; None while a digest of the model is missing."""
+    weights = digest_of_files(facts.model.files)
+    if weights is None:
+        return None
+    said = ("ignore", "max_tokens", "seed")  # have a place of their own in the document
+    return QuantizedCheckpointKey(
+        graph=Graph(
+            architecture=architecture_digest(facts.model.config, _NO_SHAPE), code=None, plugins=()
+        ),
+        weights=Weights(files=weights, adapters=(), draft=None),
+        precision=Precision(
+            dtype=plan.profile.dtype,
+            weights=QuantizationKey(
+                algorithm=chosen.method,
+                bits=chosen.bits,
+                group_size=chosen.group_size or None,
+                symmetric=_is_symmetric(chosen),
+                zero_point=not _is_symmetric(chosen),
+                excluded_modules=tuple(parameters["ignore"]),
+            ),
+            activations=_activations(parameters),
+            kv_dtype="fp8_e4m3" if parameters.get("kv_cache") else "auto",
+            auto_cast=None,
+            auto_cast_dtype=None,
+            logits_dtype=plan.profile.dtype,
+        ),
+        calibration=_calibration(samples, parameters) if samples else None,
+        sharding=None,
+        toolchain=toolchain_of(facts.tools["llmcompressor"]),
+        invocation=Invocation(
+            compiler_args=(),
+            engine_args={
+                name: str(value) for name, value in sorted(parameters.items()) if name not in said
+            },
+            env=dict(env),
+        ),
+        computed_on=None,
+    )
+
+
+def _activations(parameters: Mapping[str, Any]) -> ActivationQuantization | None:
+    if parameters["method"] == "smoothquant":
+        return ActivationQuantization(dtype="int8", granularity="token", dynamic=True)
+    if parameters["method"] != "fp8":
+        return None
+    granularity = {"dynamic": "token", "static": "tensor", "block": "group"}
+    return ActivationQuantization(
+        dtype="fp8_e4m3",
+        granularity=granularity[parameters["activations"]],
+        dynamic=parameters["activations"] != "static",
+    )
+
+
+def _calibration(samples: Samples, parameters: Mapping[str, Any]) -> Calibration:
+    return Calibration(
+        dataset=samples.digest.removeprefix("sha256:"),
+        samples=len(samples.samples),
+        sequence_tokens=parameters["max_tokens"],
+        seed=parameters["seed"],
+    )
+
+
+def _needs(
+    plan: Plan, chosen: Quantization, samples: Samples | None, parameters: Mapping[str, Any]
+) -> Estimate:
+    """Reckon from the weights; see docs/quantization.md for what was measured."""
+    profile = plan.profile
+    weights = served_weight_bytes(profile)
+    cached = 0
+    if samples is not None:
+        tokens = len(samples.samples) * parameters["max_tokens"]
+        cached = tokens * profile.hidden_size * 4 * _CACHED
+    head = profile.vocab_size * parameters["max_tokens"] * (ELEMENT_BYTES + 4)
+    result = quantized_weight_bytes(profile, chosen)
+    return Estimate(
+        memory_bytes=int(_LIBRARIES_BYTES + _COPIES * weights + cached + head),
+        disk_bytes=2 * result + 100_000_000,  # as the library saves it, and laid out
+    )
+
+
+def _check_options(chosen: Quantization) -> Iterator[Finding]:
+    known = OPTIONS[chosen.method]
+    names = {name for name, _ in chosen.options}
+    for name, text in chosen.options:
+        if name not in known:
+            message = f"{chosen.method} has no option {name[:40]!r}"
+            listed = ", ".join(sorted(known)) or "none"
+            yield Finding("error", "quantize-option", message, f"its options: {listed}")
+        elif (name in _WITH_VALUE) != bool(text):
+            form = f"{name}=NUMBER" if name in _WITH_VALUE else name
+            message = f"option {name!r} of {chosen.method} is written otherwise"
+            yield Finding("error", "quantize-option", message, f"write `{form}`")
+        elif name == "strength" and not _is_share(text):
+            message = f"strength {text[:20]!r} is no number from 0 to 1"
+            hint = "write `strength=0.8`"
+            yield Finding("error", "quantize-option", message, hint)
+    for group in _EXCLUDING:
+        if len(names & group) > 1:
+            message = f"{' and '.join(sorted(names & group))} exclude each other"
+            yield Finding("error", "quantize-option", message, "name one of them")
+
+
+def _check_samples(facts: Facts) -> Iterator[Finding]:
+    samples, request = facts.samples, facts.request
+    assert samples is not None
+    if samples.skipped_count:
+        first = samples.skipped[0]
+        message = (
+            f"{samples.skipped_count} rows of {samples.source!r} are no samples; "
+            f"the first is {first.place}: {first.reason}"
+        )
+        yield Finding("warning", "calibration-broken-rows", message, "docs/data.md has the formats")
+    asked = request.calibration_samples
+    if asked and len(samples.samples) < asked:
+        message = f"{samples.source!r} holds {len(samples.samples)} samples; {asked} are asked for"
+        yield Finding("warning", "calibration-few-samples", message, "name more data, or ask less")
+
+
+def _needs_data(chosen: Quantization) -> bool:
+    options = {name for name, _ in chosen.options}
+    if chosen.method == "fp8":
+        return bool(options & {"static", "kv"})
+    return chosen.method not in _ROUNDED_ONLY
+
+
+def _is_symmetric(chosen: Quantization) -> bool:
+    options = {name for name, _ in chosen.options}
+    if chosen.method == "awq":
+        return "symmetric" in options
+    return "asymmetric" not in options
+
+
+def _sequence_tokens(facts: Facts, plan: Plan) -> int:
+    """Samples are cut to what was asked for, and never longer than the model reads."""
+    asked = facts.request.calibration_tokens or CALIBRATION_TOKENS
+    return min(asked, plan.profile.max_positions or asked)
+
+
+def _samples_file(samples: Samples) -> ModelFile:
+    data = samples.jsonl()
+    return ModelFile(
+        path="samples.jsonl",
+        role="other",
+        content=Inline(data),
+        sha256=samples.digest.removeprefix("sha256:"),
+    )
+
+
+def _is_share(text: str) -> bool:
+    try:
+        return 0 <= float(text) <= 1
+    except ValueError:
+        return False
