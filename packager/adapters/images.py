@@ -23,6 +23,7 @@ class OpenImage:
     image: StoredImage
     locate: Callable[[Descriptor], Blob]  # raises `NotFound` for a layer that is not there
     mount_from: str = ""  # `HOST/REPOSITORY` whose registry can take layers over by itself
+    offered: tuple[str, ...] = ()  # platforms, where the reference stands for several images
 
 
 def open_image(
@@ -46,6 +47,7 @@ def _from_layout(reference: str, layout: str, platform: Platform) -> OpenImage:
         image=parse_stored(reference, found.manifest, found.config),
         locate=found.locate,
         mount_from=found.mount_from,
+        offered=found.offered,
     )
 
 
@@ -55,9 +57,10 @@ def _from_registry(reference: str, platform: Platform, clients: RegistryClients)
     from packager.adapters.registry.reference import parse_reference
 
     name = parse_reference(reference).name
-    manifest, config = read_documents(reference, platform, clients)
+    found = read_documents(reference, platform, clients)
     return OpenImage(
-        image=parse_stored(reference, manifest, config),
+        image=parse_stored(reference, found.manifest, found.config),
         locate=lambda descriptor: registry_blob(name, descriptor.digest, descriptor.size),
         mount_from=name,
+        offered=found.offered,
     )

@@ -70,6 +70,12 @@ def copy(
         click.echo(json_text(copy_document(found.image, written, transfer, view)))
         return
     if not quiet:
+        if len(found.offered) > 1:
+            click.echo(
+                f"of the images for {', '.join(found.offered)}, only the one for {platform} is "
+                "copied; --platform chooses",
+                err=True,
+            )
         for line in copy_lines(written, transfer):
             click.echo(line, err=True)
     for ref in written.refs:

@@ -63,6 +63,17 @@ def choose_platform(index: bytes, platform: Platform) -> Descriptor:
     )
 
 
+def offered_platforms(index: bytes) -> tuple[str, ...]:
+    """The platforms that an index has images for, without its attestations."""
+    entries = parse_object(index, "image index").get("manifests") or []
+    platforms = [entry.get("platform") or {} for entry in entries]
+    return tuple(
+        f"{found.get('os')}/{found.get('architecture')}"
+        for found in platforms
+        if found.get("os", "unknown") != "unknown"
+    )
+
+
 def parse_base(
     reference: str,
     manifest: bytes,

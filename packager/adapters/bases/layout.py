@@ -15,7 +15,7 @@ from packager.adapters.sinks.layout import (
 )
 from packager.core.image import BaseImage, Blob, Descriptor, FileRange, Platform
 from packager.errors import NotFound, ProtocolFailed
-from packager.imaging.oci import INDEX_TYPES, choose_platform, parse_base, sha256
+from packager.imaging.oci import INDEX_TYPES, choose_platform, offered_platforms, parse_base, sha256
 
 
 class LayoutBase:
@@ -42,6 +42,7 @@ class LayoutImage:
     root: Path
     manifest: bytes
     config: bytes
+    offered: tuple[str, ...] = ()  # platforms, where the name stands for several images
     base_from: str = ""  # where the base's layers are, in a layout written without them
 
     @property
@@ -82,7 +83,9 @@ def read_documents(reference: str, platform: Platform) -> LayoutImage:
     try:
         entry = _choose(root, tag, explicit=reference.endswith(":" + tag))
         document = _read(root, entry["digest"])
+        offered: tuple[str, ...] = ()
         if entry.get("mediaType") in INDEX_TYPES:
+            offered = offered_platforms(document)
             document = _read(root, choose_platform(document, platform).digest)
         config = _read(root, json.loads(document)["config"]["digest"])
         base_from = str((entry.get("annotations") or {}).get(SPARSE_BASE, ""))
@@ -90,7 +93,9 @@ def read_documents(reference: str, platform: Platform) -> LayoutImage:
         raise ProtocolFailed(
             f"the layout {str(root)!r} is damaged", hint="make the layout again"
         ) from error
-    return LayoutImage(root=root, manifest=document, config=config, base_from=base_from)
+    return LayoutImage(
+        root=root, manifest=document, config=config, offered=offered, base_from=base_from
+    )
 
 
 def _choose(root: Path, tag: str, *, explicit: bool) -> dict[str, Any]:

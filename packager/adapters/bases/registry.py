@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 from packager.adapters.registry.client import RegistryClients
@@ -11,7 +12,7 @@ from packager.adapters.registry.reader import registry_blob
 from packager.adapters.registry.reference import parse_reference
 from packager.core.image import BaseImage, Platform
 from packager.errors import ProtocolFailed
-from packager.imaging.oci import choose_platform, parse_base
+from packager.imaging.oci import choose_platform, offered_platforms, parse_base
 
 _LONGEST_CONFIG = 8 * 1024 * 1024
 
@@ -32,28 +33,38 @@ class RegistryBase:
     def facts(self, reference: str, platform: Platform) -> BaseImage:
         """Fetch the manifest for `platform`, and the configuration it names."""
         parsed = parse_reference(reference)
-        manifest, config = read_documents(reference, platform, self._clients)
+        found = read_documents(reference, platform, self._clients)
         return parse_base(
             reference,
-            manifest,
-            config,
+            found.manifest,
+            found.config,
             locate=lambda layer: registry_blob(parsed.name, layer.digest, layer.size),
             mount_from=parsed.name,
         )
 
 
-def read_documents(
-    reference: str, platform: Platform, clients: RegistryClients
-) -> tuple[bytes, bytes]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryImage:
+    """An image of a registry, by its documents."""
+
+    manifest: bytes
+    config: bytes
+    offered: tuple[str, ...] = ()  # platforms, where the name stands for several images
+
+
+def read_documents(reference: str, platform: Platform, clients: RegistryClients) -> RegistryImage:
     """Fetch an image's manifest and configuration."""
     parsed = parse_reference(reference)
     client = clients.at(parsed.host)
     manifest = client.get_manifest(parsed.repository, parsed.pointer).data
+    offered: tuple[str, ...] = ()
     if "manifests" in _document(reference, manifest):
+        offered = offered_platforms(manifest)
         chosen = choose_platform(manifest, platform)
         manifest = client.get_manifest(parsed.repository, chosen.digest).data
     digest = _config_digest(reference, manifest)
-    return manifest, client.get_blob(parsed.repository, digest, _LONGEST_CONFIG)
+    config = client.get_blob(parsed.repository, digest, _LONGEST_CONFIG)
+    return RegistryImage(manifest=manifest, config=config, offered=offered)
 
 
 def _document(reference: str, data: bytes) -> dict[str, Any]:
