@@ -12,6 +12,7 @@ from referencing.jsonschema import DRAFT4
 
 SCHEMAS = Path(__file__).parent / "schemas"
 MANIFEST, CONFIG, INDEX = "image-manifest-schema", "config-schema", "image-index-schema"
+LAYOUT = "image-layout-schema"
 
 # image-spec's schema.go lists these addresses: its `$ref`s are relative to several `id`s.
 _PLACES = (
