@@ -35,7 +35,7 @@ from packager.imaging.earlier import EarlierLayers, read_earlier
 from packager.imaging.limits import check_limits
 
 _CHECKS_AT_ONCE = 8
-_EARLIER_IMAGES = 8  # beside the tag's own
+_EARLIER_IMAGES = 4  # beside the tag's own; some registries count what is fetched
 _MOUNTS_TRIED = 3
 _REFERRERS = re.compile(r"sha256-[0-9a-f]{64}")  # signatures and the like, kept as tags
 

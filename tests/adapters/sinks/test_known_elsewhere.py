@@ -14,7 +14,7 @@ from packager.adapters.registry.client import RegistryClients
 from packager.adapters.seen_blobs import SeenBlobs
 from packager.adapters.sinks.registry import RegistrySink
 from packager.adapters.sinks.tee import write_image
-from packager.core.image import FileRange, ImageSpec, Layer, Platform, RuntimeConfig
+from packager.core.image import MEDIA_MANIFEST, FileRange, ImageSpec, Layer, Platform, RuntimeConfig
 from packager.core.model import ModelFile
 from packager.imaging.layer_plan import model_layers
 from packager.imaging.oci import scratch
@@ -182,3 +182,25 @@ def test_an_unchanged_image_asks_for_no_earlier_one(tmp_path: Path) -> None:
         one.push(f"{registry.host}/model:1")
 
         assert registry.requests("GET", "/tags/list") == []
+
+
+def test_only_tags_that_can_be_are_listed() -> None:
+    with FakeRegistry() as registry:
+        client = RegistryClients().at(registry.host)
+        for name in ("1", "../../other/manifests/1", "two words", "v1.0", "x" * 129):
+            registry.put_manifest("model", name, b"{}", "application/json")
+
+        assert client.list_tags("model") == ["1", "v1.0"]
+
+
+def test_of_many_tags_few_are_read_and_no_signatures(tmp_path: Path) -> None:
+    with FakeRegistry() as registry:
+        for number in range(10, 60):
+            registry.put_manifest("model", f"v{number}", b"{}", MEDIA_MANIFEST)
+        registry.put_manifest("model", f"sha256-{'f' * 64}.sig", b"{}", MEDIA_MANIFEST)
+
+        machine(tmp_path, "one").push(f"{registry.host}/model:v1")
+
+        read = {seen.path.rpartition("/")[2] for seen in registry.requests("GET", "/manifests/v")}
+        assert read == {"v1", "v56", "v57", "v58", "v59"}
+        assert registry.requests("GET", "sha256-") == []
