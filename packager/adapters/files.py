@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import glob
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from packager.errors import OutputFailed, UsageError
 
@@ -32,19 +34,42 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` so that `path` holds the old content or the new, after any crash."""
+    """Write `data` so that `path` holds the old content or the new, after any crash.
+
+    Takes away what writers of the same file left when they were killed.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    _remove_stale(path)
     try:
-        with temporary.open("wb") as file:
+        with _open_locked(temporary) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+            temporary.replace(path)
         sync_directory(path.parent)
     except BaseException:
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+def _open_locked(temporary: Path) -> BinaryIO:
+    """Make a file with a lock that says that we live."""
+    while True:
+        file = temporary.open("wb")
+        with suppress(OSError):  # some file systems have no locks; nothing is removed there
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # taken for a leftover before it had its lock
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove temporary files of `path` that no living writer holds the lock of."""
+    for temporary in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        with suppress(OSError), temporary.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            temporary.unlink()
 
 
 def home_dir() -> Path:

@@ -283,6 +283,45 @@ def test_leftovers_of_a_killed_build_are_cleared(bench: Bench, shard: Path, tmp_
     assert not (blobs / ".new-killed").exists()
 
 
+def test_what_a_killed_build_made_goes_when_the_next_does_not_need_it(
+    bench: Bench, shard: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    bench.write(image_of(shard, note=b"1"), LayoutSink(f"oci:{out}"))
+    foreign = out / "blobs/sha256" / ("f" * 64)
+    foreign.write_bytes(b"what another program has just put here")
+    with monkeypatch.context() as killed:
+        killed.setattr(LayoutSink, "publish", lambda sink, image, blobs: 1 / 0)
+        killed.setattr(LayoutSink, "abandon", LayoutSink._release)
+        with pytest.raises(ZeroDivisionError):
+            bench.write(image_of(shard, note=b"2"), LayoutSink(f"oci:{out}"))
+    assert len(list((out / "blobs/sha256").iterdir())) == 6
+
+    bench.write(image_of(shard, note=b"3"), LayoutSink(f"oci:{out}"))
+
+    # two layers, configuration and manifest, beside what is not ours
+    assert len(list((out / "blobs/sha256").iterdir())) == 5
+    assert foreign.exists()
+    assert sorted(path.name for path in out.iterdir()) == ["blobs", "index.json", "oci-layout"]
+
+
+def test_a_build_killed_while_it_removes_the_old_image_is_finished_by_the_next(
+    bench: Bench, shard: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    bench.write(image_of(shard, note=b"1"), LayoutSink(f"oci:{out}"))
+    with monkeypatch.context() as killed:
+        killed.setattr(LayoutSink, "_remove", lambda sink, digests: 1 / 0)
+        killed.setattr(LayoutSink, "abandon", LayoutSink._release)
+        with pytest.raises(ZeroDivisionError):
+            bench.write(image_of(shard, note=b"2"), LayoutSink(f"oci:{out}"))
+    assert len(list((out / "blobs/sha256").iterdir())) == 7
+
+    bench.write(image_of(shard, note=b"2"), LayoutSink(f"oci:{out}"))
+
+    assert len(list((out / "blobs/sha256").iterdir())) == 4
+
+
 def test_a_damaged_index_costs_time_and_nothing_else(
     bench: Bench, shard: Path, tmp_path: Path
 ) -> None:

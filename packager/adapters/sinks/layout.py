@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,8 @@ SPARSE_BASE = "dev.packager.sparse-base"  # from where to get the layers that ar
 REGISTRY = "registry://"
 _LAYOUT_FILE = b'{"imageLayoutVersion":"1.0.0"}'
 _INDEX_FILE = "index.json"
+_UNFINISHED = ".unfinished"  # names the blobs that were there before a build that has not ended
+_TEMPORARY = (".oci-layout.*.tmp", ".index.json.*.tmp", f".{_UNFINISHED}.*.tmp")
 _TAG = re.compile(r"[A-Za-z0-9]+(?:(?:[-._@+]|--)[A-Za-z0-9]+)*")  # of the image specification
 _MARGIN = 16 * 1024 * 1024  # room for configuration, manifest and directory blocks
 
@@ -67,6 +69,8 @@ class LayoutSink:
         self._lock: int | None = None
         self._created_root = False
         self._committed: list[Path] = []
+        self._before: frozenset[str] = frozenset()  # blobs that no unfinished build has made
+        self._was_killed = False  # the build before this one
         self._sparse_base = sparse_base
         self._beside = beside
         self._base_from = ""  # where the layers are that are left out
@@ -84,6 +88,7 @@ class LayoutSink:
             self._index()  # a damaged one is refused before anything is written
             self._blobs.mkdir(parents=True, exist_ok=True)
             self._clear_leftovers()
+            self._note_start()
             self._leave_out(image)
             missing = sum(map(self._needed, image.layers))
             free = shutil.disk_usage(self.root).free
@@ -145,9 +150,8 @@ class LayoutSink:
             return
         with suppress(OSError, OutputFailed):
             needed = self._reachable(self._index()["manifests"])
-            for path in self._committed:
-                if f"sha256:{path.name}" not in needed:
-                    path.unlink(missing_ok=True)
+            made = {f"sha256:{path.name}" for path in self._committed}
+            self._remove((made | self._orphans()) - needed)
             if self._created_root and not needed:
                 shutil.rmtree(self.root, ignore_errors=True)
         self._release()
@@ -170,10 +174,38 @@ class LayoutSink:
 
     def _clear_leftovers(self) -> None:
         """Remove temporary files of a killed build: we hold the lock, nobody writes them."""
-        stale = (".oci-layout.*.tmp", ".index.json.*.tmp", "blobs/sha256/.*.tmp")
-        for pattern in (*stale, "blobs/sha256/.new-*"):
+        for pattern in (*_TEMPORARY, "blobs/sha256/.*.tmp", "blobs/sha256/.new-*"):
             for path in self.root.glob(pattern):
                 path.unlink()
+
+    def _note_start(self) -> None:
+        """Say which blobs were here, so that the next build knows what a killed one has made.
+
+        Until it ends, those are kept: it may well need them.
+        """
+        place = self.root / _UNFINISHED
+        self._was_killed = place.exists()
+        if self._was_killed:
+            self._before = frozenset(place.read_text().split())
+        else:
+            self._note(self._here())
+
+    def _note(self, before: Set[str]) -> None:
+        self._before = frozenset(before)
+        write_atomically(self.root / _UNFINISHED, "\n".join(sorted(before)).encode())
+
+    def _here(self) -> set[str]:
+        return {f"sha256:{path.name}" for path in self._blobs.iterdir()}
+
+    def _orphans(self) -> set[str]:
+        """What killed builds have made. Else nothing: other programs may be writing here."""
+        return self._here() - self._before if self._was_killed else set()
+
+    def _remove(self, digests: Set[str]) -> None:
+        for digest in digests:
+            with suppress(OSError):
+                self.path_of(digest).unlink()
+        (self.root / _UNFINISHED).unlink(missing_ok=True)
 
     def _release(self) -> None:
         if self._lock is not None:
@@ -274,14 +306,13 @@ class LayoutSink:
             same_name = (other.get("annotations") or {}).get(REF_NAME) == self.tag
             (replaced if same_name else kept).append(other)
         index["manifests"] = [*kept, entry]
+        self._note(self._before - self._reachable(replaced))
         write_atomically(self.root / _INDEX_FILE, json.dumps(index, separators=(",", ":")).encode())
         return replaced
 
     def _remove_unreachable(self, replaced: list[dict[str, Any]]) -> None:
         needed = self._reachable(self._index()["manifests"])
-        for digest in self._reachable(replaced) - needed:
-            with suppress(OSError):
-                self.path_of(digest).unlink()
+        self._remove((self._reachable(replaced) | self._orphans()) - needed)
 
     def _reachable(self, manifests: list[dict[str, Any]]) -> set[str]:
         """Digests of `manifests` and of all they refer to, nested indexes included."""
@@ -317,7 +348,9 @@ def _is_layout_or_empty(root: Path) -> bool:
 def _only_our_leftovers(root: Path) -> bool:
     """True for an empty directory, or one where a build was killed before its end."""
     return all(
-        (entry.name == "blobs" and entry.is_dir()) or entry.match(".oci-layout.*.tmp")
+        (entry.name == "blobs" and entry.is_dir())
+        or entry.name == _UNFINISHED
+        or any(map(entry.match, _TEMPORARY))
         for entry in root.iterdir()
     )
 
