@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from packager import __version__, plugins
 from packager.adapters.blobs import BlobReader
 from packager.adapters.digest_index import DigestIndex
 from packager.adapters.files import user_dir
 from packager.adapters.images import OpenImage, open_image
+from packager.adapters.packing import NotForEngines, codec
 from packager.adapters.records import check_place, save_record
 from packager.adapters.remote.hub import HubReader
 from packager.adapters.remote.s3 import S3Reader
@@ -31,7 +32,15 @@ from packager.catalog.models import first_draft
 from packager.catalog.prices import priced
 from packager.catalog.registries import traits_of
 from packager.core.events import EventSink, StepEvent, ignore
-from packager.core.image import BaseImage, ImageSpec, Platform, RemoteRange, SealedImage, Written
+from packager.core.image import (
+    BaseImage,
+    Compression,
+    ImageSpec,
+    Platform,
+    RemoteRange,
+    SealedImage,
+    Written,
+)
 from packager.core.instance import LOCAL, Instance
 from packager.core.model import ModelFiles
 from packager.core.own import OwnRows
@@ -76,6 +85,7 @@ class Settings:
     executor: str = "local"
     check_capacity: bool = True  # refuse steps that need more than this machine has
     sparse_base: bool = False  # layouts without the base's layers
+    compression: Compression = "none"  # of the request: what that needs is looked for early
     verify: bool = False  # read every layer, whatever is known of it
     repeat: BuildRecord | None = None  # the record this build must reproduce
     on_event: EventSink = ignore
@@ -88,6 +98,7 @@ def tools_for(settings: Settings) -> Tools:
     repeat = settings.repeat
     if settings.record_file is not None:
         check_place(settings.record_file)
+    _check_compression(settings)
     clients = _registry_clients(settings)
     own = cache(lambda: _own_rows(settings))
     reader = BlobReader((_RegistryBlobs(clients), HubReader(), S3Reader()))
@@ -259,6 +270,15 @@ def sinks_for(
     return sinks
 
 
+def _check_compression(settings: Settings) -> None:
+    """Refuse what the outputs, or this installation, cannot do with compressed layers."""
+    if settings.compression == "none":
+        return
+    if any(plugins.scheme_of(output, plugins.SINKS) == "docker" for output in settings.outputs):
+        raise NotForEngines
+    codec()
+
+
 def _reach(sinks: Iterable[ImageSink]) -> None:
     """Ask every output that can be asked: a download of hours must not end at a wrong password."""
     for sink in sinks:
@@ -334,9 +354,16 @@ class _RegistryBlobs:
 def _find_model(reference: str, settings: Settings, *, is_draft: bool = False) -> ModelFiles:
     from packager.adapters.sources.choose import choose_source
 
-    source_type = plugins.load(plugins.SOURCES, choose_source(reference))
-    source = source_type(headers_only=settings.headers_only, is_draft=is_draft)
-    with _step("draft" if is_draft else "model", reference, settings):
+    scheme, step = choose_source(reference), "draft" if is_draft else "model"
+    told: dict[str, Any] = {}
+    if scheme == "hub" and settings.on_event is not ignore:
+        told["on_bytes"] = lambda done, size: settings.on_event(
+            StepEvent(step=step, detail=reference, state="running", done=done, size=size)
+        )
+    source = plugins.load(plugins.SOURCES, scheme)(
+        headers_only=settings.headers_only, is_draft=is_draft, **told
+    )
+    with _step(step, reference, settings):
         found: ModelFiles = source.facts(reference)
     return found
 

@@ -24,6 +24,16 @@ SAMPLES = 16
 SAMPLE_BYTES = MIB
 
 
+class NotForEngines(UsageError):
+    """An engine that may be old would be given layers compressed with zstd."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Docker Engines before version 23 cannot unpack layers compressed with zstd",
+            hint="leave --compression out for docker: outputs: nothing crosses a network there",
+        )
+
+
 class Packer:
     """Compresses one layer of `size` bytes as it is read; hashes what comes out."""
 

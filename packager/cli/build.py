@@ -132,6 +132,7 @@ def build(
             executor=executor,
             check_capacity=not no_capacity_check,
             sparse_base=sparse_base,
+            compression=request.compression or "none",
             verify=verify,
             repeat=record,
             on_event=on_event,

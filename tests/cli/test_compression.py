@@ -132,3 +132,22 @@ def test_views_keep_the_compressed_layers(packager: Packager, tmp_path: Path) ->
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             assert archive.getmembers()
         assert diff_id != layer["digest"]
+
+
+@pytest.mark.parametrize("how", ["zstd", "auto"])
+def test_an_engine_that_may_be_old_is_refused_before_any_work(packager: Packager, how: str) -> None:
+    done = packager(*BUILD, "--model", "/nowhere", "--output", "docker:m:1", "--compression", how)
+
+    assert done.status == 2
+    assert "Docker Engines before version 23" in done.err
+
+
+def test_a_missing_library_is_said_before_any_work(packager: Packager, tmp_path: Path) -> None:
+    (tmp_path / "zstandard.py").write_text("raise ImportError")
+    done = packager(
+        *BUILD, "--model", "/nowhere", "--output", "oci:out", "--compression", "zstd",
+        env={"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+
+    assert done.status == 2
+    assert "packager[zstd]" in done.err

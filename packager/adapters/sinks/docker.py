@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from packager.adapters.blobs import BlobReader
 from packager.adapters.engine import connect_engine
+from packager.adapters.packing import NotForEngines
 from packager.adapters.registry.reference import DEFAULT_TAG, parse_reference
 from packager.adapters.registry.serve import EmbeddedRegistry
 from packager.adapters.registry.transport import is_loopback
@@ -73,10 +74,7 @@ class DockerSink:
     def prepare(self, image: ImageSpec) -> None:
         """Check it again: much time may have passed since."""
         if any(layer.compression != "none" for layer in image.layers):
-            raise UsageError(
-                "Docker Engines before version 23 cannot unpack layers compressed with zstd",
-                hint="leave --compression out for docker: outputs: nothing crosses a network there",
-            )
+            raise NotForEngines
         self._platform = image.base.platform
         self._layers = image.layers
         self.reach()
