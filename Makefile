@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test test-fast lint format bench venv system clean
+.PHONY: help demo test test-fast faults lint format bench venv system clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/'
@@ -18,6 +18,10 @@ test: venv-test  ## run every test, the live ones included where their servers a
 
 test-fast: venv-test  ## run the tests that start nothing heavy
 	$(BIN)/pytest -q -m "not live" $(TESTS)
+
+faults: venv-test  ## kill, cut and starve builds for long; the last line counts what must never be
+	@scripts/prepare-tests
+	@PACKAGER_FAULTS=long $(BIN)/pytest -q --timeout 3600 tests/faults
 
 lint: venv-test  ## style, types and the import contract
 	$(BIN)/ruff check .
