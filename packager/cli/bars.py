@@ -66,8 +66,8 @@ def _drawn(now: Snapshot) -> RenderableType:
             Text(f"{step.step} {step.detail}"),
             ProgressBar(step.size or None, step.done, pulse=not step.size),
             _amount(step.done, step.size) if step.size else Text(""),
-            Text(""),
-            Text(clock(step.seconds)),
+            _rate(step.rate),
+            _left(step.eta_s) if step.eta_s else Text(clock(step.seconds)),
         )
     for layer in now.active[:MOST_LAYERS]:
         label = label_of(layer)

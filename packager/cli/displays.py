@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from packager.cli.meter import Amount, LayerNow, Snapshot
-from packager.core.events import ImageEvent, StepEvent
+from packager.cli.meter import Amount, LayerNow, Snapshot, StepNow
+from packager.core.events import ImageEvent, StepEvent, StepState
 from packager.core.units import decimal
 
 HEARTBEAT_S = 30.0
@@ -104,6 +104,9 @@ class JsonLines:
             self._say(_news_event(item), at)
             if isinstance(item, LayerNow):
                 told.add(item.layer)
+        for step in now.steps:
+            if step.seconds >= JSON_EVERY_S:
+                self._say(_running_event(step), now.elapsed_s)
         for layer in now.active:
             if layer.layer not in told:
                 self._say(_layer_event(layer), now.elapsed_s)
@@ -119,8 +122,8 @@ class JsonLines:
         self._write(json.dumps({**event, "elapsed_s": round(elapsed_s, 3)}) + "\n")
 
 
-def total_line(now: Snapshot) -> str:
-    """All layers in a line: `43 %, 61.2 GB of 141.1 GB, 812.0 MB/s, 1:38 left`."""
+def total_line(now: Snapshot | StepNow) -> str:
+    """All of it in a line: `43 %, 61.2 GB of 141.1 GB, 812.0 MB/s, 1:38 left`."""
     parts = [f"{percent(now.done, now.size)}, {decimal(now.done)} of {decimal(now.size)}"]
     if now.rate:
         parts.append(f"{decimal(now.rate)}/s")
@@ -170,26 +173,34 @@ _SAID = {
 }
 
 
-def _of(step: Any) -> str:
-    return f", {decimal(step.done)} of {decimal(step.size)}" if step.size else ""
+def _of(step: StepNow) -> str:
+    return f", {total_line(step)}" if step.size else ""
 
 
 def _news_event(item: News) -> Mapping[str, Any]:
     match item:
         case StepNews(event=event, seconds=seconds):
-            return {
-                "event": "step",
-                "step": event.step,
-                "state": event.state,
-                "detail": event.detail,
-                "bytes": event.done,
-                "total": event.size or None,
-                "seconds": round(seconds, 3),
-            }
+            return _step_event(event, event.state, seconds)
         case ImageEvent(layers=sizes):
             return {"event": "image", "layers": len(sizes), "total": sum(sizes)}
         case LayerNow():
             return _layer_event(item)
+
+
+def _running_event(step: StepNow) -> Mapping[str, Any]:
+    return _step_event(step, "running", step.seconds)
+
+
+def _step_event(step: StepEvent | StepNow, state: StepState, seconds: float) -> Mapping[str, Any]:
+    return {
+        "event": "step",
+        "step": step.step,
+        "state": state,
+        "detail": step.detail,
+        "bytes": step.done,
+        "total": step.size or None,
+        "seconds": round(seconds, 3),
+    }
 
 
 def _layer_event(layer: LayerNow) -> Mapping[str, Any]:

@@ -72,6 +72,8 @@ class StepNow:
     done: int
     size: int
     seconds: float
+    rate: float | None
+    eta_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,13 +105,20 @@ class _Layer:
     rate: Rate = field(default_factory=Rate)
 
 
+@dataclass(slots=True)
+class _Step:
+    event: StepEvent
+    started: float
+    rate: Rate = field(default_factory=Rate)
+
+
 class Meter:
     """Adds events up. Not for several threads at once."""
 
     def __init__(self, now: float) -> None:
         self._started = now
         self._layers: dict[int, _Layer] = {}
-        self._steps: dict[str, tuple[StepEvent, float]] = {}
+        self._steps: dict[str, _Step] = {}
         self._moved = 0
         self._rate = Rate()
 
@@ -121,12 +130,13 @@ class Meter:
                 self._rate.add(now, self._moved)
             case LayerEvent():
                 self._take_layer(event, now)
-            case StepEvent(step=step):
-                started = self._steps[step][1] if step in self._steps else now
-                self._steps[step] = (event, started)
+            case StepEvent():
+                step = self._steps.setdefault(event.step, _Step(event, now))
+                step.event = event
+                step.rate.add(now, event.done)
                 if event.state == "finished":
-                    del self._steps[step]
-                return now - started
+                    del self._steps[event.step]
+                return now - step.started
         return 0.0
 
     def layer(self, number: int, now: float) -> LayerNow:
@@ -165,16 +175,7 @@ class Meter:
                 for number, each in self._layers.items()
                 if each.state is not None and each.state not in _DONE
             ),
-            steps=tuple(
-                StepNow(
-                    step=event.step,
-                    detail=event.detail,
-                    done=event.done,
-                    size=event.size,
-                    seconds=now - started,
-                )
-                for event, started in self._steps.values()
-            ),
+            steps=tuple(_step_now(step, now) for step in self._steps.values()),
         )
 
     def _take_layer(self, event: LayerEvent, now: float) -> None:
@@ -195,6 +196,19 @@ class Meter:
     def _amount(self, state: LayerState) -> Amount:
         sizes = [layer.size for layer in self._layers.values() if layer.state == state]
         return Amount(layers=len(sizes), bytes=sum(sizes))
+
+
+def _step_now(step: _Step, now: float) -> StepNow:
+    event, rate = step.event, step.rate.at(now)
+    return StepNow(
+        step=event.step,
+        detail=event.detail,
+        done=event.done,
+        size=event.size,
+        seconds=now - step.started,
+        rate=rate,
+        eta_s=_eta(event.size - event.done, rate) if event.size else None,
+    )
 
 
 def _eta(left: int, rate: float | None) -> float | None:

@@ -56,11 +56,11 @@ class Show:
         news: list[Dated] = []
         for event in events:
             seconds = self.meter.take(event, now)
-            if isinstance(event, StepEvent):
+            if isinstance(event, StepEvent) and event.state != "running":
                 news.append((now, StepNews(event=event, seconds=seconds)))
             elif isinstance(event, ImageEvent):
                 news.append((now, event))
-            elif event.state not in ("streaming", "hashing"):
+            elif isinstance(event, LayerEvent) and event.state not in ("streaming", "hashing"):
                 news.append((now, self.meter.layer(event.layer, now)))
         self.text = ""
         self.display.show(news, self.meter.snapshot(now))
@@ -89,6 +89,21 @@ def test_a_log_tells_steps_that_take_their_time() -> None:
     said = [show.tell(0, started), show.tell(HEARTBEAT_S, started), show.tell(42, finished)]
 
     assert said == ["", "model: org/name, 0:30 so far\n", "model: org/name, 42.0 s\n"]
+
+
+def test_a_long_download_has_a_rate_and_its_time_left() -> None:
+    show = Show(Lines)
+    show.tell(0, StepEvent(step="model", detail="org/name", state="started"))
+    for now in range(1, 40):
+        said = StepEvent(
+            step="model", detail="org/name", state="running", done=now * GB, size=140 * GB
+        )
+        if text := show.tell(now, said):
+            break
+
+    assert text == (
+        "model: org/name, 0:30 so far, 21 %, 30.0 GB of 140.0 GB, 1.0 GB/s, 1:50 left\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,6 +141,24 @@ def test_json_events_follow_the_schema_and_are_not_too_many() -> None:
         "streamed": {"layers": 1, "bytes": 10 * GB},
         "elapsed_s": 8.0,
     }
+
+
+def test_json_tells_of_a_step_under_way_and_its_bytes() -> None:
+    show = Show(JsonLines)
+    show.tell(0, StepEvent(step="model", detail="org/name", state="started"))
+
+    said = show.tell(
+        4, StepEvent(step="model", detail="org/name", state="running", done=GB, size=2 * GB)
+    )
+
+    last = json.loads(said.splitlines()[-1])
+    jsonschema.validate(last, SCHEMA)
+    assert (last["state"], last["bytes"], last["total"], last["seconds"]) == (
+        "running",
+        GB,
+        2 * GB,
+        4.0,
+    )
 
 
 def test_a_command_tells_programs_how_it_goes(packager: Packager) -> None:

@@ -17,6 +17,7 @@ from packager.adapters.sources.choose import HUB_ID
 from packager.adapters.sources.hub_cache import RepositoryCache, is_commit
 from packager.adapters.sources.hub_failures import explained
 from packager.adapters.sources.hub_headers import HubHeaders
+from packager.adapters.sources.hub_progress import Told, telling_bars
 from packager.adapters.sources.proof import WrongBytes, check_bytes
 from packager.adapters.sources.rules import Entry
 from packager.adapters.sources.take import take_model
@@ -59,6 +60,7 @@ class HubSource:
         headers_only: bool = False,
         is_draft: bool = False,
         streams: bool = False,
+        on_bytes: Told | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._token = token
@@ -66,6 +68,7 @@ class HubSource:
         self._headers_only = headers_only
         self._is_draft = is_draft
         self._streams = streams
+        self._on_bytes = on_bytes
 
     def facts(self, reference: str) -> ModelFiles:
         """Pin, choose, download what is missing, and check every byte that was not checked yet."""
@@ -79,7 +82,7 @@ class HubSource:
 
             def fetch(paths: tuple[str, ...]) -> Mapping[str, Path]:
                 wanted = {path: listing[path] for path in paths}
-                return _fetch(api, cache, name, commit, wanted)
+                return _fetch(api, cache, name, commit, wanted, self._on_bytes)
 
             ref = ModelRef(source="hub", name=name, revision=commit)
             stays = self._headers_only or self._streams
@@ -165,12 +168,17 @@ def _pin_offline(
 
 
 def _fetch(
-    api: HfApi, cache: RepositoryCache, name: str, commit: str, wanted: Mapping[str, Entry]
+    api: HfApi,
+    cache: RepositoryCache,
+    name: str,
+    commit: str,
+    wanted: Mapping[str, Entry],
+    on_bytes: Told | None,
 ) -> Mapping[str, Path]:
     """Make the files present and proven; the hub's client itself compares only sizes."""
     missing = [path for path in wanted if not cache.path(commit, path).exists()]
     if missing:
-        _download(api, cache, name, commit, missing)
+        _download(api, cache, name, commit, missing, on_bytes)
         _refuse_missing(cache, name, commit, missing)
     allowed = link_roots(cache.snapshot(commit))
     proven = cache.recall_proofs(commit)
@@ -185,7 +193,7 @@ def _fetch(
         except WrongBytes as wrong:
             # Damaged once, in the cache or on the way: the hub is asked once more.
             try:
-                _download(api, cache, name, commit, [path], again=True)
+                _download(api, cache, name, commit, [path], on_bytes, again=True)
             except Exception as error:
                 raise wrong from error
             real[path] = resolve_link(place, path, allowed).real
@@ -201,6 +209,7 @@ def _download(
     name: str,
     commit: str,
     paths: list[str],
+    on_bytes: Told | None,
     *,
     again: bool = False,
 ) -> None:
@@ -214,6 +223,7 @@ def _download(
         cache_dir=cache.root,
         allow_patterns=[glob.escape(path) for path in paths],
         force_download=again,
+        tqdm_class=telling_bars(on_bytes) if on_bytes else None,
     )
 
 
