@@ -24,14 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import rfc8785
-
 from artifact_cache.entry import MAX_STORED_BYTES
 from artifact_cache.explain import differences
 from artifact_cache.files import bounded_bytes
 from artifact_cache.matching import dominates
 
-FORM = 1  # another one is made anew
+FORM = 2  # another one is made anew
 SETTLED_NS = 2_000_000_000  # a directory changed twice within one tick looks unchanged
 LARGER_CANDIDATES = 64
 
@@ -245,8 +243,8 @@ def _peek(data: bytes) -> dict[str, Any]:
 
 
 def _group(database: sqlite3.Connection, name: str, value: Any) -> int:
-    text = rfc8785.dumps([name, value])
-    digest = hashlib.sha256(text).digest()
+    text = json.dumps([name, value], sort_keys=True)  # canonical enough for an index, and fast
+    digest = hashlib.sha256(text.encode("ascii")).digest()
     row = database.execute("SELECT id FROM groups WHERE digest = ?", (digest,)).fetchone()
     if row is None:
         row = database.execute(
