@@ -1,0 +1,140 @@
+"""Quantizes a checkpoint with llm-compressor.
+
+Inputs: `model`, and `samples` (`samples.jsonl`) where the method looks at
+activations.  Parameters: those of `recipes.py`, and `ignore`, `max_tokens`,
+`seed`, `checkpoint_format` (`compressed-tensors` or `awq`), `shard_bytes`,
+`host_bytes` (0, or what weights may take of memory: the rest stays on disk).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from calibration import read_rows
+from checkpoint import write_checkpoint
+from compressed_tensors.utils import is_match
+from gemm import check_convertible, gemm_config, to_gemm
+from llmcompressor import oneshot
+from llmcompressor.core import LifecycleCallbacks
+from llmcompressor.pipelines.cache import IntermediatesCache
+from packager_worker import Rejected, Report, Spec
+from recipes import make_recipe, needs_data
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+
+def quantize(spec: Spec, report: Report) -> dict[str, Any]:
+    """Quantize and lay out; the details name what was done."""
+    asked = spec.parameters
+    random.seed(asked["seed"])
+    torch.manual_seed(asked["seed"])
+    _spare_pinning()
+    source = spec.inputs["model"]
+    config = AutoConfig.from_pretrained(source)
+    if getattr(config, "quantization_config", None):
+        raise Rejected("the checkpoint is already quantized")
+    data: dict[str, Any] = {}
+    if needs_data(asked):
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        rows = read_rows(spec.inputs["samples"] / "samples.jsonl", tokenizer, asked["max_tokens"])
+        data = {
+            "dataset": rows,
+            "num_calibration_samples": len(rows),
+            "max_seq_length": asked["max_tokens"],
+            "shuffle_calibration_samples": False,
+        }
+        report.note(f"calibrating with {len(rows)} samples, {_count(rows)} tokens")
+    with report.busy("loading the model"):
+        model = _load(source, spec, asked)
+    _check_groups(model, asked)
+    with _reporting(report, config), report.busy("quantizing"):
+        oneshot(model=model, recipe=make_recipe(asked), **data)
+    saved = spec.work / "saved"
+    with report.busy("packing"):
+        model.save_pretrained(saved, save_compressed=True)
+    del model
+    quantization = json.loads((saved / "config.json").read_text())["quantization_config"]
+    return _write(source, saved, spec, quantization, report)
+
+
+def _write(
+    source: Path, saved: Path, spec: Spec, quantization: dict[str, Any], report: Report
+) -> dict[str, Any]:
+    asked = spec.parameters
+    convert = None
+    if asked["checkpoint_format"] == "awq":
+        weights = check_convertible(quantization)
+        convert = partial(to_gemm, symmetric=weights["symmetric"])
+        quantization = gemm_config(quantization)
+    with report.busy("writing"):
+        sizes = write_checkpoint(
+            source, saved, spec.output, quantization=quantization,
+            shard_bytes=asked["shard_bytes"], convert=convert,
+        )  # fmt: skip
+    recipe = saved / "recipe.yaml"
+    return {**sizes, "recipe": recipe.read_text(encoding="utf-8") if recipe.exists() else ""}
+
+
+def _load(source: Path, spec: Spec, asked: dict[str, Any]) -> Any:
+    """Load the weights, in memory as far as they may, the rest on disk."""
+    if not asked["host_bytes"]:
+        return AutoModelForCausalLM.from_pretrained(source, dtype="auto", trust_remote_code=False)
+    from compressed_tensors.offload import load_offloaded_model
+
+    with load_offloaded_model(AutoModelForCausalLM):
+        return AutoModelForCausalLM.from_pretrained(
+            source, dtype="auto", trust_remote_code=False, device_map="auto_offload",
+            max_memory={"cpu": asked["host_bytes"]}, offload_folder=str(spec.work / "offload"),
+        )  # fmt: skip
+
+
+def _check_groups(model: Any, asked: dict[str, Any]) -> None:
+    """Groups that do not divide the inputs would fail after all the calibration."""
+    group = asked.get("group_size")
+    if not group or asked["method"] not in ("awq", "gptq", "rtn"):
+        return
+    for name, module in model.named_modules():
+        if not isinstance(module, torch.nn.Linear) or is_match(name, module, asked["ignore"]):
+            continue
+        if module.in_features % group:
+            raise Rejected(
+                f"{name} has {module.in_features} inputs, which groups of {group} do not divide",
+                "choose another group size, or name the module in the ignore list",
+            )
+
+
+def _spare_pinning() -> None:
+    """Without an accelerator AWQ fails in pinning memory (llm-compressor 0.13 to 0.14.0.1)."""
+    if not torch.accelerator.is_available():
+        IntermediatesCache.pin_memory = lambda *_, **__: None
+
+
+@contextlib.contextmanager
+def _reporting(report: Report, config: Any) -> Iterator[None]:
+    """Report each finished block: llm-compressor works through them in order."""
+    total = getattr(config, "num_hidden_layers", 0) + 1
+    ended = LifecycleCallbacks.sequential_epoch_end
+    done = 0
+
+    def tell(modules: list[Any], **settings: Any) -> Any:
+        nonlocal done
+        result = ended(modules, **settings)
+        done += 1
+        report.progress("quantizing", min(done, total), total)
+        return result
+
+    LifecycleCallbacks.sequential_epoch_end = staticmethod(tell)
+    try:
+        yield
+    finally:
+        LifecycleCallbacks.sequential_epoch_end = ended
+
+
+def _count(rows: Any) -> int:
+    return sum(len(row["input_ids"]) for row in rows)
