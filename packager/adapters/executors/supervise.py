@@ -5,7 +5,8 @@
 Started by `processes.start` with the read end of a pipe as stdin.  The pipe
 closes when packager lets go of it, or dies in whatever way; then the command
 and everything it started is killed, also what made itself a daemon.  A script
-of its own, because a thread or a signal handler dies with the process.
+of its own, because a thread or a signal handler dies with the process.  In a
+container stdin is our connection, and STATUS_FD is -1: the exit status says it.
 """
 
 from __future__ import annotations
@@ -45,9 +46,12 @@ def main() -> None:
         if status is None and 0 in ready and not os.read(0, 1):
             break
     _kill_everything()
-    if status is not None:
+    if status is None:
+        sys.exit(137)
+    if status_fd >= 0:
         with suppress(OSError):
             os.write(status_fd, json.dumps(status).encode())
+    sys.exit(status["code"] if status["code"] >= 0 else 128 - status["code"])
 
 
 def _start(command: list[str], status_fd: int, libc: ctypes.CDLL) -> int:
@@ -60,7 +64,8 @@ def _start(command: list[str], status_fd: int, libc: ctypes.CDLL) -> int:
         if os.getppid() != ours:
             os._exit(127)
         signal.set_wakeup_fd(-1)
-        os.close(status_fd)
+        if status_fd >= 0:
+            os.close(status_fd)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         with suppress(OSError):  # when memory runs out, the worker goes and not packager

@@ -47,6 +47,13 @@ def memory(spec, report):
     return {"size": len(bytearray(1 << 34))}
 
 
+def eat(spec, report):
+    """Use memory until somebody minds."""
+    eaten = []
+    while True:
+        eaten.append(b"x" * (1 << 20))
+
+
 def half_a_result(spec, report):
     spec.result.write_text('{"protocol": 1, "fil')
     os._exit(0)

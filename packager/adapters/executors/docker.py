@@ -1,0 +1,369 @@
+"""Runs a step in a container of the Docker Engine: the same worker, the same protocol.
+
+The image of a tool is its base with the requirements installed by the same
+`install.py` that makes local environments; the worker itself is mounted, so
+that changing it installs nothing.  Inputs are mounted read-only, there is no
+network, and the container is removed in whatever way the step ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from packager.adapters.engine import connect_engine
+from packager.adapters.executors.capacity import check_capacity, machine_capacity
+from packager.adapters.executors.failures import read_tail
+from packager.adapters.executors.logs import new_log
+from packager.adapters.executors.processes import SUPERVISOR
+from packager.adapters.executors.protocol import (
+    BASE_ENV,
+    Listener,
+    ReadBlob,
+    fetched_bytes,
+    judge,
+    lay_out,
+    listen,
+    make_spec,
+)
+from packager.adapters.files import explain_disk_errors
+from packager.adapters.tools.definition import ToolDefinition
+from packager.adapters.tools.environments import INDEX_SETTINGS, Environments
+from packager.core.events import EventSink, StepEvent
+from packager.core.recipe import Step, StepResult
+from packager.core.tool import ToolFacts
+from packager.errors import NotFound, ToolUnavailable, Unavailable
+
+ROOT = "/run/packager"
+LABEL = "dev.packager.tool"
+INSTALL_TIMEOUT_S = 3600.0
+
+
+class DockerExecutor:
+    """One step at a time, in a container without network."""
+
+    name = "docker"
+
+    def __init__(
+        self,
+        environments: Environments,
+        *,
+        work_dir: Path,
+        log_dir: Path,
+        read: ReadBlob,
+        on_event: EventSink,
+        check: bool = True,
+        base: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._environments = environments
+        self._work_dir = work_dir
+        self._log_dir = log_dir
+        self._read = read
+        self._on_event = on_event
+        self._check = check
+        self._environment = os.environ if environment is None else environment
+        self._base = base or self._environment.get("PACKAGER_TOOL_BASE", "")
+        self._client: Any = None
+
+    def find_tool(self, name: str) -> ToolFacts:
+        """Describe the tool as its image has it, or as it declares itself."""
+        tool = self._environments.tool(name)
+        base = self._find_base(tool, pull=False)
+        image = self._find_image(_tag(tool, base)) if base is not None else None
+        versions = json.loads(image.labels.get(LABEL, "{}")) if image is not None else None
+        return tool.facts(versions)
+
+    def prepare(self, name: str) -> None:
+        """Build the tool's image where there is none."""
+        self._image(self._environments.tool(name))
+
+    def run(self, step: Step, into: Path) -> StepResult:
+        """Run the worker in a container of its own, which is gone afterwards."""
+        if self._check:
+            check_capacity(step, self.capacity(), fetched=fetched_bytes(step))
+        tool = self._environments.tool(step.tool)
+        image = self._image(tool)
+        with self._private_place(step) as place, explain_disk_errors(place):
+            log = new_log(self._log_dir, step.name)
+            mounts: dict[str, str] = {}
+
+            def offer(source: Path, target: Path) -> None:
+                target.touch()  # a place to mount upon: the inputs are read-only
+                mounts[str(source)] = f"{ROOT}/{target.relative_to(place)}"
+
+            lay_out(step, place, self._read, self._on_event, offer)
+            spec = make_spec(step, root=ROOT, output=f"{ROOT}/output")
+            (place / "spec.json").write_text(spec.model_dump_json(), encoding="utf-8")
+            with log.open("ab") as sink:
+                listener = Listener(step, sink, self._on_event)
+                options = self._options(step, tool, place, into, mounts)
+                code, oom = self._execute(step, image, options, listener, sink, log)
+            answer = place / "answer/result.json"
+            # Signals are 128 and their number in a container, and negative here.
+            code = 128 - code if code > 128 else code
+            return judge(step, code, answer, into, listener, log, oom=oom)
+
+    def capacity(self) -> Mapping[str, float]:
+        """What this machine has: the engine is taken to be on it, since it mounts our files."""
+        return machine_capacity(self._work_dir)
+
+    def _options(
+        self, step: Step, tool: ToolDefinition, place: Path, into: Path, mounts: Mapping[str, str]
+    ) -> dict[str, Any]:
+        from docker.types import DeviceRequest, Mount
+
+        def bind(source: str, target: str, *, read_only: bool = True) -> Any:
+            return Mount(target, source, type="bind", read_only=read_only)
+
+        needed = step.needs.memory_bytes
+        return {
+            "command": [
+                *("python3", "-I", f"{ROOT}/supervise.py", "-1"),
+                *("python3", f"{ROOT}/tool/worker.py", f"{ROOT}/spec.json"),
+            ],
+            "stdin_open": True,  # closed when we let go, or die: see supervise.py
+            "entrypoint": [],
+            "environment": {
+                **BASE_ENV,
+                "HOME": f"{ROOT}/home",
+                "TMPDIR": f"{ROOT}/tmp",
+                "PYTHONPATH": f"{ROOT}/helper",
+                **step.env,
+            },
+            "working_dir": f"{ROOT}/work",
+            "mounts": [
+                *(
+                    bind(str(place / name), f"{ROOT}/{name}", read_only=name == "inputs")
+                    for name in ("inputs", "work", "home", "tmp", "answer")
+                ),
+                bind(str(place / "spec.json"), f"{ROOT}/spec.json"),
+                bind(str(SUPERVISOR), f"{ROOT}/supervise.py"),
+                bind(str(into.absolute()), f"{ROOT}/output", read_only=False),
+                bind(str(tool.directory.absolute()), f"{ROOT}/tool"),
+                bind(str(self._environments.helper.absolute()), f"{ROOT}/helper"),
+                *(bind(source, target) for source, target in mounts.items()),
+            ],
+            "user": f"{os.geteuid()}:{os.getegid()}",  # the files are ours afterwards
+            "network_mode": "none",
+            "cap_drop": ["ALL"],
+            "security_opt": ["no-new-privileges"],
+            "shm_size": "1g",
+            # Twice the estimate: the limit is for what runs away, not for an estimate's error.
+            "mem_limit": 2 * needed if needed else None,
+            "device_requests": [DeviceRequest(count=step.gpus, capabilities=[["gpu"]])]
+            if step.gpus
+            else None,
+            "init": True,
+            "labels": {LABEL: step.tool},
+        }
+
+    def _execute(
+        self,
+        step: Step,
+        image: str,
+        options: Mapping[str, Any],
+        listener: Listener,
+        sink: IO[bytes],
+        log: Path,
+    ) -> tuple[int, bool]:
+        """Follow a container to its end; give its status, and whether memory ran out."""
+        engine = self._engine()
+        with self._container(image, options) as container:
+            reader, writer = os.pipe()
+            alive = container.attach_socket(params={"stdin": 1, "stream": 1})
+            stream = container.attach(stdout=True, stderr=True, stream=True, demux=True)
+            pump = threading.Thread(target=_pump, args=(stream, writer, sink), daemon=True)
+            try:
+                pump.start()
+                container.start()
+                listen(reader, step, listener, log, pump.is_alive)
+                pump.join()
+            finally:
+                with suppress(Exception):
+                    engine.api.kill(container.id)
+                os.close(reader)
+                alive.close()
+            state = _ended(container)
+        return int(state["ExitCode"]), bool(state["OOMKilled"])
+
+    def _image(self, tool: ToolDefinition) -> str:
+        """Give the tool's image, built where it is not there."""
+        base = self._find_base(tool, pull=True)
+        tag = _tag(tool, base)
+        if self._find_image(tag) is None:
+            self._install(tool, base, tag)
+        return tag
+
+    def _install(self, tool: ToolDefinition, base: Any, tag: str) -> None:
+        """Install in a container, and keep it as an image.
+
+        The user's pip settings are mounted, and gone from what is kept: they
+        may hold passwords.
+        """
+        step = f"tool {tool.name}"
+        self._on_event(StepEvent(step=step, state="running", detail="building its image, once"))
+        log = new_log(self._log_dir, f"image-{tool.name}")
+        from docker.types import Mount
+
+        with tempfile.TemporaryDirectory(prefix="packager-pip-") as settings:
+            config = Path(settings) / "pip.conf"
+            config.write_text(_pip_settings(self._environment), encoding="utf-8")
+            config.chmod(0o644)
+            places = {tool.directory: "tool", self._environments.helper: "helper"}
+            options = {
+                "command": ["python3", f"{ROOT}/helper/install.py", f"{ROOT}/tool"],
+                "entrypoint": [],
+                "environment": {
+                    "PIP_CONFIG_FILE": f"{ROOT}/pip/pip.conf",
+                    "PIP_NO_CACHE_DIR": "1",
+                    "PIP_BREAK_SYSTEM_PACKAGES": "1",
+                    "PIP_ROOT_USER_ACTION": "ignore",
+                },
+                "user": "0:0",
+                "network_mode": "host",
+                "mounts": [
+                    Mount(f"{ROOT}/pip", settings, type="bind", read_only=True),
+                    *(
+                        Mount(f"{ROOT}/{name}", str(place.absolute()), type="bind", read_only=True)
+                        for place, name in places.items()
+                    ),
+                ],
+            }
+            with self._container(base.id, options) as container:
+                container.start()
+                began = time.monotonic()
+                while container.status != "exited":
+                    time.sleep(0.2)
+                    container.reload()
+                    if time.monotonic() - began > INSTALL_TIMEOUT_S:
+                        raise ToolUnavailable(f"installing tool {tool.name!r} takes too long")
+                log.write_bytes(container.logs(stdout=False, stderr=True))
+                if code := _ended(container)["ExitCode"]:
+                    raise ToolUnavailable(
+                        f"the image of tool {tool.name!r} could not be built: status {code}",
+                        hint=f"all of the installer's log is in {log}; your pip settings apply",
+                        log=read_tail(log),
+                    )
+                versions = container.logs(stdout=True, stderr=False).decode().strip()
+                label = f"LABEL {LABEL}={json.dumps(versions)}"
+                plain = ["ENV PIP_CONFIG_FILE=", "ENV PIP_NO_CACHE_DIR="]
+                repository, _, version = tag.partition(":")
+                container.commit(repository, version, changes=[label, *plain, "USER root"])
+        self._on_event(StepEvent(step=step, state="finished", detail=f"image {tag} built"))
+
+    @contextmanager
+    def _container(self, image: str, options: Mapping[str, Any]) -> Iterator[Any]:
+        """Create a container; it is removed whatever happens, its name being known before."""
+        from docker.errors import APIError, DockerException
+
+        engine = self._engine()
+        name = f"packager-step-{secrets.token_hex(6)}"
+        try:
+            yield engine.containers.create(image, name=name, **options)
+        except APIError as error:
+            raise Unavailable(
+                f"the Docker Engine cannot run the step: {error.explanation or error}",
+                hint="see whether it has what the step asks for: `docker info`",
+            ) from error
+        except (DockerException, OSError) as error:
+            raise Unavailable(
+                f"the connection to the Docker Engine was lost: {type(error).__name__}",
+                hint="see whether it still runs: `docker info`",
+            ) from error
+        finally:
+            with suppress(DockerException, OSError):
+                engine.api.remove_container(name, force=True, v=True)
+
+    def _find_base(self, tool: ToolDefinition, *, pull: bool) -> Any:
+        """Give the image that the tool's is made from; fetched once where it is not here."""
+        from docker.errors import APIError
+
+        reference = self._base or tool.file.image
+        found = self._find_image(reference)
+        if found is not None or not pull:
+            return found
+        try:
+            return self._engine().images.pull(reference)
+        except APIError as error:
+            raise NotFound(
+                f"the base image {reference!r} of tool {tool.name!r} is not here and cannot be "
+                f"pulled: {error.explanation or error}",
+                hint="name another with PACKAGER_TOOL_BASE; it needs Python and pip",
+            ) from error
+
+    def _find_image(self, reference: str) -> Any:
+        from docker.errors import APIError
+
+        try:
+            return self._engine().images.get(reference)
+        except APIError:
+            return None
+
+    def _engine(self) -> Any:
+        if self._client is None:
+            self._client = connect_engine()
+        return self._client
+
+    @contextmanager
+    def _private_place(self, step: Step) -> Iterator[Path]:
+        self._work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place = Path(tempfile.mkdtemp(prefix=f"{step.name}-", dir=self._work_dir))
+        try:
+            yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _tag(tool: ToolDefinition, base: Any) -> str:
+    """Name the image by what is in it: another base or requirement is another image."""
+    identity = f"{tool.requirements_digest} {base.id}"
+    return f"packager-tool-{tool.name}:{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+
+
+def _pump(stream: Any, writer: int, sink: IO[bytes]) -> None:
+    """Hand stdout on and put stderr into the log, until the container or the listener ends."""
+    try:
+        with suppress(Exception):  # the connection went away: the container's state says the rest
+            for out, error in stream:
+                if error:
+                    sink.write(error)
+                    sink.flush()
+                if out:
+                    os.write(writer, out)
+    finally:
+        os.close(writer)
+
+
+def _ended(container: Any) -> Mapping[str, Any]:
+    container.wait(timeout=60)
+    container.reload()
+    state: Mapping[str, Any] = container.attrs["State"]
+    return state
+
+
+def _pip_settings(environment: Mapping[str, str]) -> str:
+    """Write the user's settings about indexes as a pip.conf."""
+    lines = ["[global]"]
+    for name in INDEX_SETTINGS:
+        if value := environment.get(f"PIP_{name.upper().replace('-', '_')}"):
+            lines.append(f"{name} = {value}")
+    if len(lines) == 1:
+        home = Path(environment.get("HOME", "/"))
+        config = environment.get("XDG_CONFIG_HOME") or str(home / ".config")
+        named = environment.get("PIP_CONFIG_FILE", "/dev/null")
+        for file in (named, f"{config}/pip/pip.conf", home / ".pip/pip.conf", "/etc/pip.conf"):
+            with suppress(OSError):
+                if text := Path(file).read_text(encoding="utf-8"):
+                    return text
+    return "\n".join(lines) + "\n"

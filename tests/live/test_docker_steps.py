@@ -1,0 +1,206 @@
+"""Steps in containers of a real engine, with a worker that needs Python alone."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager.adapters.blobs import BlobReader
+from packager.adapters.executors.docker import DockerExecutor
+from packager.adapters.executors.failures import StepBroken, StepOutOfMemory, StepTimedOut
+from packager.core.events import ignore
+from packager.core.recipe import Estimate
+from packager.errors import NotFound, StepFailed
+from tests.commandline import ROOT, TINY
+from tests.tools.steps import environments, model_files, step
+
+pytestmark = pytest.mark.live
+
+BASE = "packager-test-python:1"
+
+
+@pytest.fixture(scope="session")
+def python_base(docker_host: str) -> str:
+    """An image with this machine's Python, so that nothing is pulled."""
+    import docker
+
+    client = docker.DockerClient(base_url=docker_host)
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", dereference=True) as tar:
+        for path in python_files():
+            tar.add(path, arcname=str(path).lstrip("/"), recursive=False)
+        for name in ("usr/local/bin", "tmp", "run", "proc", "sys", "dev", "etc"):
+            folder = tarfile.TarInfo(name)
+            folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
+            tar.addfile(folder)
+        link = tarfile.TarInfo("usr/bin/python3")
+        link.type, link.linkname = tarfile.SYMTYPE, str(interpreter())
+        tar.addfile(link)
+    client.api.import_image_from_data(packed.getvalue(), *BASE.split(":"))
+    return BASE
+
+
+def interpreter() -> Path:
+    return Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}").resolve()
+
+
+def python_files() -> Iterator[Path]:
+    """The interpreter, the libraries it is linked to, and the standard library."""
+    library = Path(sys.base_prefix, "lib", f"python3.{sys.version_info.minor}")
+    modules = [
+        path
+        for path in library.rglob("*")
+        if not {"site-packages", "test", "__pycache__", "idlelib"} & {*path.parts}
+    ]
+    linked: set[Path] = set()
+    for binary in (interpreter(), *(path for path in modules if path.suffix == ".so")):
+        listed = subprocess.run(["ldd", str(binary)], capture_output=True, text=True).stdout
+        words = (word for line in listed.splitlines() for word in line.split())
+        linked |= {Path(word) for word in words if word.startswith("/") and Path(word).is_file()}
+    yield interpreter()
+    yield from modules
+    yield from linked
+
+
+@pytest.fixture
+def run(tmp_path: Path, engine: str, python_base: str) -> DockerExecutor:
+    return docker_executor(tmp_path)
+
+
+def docker_executor(root: Path, base: str = BASE) -> DockerExecutor:
+    return DockerExecutor(
+        environments(root),
+        work_dir=root / "work",
+        log_dir=root / "logs",
+        read=BlobReader().chunks,
+        on_event=ignore,
+        base=base,
+    )
+
+
+@pytest.fixture
+def into(tmp_path: Path) -> Path:
+    place = tmp_path / "into"
+    place.mkdir()
+    return place
+
+
+def containers() -> list[Any]:
+    import docker
+
+    return [
+        found
+        for found in docker.from_env().containers.list(all=True, ignore_removed=True)
+        if found.name.startswith("packager-step-")
+    ]
+
+
+def test_a_step_runs_in_a_container_and_its_files_are_ours(run: DockerExecutor, into: Path) -> None:
+    result = run.run(step("copy", model_files(TINY), parameters={"seed": 5}), into)
+
+    assert json.loads((into / "config.json").read_text())["demo"] == 5
+    assert result.details == {"copied": True}
+    assert {path.stat().st_uid for path in into.iterdir()} == {os.geteuid()}
+    assert containers() == []
+
+
+def test_a_container_sees_nothing_of_our_environment_and_no_network(
+    run: DockerExecutor, into: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+
+    run.run(step("environment", env={"OMP_NUM_THREADS": "1"}), into)
+
+    seen = json.loads((into / "env.json").read_text())
+    assert seen["OMP_NUM_THREADS"] == "1"
+    assert not [name for name in seen if "SECRET" in name]
+
+
+@pytest.mark.parametrize(
+    ("do", "kind", "words"),
+    [
+        ("crash", StepFailed, "was killed by signal 11"),
+        ("status", StepFailed, "ended with status 3"),
+        ("half_a_result", StepBroken, "gave a result that cannot be read"),
+        ("babble", StepBroken, "wrote more than 100 lines"),
+        ("memory", StepOutOfMemory, "failed"),
+    ],
+)
+def test_a_container_that_fails_says_why_and_is_gone(
+    do: str, kind: type[StepFailed], words: str, run: DockerExecutor, into: Path
+) -> None:
+    with pytest.raises(StepFailed) as caught:
+        run.run(step(do), into)
+
+    assert type(caught.value) is kind
+    assert words in caught.value.message
+    assert containers() == []
+
+
+def test_a_container_that_hangs_is_ended(run: DockerExecutor, into: Path) -> None:
+    with pytest.raises(StepTimedOut):
+        run.run(step("hang", timeout_s=3.0), into)
+
+    assert containers() == []
+
+
+def test_the_kernel_ends_a_container_over_its_memory(run: DockerExecutor, into: Path) -> None:
+    with pytest.raises(StepOutOfMemory, match="memory ran out"):
+        run.run(step("eat", needs=Estimate(memory_bytes=32 << 20)), into)
+
+
+def test_the_image_is_built_once(run: DockerExecutor, tmp_path: Path) -> None:
+    run.prepare("demo-tool")
+    assert docker_executor(tmp_path).find_tool("demo-tool").installed
+
+    began = time.monotonic()
+    run.prepare("demo-tool")
+    assert time.monotonic() - began < 1
+
+
+def test_a_base_that_is_not_there_is_explained(tmp_path: Path, engine: str, into: Path) -> None:
+    with pytest.raises(NotFound, match="is not here and cannot be pulled"):
+        docker_executor(tmp_path, "localhost:1/no/base:1").run(step("copy"), into)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_runs_on_when_packager_ends(
+    how: signal.Signals, tmp_path: Path, engine: str, python_base: str
+) -> None:
+    program = (
+        "from pathlib import Path\n"
+        "from tests.live.test_docker_steps import docker_executor\n"
+        "from tests.tools.steps import step\n"
+        f"root = Path({str(tmp_path)!r}); (root / 'into').mkdir()\n"
+        "docker_executor(root).run(step('hang'), root / 'into')\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        wait_for(lambda: [found for found in containers() if found.status == "running"])
+        process.send_signal(how)
+        process.wait(30)
+        wait_for(lambda: not [found for found in containers() if found.status == "running"])
+    finally:
+        process.kill()
+        for found in containers():
+            found.remove(force=True)
+
+
+def wait_for(condition: Any, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -1,0 +1,202 @@
+"""Managed environments: made once, whole or not at all, from the user's own index."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from packager.adapters.tools.environments import MADE, Environments, allows
+from packager.errors import NotFound, OutputFailed, ToolUnavailable
+from tests.commandline import ROOT
+from tests.tools.steps import environments
+
+
+def wheel(directory: Path, name: str, version: str, requires: str = "") -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    info = f"{name}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    if requires:
+        metadata += f"Requires-Dist: {requires}\n"
+    with zipfile.ZipFile(directory / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+        archive.writestr(f"{name}.py", "")
+        archive.writestr(f"{info}/METADATA", metadata)
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{info}/RECORD", "")
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Path:
+    """A tool whose packages are two wheels in a directory."""
+    wheel(tmp_path / "wheels", "first", "1.0+cpu")
+    wheel(tmp_path / "wheels", "second", "2.0", requires="nobody-has-this")
+    place = tmp_path / "tools-of-mine" / "two"
+    (place / "requirements").mkdir(parents=True)
+    (place / "worker.py").write_text("")
+    (place / "tool.toml").write_text(
+        'summary = "two wheels"\n[packages]\nfirst = "1.0"\nsecond = "2.0"\n'
+        '[[install]]\nrequirements = "requirements/a.txt"\n'
+        '[[install]]\nrequirements = "requirements/b.txt"\nno_deps = true\n'
+    )
+    (place / "requirements/a.txt").write_text("first==1.0\n")
+    (place / "requirements/b.txt").write_text("second==2.0\n")
+    return place
+
+
+def own(tmp_path: Path, tool: Path, **more: str) -> Environments:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(tmp_path / "wheels"),
+        **more,
+    }
+    return environments(tmp_path, find=lambda name: tool.parent / name, environment=environment)
+
+
+def test_groups_are_installed_in_order_with_the_users_settings(tmp_path: Path, tool: Path) -> None:
+    made = own(tmp_path, tool)
+    declared = made.facts("two")
+
+    python = made.install("two")
+
+    facts = made.facts("two")
+    assert python.is_file()
+    assert (declared.installed, facts.installed) == (False, True)
+    assert dict(declared.packages) == {"first": "1.0", "second": "2.0"}
+    assert dict(facts.packages) == {"first": "1.0+cpu", "second": "2.0"}
+    assert declared.requirements == facts.requirements
+
+
+def test_an_environment_is_made_once(tmp_path: Path, tool: Path) -> None:
+    made = own(tmp_path, tool)
+    first = made.install("two")
+
+    assert own(tmp_path, tool, PIP_FIND_LINKS="/nowhere").install("two") == first
+    assert [(found.tool, found.current) for found in made.installed()] == [("two", True)]
+
+
+def test_changed_requirements_are_another_environment(tmp_path: Path, tool: Path) -> None:
+    before = own(tmp_path, tool)
+    before.install("two")
+    (tool / "requirements/b.txt").write_text("second==2.0  # pinned\n")
+    after = own(tmp_path, tool)
+
+    assert after.place("two") != before.place("two")
+    assert after.facts("two").requirements != before.facts("two").requirements
+    assert [found.current for found in after.installed()] == [False]
+    assert after.remove("two") == [before.place("two")]
+    assert after.installed() == []
+
+
+def test_a_changed_worker_is_another_tool_in_the_same_environment(
+    tmp_path: Path, tool: Path
+) -> None:
+    before = own(tmp_path, tool)
+    before.tool("two")
+    (tool / "worker.py").write_text("# better\n")
+    after = own(tmp_path, tool)
+
+    assert after.facts("two").worker != before.facts("two").worker
+    assert after.place("two") == before.place("two")
+
+
+def test_a_package_that_is_not_there_is_explained_and_leaves_nothing(
+    tmp_path: Path, tool: Path
+) -> None:
+    (tool / "requirements/a.txt").write_text("first==9.0\n")
+    made = own(tmp_path, tool)
+
+    with pytest.raises(ToolUnavailable, match=r"first==9\.0") as caught:
+        made.install("two")
+
+    assert caught.value.exit_code == 69
+    assert "No matching distribution found for first==9.0" in caught.value.log
+    assert made.installed() == []
+
+
+def test_requirements_that_do_not_bring_what_the_tool_declares_are_refused(
+    tmp_path: Path, tool: Path
+) -> None:
+    (tool / "tool.toml").write_text('summary = "s"\n[packages]\ntorch = "2.0"\n')
+
+    with pytest.raises(ToolUnavailable, match="do not bring torch"):
+        own(tmp_path, tool).install("two")
+
+
+def test_a_tool_too_large_for_the_disk_is_not_begun(tmp_path: Path, tool: Path) -> None:
+    (tool / "tool.toml").write_text('summary = "s"\ndisk_gb = 1e9\n')
+
+    with pytest.raises(OutputFailed, match=r"needs 1000000\.0 TB of disk space"):
+        own(tmp_path, tool).install("two")
+
+
+def test_an_unknown_tool_is_not_found(tmp_path: Path, tool: Path) -> None:
+    with pytest.raises(NotFound, match="there is no tool 'three'"):
+        own(tmp_path, tool).install("three")
+
+
+def test_what_a_killed_installation_left_is_made_anew(tmp_path: Path, tool: Path) -> None:
+    program = (
+        "from pathlib import Path\n"
+        "from tests.tools.test_environments import own\n"
+        f"own(Path({str(tmp_path)!r}), Path({str(tool)!r})).install('two')\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, start_new_session=True)
+    made = own(tmp_path, tool)
+    deadline = time.monotonic() + 60
+    while not (made.place("two") / "bin").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+    assert not (made.place("two") / MADE).exists()
+    made.install("two")
+    assert made.facts("two").installed
+
+
+def test_two_processes_make_one_environment(tmp_path: Path, tool: Path) -> None:
+    program = (
+        "from pathlib import Path\n"
+        "from tests.tools.test_environments import own\n"
+        f"own(Path({str(tmp_path)!r}), Path({str(tool)!r})).install('two')\n"
+    )
+    both = [subprocess.Popen([sys.executable, "-c", program], cwd=ROOT) for _ in range(2)]
+
+    assert [process.wait(120) for process in both] == [0, 0]
+    assert len(list((tmp_path / "logs").glob("*install-two*.log"))) == 2  # venv and pip, once
+
+
+@pytest.mark.parametrize(
+    ("wanted", "version", "allowed"),
+    [
+        (">=3.11,<3.14", (3, 11), True),
+        (">=3.11,<3.14", (3, 14), False),
+        (">=3.12", (3, 11), False),
+        ("==3.11", (3, 11), True),
+        ("~=3.11", (3, 11), False),
+    ],
+)
+def test_python_versions_are_compared(wanted: str, version: tuple[int, int], allowed: bool) -> None:
+    assert allows(wanted, version) is allowed
+
+
+def test_uv_is_left_alone_where_only_pip_knows_the_index(tmp_path: Path, tool: Path) -> None:
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.write_text("#!/bin/sh\nexit 1\n")
+    uv.chmod(0o755)
+    path = {"PATH": f"{uv.parent}:{os.environ['PATH']}"}
+
+    assert own(tmp_path, tool, **path)._uv() is None
+    assert own(tmp_path, tool, **path, UV_INDEX_URL="https://localhost")._uv() == str(uv)
