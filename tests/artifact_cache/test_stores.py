@@ -234,6 +234,81 @@ def test_a_blob_written_a_moment_ago_gets_no_stamp(root: Path, tmp_path: Path) -
     assert list(root.glob("stamp/*/*")) == []
 
 
+def unread_change(root: Path) -> None:
+    """Change a blob so that only a full read can see it."""
+    blob = the_blob(root, b"tensors" * 100)
+    mtime_ns = blob.stat().st_mtime_ns
+    damage(blob, b"TENSORS" * 100)
+    blob.chmod(0o444)
+    os.utime(blob, ns=(mtime_ns, mtime_ns))
+
+
+def test_tensors_that_were_done_well_before_their_build_ended_are_stamped_at_once(
+    root: Path, tmp_path: Path
+) -> None:
+    """So that the first hit on 140 GB reads none of them."""
+    store = LocalStore(root)
+    entry = built(tmp_path / "a", CHECKPOINT).model_copy(update={"built_at": int(time.time())})
+    for path in (tmp_path / "a").rglob("*"):
+        os.utime(path, (1, 1))
+    assert store.put(entry, tmp_path / "a")
+
+    assert len(list(root.glob("stamp/*/*"))) == 2  # and not the program: it was copied just now
+    unread_change(root)
+    assert extracted(store, CHECKPOINT, tmp_path / "out")["rank0/model.bin"] == b"TENSORS" * 100
+
+
+def test_tensors_written_since_their_build_ended_are_not_stamped(
+    root: Path, tmp_path: Path
+) -> None:
+    """Somebody may have written them after they were hashed."""
+    store = LocalStore(root)
+    entry = built(tmp_path / "a", CHECKPOINT).model_copy(update={"built_at": 1000})
+    for path in (tmp_path / "a").rglob("*"):
+        os.utime(path, (999, 999))
+    assert store.put(entry, tmp_path / "a")
+
+    assert list(root.glob("stamp/*/*")) == []
+
+
+def test_a_store_that_always_hashes_believes_no_stamp(root: Path, tmp_path: Path) -> None:
+    published(LocalStore(root), tmp_path / "a", CHECKPOINT)
+    os.utime(the_blob(root, b"tensors" * 100), (1, 1))
+    extracted(LocalStore(root), CHECKPOINT, tmp_path / "out")
+    unread_change(root)
+
+    with pytest.raises(Corrupt):
+        extracted(LocalStore(root, always_hash=True), CHECKPOINT, tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    ("kind", "hashed"), [("nfs4", True), ("fuse.sshfs", True), ("ext4", False)]
+)
+def test_on_a_network_file_system_no_stamp_is_believed(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, hashed: bool
+) -> None:
+    published(LocalStore(root), tmp_path / "a", CHECKPOINT)
+    os.utime(the_blob(root, b"tensors" * 100), (1, 1))
+    extracted(LocalStore(root), CHECKPOINT, tmp_path / "out")
+    unread_change(root)
+    device = root.stat().st_dev
+    line = f"36 35 {os.major(device)}:{os.minor(device)} / /mnt rw - {kind} server:/export rw\n"
+    read_text = Path.read_text
+    monkeypatch.setattr(
+        Path,
+        "read_text",
+        lambda path, *rest: line if path.name == "mountinfo" else read_text(path, *rest),
+    )
+
+    store = LocalStore(root)
+    assert store.capability().mode == "read-write"
+    if hashed:
+        with pytest.raises(Corrupt):
+            extracted(store, CHECKPOINT, tmp_path / "again")
+    else:
+        extracted(store, CHECKPOINT, tmp_path / "again")
+
+
 def test_a_lost_blob_is_a_corrupt_entry(root: Path, tmp_path: Path) -> None:
     store = LocalStore(root)
     published(store, tmp_path / "a", CHECKPOINT)
