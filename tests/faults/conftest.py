@@ -6,6 +6,7 @@ import importlib
 import json
 import pkgutil
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -17,13 +18,21 @@ _RUN = {"tries": 0, "failed": 0}
 
 
 @pytest.fixture
-def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A registry that says nothing for half a second is given up, whatever it was asked."""
-    for found in pkgutil.iter_modules(registry.__path__):
-        module = importlib.import_module(f"{registry.__name__}.{found.name}")
-        for name in vars(module):
-            if name.endswith("TIMEOUT_S") and "CONNECT" not in name:
-                monkeypatch.setattr(module, name, 0.5)
+def patience(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Set after how many seconds without a word a registry is given up, whatever it was asked."""
+    modules = [
+        importlib.import_module(f"{registry.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(registry.__path__)
+    ]
+
+    def set_to(seconds: float) -> None:
+        for module in modules:
+            for name in vars(module):
+                if name.endswith("TIMEOUT_S") and "CONNECT" not in name:
+                    monkeypatch.setattr(module, name, seconds)
+
+    set_to(5.0)  # a busy machine is not a broken line
+    return set_to
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tests.doubles.registry import FakeRegistry, sha256
 from tests.faults.counters import never
 from tests.faults.pushing import LARGEST, LAYERS, REPOSITORY, Bench, bench, image
 
-pytestmark = pytest.mark.usefixtures("short_patience")
+pytestmark = pytest.mark.usefixtures("patience")
 
 BLOB = f"/blobs/{sha256(LAYERS[0])}"
 
@@ -62,11 +62,12 @@ def test_wrong_bytes_of_a_base_are_never_named(mirror: Mirror, tmp_path: Path, p
 
 @pytest.mark.parametrize("do", ["cut", "truncate", "delay", "drop", "half-close", "answer"])
 def test_a_line_to_the_base_that_breaks_is_taken_up_again(
-    mirror: Mirror, tmp_path: Path, do: str
+    mirror: Mirror, tmp_path: Path, patience: Callable[[float], None], do: str
 ) -> None:
+    patience(1.0 if do == "delay" else 5.0)
     with bench(tmp_path) as at:
         spec = mirror.image()
-        mirror.proxy.add(Fault(do, "GET", BLOB, at=1_000_000, status=429, seconds=1.0))  # type: ignore[arg-type]
+        mirror.proxy.add(Fault(do, "GET", BLOB, at=1_000_000, status=429, seconds=3.0))  # type: ignore[arg-type]
 
         pushed = at.push(spec)
 

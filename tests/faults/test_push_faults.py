@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from tests.doubles.registry import USER, sha256
 from tests.faults.pushing import LARGEST, LAYERS, REPOSITORY, Bench, bench
 from tests.faults.scale import one_of_each, some
 
-pytestmark = pytest.mark.usefixtures("short_patience")
+pytestmark = pytest.mark.usefixtures("patience")
 
+Patience = Callable[[float], None]
 # Every kind of request that a push makes: method, pattern of the path.
 KINDS = {
     "ping": ("GET", r"/v2/$"),
@@ -75,9 +77,12 @@ def test_a_registry_that_says_when_to_come_back_is_believed(tmp_path: Path, kind
 @pytest.mark.parametrize(
     ("kind", "do"), one_of_each(KINDS, ("drop", "half-close", "delay", "dribble"))
 )
-def test_an_answer_that_does_not_arrive_is_overcome(tmp_path: Path, kind: str, do: str) -> None:
+def test_an_answer_that_does_not_arrive_is_overcome(
+    tmp_path: Path, patience: Patience, kind: str, do: str
+) -> None:
     """The registry has done what was asked of it, and we cannot know."""
-    seconds = {"delay": 1.0, "dribble": 0.05}.get(do, 60.0)
+    seconds = {"delay": 3.0, "dribble": 0.05}.get(do, 60.0)
+    patience(1.0 if do in ("delay", "dribble") else 5.0)
     with bench(tmp_path) as at:
         at.proxy.add(fault(kind, do, seconds=seconds))
 
@@ -103,7 +108,10 @@ def test_answers_that_never_arrive_are_given_up(tmp_path: Path, kind: str) -> No
 
 
 @pytest.mark.parametrize(("place", "do"), one_of_each((0, LARGEST // 2, -1, 1), ("reset", "stall")))
-def test_a_body_that_breaks_off_is_sent_again_alone(tmp_path: Path, do: str, place: int) -> None:
+def test_a_body_that_breaks_off_is_sent_again_alone(
+    tmp_path: Path, patience: Patience, do: str, place: int
+) -> None:
+    patience(1.0 if do == "stall" else 5.0)
     with bench(tmp_path) as at:
         at.proxy.add(fault("bytes", do, at=place))
 
