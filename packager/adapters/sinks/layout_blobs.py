@@ -8,6 +8,7 @@ whose source files were written to since.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
 from collections import deque
@@ -168,7 +169,8 @@ class LinkedBlob:
         """Link, or copy, beside the place; then rename."""
         source = self._source(digest)
         place = self._directory / digest.removeprefix("sha256:")
-        temporary = place.with_name(f".new-{place.name}.{os.getpid()}")
+        # An image may hold a layer twice: each writer needs a name of its own.
+        temporary = place.with_name(f".new-{secrets.token_hex(8)}")
         with explain_disk_errors(self._directory):
             try:
                 if not (may_link(source) and _linked(source, temporary)):

@@ -19,7 +19,7 @@ def telling_bars(tell: Told) -> type[Any]:
 
     counts: dict[int, tuple[int, int]] = {}
 
-    class Telling(tqdm):  # type: ignore[type-arg]
+    class Telling(tqdm):  # type: ignore[misc]
         def __init__(self, *arguments: Any, **settings: Any) -> None:
             settings.pop("name", None)
             self._nowhere = open(os.devnull, "w")  # noqa: PTH123, SIM115 - closed below

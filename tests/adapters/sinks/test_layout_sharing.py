@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from packager.adapters.digest_index import DigestIndex
 from packager.adapters.images import open_image
 from packager.adapters.sharing import linkable
 from packager.adapters.sinks.layout import LayoutSink
-from packager.adapters.sinks.layout_blobs import BlobFile
+from packager.adapters.sinks.layout_blobs import BlobFile, LinkedBlob
 from packager.adapters.sinks.tee import write_image
 from packager.core.image import (
     Blob,
@@ -228,6 +229,25 @@ def test_a_copy_between_layouts_writes_no_layer(machine: Machine, tmp_path: Path
 
     name = "blobs/sha256/" + written.layers[0].digest.removeprefix("sha256:")
     assert (tmp_path / "one" / name).samefile(tmp_path / "two" / name)
+
+
+def test_a_layer_that_an_image_holds_twice_is_linked_twice_at_once(
+    machine: Machine, tmp_path: Path
+) -> None:
+    place = tmp_path / "one/blobs/sha256"
+    (tmp_path / "two").mkdir()
+    place.mkdir(parents=True)
+    digest = hashlib.sha256(b"layer").hexdigest()
+    (place / digest).write_bytes(b"layer")
+    committed: list[Path] = []
+    writer = LinkedBlob(tmp_path / "two", lambda name: place / digest, committed.append)
+
+    for _ in range(20):
+        with ThreadPoolExecutor(4) as pool:
+            for done in [pool.submit(writer.commit, f"sha256:{digest}") for _ in range(8)]:
+                done.result()
+
+    assert [path.name for path in (tmp_path / "two").iterdir()] == [digest]
 
 
 @pytest.mark.parametrize("flaw", ["other name", "writable by others", "no layout", "a link"])
