@@ -56,6 +56,7 @@ class GcPolicy:
     max_bytes: int | None = None
     max_age_s: float | None = None  # since the last use
     grace_s: float = 3600.0  # longer than any publisher takes between two blobs
+    partial_s: float = 3 * DAY_S  # broken-off transfers, which somebody may take up again
     quarantine_s: float = 7 * DAY_S
     failures_s: float = 30 * DAY_S
 
@@ -354,7 +355,7 @@ def _sweep(
     old += _old(root.glob("neg/*/??/*"), run.started - run.policy.failures_s)
     old += _old(root.glob("neg/*/??/*.json.*"), run.limit)
     old += _old(root.glob("pins/.*"), run.limit)
-    old += _old(root.glob("partial/*"), run.limit, _is_unlocked)
+    old += _old(root.glob("partial/*"), run.started - run.policy.partial_s, _is_unlocked)
     old += _old(root.glob("quarantine/*"), run.started - run.policy.quarantine_s)
     old += _old(root.glob("*.new"), run.limit)
     stray = list(_old(root.glob("tmp/*"), run.limit, _is_unlocked))
