@@ -37,14 +37,20 @@ if TYPE_CHECKING:
     from artifact_cache.negative import Failure as Failure
     from artifact_cache.negative import Failures as Failures
     from artifact_cache.negative import scrub as scrub
+    from artifact_cache.opening import BadTier as BadTier
+    from artifact_cache.opening import open_cache as open_cache
     from artifact_cache.stats import StatsLog as StatsLog
     from artifact_cache.stats import prometheus as prometheus
     from artifact_cache.store import Address as Address
     from artifact_cache.store import CacheStore as CacheStore
     from artifact_cache.store import Capability as Capability
+    from artifact_cache.stores.archive import export_archive as export_archive
+    from artifact_cache.stores.archive import import_archive as import_archive
     from artifact_cache.stores.local import LocalStore as LocalStore
     from artifact_cache.stores.memory import MemoryStore as MemoryStore
     from artifact_cache.stores.read_only import ReadOnlyStore as ReadOnlyStore
+    from artifact_cache.stores.s3 import S3Store as S3Store
+    from artifact_cache.stores.tiered import TieredStore as TieredStore
     from artifact_cache.stores.trusted import TrustedStore as TrustedStore
     from artifact_cache.trust import Signer as Signer
     from artifact_cache.trust import Trust as Trust
@@ -79,14 +85,20 @@ _HOMES = {
     "Failure": "negative",
     "Failures": "negative",
     "scrub": "negative",
+    "BadTier": "opening",
+    "open_cache": "opening",
     "StatsLog": "stats",
     "prometheus": "stats",
     "Address": "store",
     "CacheStore": "store",
     "Capability": "store",
+    "export_archive": "stores.archive",
+    "import_archive": "stores.archive",
     "LocalStore": "stores.local",
     "MemoryStore": "stores.memory",
     "ReadOnlyStore": "stores.read_only",
+    "S3Store": "stores.s3",
+    "TieredStore": "stores.tiered",
     "TrustedStore": "stores.trusted",
     "Signer": "trust",
     "Trust": "trust",

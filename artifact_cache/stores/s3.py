@@ -126,7 +126,10 @@ class S3Store:
             found: tuple[str, bytes] = self.bucket.call(
                 "get_object",
                 size=MAX_STORED_BYTES,
-                take=lambda answer: (answer["ETag"], answer["Body"].read(MAX_STORED_BYTES + 1)),
+                take=lambda answer: (
+                    str(answer.get("ETag", "")),
+                    answer["Body"].read(MAX_STORED_BYTES + 1),
+                ),
                 Key=key,
             )
         except Missing:

@@ -33,7 +33,7 @@ from typing import Any
 from artifact_cache.entry import Output
 from artifact_cache.errors import StoreUnavailable, Unpublishable
 from artifact_cache.files import CHUNK, hand_over, sealed_mode, sha256_of
-from artifact_cache.stores.s3_calls import Bucket, Conflict, Missing
+from artifact_cache.stores.s3_calls import Bucket, Conflict, Missing, Outcome
 
 MIB = 1024 * 1024
 RANGE_BYTES = 8 * MIB  # of a download; eight are in memory at once
@@ -47,7 +47,7 @@ _TRIES = 3
 _LONGEST_STATE = 8 * MIB
 
 
-class BadObject(Exception):
+class BadObject(Outcome):
     """The object under a digest is lost, or holds other bytes. `etag` is "" when it is lost."""
 
     def __init__(self, reason: str, etag: str = "") -> None:
@@ -157,9 +157,9 @@ class S3Blobs:
             except (Conflict, Missing):
                 # Another's write, or our own whose answer was lost.
                 found = self._head(output)
-                if found is not None and self._fits(found, output) and found["ETag"] != bad:
+                if found is not None and self._fits(found, output) and _etag(found) != bad:
                     return
-                bad = found["ETag"] if found else None
+                bad = _etag(found) if found else None
         raise self._bucket.unavailable(f"blob {output.sha256[:12]} changes all the time")
 
     def _put_in_parts(
@@ -282,6 +282,8 @@ class S3Blobs:
             Metadata={_DIGEST: output.sha256},
             ChecksumAlgorithm="CRC32",
         )
+        if not answer.get("UploadId"):
+            raise self._bucket.unavailable("it does not answer as S3 does")
         return str(answer["UploadId"])
 
     def _known_parts(self, key: str, state: dict[str, Any]) -> dict[str, Any] | None:
@@ -320,7 +322,7 @@ class S3Blobs:
 
     def _fits(self, found: dict[str, Any], output: Output) -> bool:
         stored = found.get("Metadata", {}).get(_DIGEST)
-        return bool(found["ContentLength"] == output.size and stored == output.sha256)
+        return bool(found.get("ContentLength") == output.size and stored == output.sha256)
 
     # --- down
 
@@ -366,15 +368,15 @@ class S3Blobs:
 
     def _etag_of(self, key: str, size: int) -> str:
         head = self._bucket.call("head_object", Key=key)
-        if head["ContentLength"] != size:
-            raise BadObject(f"has not {size} bytes any more", head["ETag"])
-        return str(head["ETag"])
+        if head.get("ContentLength") != size:
+            raise BadObject(f"has not {size} bytes any more", _etag(head))
+        return _etag(head)
 
     def _download_whole(self, key: str, size: int, path: Path) -> tuple[str, str]:
         def take(answer: dict[str, Any]) -> tuple[str, bytes]:
-            if answer["ContentLength"] != size:  # before a byte of it is read
-                raise BadObject(f"has not {size} bytes any more", answer["ETag"])
-            return str(answer["ETag"]), answer["Body"].read()
+            if answer.get("ContentLength") != size:  # before a byte of it is read
+                raise BadObject(f"has not {size} bytes any more", _etag(answer))
+            return _etag(answer), answer["Body"].read()
 
         etag, data = self._bucket.call("get_object", size=size, take=take, Key=key)
         path.write_bytes(data)
@@ -489,7 +491,11 @@ class S3Blobs:
             return
         for path in self._partial.iterdir():
             with suppress(OSError):
-                if path.lstat().st_mtime > now_s - FORGET_S or path.name.endswith(".part.json"):
+                if path.lstat().st_mtime > now_s - FORGET_S:
+                    continue
+                if path.name.endswith(".part.json"):
+                    if not path.with_suffix("").exists():
+                        path.unlink()
                     continue
                 with self._owned(path.name) as owned:
                     if owned is None:
@@ -501,9 +507,14 @@ class S3Blobs:
                     _etag_path(path).unlink(missing_ok=True)
 
 
+def _etag(answer: dict[str, Any]) -> str:
+    """Give the ETag; "", which matches nothing, where a server sends none."""
+    return str(answer.get("ETag", ""))
+
+
 def _body(answer: dict[str, Any], etag: str, wanted: int) -> bytes:
     """Read all of a range. Servers that ignore If-Match or Range exist."""
-    if answer.get("ETag") != etag:
+    if _etag(answer) != etag:
         raise Conflict
     if answer.get("ContentLength") != wanted:
         raise StoreUnavailable("s3", "it does not know ranges")
@@ -517,7 +528,7 @@ def _remember_nothing() -> None:
 
 def _part(number: int, answer: dict[str, Any]) -> dict[str, Any]:
     checksums = {name: value for name, value in answer.items() if name == "ChecksumCRC32"}
-    return {"PartNumber": number, "ETag": answer["ETag"], **checksums}
+    return {"PartNumber": number, "ETag": _etag(answer), **checksums}
 
 
 def _place(path: Path, target: Path, output: Output) -> None:

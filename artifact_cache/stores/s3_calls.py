@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from artifact_cache.errors import StoreUnavailable
+from artifact_cache.errors import CacheError, StoreUnavailable
 
 CONNECTIONS = 32
 SLOWEST_BYTES_S = 64 * 1024  # what is slower than this is not waited for
@@ -33,22 +33,26 @@ _LONGEST_PAUSE_S = 8.0
 class Limits:
     """How long to wait, in seconds, and how often to try."""
 
-    connect_s: float = 5.0
+    connect_s: float = 3.0
     silence_s: float = 20.0  # between two bytes of an answer
     answer_s: float = 30.0  # for a whole request, plus the time its bytes may take
     deadline_s: float = 60.0  # for all tries of a request; then the bucket is given up
     attempts: int = 5
 
 
-class Missing(Exception):
+class Outcome(Exception):
+    """What a request came to, other than an answer."""
+
+
+class Missing(Outcome):
     """There is no such object."""
 
 
-class Conflict(Exception):
+class Conflict(Outcome):
     """The condition of a write, or of a read, does not hold."""
 
 
-class Refused(Exception):
+class Refused(Outcome):
     """The credentials do not allow it, or there are none."""
 
     def __init__(self, reason: str) -> None:
@@ -56,7 +60,7 @@ class Refused(Exception):
         self.reason = reason
 
 
-class _Passing(Exception):
+class _Passing(Outcome):
     """What another try may mend."""
 
     def __init__(self, reason: str, after_s: float = 0.0) -> None:
@@ -161,12 +165,15 @@ class Bucket:
     ) -> Any:
         client = self._connected()
         from botocore import exceptions
+        from urllib3.exceptions import HTTPError
 
         opened = body() if body else None
         content = {} if opened is None else {"Body": opened}
         try:
             answer = getattr(client, operation)(Bucket=self.name, **request, **content)
             return take(answer) if take else answer
+        except (Outcome, CacheError):
+            raise
         except exceptions.ClientError as error:
             raise _judged(error.response) from error
         except exceptions.FlexibleChecksumError as error:
@@ -183,11 +190,14 @@ class Bucket:
             exceptions.HTTPClientError,
             exceptions.ConnectionError,
             exceptions.IncompleteReadError,
+            HTTPError,  # where botocore lets it through: in the body of an error
             OSError,
         ) as error:
             raise _Passing("it does not answer") from error
-        except (exceptions.BotoCoreError, ValueError) as error:
+        except exceptions.BotoCoreError as error:
             raise Refused("the AWS settings do not work") from error
+        except Exception as error:  # what botocore's parsers raise is not in its documentation
+            raise Refused("it does not answer as S3 does") from error
         finally:
             if opened is not None and not isinstance(opened, bytes):
                 opened.close()

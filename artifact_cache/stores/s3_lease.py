@@ -138,13 +138,16 @@ class S3Lease:
                 return None
             # It is ours, and only the answer was lost.  How long ago nobody knows: renew it.
             return self._write(replace(ours, beat=ours.beat + 1, etag=seen.etag))
-        return replace(ours, beat=ours.beat + 1, etag=str(answer["ETag"]))
+        return replace(ours, beat=ours.beat + 1, etag=str(answer.get("ETag", "")))
 
     def _look(self, key: str) -> _Seen | None:
         try:
             etag, data = self._bucket.call(
                 "get_object",
-                take=lambda answer: (answer["ETag"], answer["Body"].read(LONGEST_LEASE)),
+                take=lambda answer: (
+                    str(answer.get("ETag", "")),
+                    answer["Body"].read(LONGEST_LEASE),
+                ),
                 Key=key,
             )
         except Missing:

@@ -1,0 +1,125 @@
+"""Faults of all sorts on the way to a bucket: right files or a build, and no other end."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from artifact_cache.cache import ArtifactCache
+from artifact_cache.locks import KeyLocks
+from artifact_cache.stores.local import LocalStore
+from artifact_cache.stores.tiered import Tier, TieredStore
+from tests.artifact_cache.buckets import PART, Place
+from tests.artifact_cache.samples import CHECKPOINT, Build, files_below, files_of
+from tests.doubles.fault_proxy import Fault, FaultProxy
+from tests.doubles.s3 import bucket_server
+
+LONG = os.environ.get("PACKAGER_FAULTS") == "long"
+ROUNDS = 200 if LONG else 8
+LOSSY_ROUNDS = 20 if LONG else 2
+ACTIONS = ("reset", "drop", "flip", "truncate", "cut", "answer", "answer", "half-close")
+STATUSES = (200, 403, 404, 408, 409, 412, 429, 500, 503)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with bucket_server() as url:
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDCANARY")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-canary")
+
+
+class LargeBuild(Build):
+    """Leaves a file, too, that goes up in parts."""
+
+    def __call__(self, directory: Path) -> None:
+        super().__call__(directory)
+        (directory / "large.bin").write_bytes(large(self.content))
+
+
+def large(content: bytes) -> bytes:
+    return content * (PART // len(content) + 1000)
+
+
+def expected(content: bytes) -> dict[str, bytes]:
+    return {**files_of(content), "large.bin": large(content)}
+
+
+def machine(place: Place, root: Path, url: str = "") -> ArtifactCache:
+    store = TieredStore(
+        LocalStore(root), [Tier("s3", place.store(url, root / "partial"), "write-through")]
+    )
+    return ArtifactCache(store, KeyLocks(root / "locks"))
+
+
+def random_fault(dice: random.Random) -> Fault:
+    return Fault(
+        dice.choice(ACTIONS),  # type: ignore[arg-type]
+        method=dice.choice(["GET", "PUT", "HEAD", "POST", "DELETE", ""]),
+        path=dice.choice(["/ac/", "/cas/", "VERSION", "partNumber", "uploads", ""]),
+        skip=dice.randrange(4),
+        times=dice.choice([1, 1, 2, 99]),
+        at=dice.choice([0, 0, 1, 100, 700, -1]),
+        status=dice.choice(STATUSES),
+        seconds=3,
+    )
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_whatever_happens_on_the_way_the_files_are_right(
+    server: str, tmp_path: Path, seed: int
+) -> None:
+    dice = random.Random(seed)
+    place = Place(server)
+    known = {b"publisher", b"reader", b"heir", b"last"}
+    with FaultProxy(server.removeprefix("http://")) as proxy:
+        proxy.add(*(random_fault(dice) for _ in range(dice.randrange(1, 4))))
+        for name in (b"publisher", b"reader"):
+            cache = machine(place, tmp_path / name.decode(), proxy.url)
+            result = cache.get_or_build(
+                CHECKPOINT, LargeBuild(name), tmp_path / f"out-{name.decode()}"
+            )
+            found = files_below(result.path)
+            assert found in [expected(content) for content in known]
+
+    heir = machine(place, tmp_path / "heir").get_or_build(
+        CHECKPOINT, LargeBuild(b"heir"), tmp_path / "out-heir"
+    )
+    assert heir.stored
+    last = machine(place, tmp_path / "last").get_or_build(
+        CHECKPOINT, LargeBuild(b"last"), tmp_path / "out-last"
+    )
+    assert last.hit
+    assert files_below(last.path) == files_below(heir.path)
+    assert files_below(last.path) in [expected(content) for content in known]
+
+
+@pytest.mark.parametrize("seed", range(LOSSY_ROUNDS))
+def test_a_bucket_that_loses_blobs_costs_builds_and_nothing_else(
+    server: str, tmp_path: Path, seed: int
+) -> None:
+    dice = random.Random(seed)
+    place = Place(server)
+    builds = 0
+    for turn in range(3):
+        for key in place.keys("cas/"):
+            if dice.random() < 0.4:
+                place.remove(key)
+        build = Build(b"tensors")
+        cache = machine(place, tmp_path / f"{turn}")
+        result = cache.get_or_build(CHECKPOINT, build, tmp_path / f"out{turn}")
+        builds += build.runs
+
+        assert files_below(result.path) == files_of(b"tensors")
+        assert result.stored
+        again = machine(place, tmp_path / f"{turn}-again")
+        assert again.get_or_build(CHECKPOINT, Build(b"never"), tmp_path / f"again{turn}").hit
+    assert builds > 1
