@@ -1,0 +1,147 @@
+"""The proxy that the other tests break lines with does what it says."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tests.doubles.fault_proxy import Fault, FaultProxy
+
+BODY = bytes(range(256)) * 1000
+
+
+class _Echo(BaseHTTPRequestHandler):
+    """Answers with the body that came, and keeps it."""
+
+    protocol_version = "HTTP/1.1"
+    got: list[bytes]
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.got.append(body)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadingHTTPServer]:
+    handler = type("Handler", (_Echo,), {"got": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def proxy(server: ThreadingHTTPServer) -> Iterator[FaultProxy]:
+    with FaultProxy(f"127.0.0.1:{server.server_address[1]}") as proxy:
+        yield proxy
+
+
+def got(server: ThreadingHTTPServer) -> list[bytes]:
+    return server.RequestHandlerClass.got  # type: ignore[attr-defined, no-any-return]
+
+
+def put(proxy: FaultProxy, **headers: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(proxy.host, timeout=1)
+    connection.request("PUT", "/thing?x=1", body=BODY, headers=headers)
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+def test_without_faults_everything_passes(proxy: FaultProxy) -> None:
+    connection = http.client.HTTPConnection(proxy.host, timeout=5)
+    for _ in range(3):
+        connection.request("PUT", "/thing", body=BODY)
+        assert connection.getresponse().read() == BODY
+
+    assert [(seen.sent, seen.status) for seen in proxy.exchanges] == [(len(BODY), 200)] * 3
+
+
+def test_only_what_matches_is_broken_and_only_so_often(proxy: FaultProxy) -> None:
+    fault = Fault("answer", "PUT", r"x=\d", skip=1, times=2, status=429)
+    proxy.add(Fault("reset", "PATCH"), Fault("reset", path="/other"), fault)
+
+    assert [put(proxy)[0] for _ in range(4)] == [200, 429, 429, 200]
+    assert fault.hits == 2
+
+
+@pytest.mark.parametrize("at", [0, 1000, -1])
+def test_a_reset_body_never_arrives_whole(
+    proxy: FaultProxy, server: ThreadingHTTPServer, at: int
+) -> None:
+    proxy.add(Fault("reset", at=at))
+
+    with pytest.raises(OSError):
+        put(proxy)
+    assert proxy.exchanges[0].sent == (at if at >= 0 else len(BODY) - 1)
+    assert put(proxy) == (200, BODY)
+
+
+@pytest.mark.parametrize("headers", [{}, {"Expect": "100-continue"}])
+def test_a_dropped_answer_is_the_final_one(
+    proxy: FaultProxy, server: ThreadingHTTPServer, headers: dict[str, str]
+) -> None:
+    proxy.add(Fault("drop"))
+
+    with pytest.raises(OSError):
+        put(proxy, **headers)
+    assert got(server) == [BODY]  # the server has done it
+
+
+def test_an_expectation_is_answered_before_the_body(proxy: FaultProxy) -> None:
+    host, port = proxy.host.split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as sock:
+        sock.sendall(b"PUT / HTTP/1.1\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+        assert sock.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        sock.sendall(b"abc")
+        assert b"200" in sock.recv(1000)
+
+
+@pytest.mark.parametrize(("at", "place"), [(0, 0), (70_000, 70_000), (-1, len(BODY) - 1)])
+def test_a_flipped_byte_is_the_only_wrong_one(proxy: FaultProxy, at: int, place: int) -> None:
+    proxy.add(Fault("flip", at=at))
+
+    _, body = put(proxy)
+
+    assert [i for i, (a, b) in enumerate(zip(body, BODY, strict=True)) if a != b] == [place]
+
+
+def test_a_truncated_answer_ends_early(proxy: FaultProxy) -> None:
+    proxy.add(Fault("truncate", at=1000))
+
+    with pytest.raises(http.client.IncompleteRead) as cut:
+        put(proxy)
+    assert cut.value.partial == BODY[:1000]
+
+
+def test_a_place_that_the_body_does_not_have_waits_for_the_next(proxy: FaultProxy) -> None:
+    proxy.add(Fault("truncate", at=len(BODY)))
+
+    assert put(proxy) == (200, BODY)
+    assert proxy.faults[0].hits == 0
+
+
+@pytest.mark.parametrize("do", ["delay", "stall", "dribble"])
+def test_a_slow_line_is_slow(proxy: FaultProxy, do: str) -> None:
+    proxy.add(Fault(do, seconds=1.5, at=5))  # type: ignore[arg-type]
+
+    with pytest.raises(TimeoutError):
+        put(proxy)
+
+
+def test_a_half_closed_line_says_nothing_more(proxy: FaultProxy) -> None:
+    proxy.add(Fault("half-close"))
+
+    with pytest.raises(http.client.RemoteDisconnected):
+        put(proxy)
