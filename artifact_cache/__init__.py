@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from artifact_cache.errors import Rejected as Rejected
     from artifact_cache.errors import RejectedBefore as RejectedBefore
     from artifact_cache.errors import Untrusted as Untrusted
+    from artifact_cache.errors import UnusablePin as UnusablePin
     from artifact_cache.explain import Explanation as Explanation
+    from artifact_cache.fsck import Checked as Checked
+    from artifact_cache.fsck import check as check
+    from artifact_cache.gc import Collected as Collected
+    from artifact_cache.gc import GcPolicy as GcPolicy
+    from artifact_cache.gc import collect as collect
     from artifact_cache.index import Index as Index
     from artifact_cache.key import DraftHeadKey as DraftHeadKey
     from artifact_cache.key import KeyDocument as KeyDocument
@@ -39,6 +45,8 @@ if TYPE_CHECKING:
     from artifact_cache.negative import scrub as scrub
     from artifact_cache.opening import BadTier as BadTier
     from artifact_cache.opening import open_cache as open_cache
+    from artifact_cache.pins import Pin as Pin
+    from artifact_cache.pins import Pins as Pins
     from artifact_cache.stats import StatsLog as StatsLog
     from artifact_cache.stats import prometheus as prometheus
     from artifact_cache.store import Address as Address
@@ -70,7 +78,13 @@ _HOMES = {
     "Rejected": "errors",
     "RejectedBefore": "errors",
     "Untrusted": "errors",
+    "UnusablePin": "errors",
     "Explanation": "explain",
+    "Checked": "fsck",
+    "check": "fsck",
+    "Collected": "gc",
+    "GcPolicy": "gc",
+    "collect": "gc",
     "Index": "index",
     "DraftHeadKey": "key",
     "KeyDocument": "key",
@@ -87,6 +101,8 @@ _HOMES = {
     "scrub": "negative",
     "BadTier": "opening",
     "open_cache": "opening",
+    "Pin": "pins",
+    "Pins": "pins",
     "StatsLog": "stats",
     "prometheus": "stats",
     "Address": "store",

@@ -133,7 +133,7 @@ def open_cache(
     shared: list[Tier] = []
     lease: Lease | None = None
     for address in addresses:
-        inner: CacheStore = LocalStore(Path(address.place))
+        inner: CacheStore = LocalStore(Path(address.place), always_hash=True)
         if address.scheme == "s3":
             bucket = Bucket(address.place, endpoint_url=address.endpoint_url, region=address.region)
             inner = bucket_store = S3Store(bucket, address.prefix, partial=root / "partial")
