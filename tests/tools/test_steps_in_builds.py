@@ -212,6 +212,7 @@ def test_a_build_that_is_ended_leaves_no_worker_and_the_next_one_works(
     assert not (tmp_path / "o").exists()
     assert build("demo-copy,seed=2").status == 0
     assert list((tmp_path / "cache/work").iterdir()) == []
+    assert list((tmp_path / "cache/runs").iterdir()) == []
 
 
 def running(pid: str) -> bool:

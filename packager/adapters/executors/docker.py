@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import secrets
-import shutil
 import tempfile
 import threading
 import time
@@ -36,6 +35,7 @@ from packager.adapters.executors.protocol import (
     listen,
     make_spec,
 )
+from packager.adapters.executors.workspace import Workspace
 from packager.adapters.files import explain_disk_errors
 from packager.adapters.tools.definition import ToolDefinition
 from packager.adapters.tools.environments import INDEX_SETTINGS, Environments
@@ -94,7 +94,8 @@ class DockerExecutor:
             check_capacity(step, self.capacity(), fetched=fetched_bytes(step))
         tool = self._environments.tool(step.tool)
         image = self._image(tool)
-        with self._private_place(step) as place, explain_disk_errors(place):
+        with Workspace(self._work_dir) as workspace, explain_disk_errors(self._work_dir):
+            place = workspace.directory(step.name)
             log = new_log(self._log_dir, step.name)
             mounts: dict[str, str] = {}
 
@@ -314,15 +315,6 @@ class DockerExecutor:
         if self._client is None:
             self._client = connect_engine()
         return self._client
-
-    @contextmanager
-    def _private_place(self, step: Step) -> Iterator[Path]:
-        self._work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        place = Path(tempfile.mkdtemp(prefix=f"{step.name}-", dir=self._work_dir))
-        try:
-            yield place
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
 
 
 def _tag(tool: ToolDefinition, base: Any) -> str:

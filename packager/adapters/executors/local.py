@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +24,7 @@ from packager.adapters.executors.protocol import (
     listen,
     make_spec,
 )
+from packager.adapters.executors.workspace import Workspace
 from packager.adapters.files import explain_disk_errors
 from packager.adapters.tools.environments import Environments
 from packager.core.events import EventSink
@@ -70,7 +68,8 @@ class LocalExecutor:
             check_capacity(step, self.capacity(), fetched=fetched_bytes(step))
         tool = self._environments.tool(step.tool)
         python = self._environments.install(step.tool)
-        with self._private_place(step) as place, explain_disk_errors(place):
+        with Workspace(self._work_dir) as workspace, explain_disk_errors(self._work_dir):
+            place = workspace.directory(step.name)
             log = new_log(self._log_dir, step.name)
             lay_out(step, place, self._read, self._on_event)
             spec = make_spec(step, root=str(place), output=str(into.absolute()))
@@ -110,12 +109,3 @@ class LocalExecutor:
             "CUDA_VISIBLE_DEVICES": visible_gpus(step.gpus),
             **step.env,
         }
-
-    @contextmanager
-    def _private_place(self, step: Step) -> Iterator[Path]:
-        self._work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        place = Path(tempfile.mkdtemp(prefix=f"{step.name}-", dir=self._work_dir))
-        try:
-            yield place
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
