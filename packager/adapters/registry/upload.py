@@ -2,7 +2,9 @@
 
 The bytes go out in a single streaming PATCH wherever that works: the digest is
 wanted in the closing PUT only, so it can be computed while they travel, and no
-registry needs ranges for it.  Nothing is buffered or copied then.
+registry needs ranges for it.  Nothing is buffered or copied then.  Like docker's
+it is in HTTP's own chunks, because such a body can be ended in order when the
+push is given up, and docker-registry cancels no upload that was cut off.
 
 Other registries get several PATCHes that name their ranges, or one PUT of all
 of it, which needs the digest beforehand: `forms` chooses.
