@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -251,6 +255,30 @@ def test_no_upload_is_left_open(
     push(RegistrySink(f"{registry.host}/model:1", clients=clients), clients, tmp_path)
 
     assert registry.uploads == {}
+
+
+def test_an_interrupted_push_cancels_its_upload(
+    registry: FakeRegistry, clients: RegistryClients, tmp_path: Path
+) -> None:
+    main, once = threading.get_ident(), threading.Lock()
+
+    class SlowReader(BlobReader):
+        def chunks(self, blob: Blob) -> Iterator[memoryview]:
+            for _ in range(400):
+                yield memoryview(WEIGHTS[:10_000])
+                time.sleep(0.05)
+                if registry.requests("PATCH") and once.acquire(blocking=False):
+                    signal.pthread_kill(main, signal.SIGINT)
+
+    layer = Layer(role="weights", blob=Blob((Inline(WEIGHTS),)), digest=sha256(WEIGHTS))
+    image = replace(spec(), layers=(layer,))
+    sink = RegistrySink(f"{registry.host}/model:1", clients=clients)
+    with pytest.raises(KeyboardInterrupt):
+        write_image(image, [sink], reader=SlowReader(), index=DigestIndex(tmp_path / "index"))
+
+    assert registry.requests("PATCH")[0].received < len(WEIGHTS) / 2
+    assert registry.uploads == {}
+    assert registry.manifests == {}
 
 
 def test_a_missing_right_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
