@@ -271,8 +271,8 @@ def collect(
     if capability.mode != "read-write":
         raise StoreUnavailable(str(store.root), capability.reason)
     run = _Collection(store, policy, clock())
-    pins = tuple(run.pins.all().values())
     try:
+        pins = tuple(run.pins.all().values())
         blobs = run.blobs()
         if not dry_run:
             run.let_publishers_finish()

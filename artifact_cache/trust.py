@@ -15,6 +15,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -117,6 +118,7 @@ def load_trusted_keys(path: Path) -> dict[str, PublicKey]:
     Raises `UnusableKeys`, also for one bad key among good ones: a list that is
     shorter than its owner believes is a surprise for later.
     """
+    _need_cryptography(path)
     try:
         listed = _TrustedKeys.model_validate_json(_bytes_of(path))
     except ValidationError as error:
@@ -134,6 +136,7 @@ def load_trusted_keys(path: Path) -> dict[str, PublicKey]:
 
 def trust_key(path: Path, public_pem: bytes, comment: str = "") -> str:
     """Add a public key to a file of trusted keys, which may not exist yet; give its id."""
+    _need_cryptography(path)
     public = _parse_public(path, public_pem)
     keyid = keyid_of(public)
     if path.exists():
@@ -153,6 +156,7 @@ def trust_key(path: Path, public_pem: bytes, comment: str = "") -> str:
 
 def load_signer(path: Path) -> Signer:
     """Read a private key in PEM. Refuses one that others can read."""
+    _need_cryptography(path)
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     data = _bytes_of(path)
@@ -169,6 +173,7 @@ def load_signer(path: Path) -> Signer:
 
 def generate_key(path: Path, algorithm: Algorithm = "ed25519") -> bytes:
     """Write a new private key to `path`, which must not exist; give the public key in PEM."""
+    _need_cryptography(path)
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
@@ -190,6 +195,16 @@ def generate_key(path: Path, algorithm: Algorithm = "ed25519") -> bytes:
     except OSError as error:
         raise UnusableKeys(path, (error.strerror or str(error)).lower()) from error
     return private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _need_cryptography(path: Path) -> None:
+    try:
+        import_module("cryptography")
+    except ImportError:
+        raise UnusableKeys(
+            path,
+            "the Python package 'cryptography' is not installed; `packager[signing]` brings it",
+        ) from None
 
 
 def _bytes_of(path: Path) -> bytes:

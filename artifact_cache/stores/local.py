@@ -128,9 +128,14 @@ class LocalStore:
                 yield parse_entry(bounded_bytes(path, MAX_STORED_BYTES))
 
     def delete(self, address: Address) -> bool:
-        """Remove the entry; its blobs wait for the collector, since others may share them."""
+        """Remove the entry; its blobs wait for the collector, since others may share them.
+
+        Broken ones of that key go, too: a check could bring them back.
+        """
         self._need("write")
         try:
+            for aside in self.root.glob(f"quarantine/*-{address.key}-*.json"):
+                aside.unlink(missing_ok=True)
             self.entry_path(address).unlink()
         except FileNotFoundError:
             return False

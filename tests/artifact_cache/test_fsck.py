@@ -184,6 +184,16 @@ def test_an_entry_does_not_return_over_a_newer_build(root: Path, tmp_path: Path)
     assert files_below(result.path) == files_of(b"second")
 
 
+def test_a_deleted_entry_does_not_return(root: Path, tmp_path: Path) -> None:
+    built(root, tmp_path, 1)
+    store = LocalStore(root)
+    store.set_aside(store.entry_path(address_of(document(1))), ".json")
+    store.delete(address_of(document(1)))
+
+    assert checked(root).problems == ()
+    assert open_local(root).find(document(1)) is None
+
+
 def test_what_was_restored_survives_a_collector_that_looked_before(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

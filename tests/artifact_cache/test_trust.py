@@ -382,6 +382,16 @@ def test_without_signatures_no_cryptography_is_loaded(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code, tmp_path / "c", tmp_path / "a"], check=True)
 
 
+def test_without_the_extra_one_is_told_which_it_is(
+    tmp_path: Path, ours: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+
+    for use in (load_trusted_keys, load_signer, generate_key):
+        with pytest.raises(UnusableKeys, match=r"packager\[signing\]"):
+            use(ours.trusted)  # type: ignore[operator]
+
+
 def test_nothing_is_ever_unpickled() -> None:
     """Pickles run code; so nothing here can read them, whatever lies in a store."""
     import artifact_cache
