@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from packager.adapters.tools.environments import MADE, Environments, allows
-from packager.errors import NotFound, OutputFailed, ToolUnavailable
+from packager.errors import NotFound, OutputFailed, ToolUnavailable, UsageError
 from tests.commandline import ROOT
 from tests.tools.steps import environments
 
@@ -96,6 +96,18 @@ def test_changed_requirements_are_another_environment(tmp_path: Path, tool: Path
     assert [found.current for found in after.installed()] == [False]
     assert after.remove("two") == [before.place("two")]
     assert after.installed() == []
+
+
+def test_an_environment_in_use_is_not_removed(tmp_path: Path, tool: Path) -> None:
+    (tool / "tool.toml").write_text('summary = "s"\n')
+    made = own(tmp_path, tool)
+
+    with made.in_use("two") as python:
+        with pytest.raises(UsageError, match="is in use"):
+            own(tmp_path, tool).remove("two")
+        assert python.exists()
+
+    assert len(own(tmp_path, tool).remove("two")) == 1
 
 
 def test_a_changed_worker_is_another_tool_in_the_same_environment(

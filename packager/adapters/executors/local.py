@@ -67,8 +67,11 @@ class LocalExecutor:
         if self._check:
             check_capacity(step, self.capacity(), fetched=fetched_bytes(step))
         tool = self._environments.tool(step.tool)
-        python = self._environments.install(step.tool)
-        with Workspace(self._work_dir) as workspace, explain_disk_errors(self._work_dir):
+        with (
+            self._environments.in_use(step.tool) as python,
+            Workspace(self._work_dir) as workspace,
+            explain_disk_errors(self._work_dir),
+        ):
             place = workspace.directory(step.name)
             log = new_log(self._log_dir, step.name)
             lay_out(step, place, self._read, self._on_event)

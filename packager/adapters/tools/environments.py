@@ -36,7 +36,7 @@ from packager.adapters.tools.definition import ToolDefinition, normal, read_tool
 from packager.core.events import EventSink, StepEvent
 from packager.core.tool import ToolFacts
 from packager.core.units import decimal
-from packager.errors import OutputFailed, ToolUnavailable
+from packager.errors import OutputFailed, ToolUnavailable, UsageError
 
 MADE = "made.json"
 OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
@@ -104,12 +104,28 @@ class Environments:
                         self._make(self.tool(name), place)
         return place / "bin" / "python"
 
+    @contextmanager
+    def in_use(self, name: str) -> Iterator[Path]:
+        """Have the environment's Python, made if need be, and keep it from being removed."""
+        place = self.place(name)
+        while True:
+            python = self.install(name)
+            descriptor = os.open(f"{place}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            if _made(place) is not None:  # it was not removed in between
+                break
+            os.close(descriptor)
+        try:
+            yield python
+        finally:
+            os.close(descriptor)
+
     def remove(self, name: str) -> list[Path]:
         """Remove every environment of a tool, old ones too; give what was removed."""
         removed = []
         for found in self.installed():
             if found.tool == name:
-                with explain_disk_errors(found.place), self._lock(found.place):
+                with explain_disk_errors(found.place), self._lock(found.place, wait=False):
                     (found.place / MADE).unlink(missing_ok=True)
                     shutil.rmtree(found.place)
                     removed.append(found.place)
@@ -208,13 +224,18 @@ class Environments:
         self._on_event(StepEvent(step=f"tool {tool}", state=state, detail=detail))
 
     @contextmanager
-    def _lock(self, place: Path) -> Iterator[None]:
+    def _lock(self, place: Path, *, wait: bool = True) -> Iterator[None]:
         """Be the only one at this environment; say so when that means waiting."""
         descriptor = os.open(f"{place}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                if not wait:
+                    raise UsageError(
+                        f"{place.name} is in use: a step runs in it, or it is being made",
+                        hint="wait until that has ended",
+                    ) from None
                 self._say(place.name, "waiting for another process that installs it")
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
