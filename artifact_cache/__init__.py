@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from artifact_cache.key import DraftHeadKey as DraftHeadKey
     from artifact_cache.key import KeyDocument as KeyDocument
     from artifact_cache.key import NeuronKey as NeuronKey
+    from artifact_cache.key import QualityReportKey as QualityReportKey
     from artifact_cache.key import QuantizedCheckpointKey as QuantizedCheckpointKey
     from artifact_cache.key import TensorRtLlmEngineKey as TensorRtLlmEngineKey
     from artifact_cache.key import VllmCompileKey as VllmCompileKey
@@ -89,6 +90,7 @@ _HOMES = {
     "DraftHeadKey": "key",
     "KeyDocument": "key",
     "NeuronKey": "key",
+    "QualityReportKey": "key",
     "QuantizedCheckpointKey": "key",
     "TensorRtLlmEngineKey": "key",
     "VllmCompileKey": "key",

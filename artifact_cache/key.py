@@ -447,12 +447,30 @@ class DraftHeadKey(KeyDocument):
     """What it is told: learning rate and epochs are here, as text."""
 
 
+class QualityReportKey(KeyDocument):
+    """Figures that say how far a checkpoint is from the one it was made of."""
+
+    kind: Literal["quality-report"] = "quality-report"
+    """One JSON document."""
+    weights: Weights
+    """The checkpoint that is the measure, with its configuration and tokenizer."""
+    candidate: Sha256
+    """Manifest digest of the checkpoint that is measured."""
+    data: Calibration
+    """The texts both are told."""
+    toolchain: Toolchain
+    """What computes."""
+    invocation: Invocation
+    """What it is told, as text."""
+
+
 KINDS: Mapping[str, type[KeyDocument]] = {
     "vllm-compile": VllmCompileKey,
     "neuron": NeuronKey,
     "tensorrt-llm-engine": TensorRtLlmEngineKey,
     "quantized-checkpoint": QuantizedCheckpointKey,
     "draft-head": DraftHeadKey,
+    "quality-report": QualityReportKey,
 }
 
 

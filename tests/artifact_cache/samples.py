@@ -119,7 +119,14 @@ DRAFT = key.DraftHeadKey(
     toolchain=TOOLCHAIN,
     invocation=INVOCATION,
 )
-DOCUMENTS = (VLLM, NEURON, TENSORRT, CHECKPOINT, DRAFT)
+QUALITY = key.QualityReportKey(
+    weights=WEIGHTS,
+    candidate=B,
+    data=CALIBRATION,
+    toolchain=TOOLCHAIN,
+    invocation=INVOCATION,
+)
+DOCUMENTS = (VLLM, NEURON, TENSORRT, CHECKPOINT, DRAFT, QUALITY)
 
 
 # What a later version wrote: {"schema":2}, with the digest that belongs to it.

@@ -15,7 +15,17 @@ from pydantic import BaseModel, Field, ValidationError
 import artifact_cache
 from artifact_cache import key
 from artifact_cache.key import KeyDocument, KeyPart, key_of, manifest_digest, parse_document, plain
-from tests.artifact_cache.samples import CHECKPOINT, DOCUMENTS, DRAFT, NEURON, TENSORRT, VLLM, A, B
+from tests.artifact_cache.samples import (
+    CHECKPOINT,
+    DOCUMENTS,
+    DRAFT,
+    NEURON,
+    QUALITY,
+    TENSORRT,
+    VLLM,
+    A,
+    B,
+)
 
 Place = tuple[str | int, ...]
 
@@ -184,6 +194,11 @@ def test_the_samples_reach_every_field_of_every_group() -> None:
         ),
         pytest.param(
             DRAFT, "39d1c1e71fd787f1d4f094a6e73eea9502a641844c42e617cb6da178d3aa1970", id="draft"
+        ),
+        pytest.param(
+            QUALITY,
+            "005bea9e14202e2fda0fcd94413bd9db812842912ca4a2bd1cbc134752ed92a9",
+            id="quality",
         ),
     ],
 )
