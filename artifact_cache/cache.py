@@ -417,7 +417,7 @@ class _Run:
 
     def _found_broken(self, error: CacheError | OSError) -> None:
         event = event_of(error)
-        self._count(event, tier=getattr(error, "tier", ""))
+        self._count(event, tier=error.tier if isinstance(error, CacheError) else "")
         self._notice(_NOTICE_OF[event], _said(error))
 
     def _count_hit(self, event: Event, stored: StoredEntry) -> None:

@@ -29,6 +29,8 @@ from pathlib import Path
 class CacheError(Exception):
     """Base of all explained failures: a message and what to do next."""
 
+    tier = ""  # the store it came from, where there are several
+
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.message = message

@@ -26,7 +26,7 @@ from artifact_cache.errors import CacheError
 from artifact_cache.index import Index
 from artifact_cache.locks import KeyLocks, Lease
 from artifact_cache.negative import Failures
-from artifact_cache.stats import StatsLog
+from artifact_cache.stats import StatsLog, event_of
 from artifact_cache.store import CacheStore
 from artifact_cache.stores.local import LocalStore
 from artifact_cache.stores.s3 import S3Store
@@ -141,9 +141,15 @@ def open_cache(
                 holder = f"{builder_id or 'somebody'} on {socket.gethostname()}"
                 lease = S3Lease(bucket, bucket_store.prefix, holder=holder)
         shared.append(Tier(address.name, _trusted(inner, trust), address.policy))
+    stats = StatsLog(root / "stats.jsonl")
     store = local
     if shared:
-        store = TieredStore(local, shared, notify=lambda message: notify(Notice("store", message)))
+        store = TieredStore(
+            local,
+            shared,
+            notify=lambda message: notify(Notice("store", message)),
+            count=lambda tier, error: stats.count(event_of(error), tier=tier, kind="any"),
+        )
     return ArtifactCache(
         store,
         KeyLocks(root / "locks"),
@@ -154,7 +160,7 @@ def open_cache(
         trust=trust,
         signer=signer,
         failures=Failures(root / "neg"),
-        stats=StatsLog(root / "stats.jsonl"),
+        stats=stats,
         index=Index(root),
         lease=lease,
     )

@@ -50,8 +50,15 @@ def _ignore(_: str) -> None:
     """Listen to nobody."""
 
 
+def _uncounted(_tier: str, _error: CacheError) -> None:
+    """Count nothing."""
+
+
 class TieredStore:
-    """Looks here first, then in each tier in order. `notify` hears once what fails on the way."""
+    """Looks here first, then in each tier in order.
+
+    `notify` hears once what fails on the way, `count` each time and from which tier.
+    """
 
     def __init__(
         self,
@@ -59,7 +66,9 @@ class TieredStore:
         tiers: Sequence[Tier],
         *,
         notify: Callable[[str], None] = _ignore,
+        count: Callable[[str, CacheError], None] = _uncounted,
     ) -> None:
+        self._count = count
         self._local = Tier("local", local)
         self._tiers = tuple(tiers)
         self._notify = notify
@@ -92,7 +101,9 @@ class TieredStore:
         grave = [one for one in faults if not isinstance(one[1], StoreUnavailable)]
         self._tell_all([one for one in faults if one not in grave[:1]])
         if grave:
-            raise grave[0][1]
+            worst, fault = grave[0]
+            fault.tier = worst.name
+            raise fault
         return None
 
     def put(self, entry: Entry, directory: Path) -> bool:
@@ -198,6 +209,7 @@ class TieredStore:
             self._tell(tier, error)
 
     def _tell(self, tier: Tier, error: CacheError) -> None:
+        self._count(tier.name, error)
         message = f"{tier.name}: {error.message}"
         if message not in self._told:
             self._told.add(message)

@@ -135,3 +135,37 @@ def test_an_unsigned_entry_here_does_not_hide_a_signed_one_there(tmp_path: Path)
 
     assert result.hit
     assert files_below(tmp_path / "c") == files_of(b"signed")
+
+
+def test_a_fault_of_one_tier_is_counted_though_another_helped(tmp_path: Path) -> None:
+    """What is damaged near and sound far is a hit, and nobody should have to guess the rest."""
+    root, shared = tmp_path / "cache", tmp_path / "shared"
+    cache = open_cache(root, [f"dir:{shared}"])
+    cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+    for path in root.glob("ac/*/*/*.json"):
+        path.unlink()
+        path.write_bytes(b"{}")
+
+    assert cache.get_or_build(CHECKPOINT, Build(), tmp_path / "b").hit
+
+    assert cache.stats is not None
+    counted = {(total.tier, total.event): total.count for total in cache.stats.totals()}
+    assert counted["local", "integrity"] == 1
+    assert sum(count for (_, event), count in counted.items() if event == "hit") == 1
+
+
+def test_a_fault_of_every_tier_is_counted_once(tmp_path: Path) -> None:
+    root, shared = tmp_path / "cache", tmp_path / "shared"
+    cache = open_cache(root, [f"dir:{shared}"])
+    cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+    for path in tmp_path.glob("*/ac/*/*/*.json"):
+        path.unlink()
+        path.write_bytes(b"{}")
+
+    assert not cache.get_or_build(CHECKPOINT, Build(), tmp_path / "b").hit
+
+    assert cache.stats is not None
+    counted = {
+        total.tier: total.count for total in cache.stats.totals() if total.event == "integrity"
+    }
+    assert counted == {"local": 1, f"dir:{shared}": 1}
