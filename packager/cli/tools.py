@@ -29,10 +29,11 @@ def list_(output_format: str) -> None:
     records = []
     for name in wiring.tool_names():
         tool = environments.tool(name)
-        mine = [found for found in installed if found.tool == name]
+        mine = [found for found in installed if found.tool == tool.provider.name]
         current = any(found.current for found in mine)
         state = "installed" if current else "outdated" if mine else "not installed"
-        size = sum(found.bytes for found in mine)
+        # A borrowed environment takes no space of its own.
+        size = 0 if tool.lender else sum(found.bytes for found in mine)
         records.append({"name": name, "state": state, "bytes": size, "what": tool.file.summary})
     if output_format == "json":
         click.echo(json_text(records))

@@ -122,6 +122,50 @@ def test_a_changed_worker_is_another_tool_in_the_same_environment(
     assert after.place("two") == before.place("two")
 
 
+@pytest.fixture
+def borrower(tool: Path) -> Path:
+    """A tool that runs in the environment of `two`."""
+    place = tool.parent / "guest"
+    place.mkdir()
+    (place / "worker.py").write_text("")
+    (place / "tool.toml").write_text('summary = "guest"\nenvironment = "two"\n')
+    return place
+
+
+def test_a_tool_may_run_in_the_environment_of_another(
+    tmp_path: Path, tool: Path, borrower: Path
+) -> None:
+    made = own(tmp_path, tool)
+
+    made.install("guest")
+
+    assert [found.tool for found in made.installed()] == ["two"]
+    assert made.place("guest") == made.place("two")
+    guest, two = made.facts("guest"), made.facts("two")
+    assert (guest.name, guest.installed) == ("guest", True)
+    assert dict(guest.packages) == dict(two.packages) == {"first": "1.0+cpu", "second": "2.0"}
+    assert guest.requirements == two.requirements
+    with pytest.raises(UsageError, match="runs in the environment of 'two'"):
+        made.remove("guest")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('environment = "two"\n[packages]\nfirst = "1.0"\n', "installs and names no packages"),
+        ('environment = "guest"\n', "borrows the environment of 'guest'"),
+        ('environment = "three"\n', "there is no tool 'three'"),
+    ],
+)
+def test_what_cannot_be_borrowed_is_refused(
+    tmp_path: Path, tool: Path, borrower: Path, text: str, said: str
+) -> None:
+    (borrower / "tool.toml").write_text(f'summary = "s"\n{text}')
+
+    with pytest.raises((UsageError, NotFound), match=said):
+        own(tmp_path, tool).install("guest")
+
+
 def test_a_package_that_is_not_there_is_explained_and_leaves_nothing(
     tmp_path: Path, tool: Path
 ) -> None:

@@ -79,8 +79,8 @@ class DockerExecutor:
     def find_tool(self, name: str) -> ToolFacts:
         """Describe the tool as its image has it, or as it declares itself."""
         tool = self._environments.tool(name)
-        base = self._find_base(tool, pull=False)
-        image = self._find_image(_tag(tool, base)) if base is not None else None
+        base = self._find_base(tool.provider, pull=False)
+        image = self._find_image(_tag(tool.provider, base)) if base is not None else None
         versions = json.loads(image.labels.get(LABEL, "{}")) if image is not None else None
         return tool.facts(versions)
 
@@ -200,6 +200,7 @@ class DockerExecutor:
 
     def _image(self, tool: ToolDefinition) -> str:
         """Give the tool's image, built where it is not there."""
+        tool = tool.provider
         base = self._find_base(tool, pull=True)
         tag = _tag(tool, base)
         if self._find_image(tag) is None:

@@ -6,11 +6,11 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from packager.core.tool import ToolFacts
 from packager.core.worker import PROTOCOL
@@ -41,6 +41,13 @@ class ToolFile(BaseModel):
     image: str = Field(default="python:3.12-slim", description="what its image is made from")
     packages: dict[str, str] = Field(default_factory=dict)
     install: tuple[InstallGroup, ...] = ()
+    environment: str = Field(default="", description="of another tool, instead of its own")
+
+    @model_validator(mode="after")
+    def _installs_or_borrows(self) -> ToolFile:
+        if self.environment and (self.install or self.packages):
+            raise ValueError("a tool in another's environment installs and names no packages")
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +59,12 @@ class ToolDefinition:
     file: ToolFile
     worker_digest: str
     requirements_digest: str
+    lender: ToolDefinition | None = None  # whose environment it runs in, where it has none
+
+    @property
+    def provider(self) -> ToolDefinition:
+        """The tool whose environment it runs in: mostly itself."""
+        return self.lender or self
 
     @property
     def worker(self) -> Path:
@@ -59,7 +72,7 @@ class ToolDefinition:
 
     def facts(self, versions: Mapping[str, str] | None) -> ToolFacts:
         """Describe it for keys; `versions` are those of its environment, None without one."""
-        declared = self.file.packages
+        declared = self.provider.file.packages
         known = versions or {}
         lower = {normal(name): version for name, version in known.items()}
         return ToolFacts(
@@ -69,6 +82,16 @@ class ToolDefinition:
             packages={name: lower.get(normal(name), text) for name, text in declared.items()},
             installed=versions is not None,
         )
+
+    def borrowing(self, lender: ToolDefinition) -> ToolDefinition:
+        """Run in the environment of another tool, which must be its own."""
+        if lender.file.environment:
+            raise UsageError(
+                f"tool {self.name!r} borrows the environment of {lender.name!r}, "
+                f"which is {lender.file.environment!r}'s",
+                hint="name the tool that installs it",
+            )
+        return replace(self, lender=lender, requirements_digest=lender.requirements_digest)
 
 
 def read_tool(name: str, directory: Path, helper: Path) -> ToolDefinition:
@@ -82,7 +105,7 @@ def read_tool(name: str, directory: Path, helper: Path) -> ToolDefinition:
         file = ToolFile.model_validate(data)
         requirements = _digest(_required(directory, file))
     except (OSError, ValueError, ValidationError) as error:
-        said = str(error).splitlines()[0]
+        said = _first(error) if isinstance(error, ValidationError) else str(error).splitlines()[0]
         raise UsageError(
             f"the description of tool {name!r} cannot be used: {said}",
             hint="docs/tools.md says what stands in tool.toml",
@@ -107,6 +130,13 @@ def read_tool(name: str, directory: Path, helper: Path) -> ToolDefinition:
 def normal(name: str) -> str:
     """Spell a distribution's name as package indexes compare it."""
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    said = first["msg"].removeprefix("Value error, ")
+    return f"{where}: {said}" if where else said
 
 
 def _required(directory: Path, file: ToolFile) -> dict[str, bytes]:

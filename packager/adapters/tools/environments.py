@@ -1,4 +1,4 @@
-"""Managed virtual environments: one for each tool, set of requirements and Python.
+"""Managed virtual environments: one for each tool that installs, its requirements and Python.
 
     <cache>/tools/<tool>-<digest>/           a virtual environment
     <cache>/tools/<tool>-<digest>/made.json  written last: without it, nothing was made
@@ -36,7 +36,7 @@ from packager.adapters.tools.definition import ToolDefinition, normal, read_tool
 from packager.core.events import EventSink, StepEvent
 from packager.core.tool import ToolFacts
 from packager.core.units import decimal
-from packager.errors import OutputFailed, ToolUnavailable, UsageError
+from packager.errors import NotFound, OutputFailed, ToolUnavailable, UsageError
 
 MADE = "made.json"
 OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
@@ -77,8 +77,13 @@ class Environments:
     def tool(self, name: str) -> ToolDefinition:
         """Read a tool's directory, once."""
         if name not in self._tools:
-            self._tools[name] = read_tool(name, self._find_directory(name), self.helper)
+            tool = self._read(name)
+            lender = tool.file.environment
+            self._tools[name] = tool.borrowing(self._read(lender)) if lender else tool
         return self._tools[name]
+
+    def _read(self, name: str) -> ToolDefinition:
+        return read_tool(name, self._find_directory(name), self.helper)
 
     def facts(self, name: str) -> ToolFacts:
         """Describe a tool with the versions that its environment has, if it has one."""
@@ -87,11 +92,11 @@ class Environments:
 
     def place(self, name: str) -> Path:
         """Say where the environment is, or would be."""
-        tool = self.tool(name)
+        tool = self.tool(name).provider
         python = platform.python_version_tuple()
         identity = f"{tool.requirements_digest} {python[0]}.{python[1]} {platform.machine()}"
         digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
-        return self._root / f"{name}-{digest}"
+        return self._root / f"{tool.name}-{digest}"
 
     def install(self, name: str) -> Path:
         """Make the environment where it is not; give its Python. One process makes it."""
@@ -101,7 +106,7 @@ class Environments:
                 self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
                 with self._lock(place):
                     if _made(place) is None:
-                        self._make(self.tool(name), place)
+                        self._make(self.tool(name).provider, place)
         return place / "bin" / "python"
 
     @contextmanager
@@ -122,6 +127,11 @@ class Environments:
 
     def remove(self, name: str) -> list[Path]:
         """Remove every environment of a tool, old ones too; give what was removed."""
+        if lender := self._lender(name):
+            raise UsageError(
+                f"tool {name!r} runs in the environment of {lender!r}",
+                hint=f"remove that: `packager tools remove {lender}`",
+            )
         removed = []
         for found in self.installed():
             if found.tool == name:
@@ -142,6 +152,12 @@ class Environments:
             size = int((_document(marker.parent) or {}).get("bytes", 0))
             found.append(Installed(tool=name, place=marker.parent, current=current, bytes=size))
         return found
+
+    def _lender(self, name: str) -> str:
+        """Name the tool whose environment a tool has; "" when it is its own, or is gone."""
+        with suppress(NotFound):
+            return self.tool(name).file.environment
+        return ""
 
     def _make(self, tool: ToolDefinition, place: Path) -> None:
         need = tool.file.disk_gb * 1e9
