@@ -1,0 +1,65 @@
+"""Keys name the versions that a tool really has, not those it was expected to have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from artifact_cache.key import QuantizedCheckpointKey
+from packager import pipeline, wiring
+from packager.core.recipe import Step, StepOutcome, StepResult
+from packager.core.request import BuildRequest
+from packager.core.tool import ToolFacts
+from tests.commandline import TINY
+from tests.tools.steps import OUTSIDE
+
+
+class Surprising:
+    """An executor whose package index has another build than the tool declares."""
+
+    name = "surprising"
+
+    def __init__(self) -> None:
+        self.prepared = False
+
+    def find_tool(self, name: str) -> ToolFacts:
+        version = "2.13.0+cu130" if self.prepared else "2.13.0+cpu"
+        return ToolFacts(
+            name=name,
+            worker="a" * 64,
+            requirements="b" * 64,
+            packages={"torch": version},
+            installed=self.prepared,
+        )
+
+    def prepare(self, name: str) -> None:
+        self.prepared = True
+
+    def run(self, step: Step, into: Path) -> StepResult:
+        raise AssertionError("nothing is run here")
+
+    def capacity(self) -> Mapping[str, float]:
+        return {}
+
+
+def test_a_key_has_the_installed_version_and_not_the_declared_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    request = BuildRequest(model=str(TINY), instance="local", quantize="demo-copy", base="scratch")
+    tools = replace(wiring.tools_for(wiring.Settings()), executor=Surprising())
+    ran: list[Step] = []
+
+    def run_step(step: Step) -> StepOutcome:
+        ran.append(step)
+        return StepOutcome(files=step.inputs["model"].files)
+
+    pipeline.assemble(request, tools, run_step)
+
+    [step] = ran
+    assert isinstance(step.key, QuantizedCheckpointKey)
+    versions = {package.name: package.version for package in step.key.toolchain.packages}
+    assert versions == {"packager-tool": "demo-tool", "torch": "2.13.0+cu130"}
