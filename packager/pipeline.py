@@ -22,6 +22,7 @@ from packager.core.image import BaseImage, ImageSpec, Platform, Written
 from packager.core.instance import Instance
 from packager.core.model import ModelFile, ModelFiles, WeightsHeader
 from packager.core.plan import Plan
+from packager.core.quality import EVALUATION_TOKENS, TOOL, Evaluation, Limits, QualityReport
 from packager.core.recipe import Recipe, Step, StepForecast, StepOutcome
 from packager.core.record import (
     BuildRecord,
@@ -36,14 +37,22 @@ from packager.core.record import (
 from packager.core.request import BuildRequest
 from packager.core.samples import Samples
 from packager.core.serving import ServingConfig
+from packager.errors import QualityRejected, UsageError
 from packager.imaging.assemble import assemble_image, check_layers
 from packager.imaging.reshard import split_large
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe, needed_tools
 from packager.ports import ContainerFamily, Executor, Quantizer
 from packager.resolve import resolve
+from packager.techniques.evaluation import evaluation_step
 
 RunStep = Callable[[Step], StepOutcome]
+
+# Fields of a request that decide whether there is an image, and nothing in it.
+MEASURING = frozenset(
+    ("evaluate", "evaluate_samples", "evaluate_tokens", "evaluate_seed")
+    + ("max_kld", "min_top1", "max_ppl_increase")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +69,8 @@ class Tools:
     foresee: Callable[[Step], StepForecast]
     find_quantizer: Callable[[str | None], Quantizer | None]
     find_samples: Callable[[BuildRequest], Samples | None]  # to calibrate with
+    find_evaluation: Callable[[BuildRequest, Samples | None], Samples | None]  # without those
+    read_quality: Callable[[tuple[ModelFile, ...]], QualityReport]  # of a finished evaluation
     pin_files: Callable[[ModelFiles], ModelFiles]  # with digests, as far as they may be read
     reach: Callable[[], None]  # the outputs, before any work
     write: Callable[[ImageSpec], tuple[Written, Transfer]]
@@ -92,6 +103,7 @@ class Assembled:
     serving: ServingConfig
     image: ImageSpec
     findings: tuple[Finding, ...] = ()  # what only the assembled image shows
+    quality: QualityReport | None = None
 
 
 def plan(request: BuildRequest, tools: Tools) -> Planned:
@@ -109,8 +121,12 @@ def assemble(request: BuildRequest, tools: Tools, run_step: RunStep | None = Non
         planned = with_tools_installed(planned, tools)
     facts, plan = planned.facts, planned.plan
     artifacts = run_recipe(planned.recipe, facts, run_step)
+    quality = None
+    if run_step and facts.evaluation is not None:
+        planned, artifacts, quality = evaluated(planned, artifacts, tools, run_step)
     if plan.weights == "baked":
         artifacts = split_weights(artifacts, tools.read_header, facts.request.max_layer_size)
+    plan = with_effective_shape(plan, artifacts)
     serving = tools.family(facts.container.family).render(plan, artifacts)
     assert facts.base is not None
     image = assemble_image(
@@ -130,6 +146,7 @@ def assemble(request: BuildRequest, tools: Tools, run_step: RunStep | None = Non
         serving=serving,
         image=image,
         findings=tuple(check_layers(image, limit)) if limit else (),
+        quality=quality,
     )
 
 
@@ -185,6 +202,66 @@ def run_recipe(recipe: Recipe, facts: Facts, run_step: RunStep | None) -> Artifa
     )
 
 
+def evaluated(
+    planned: Planned, artifacts: Artifacts, tools: Tools, run_step: RunStep
+) -> tuple[Planned, Artifacts, QualityReport]:
+    """Measure what the recipe did to the model; raise when that is more than was allowed.
+
+    It is no step of the recipe: what it compares has no digests before that has run.
+    """
+    facts, request = planned.facts, planned.facts.request
+    assert facts.evaluation is not None
+    asked = Evaluation(
+        max_tokens=request.evaluate_tokens or EVALUATION_TOKENS, seed=request.evaluate_seed or 0
+    )
+    step, outcome = run_evaluation(
+        facts.model, artifacts.model, facts.evaluation, asked, tools, run_step
+    )
+    report = tools.read_quality(outcome.files)
+    limits = Limits(
+        max_kld=request.max_kld,
+        min_top1=request.min_top1,
+        max_ppl_increase=request.max_ppl_increase,
+    )
+    if broken := list(limits.broken_by(report)):
+        raise QualityRejected(
+            f"quantizing cost more quality than allowed: {'; '.join(broken)}",
+            hint="leave modules out with --quantize-ignore, choose another method, or allow more",
+            quality=report,
+        )
+    done = {step.name: outcome}
+    name = (step.name,)
+    return (
+        replace(planned, recipe=Recipe((*planned.recipe.steps, step))),
+        replace(
+            artifacts,
+            ran=artifacts.ran + (() if outcome.reused else name),
+            reused=artifacts.reused + (name if outcome.reused else ()),
+            outcomes={**artifacts.outcomes, **done},
+        ),
+        report,
+    )
+
+
+def run_evaluation(
+    base: ModelFiles,
+    candidate: tuple[ModelFile, ...],
+    samples: Samples,
+    asked: Evaluation,
+    tools: Tools,
+    run_step: RunStep,
+) -> tuple[Step, StepOutcome]:
+    """Compare two checkpoints, or take the figures from the cache.
+
+    As in `with_tools_installed`, the tool is looked at again when it was installed.
+    """
+    step = evaluation_step(base, candidate, samples, asked, tools.executor.find_tool(TOOL))
+    if tools.foresee(step).state != "hit":
+        tools.executor.prepare(TOOL)
+        step = evaluation_step(base, candidate, samples, asked, tools.executor.find_tool(TOOL))
+    return step, run_step(step)
+
+
 def with_results(step: Step, outcomes: Mapping[str, StepOutcome]) -> Step:
     """Give a step the files of the earlier steps that it works on."""
     inputs = {
@@ -192,6 +269,20 @@ def with_results(step: Step, outcomes: Mapping[str, StepOutcome]) -> Step:
         for role, given in step.inputs.items()
     }
     return replace(step, inputs=inputs)
+
+
+def with_effective_shape(plan: Plan, artifacts: Artifacts) -> Plan:
+    """Take over the shape of artifacts that are larger than asked for.
+
+    What is compiled decides: an engine told otherwise would compile again or refuse.
+    """
+    given = {
+        pointer.removeprefix("/shape/"): value
+        for outcome in artifacts.outcomes.values()
+        for pointer, value in outcome.effective.items()
+    }
+    known = {name: given[name] for name in shape_of(plan) if name in given}
+    return replace(plan, shape=replace(plan.shape, **known)) if known else plan
 
 
 def split_weights(
@@ -209,7 +300,7 @@ def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
     """Describe the build in image labels: no paths, no times, nothing of the machine."""
     assert facts.base is not None
     asked = facts.request.model_dump(
-        mode="json", exclude_none=True, exclude={"model", "base", "outputs", "draft"}
+        mode="json", exclude_none=True, exclude={"model", "base", "outputs", "draft", *MEASURING}
     )
     record: dict[str, object] = {
         "schema": 1,
@@ -279,6 +370,7 @@ def make_record(
             for found in (*plan.findings, *assembled.findings)
         ),
         steps=tuple(_recorded_steps(assembled)),
+        quality=assembled.quality,
         transfer=transfer,
         seconds=round(seconds, 3),
     )
@@ -299,12 +391,18 @@ def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned
         find_draft=tools.find_draft,
         known_draft=tools.known_draft,
         find_samples=tools.find_samples,
+        find_evaluation=tools.find_evaluation,
     )
     family = tools.family(facts.container.family)
     quantizer = tools.find_quantizer(request.quantize)
     plan = make_plan(
         facts, family, instances=tools.instances, rules=tools.rules, quantizer=quantizer
     )
+    if request.evaluation and (plan.quantization is None or plan.quantization.existing):
+        raise UsageError(
+            "nothing is quantized here, so there is nothing to evaluate",
+            hint="add --quantize METHOD; `packager evaluate` compares two checkpoints",
+        )
     if names := needed_tools(plan, quantizer):
         found = {name: tools.executor.find_tool(name) for name in names}
         facts = replace(facts, model=tools.pin_files(facts.model), tools=found)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -13,10 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from packager import __version__, plugins
 from packager.adapters.blobs import BlobReader
+from packager.adapters.cache_settings import (
+    AS_SET_UP,
+    CacheOptions,
+    CacheSettings,
+    cache_settings,
+    signing_key_file,
+    trusted_keys_file,
+)
 from packager.adapters.digest_index import DigestIndex
 from packager.adapters.files import user_dir
 from packager.adapters.images import OpenImage, open_image
 from packager.adapters.packing import NotForEngines, codec
+from packager.adapters.quality import read_quality
 from packager.adapters.records import check_place, save_record
 from packager.adapters.remote.hub import HubReader
 from packager.adapters.remote.s3 import S3Reader
@@ -44,10 +53,17 @@ from packager.core.image import (
 from packager.core.instance import LOCAL, Instance
 from packager.core.model import ModelFiles
 from packager.core.own import OwnRows
+from packager.core.quality import EVALUATION_SAMPLES
 from packager.core.recipe import Step, StepForecast
 from packager.core.record import BuildRecord, Transfer
 from packager.core.request import BuildRequest
-from packager.core.samples import CALIBRATION_SAMPLES, DEFAULT, Samples, choose_samples
+from packager.core.samples import (
+    CALIBRATION_SAMPLES,
+    DEFAULT,
+    Samples,
+    choose_others,
+    choose_samples,
+)
 from packager.errors import NotReproduced, UsageError
 from packager.pipeline import RunStep, Tools
 from packager.planning.schemes import NONE, parse_quantize
@@ -56,6 +72,9 @@ from packager.share import share_dir
 
 if TYPE_CHECKING:
     from artifact_cache.cache import ArtifactCache
+    from artifact_cache.store import CacheStore
+    from artifact_cache.stores.archive import Imported
+    from artifact_cache.trust import Trust
     from packager.adapters.registry.client import RegistryClients
     from packager.adapters.tools.environments import Environments
 
@@ -82,6 +101,7 @@ class Settings:
     dry_run: bool = False
     cache_dir: Path | None = None  # of artifacts; None: the user's cache directory
     use_cache: bool = True
+    cache: CacheOptions = AS_SET_UP
     executor: str = "local"
     check_capacity: bool = True  # refuse steps that need more than this machine has
     sparse_base: bool = False  # layouts without the base's layers
@@ -95,6 +115,7 @@ class Settings:
 
 def tools_for(settings: Settings) -> Tools:
     """Choose the doers of one run. Outputs that cannot be are refused here, before any work."""
+    settings = replace(settings, on_warning=_once(settings.on_warning))
     repeat = settings.repeat
     if settings.record_file is not None:
         check_place(settings.record_file)
@@ -134,9 +155,11 @@ def tools_for(settings: Settings) -> Tools:
         family=_family,
         executor=executor,
         run_steps=lambda: _run_steps(settings, executor, artifacts()),
-        foresee=lambda step: _foresee(step, executor, artifacts()),
+        foresee=lambda step: _foresee(step, executor, artifacts(), settings),
         find_quantizer=cache(find_quantizer),
         find_samples=find_samples,
+        find_evaluation=find_evaluation,
+        read_quality=read_quality,
         pin_files=lambda model: _pin_files(model, settings, reader),
         reach=lambda: _reach(sinks),
         write=lambda image: _write(image, sinks, reader, settings),
@@ -431,23 +454,120 @@ def _family(name: str) -> ContainerFamily:
 
 def cache_dir(settings: Settings) -> Path:
     """Where finished artifacts are kept, and builds work beside them."""
-    named = settings.cache_dir or settings.environment.get("PACKAGER_CACHE")
+    named = settings.cache_dir or settings_of_cache(settings).directory
     return Path(named).absolute() if named else user_dir("cache", settings.environment) / "packager"
 
 
+def settings_of_cache(settings: Settings) -> CacheSettings:
+    """What options, environment and the user's file say of the cache."""
+    return cache_settings(settings.cache, settings.environment)
+
+
+def artifacts_dir(settings: Settings) -> Path:
+    """Where the artifact cache itself is."""
+    return cache_dir(settings) / "artifacts"
+
+
 def artifact_cache_for(settings: Settings) -> ArtifactCache | None:
-    """Open the artifact cache; None when none is wanted."""
+    """Open the artifact cache with the shared stores behind it; None when none is wanted."""
     if not settings.use_cache:
         return None
-    from artifact_cache import open_local
+    from artifact_cache import Notice, load_signer, open_cache
+    from packager.adapters.cache_errors import explained_cache_errors
 
-    return open_local(
-        cache_dir(settings) / "artifacts",
-        version=__version__,
-        notify=lambda notice: settings.on_event(
-            StepEvent(step="cache", state="running", detail=notice.message)
-        ),
+    asked = settings_of_cache(settings)
+
+    def notify(notice: Notice) -> None:
+        if notice.code == "store":  # of a shared store; a result would not tell
+            settings.on_warning(f"cache: {notice.message}")
+        else:
+            settings.on_event(StepEvent(step="cache", state="running", detail=notice.message))
+
+    with explained_cache_errors():
+        return open_cache(
+            artifacts_dir(settings),
+            asked.shared,
+            builder_id=asked.builder_id,
+            version=__version__,
+            notify=notify,
+            trust=trust_for(settings),
+            signer=load_signer(asked.signing_key) if asked.signing_key else None,
+        )
+
+
+def trust_for(settings: Settings) -> Trust | None:
+    """Say whose entries may be used; None when nobody is asked for a signature."""
+    from artifact_cache import Trust, load_trusted_keys
+    from packager.adapters.cache_errors import explained_cache_errors
+
+    asked = settings_of_cache(settings)
+    with explained_cache_errors():
+        keys = load_trusted_keys(asked.trusted_keys) if asked.trusted_keys else {}
+    return Trust(keys, asked.require_signed) if keys or asked.require_signed else None
+
+
+def signing_key_place() -> Path:
+    """Where the user's own signing key is."""
+    return signing_key_file(os.environ)
+
+
+def trusted_keys_place() -> Path:
+    """Where the user's list of trusted keys is."""
+    return trusted_keys_file(os.environ)
+
+
+def last_lookups(settings: Settings) -> tuple[Mapping[str, Any], ...]:
+    """What the last build asked the cache."""
+    from packager.adapters.lookups import LastLookups
+
+    return LastLookups(state_dir(settings.environment)).last()
+
+
+def entry_sink(target: str, settings: Settings) -> ImageSink:
+    """Choose where an entry of the cache goes as an artifact."""
+    clients = _registry_clients(settings)
+    [sink] = sinks_for(
+        (target,),
+        BlobReader(),
+        clients,
+        _state_file(settings),
+        on_warning=settings.on_warning,
+        on_event=settings.on_event,
     )
+    return sink
+
+
+def import_entries(
+    source: str,
+    store: CacheStore,
+    scratch: Callable[[], AbstractContextManager[Path]],
+    settings: Settings,
+) -> Imported:
+    """Publish the entries of a registry or a layout; of a layout without a tag, all of them."""
+    from artifact_cache.stores.archive import Imported
+    from packager.adapters.cache_oci import entries_of_layout, import_entry
+
+    clients = _registry_clients(settings)
+    reader = BlobReader((_RegistryBlobs(clients),))
+    published, known = [], []
+    for reference in entries_of_layout(source):
+        with scratch() as place:
+            done = import_entry(reference, store, place, clients=clients, reader=reader)
+        published += done.published
+        known += done.known
+    return Imported(published=tuple(published), known=tuple(known))
+
+
+def _once(say: Callable[[str], None]) -> Callable[[str], None]:
+    """Say each thing once: every step of a build meets the same store that does not answer."""
+    said: set[str] = set()
+
+    def say_once(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            say(text)
+
+    return say_once
 
 
 def tool_names() -> tuple[str, ...]:
@@ -495,11 +615,31 @@ def find_samples(request: BuildRequest) -> Samples | None:
     return _chosen_samples(request.calibration or DEFAULT, count, request.calibration_seed or 0)
 
 
+def find_evaluation(request: BuildRequest, calibration: Samples | None) -> Samples | None:
+    """Read and choose what quality is measured with, other texts than it was calibrated on."""
+    if request.evaluation is None:
+        return None
+    count, seed = request.evaluate_samples or EVALUATION_SAMPLES, request.evaluate_seed or 0
+    return evaluation_texts(request.evaluation, count, seed, calibration)
+
+
+def evaluation_texts(
+    reference: str, count: int, seed: int, calibration: Samples | None = None
+) -> Samples:
+    """Choose texts to measure quality with."""
+    return choose_others(_all_samples(reference), count, seed, calibration)
+
+
 @cache  # ranking plans one model many times
 def _chosen_samples(reference: str, count: int, seed: int) -> Samples:
+    return choose_samples(_all_samples(reference), count, seed)
+
+
+@cache
+def _all_samples(reference: str) -> Samples:
     from packager.adapters.samples.load import load_samples
 
-    return choose_samples(load_samples(reference), count, seed)
+    return load_samples(reference)
 
 
 def _tools_dir() -> Path:
@@ -520,6 +660,7 @@ def _run_steps(
 ) -> Iterator[RunStep]:
     from packager.adapters.executors.runner import StepRunner
     from packager.adapters.executors.workspace import Workspace
+    from packager.adapters.lookups import LastLookups
 
     with Workspace(cache_dir(settings) / "work") as workspace:
         runner = StepRunner(
@@ -528,14 +669,20 @@ def _run_steps(
             workspace,
             on_event=settings.on_event,
             warn=settings.on_warning,
+            accept_larger=settings_of_cache(settings).match == "larger",
+            retry_failed=settings.cache.retry_failed,
+            remember=LastLookups(state_dir(settings.environment)).remember,
         )
         yield runner.run
 
 
-def _foresee(step: Step, executor: Executor, artifacts: ArtifactCache | None) -> StepForecast:
+def _foresee(
+    step: Step, executor: Executor, artifacts: ArtifactCache | None, settings: Settings
+) -> StepForecast:
     from packager.adapters.executors.runner import foresee
 
-    return foresee(step, artifacts, executor)
+    larger = settings_of_cache(settings).match == "larger"
+    return foresee(step, artifacts, executor, accept_larger=larger)
 
 
 def _pin_files(model: ModelFiles, settings: Settings, reader: BlobReader) -> ModelFiles:

@@ -11,12 +11,16 @@ All that comes back is compared with the entry before any of it is published.
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from artifact_cache.entry import MAX_STORED_BYTES, Entry, entry_bytes, parse_entry
 from artifact_cache.errors import MalformedEntry
+from artifact_cache.files import bounded_bytes, said
+from artifact_cache.key import KIND_PATTERN
 from artifact_cache.store import CacheStore, StoredEntry
 from artifact_cache.stores.archive import Imported, publish_gathered
 from packager.adapters.blobs import BlobReader
@@ -36,7 +40,7 @@ from packager.core.image import (
     RuntimeConfig,
     SealedImage,
 )
-from packager.errors import ProtocolFailed
+from packager.errors import NotFound, ProtocolFailed
 from packager.imaging.oci import canonical_json, sha256
 from packager.ports import ImageSink
 
@@ -46,7 +50,10 @@ if TYPE_CHECKING:
 MEDIA_ENTRY = "application/vnd.packager.cache.entry.v1+json"
 MEDIA_BLOB = "application/vnd.packager.cache.blob.v1"
 TITLE = "org.opencontainers.image.title"  # what other tools name a file by
+REF_NAME = "org.opencontainers.image.ref.name"
+MAX_INDEX_BYTES = 4 * 1024**2
 _KEY_DIGITS = 16
+_TAG = re.compile(rf"{KIND_PATTERN.strip('^$')}-[0-9a-f]{{{_KEY_DIGITS}}}")
 
 
 class NotAnEntry(ProtocolFailed):
@@ -62,6 +69,26 @@ class NotAnEntry(ProtocolFailed):
 def tag_of(entry: Entry) -> str:
     """Give the tag an entry has unless another is asked for: its kind and the start of its key."""
     return f"{entry.kind}-{entry.key[:_KEY_DIGITS]}"
+
+
+def entries_of_layout(source: str) -> tuple[str, ...]:
+    """Name each entry of a layout that is given without a tag; anything else is one reference."""
+    if not source.startswith("oci:") or ":" in source[4:].rpartition("/")[2]:
+        return (source,)
+    index = Path(source[4:]) / "index.json"
+    try:
+        listed = json.loads(bounded_bytes(index, MAX_INDEX_BYTES))["manifests"]
+        named = [one.get("annotations", {}).get(REF_NAME, "") for one in listed]
+    except OSError as error:
+        raise NotFound(
+            f"{source!r} is no layout: {said(error)}", hint="name a directory with an index.json"
+        ) from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise NotAnEntry(source, "its index.json cannot be read") from error
+    tags = [tag for tag in named if isinstance(tag, str) and _TAG.fullmatch(tag)]
+    if not tags:
+        raise NotAnEntry(source, "its index.json names none")
+    return tuple(f"{source}:{tag}" for tag in tags)
 
 
 def export_entry(stored: StoredEntry, sink: ImageSink, scratch: Path) -> ImageRef:

@@ -26,6 +26,7 @@ from packager.errors import (
     OutputFailed,
     PackagerError,
     PlanRejected,
+    QualityRejected,
     SmokeFailed,
     StepFailed,
     ToolUnavailable,
@@ -40,12 +41,14 @@ COMMANDS = {
     "diff": ("packager.cli.diff:diff", "Say what a node with one image pulls for another."),
     "copy": ("packager.cli.copy:copy", "Copy an image, or a view of it, byte for byte."),
     "push": ("packager.cli.copy:push", "Copy an image from this machine to registries."),
+    "evaluate": ("packager.cli.evaluate:evaluate", "Say what quantizing did to a model."),
     "smoke": ("packager.cli.smoke:smoke", "Start an image, ask it something, stop it."),
     "doctor": ("packager.cli.doctor:doctor", "Say what this machine can do, and how to fix it."),
     "list": ("packager.cli.list_:list_", "List instances, containers and plug-ins."),
     "catalog": ("packager.cli.catalog:catalog", "Keep prices up to date."),
     "migrate": ("packager.cli.migrate:migrate", "Turn an old LMI configuration into today's."),
     "explain": ("packager.cli.explain:explain", "Say what a finding means and what to do."),
+    "cache": ("packager.cli.cache:cache", "Look into the artifact cache, tidy it, hand it on."),
     "tools": ("packager.cli.tools:tools", "Install, list and remove the tools that steps run."),
     "base": ("packager.cli.base:base", "Build the serving bases that packager brings along."),
 }
@@ -142,6 +145,8 @@ def _explain(error: PackagerError, *, as_json: bool) -> None:
             document["nearest"] = list(error.nearest)
         if isinstance(error, SmokeFailed | StepFailed | ToolUnavailable):
             document["log"] = error.log
+        if isinstance(error, QualityRejected):
+            document["quality"] = error.quality.model_dump()
         click.echo(json.dumps(document, indent=2), err=True)
         return
     if isinstance(error, SmokeFailed | StepFailed | ToolUnavailable) and error.log:
@@ -151,6 +156,10 @@ def _explain(error: PackagerError, *, as_json: bool) -> None:
 
         for line in rejection_lines(error):
             click.echo(line, err=True)
+    if isinstance(error, QualityRejected):
+        from packager.reports.quality import quality_lines
+
+        click.echo("\n".join(quality_lines(error.quality)), err=True)
     click.echo(harmless(f"error: {error.message}"), err=True)
     if error.hint:
         click.echo(harmless(f"hint: {error.hint}"), err=True)

@@ -16,6 +16,7 @@ from packager.cli.options import (
     make_request,
     registry_options,
     request_options,
+    take_cache_options,
 )
 from packager.cli.progress import progress_options, shown_progress
 from packager.core.record import BuildRecord
@@ -108,6 +109,7 @@ def build(
     \b
     packager build --model examples/tiny-llama --instance local --output oci:out
     """
+    cache = take_cache_options(given)
     record = load_record(from_record) if from_record else None
     if record:
         request = _recorded_request(record, outputs, given)
@@ -129,6 +131,7 @@ def build(
             dry_run=dry_run,
             cache_dir=cache_dir,
             use_cache=not no_cache,
+            cache=cache,
             executor=executor,
             check_capacity=not no_capacity_check,
             sparse_base=sparse_base,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import tomllib
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import click
 from pydantic import ValidationError
 
 from packager import plugins
+from packager.adapters.cache_settings import CacheOptions, MatchRule, split_addresses
 from packager.core.image import Platform
 from packager.core.request import BuildRequest
 from packager.errors import NotFound, UsageError
@@ -77,6 +79,41 @@ REQUEST_OPTIONS = (
         help="Decides which of them are taken.",
     ),
     click.option(
+        "--evaluate",
+        metavar="DATA",
+        help="Measure what quantizing did: on a file, hf://…, or default.",
+    ),
+    click.option(
+        "--evaluate-samples", type=POSITIVE, metavar="N", help="How many texts of it; 64 if none."
+    ),
+    click.option(
+        "--evaluate-tokens",
+        type=click.IntRange(2),
+        metavar="N",
+        help="Cut each to so many tokens; 512 if none.",
+    ),
+    click.option(
+        "--evaluate-seed", type=click.IntRange(0), metavar="N", help="Decides which are taken."
+    ),
+    click.option(
+        "--max-kld",
+        type=click.FloatRange(0),
+        metavar="NATS",
+        help="Build nothing when the mean KL divergence is larger.",
+    ),
+    click.option(
+        "--min-top1",
+        type=click.FloatRange(0, 1),
+        metavar="SHARE",
+        help="Build nothing when fewer first choices are equal: 0.95.",
+    ),
+    click.option(
+        "--max-ppl-increase",
+        type=click.FloatRange(-1),
+        metavar="SHARE",
+        help="Build nothing when perplexity grows more: 0.02.",
+    ),
+    click.option(
         "--draft",
         metavar="DRAFT",
         help="auto, none, a model, eagle:REF, eagle3:REF, medusa:REF or ngram[:N].",
@@ -130,15 +167,84 @@ catalog_option = click.option(
 
 
 def cache_options(command: Command) -> Command:
-    """Add where results of steps are kept."""
-    place = click.option(
-        "--cache-dir",
-        type=click.Path(path_type=Path, file_okay=False),
-        metavar="DIR",
-        help="Where results of steps are kept; PACKAGER_CACHE, else ~/.cache/packager.",
-    )
+    """Add where results of steps are kept, and whether that is done at all."""
     off = click.option("--no-cache", is_flag=True, help="Run every step, and keep nothing of it.")
-    return place(off(command))
+    retry = click.option(
+        "--retry-failed", is_flag=True, help="Run what a tool rejected before, too."
+    )
+    match = click.option(
+        "--cache-match",
+        type=click.Choice(("exact", "larger")),
+        help="larger: an artifact compiled for a larger shape will do, and decides the shape.",
+    )
+    return cache_place_options(off(retry(match(command))))
+
+
+def cache_place_options(command: Command) -> Command:
+    """Add where the artifact cache is, and whose entries it may use."""
+    for option in reversed(
+        (
+            click.option(
+                "--cache-dir",
+                type=click.Path(path_type=Path, file_okay=False),
+                metavar="DIR",
+                help="Where results of steps are kept; PACKAGER_CACHE, else ~/.cache/packager.",
+            ),
+            click.option(
+                "--cache-shared",
+                multiple=True,
+                metavar="ADDRESS",
+                help="A store shared with others, s3://BUCKET/PREFIX or dir:/PATH; ro: in front "
+                "only reads. Repeatable; PACKAGER_CACHE_SHARED.",
+            ),
+            click.option(
+                "--require-signed/--no-require-signed",
+                default=None,
+                help="Use only entries signed by a trusted key; PACKAGER_CACHE_REQUIRE_SIGNED.",
+            ),
+            click.option(
+                "--trusted-keys",
+                type=click.Path(path_type=Path, dir_okay=False),
+                metavar="FILE",
+                help="Keys whose entries may be used; PACKAGER_CACHE_TRUSTED_KEYS.",
+            ),
+            click.option(
+                "--signing-key",
+                type=click.Path(path_type=Path, dir_okay=False),
+                metavar="FILE",
+                help="Sign entries with this key; PACKAGER_CACHE_SIGNING_KEY.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def cache_given(
+    cache_shared: tuple[str, ...] = (),
+    require_signed: bool | None = None,
+    trusted_keys: Path | None = None,
+    signing_key: Path | None = None,
+    cache_match: MatchRule | None = None,
+    retry_failed: bool = False,
+) -> CacheOptions:
+    """Give what the options of `cache_options` say."""
+    return CacheOptions(
+        shared=tuple(address for text in cache_shared for address in split_addresses(text)),
+        require_signed=require_signed,
+        trusted_keys=trusted_keys,
+        signing_key=signing_key,
+        match=cache_match,
+        retry_failed=retry_failed,
+    )
+
+
+CACHE_OPTIONS = tuple(inspect.signature(cache_given).parameters)
+
+
+def take_cache_options(given: dict[str, Any]) -> CacheOptions:
+    """Take what `cache_options` added out of a command's arguments."""
+    return cache_given(**{name: given.pop(name) for name in CACHE_OPTIONS if name in given})
 
 
 def _platform(context: click.Context, parameter: click.Parameter, text: str) -> Platform:  # noqa: ARG001

@@ -10,7 +10,13 @@ import click
 
 from packager import pipeline, wiring
 from packager.adapters.measurements import load_measurements
-from packager.cli.options import cache_options, catalog_option, make_request, request_options
+from packager.cli.options import (
+    cache_options,
+    catalog_option,
+    make_request,
+    request_options,
+    take_cache_options,
+)
 from packager.core.instance import Instance
 from packager.core.request import BuildRequest
 from packager.errors import UsageError
@@ -87,6 +93,7 @@ def plan(
     packager plan --model examples/tiny-llama --instance ml.g5.xlarge
     packager plan --model examples/tiny-llama --instance all --goal cost
     """
+    cache = take_cache_options(given)
     request = make_request(request_file, **given)
     tools = wiring.tools_for(
         wiring.Settings(
@@ -95,6 +102,8 @@ def plan(
             headers_only=True,
             cache_dir=cache_dir,
             use_cache=not no_cache,
+            cache=cache,
+            on_warning=lambda text: click.echo(f"warning: {text}", err=True),
         )
     )
     requests = WORKLOADS[workload]

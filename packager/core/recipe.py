@@ -16,7 +16,7 @@ from packager.core.model import ModelFile
 if TYPE_CHECKING:
     from artifact_cache.key import KeyDocument
 
-OutputRole = Literal["model", "draft", "compiled"]
+OutputRole = Literal["model", "draft", "compiled", "quality"]
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -58,6 +58,7 @@ class Step:
     env: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     key: KeyDocument | None = None
     needs: Estimate = Estimate()
+    labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)  # for people; no input
     gpus: int = 0
     timeout_s: float = 24 * 3600.0
     quiet_s: float = 1800.0  # without a line from the worker: it hangs
@@ -93,6 +94,7 @@ class StepOutcome:
     files: tuple[ModelFile, ...]
     reused: bool = False  # from the cache; nothing was run
     key: str = ""  # "" when the result cannot be cached
+    effective: Mapping[str, Any] = field(default_factory=lambda: NOTHING)  # see `StepForecast`
     result: StepResult = StepResult()
 
 
@@ -108,3 +110,7 @@ class StepForecast:
     seconds: float = 0.0  # that a hit saves, or a miss is estimated to take; 0: not known
     installs: bool = False  # the tool's environment would have to be made first
     differs: tuple[str, ...] = ()  # of a miss: fields in which the nearest entry differs
+    effective: Mapping[str, Any] = field(default_factory=dict)  # of a larger artifact:
+    # JSON pointers into the key document, and the values it makes the configuration have
+    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # in the key:
+    # a change of one of these, and nothing else, makes the artifact anew

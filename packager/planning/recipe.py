@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from packager.core.facts import Facts
 from packager.core.findings import Finding
@@ -34,7 +35,8 @@ def needed_tools(plan: Plan, quantizer: Quantizer | None) -> tuple[str, ...]:
 
 def _steps(plan: Plan, facts: Facts, quantizer: Quantizer | None) -> Iterator[Step]:
     if quantizer and plan.quantization and not plan.quantization.existing:
-        yield quantizer.step(facts, plan)
+        step = quantizer.step(facts, plan)
+        yield replace(step, labels={"model": plan.served_name, **step.labels})
 
 
 def _missing_steps(plan: Plan, steps: tuple[Step, ...]) -> Iterator[Finding]:

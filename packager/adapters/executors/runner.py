@@ -6,8 +6,10 @@ A fault of the cache never fails a step: it is a notice, and the step runs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from packager.adapters.executors.failures import StepBroken, StepRejected
 from packager.adapters.executors.results import read_result
@@ -18,6 +20,12 @@ from packager.ports import Executor
 
 if TYPE_CHECKING:
     from artifact_cache.cache import ArtifactCache
+    from artifact_cache.explain import Explanation
+    from artifact_cache.matching import Match
+
+
+def _forget(_step: Step, _found: Explanation) -> None:
+    """Remember nothing of a look-up."""
 
 
 class StepRunner:
@@ -31,12 +39,18 @@ class StepRunner:
         *,
         on_event: EventSink,
         warn: Callable[[str], None],
+        accept_larger: bool = False,
+        retry_failed: bool = False,
+        remember: Callable[[Step, Explanation], None] = _forget,
     ) -> None:
         self._executor = executor
         self._cache = cache
         self._workspace = workspace
         self._on_event = on_event
         self._warn = warn
+        self._accept_larger = accept_larger
+        self._retry_failed = retry_failed
+        self._remember = remember
 
     def run(self, step: Step) -> StepOutcome:
         """Give the step's files, from the cache or from the tool."""
@@ -76,14 +90,36 @@ class StepRunner:
                 raise Rejected(error.message, log=error.log, hint=error.hint) from error
 
         try:
-            found = self._cache.get_or_build(step.key, build, into)
+            found = self._cache.get_or_build(
+                step.key,
+                build,
+                into,
+                labels=step.labels,
+                accept_larger=self._accept_larger,
+                retry_failed=self._retry_failed,
+            )
         except Rejected as error:
+            self._note(step, hit=False)
             raise StepRejected(error.message, hint=error.hint, log=error.log) from error
+        except Exception:
+            self._note(step, hit=False)
+            raise
+        self._note(step, hit=found.hit)
         for notice in found.notices:
             if notice.code != "waiting":  # was said when it began
                 self._warn(f"cache: {notice.message}")
         digests = {one.path: one.sha256 for one in found.entry.outputs} if found.entry else {}
-        return self._outcome(step, found.path, results, key=found.key, digests=digests)
+        outcome = self._outcome(step, found.path, results, key=found.key, digests=digests)
+        return replace(outcome, effective=effective_values(found.match))
+
+    def _note(self, step: Step, *, hit: bool) -> None:
+        """Let the look-up be explained later: a miss that was built is a hit from then on."""
+        from artifact_cache.errors import CacheError
+
+        assert self._cache is not None
+        assert step.key is not None
+        with suppress(CacheError, OSError):
+            self._remember(step, replace(self._cache.explain(step.key), hit=hit))
 
     def _outcome(
         self,
@@ -105,7 +141,18 @@ class StepRunner:
         )
 
 
-def foresee(step: Step, cache: ArtifactCache | None, executor: Executor) -> StepForecast:
+def effective_values(match: Match | None) -> dict[str, Any]:
+    """Give what the configuration must have for an artifact that is larger than asked for."""
+    return {one.pointer: one.found for one in match.effective} if match else {}
+
+
+def foresee(
+    step: Step,
+    cache: ArtifactCache | None,
+    executor: Executor,
+    *,
+    accept_larger: bool = False,
+) -> StepForecast:
     """Say what will become of a step, without reading or running anything."""
     installs = not executor.find_tool(step.tool).installed
     if cache is None or step.key is None:
@@ -124,7 +171,10 @@ def foresee(step: Step, cache: ArtifactCache | None, executor: Executor) -> Step
             seconds=step.needs.seconds,
             installs=installs,
         )
-    found = cache.find(step.key)
+    found, match = cache.find(step.key), None
+    if found is None and accept_larger:
+        match = cache.find_larger(step.key)
+        found = match.entry if match else None
     if found is None:
         return StepForecast(
             step=step.name,
@@ -134,10 +184,32 @@ def foresee(step: Step, cache: ArtifactCache | None, executor: Executor) -> Step
             seconds=step.needs.seconds,
             installs=installs,
             differs=_differences(step, cache),
+            inputs=key_inputs(step),
         )
     return StepForecast(
-        step=step.name, tool=step.tool, state="hit", key=found.key, seconds=found.build_s
+        step=step.name,
+        tool=step.tool,
+        state="hit",
+        key=found.key,
+        seconds=found.build_s,
+        effective=effective_values(match),
+        inputs=key_inputs(step),
     )
+
+
+def key_inputs(step: Step) -> dict[str, tuple[str, ...]]:
+    """Name what decides whether an artifact can be used, by group; what is empty is left out."""
+    from artifact_cache.key import plain
+
+    assert step.key is not None
+    groups = plain(step.key)
+    return {
+        name: tuple(field for field, value in group.items() if value not in (None, [], {}))
+        if isinstance(group, dict)
+        else ()
+        for name, group in groups.items()
+        if group is not None and name not in ("schema", "kind")
+    }
 
 
 def _key(step: Step) -> str:

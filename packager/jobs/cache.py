@@ -1,0 +1,383 @@
+"""What people do with the artifact cache: look, check, tidy, hand on, ask why.
+
+Everything here takes an opened cache and gives values; `cli.cache` prints them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from artifact_cache import (
+    Address,
+    ArtifactCache,
+    CacheError,
+    Entry,
+    Failure,
+    Failures,
+    Index,
+    LocalStore,
+    Pin,
+    Pins,
+    TrustedStore,
+)
+from artifact_cache.explain import Neighbour, find_nearest
+from artifact_cache.stats import StatsLog, Total
+from artifact_cache.store import StoredEntry
+from artifact_cache.stores.archive import Imported, export_archive, import_archive
+from artifact_cache.stores.tiered import TieredStore
+from packager.adapters.executors.workspace import Workspace
+from packager.core.image import ImageRef
+from packager.errors import NotFound, UsageError
+from packager.ports import ImageSink
+
+SHORTEST = 4  # digits of a key that name it, when no other begins so
+SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """An entry as a list shows it."""
+
+    kind: str
+    key: str
+    shown: str  # the start of the key that no other entry begins with
+    model: str
+    bytes: int
+    built_at: int
+    used_at: int
+    build_s: float
+    pinned: bool
+    signed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """An entry, with all there is to say of it."""
+
+    entry: Entry
+    used_at: int
+    pins: tuple[str, ...]
+    tier: str
+    refused: str  # why the trust policy does not let it be used; empty where it does
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """What the cache holds and did."""
+
+    place: str
+    capability: str
+    entries: int
+    bytes: int  # on the disk, each blob once
+    by_kind: dict[str, tuple[int, int]]  # entries and their bytes
+    failures: int
+    totals: tuple[Total, ...]
+
+
+class CachePlace:
+    """An opened cache and the directory it keeps things in."""
+
+    def __init__(self, root: Path, cache: ArtifactCache) -> None:
+        self.root = root
+        self.cache = cache
+        self.store = LocalStore(root)
+        self.failures = Failures(root / "neg")
+        self.pins = Pins(self.store)
+
+    # --- looking
+
+    def listed(self, kind: str | None = None) -> tuple[Listed, ...]:
+        """List the entries here, newest first. Nothing is read that the index knows."""
+        if not self.root.is_dir():
+            return ()
+        found = Index(self.root).summaries(kind)
+        everything = sorted(self._keys())
+        pins = tuple(self.pins.all().values())
+        return tuple(
+            Listed(
+                kind=one.kind,
+                key=one.key,
+                shown=unique_start(one.key, everything),
+                model=one.labels.get("model", ""),
+                bytes=one.bytes,
+                built_at=one.built_at,
+                used_at=self._used_at(one.key, one.built_at),
+                build_s=one.build_s,
+                pinned=self._is_pinned(one.kind, one.key, pins),
+                signed=self._is_signed(one.kind, one.key),
+            )
+            for one in found
+        )
+
+    def find(self, start: str) -> Address:
+        """Find the one entry whose key begins so, here or in a shared store."""
+        start = start.strip().lower().removeprefix("sha256:")
+        kind, slash, digits = start.rpartition("/")
+        if not digits or not set(digits) <= set("0123456789abcdef"):
+            raise UsageError(
+                f"{start!r} is not the start of a key",
+                hint="`packager cache ls` shows the keys; a few digits are enough",
+            )
+        found = [
+            address
+            for address in self._addresses()
+            if address.key.startswith(digits) and (not slash or address.kind == kind)
+        ]
+        if len(digits) < SHORTEST and len(found) != 1:
+            raise UsageError(
+                f"{digits!r} is too short to name a key", hint=f"give {SHORTEST} digits or more"
+            )
+        if len(found) > 1:
+            raise UsageError(
+                f"{digits!r} begins {len(found)} keys: "
+                + ", ".join(f"{one.kind}/{one.key[:16]}" for one in found[:4]),
+                hint="give more digits",
+            )
+        if found:
+            return found[0]
+        if (address := self._find_far(kind, digits)) is not None:
+            return address
+        raise NotFound(
+            f"no entry's key begins with {digits!r}",
+            hint="`packager cache ls` shows what there is",
+        )
+
+    def get(self, address: Address) -> StoredEntry:
+        """Find an entry that may be used."""
+        stored = self.cache.store.get(address)
+        if stored is None:
+            raise NotFound(
+                f"entry {address.kind}/{address.key[:SHOWN]} is gone",
+                hint="`packager cache ls` shows what there is",
+            )
+        return stored
+
+    def show(self, address: Address) -> Shown:
+        """Say all there is to say of an entry; one that is refused is shown as such."""
+        refused = ""
+        try:
+            stored = self.get(address)
+        except CacheError as error:
+            refused = error.message
+            inner = self.store.get(address)
+            if inner is None:
+                raise
+            stored = inner
+        entry = stored.entry
+        return Shown(
+            entry=entry,
+            used_at=self._used_at(entry.key, entry.built_at),
+            pins=self.pins_of(entry),
+            tier=stored.tier,
+            refused=refused,
+        )
+
+    def statistics(self) -> Statistics:
+        """Count what is here and what was done."""
+        capability = self.cache.store.capability()
+        summaries = Index(self.root).summaries() if self.root.is_dir() else ()
+        by_kind: dict[str, tuple[int, int]] = {}
+        for one in summaries:
+            entries, size = by_kind.get(one.kind, (0, 0))
+            by_kind[one.kind] = (entries + 1, size + one.bytes)
+        reason = f": {capability.reason}" if capability.reason else ""
+        return Statistics(
+            place=str(self.root),
+            capability=f"{capability.mode}{reason}",
+            entries=len(summaries),
+            bytes=_size_of(self.root.glob("cas/sha256/??/*")),
+            by_kind=dict(sorted(by_kind.items())),
+            failures=sum(1 for _ in self.failures.list()),
+            totals=StatsLog(self.root / "stats.jsonl").totals(),
+        )
+
+    def nearest(self, address: Address, limit: int) -> tuple[Neighbour, ...]:
+        """Give the entries that differ least from one that is here."""
+        stored = self.get(address)
+        keys = Index(self.root).nearest(stored.entry.keydoc, limit)
+        entries = []
+        for key in keys:
+            with suppress(CacheError):
+                if found := self.store.get(Address(address.kind, key)):
+                    entries.append(found.entry)
+        return find_nearest(stored.entry.keydoc, entries, limit)
+
+    # --- pins
+
+    def pins_of(self, entry: Entry) -> tuple[str, ...]:
+        """Name the pins that hold an entry."""
+        return tuple(
+            name
+            for name, pin in self.pins.all().items()
+            if pin.holds(entry.key, entry.keydoc, entry.labels)
+        )
+
+    def pin(self, name: str, keys: Sequence[str], labels: dict[str, str]) -> Pin:
+        """Pin keys and what has these labels, beside what the name holds already."""
+        before = self.pins.all().get(name, Pin())
+        pin = Pin(
+            keys=tuple(dict.fromkeys((*before.keys, *keys))),
+            where=before.where,
+            labels={**before.labels, **labels},
+        )
+        self.pins.add(name, pin)
+        return pin
+
+    def unpin(self, name: str) -> tuple[str, ...]:
+        """Let go of a pin by its name, or of the pins that hold nothing but this key."""
+        pins = self.pins.all()
+        if name in pins:
+            self.pins.remove(name)
+            return (name,)
+        key = self.find(name).key
+        mine = tuple(one for one, pin in pins.items() if key in pin.keys)
+        if not mine:
+            raise NotFound(f"there is no pin {name!r}", hint="`packager cache pins` shows them all")
+        for one in mine:
+            left = tuple(other for other in pins[one].keys if other != key)
+            rest = pins[one].model_copy(update={"keys": left})
+            if rest.is_empty():
+                self.pins.remove(one)
+            else:
+                self.pins.add(one, rest)
+        return mine
+
+    # --- failures
+
+    def find_failure(self, start: str) -> Failure | None:
+        """Find the failure of a key that begins so."""
+        found = [one for one in self.failures.list() if one.key.startswith(start.lower())]
+        return found[0] if len(found) == 1 else None
+
+    def clear_failures(self, starts: Sequence[str]) -> tuple[Failure, ...]:
+        """Forget failures: of keys that begin so, or all."""
+        starts = tuple(text.lower() for text in starts)
+        known = tuple(self.failures.list())
+        gone = tuple(one for one in known if not starts or one.key.startswith(starts))
+        for text in starts:
+            if not any(one.key.startswith(text) for one in gone):
+                raise NotFound(
+                    f"nothing that failed has a key that begins with {text!r}",
+                    hint="`packager cache failures` shows what did",
+                )
+        for one in gone:
+            self.failures.forget(Address(one.kind, one.key))
+        return gone
+
+    # --- handing on
+
+    def export_to_archive(self, addresses: Sequence[Address], file: Path) -> int:
+        """Write entries to a file; give its size."""
+        with self.scratch() as scratch:
+            return export_archive((self.get(one) for one in addresses), file, scratch)
+
+    def export_to_images(
+        self, addresses: Sequence[Address], sink_of: Callable[[Entry], ImageSink]
+    ) -> tuple[ImageRef, ...]:
+        """Write each entry as an artifact of its own."""
+        from packager.adapters.cache_oci import export_entry
+
+        refs = []
+        for address in addresses:
+            stored = self.get(address)
+            with self.scratch() as scratch:
+                refs.append(export_entry(stored, sink_of(stored.entry), scratch))
+        return tuple(refs)
+
+    def import_from_archive(self, reader: BinaryIO) -> Imported:
+        """Publish the entries of an archive, as far as the trust policy lets them be used."""
+        with self.scratch() as scratch:
+            return import_archive(reader, self.cache.store, scratch)
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Give an empty directory on the disk of the store, so that nothing is copied."""
+        if self.store.capability().mode == "read-write":
+            with Workspace(self.root.parent / "work") as workspace:
+                yield workspace.directory("cache")
+            return
+        with tempfile.TemporaryDirectory(prefix="packager-") as directory:
+            yield Path(directory)
+
+    # --- keys
+
+    def _keys(self) -> Iterator[str]:
+        return (address.key for address in self._addresses())
+
+    def _addresses(self) -> Iterator[Address]:
+        for path in self.root.glob("ac/*/??/*.json"):
+            yield Address(path.parent.parent.name, path.stem)
+
+    def _find_far(self, kind: str, digits: str) -> Address | None:
+        """Look in shared stores for a whole key: no store is listed for a few digits."""
+        if not isinstance(self.cache.store, TieredStore | TrustedStore) or len(digits) != 64:
+            return None
+        from artifact_cache.key import KINDS
+
+        for one in (kind,) if kind else KINDS:
+            with suppress(CacheError):
+                if self.cache.store.get(Address(one, digits)) is not None:
+                    return Address(one, digits)
+        return None
+
+    def _used_at(self, key: str, built_at: int) -> int:
+        try:
+            return int(self.store.use_path(key).lstat().st_mtime)
+        except OSError:
+            return built_at
+
+    def _is_pinned(self, kind: str, key: str, pins: Iterable[Pin]) -> bool:
+        if any(key in pin.keys for pin in pins):
+            return True
+        if not any(pin.where or pin.labels for pin in pins):
+            return False
+        with suppress(CacheError, OSError):
+            if found := self.store.get(Address(kind, key)):
+                entry = found.entry
+                return any(pin.holds(key, entry.keydoc, entry.labels) for pin in pins)
+        return False
+
+    def _is_signed(self, kind: str, key: str) -> bool:
+        with suppress(OSError), self.store.entry_path(Address(kind, key)).open("rb") as file:
+            return file.read(32).startswith(b'{"payload"')
+        return False
+
+
+def unique_start(key: str, everything: Sequence[str], shortest: int = SHOWN) -> str:
+    """Give the first digits of a key, as many as tell it from all others of a sorted list."""
+    place = bisect_left(everything, key)
+    others = [*everything[max(0, place - 1) : place], *everything[place + 1 : place + 2]]
+    needed = max((_common(key, other) + 1 for other in others if other != key), default=0)
+    return key[: max(shortest, needed)]
+
+
+def _common(one: str, other: str) -> int:
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
+
+
+def _size_of(paths: Iterable[Path]) -> int:
+    total = 0
+    for path in paths:
+        with suppress(OSError):
+            total += path.lstat().st_size
+    return total
+
+
+def entry_document(shown: Shown) -> dict[str, Any]:
+    """Give an entry as JSON."""
+    entry = shown.entry
+    return {
+        **entry.model_dump(mode="json", by_alias=True),
+        "bytes": entry.total_bytes,
+        "used_at": shown.used_at,
+        "pins": list(shown.pins),
+        "tier": shown.tier,
+        "signed_by": [one.keyid for one in entry.signatures],
+        "refused": shown.refused,
+    }
