@@ -6,6 +6,7 @@
     ├── SmokeFailed                4  the container did not start or did not answer
     ├── NotReproduced              5  a build from a record gave another digest
     ├── StepFailed                 6  a tool did not finish its work; the end of its log is shown
+    ├── QualityRejected            7  quantizing cost more quality than was allowed
     ├── ModelRefused              65  the model's files are broken or unsafe
     ├── NotFound                  66  a model, base image, file or record is not there
     ├── Unavailable               69  a registry, hub or engine does not answer
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from packager.core.findings import Finding
+    from packager.core.quality import QualityReport
 
 EXIT_INTERRUPTED = 130
 
@@ -91,6 +93,16 @@ class StepFailed(PackagerError):
     def __init__(self, message: str, *, hint: str = "", log: str = "") -> None:
         super().__init__(message, hint=hint)
         self.log = log
+
+
+class QualityRejected(PackagerError):
+    """The quantized model is farther from its base than allowed. Carries the figures."""
+
+    exit_code = 7
+
+    def __init__(self, message: str, *, hint: str = "", quality: QualityReport) -> None:
+        super().__init__(message, hint=hint)
+        self.quality = quality
 
 
 class ModelRefused(PackagerError):

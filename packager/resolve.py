@@ -25,6 +25,7 @@ def resolve(
     find_draft: Callable[[str], ModelFiles] | None = None,
     known_draft: Callable[[ModelFiles], str] | None = None,
     find_samples: Callable[[BuildRequest], Samples | None] = lambda _: None,
+    find_evaluation: Callable[[BuildRequest, Samples | None], Samples | None] = lambda *_: None,
 ) -> Facts:
     """Pin the model, the instance, the container and, for a build, the base image.
 
@@ -34,6 +35,7 @@ def resolve(
     instance = find_instance(request.instance)
     container = find_container(request, instance)
     samples = find_samples(request)
+    evaluation = find_evaluation(request, samples)
     base = None
     if find_base is not None:
         reference = request.base or container.default_base
@@ -55,6 +57,7 @@ def resolve(
         draft=_find_draft(draft_reference or request.draft, find_draft),
         draft_reference=draft_reference,
         samples=samples,
+        evaluation=evaluation,
     )
 
 

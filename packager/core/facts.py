@@ -49,3 +49,4 @@ class Facts:
     tools: Mapping[str, ToolFacts] = field(default_factory=lambda: MappingProxyType({}))
     # of the techniques that have work to do; found after the plan, before the recipe
     samples: Samples | None = None  # to calibrate with, chosen; None where nothing is quantized
+    evaluation: Samples | None = None  # to measure quality with; None where nobody asks

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from packager.core.quality import QualityReport
 from packager.core.request import BuildRequest
 
 RECORD_SCHEMA = 1
@@ -98,5 +99,6 @@ class BuildRecord(_Document):
     images: tuple[RecordedImage, ...]
     findings: tuple[RecordedFinding, ...] = ()
     steps: tuple[RecordedStep, ...] = ()
+    quality: QualityReport | None = None  # None where it was not measured
     transfer: Transfer
     seconds: float

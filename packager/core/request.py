@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveInt
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+)
 
 from packager.core.units import MIB, parse_size
 
@@ -71,6 +79,28 @@ class BuildRequest(BaseModel):
     calibration_seed: NonNegativeInt | None = Field(
         default=None, description="decides which of them are taken"
     )
+    evaluate: str | None = Field(
+        default=None,
+        description="texts to measure with what quantizing did: as `calibration`",
+    )
+    evaluate_samples: PositiveInt | None = Field(
+        default=None, description="how many of them are taken"
+    )
+    evaluate_tokens: Annotated[int, Field(ge=2)] | None = Field(
+        default=None, description="length that each is cut to"
+    )
+    evaluate_seed: NonNegativeInt | None = Field(
+        default=None, description="decides which of them are taken"
+    )
+    max_kld: NonNegativeFloat | None = Field(
+        default=None, description="mean KL divergence, in nats, above which nothing is built"
+    )
+    min_top1: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None, description="share of equal first choices below which nothing is built"
+    )
+    max_ppl_increase: Annotated[float, Field(ge=-1)] | None = Field(
+        default=None, description="growth of perplexity above which nothing is built: 0.02 is 2 %"
+    )
     draft: str | None = Field(
         default=None,
         description="`auto`, `none`, a model, `eagle:REF`, `eagle3:REF`, `medusa:REF`, `ngram[:N]`",
@@ -102,3 +132,10 @@ class BuildRequest(BaseModel):
         default=None, description="settings of the engine itself, by its own names"
     )
     region: str | None = Field(default=None, description="AWS region of images and prices")
+
+    @property
+    def evaluation(self) -> str | None:
+        """The texts to measure quality with; the shipped ones where only a limit is given."""
+        limits = (self.max_kld, self.min_top1, self.max_ppl_increase)
+        asked = any(value is not None for value in (*limits, self.evaluate_samples))
+        return self.evaluate or ("default" if asked else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -99,6 +99,13 @@ def choose_samples(found: Samples, count: int, seed: int) -> Samples:
         skipped_count=found.skipped_count,
         repeated=found.repeated,
     )
+
+
+def choose_others(found: Samples, count: int, seed: int, used: Samples | None) -> Samples:
+    """As `choose_samples`, without those already used; with them where there are no others."""
+    taken = frozenset(used.samples) if used else frozenset()
+    others = tuple(sample for sample in found.samples if sample not in taken)
+    return choose_samples(replace(found, samples=others or found.samples), count, seed)
 
 
 def _line(sample: Sample) -> bytes:

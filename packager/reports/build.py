@@ -12,6 +12,7 @@ from packager.core.units import decimal
 from packager.imaging.assemble import is_for_mount
 from packager.pipeline import Assembled
 from packager.reports.plan import plan_document
+from packager.reports.quality import quality_lines
 from packager.reports.steps import forecast_documents, forecast_sentences, ran_lines
 from packager.reports.text import finding_lines, table_lines
 
@@ -33,6 +34,7 @@ def summary_lines(record: BuildRecord) -> list[str]:
     return [
         *finding_lines(warnings),
         *ran_lines(record.steps),
+        *(quality_lines(record.quality) if record.quality else ()),
         *table_lines(("layer", "size", "digest"), rows),
         f"read {decimal(moved.bytes_read)}, sent {decimal(moved.bytes_sent)}, "
         f"{moved.layers_known} of {len(record.layers)} layers known beforehand, "

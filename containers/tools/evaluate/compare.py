@@ -13,13 +13,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
+from loading import load_model, load_tokenizer
 from measures import Comparison, Generations
 from packager_worker import BadInput, Rejected, Report, Spec
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 
 @dataclass(frozen=True)
@@ -35,29 +34,24 @@ def compare(spec: Spec, report: Report) -> dict[str, Any]:
     """Measure; the figures are the result, in `quality.json` too."""
     torch.manual_seed(0)
     asked = spec.parameters
-    tokenizer = _tokenizer(spec.inputs["base"], spec.inputs["candidate"])
-    rows = (spec.inputs["samples"] / "samples.jsonl").read_text(encoding="utf-8").splitlines()
-    texts = [_text(json.loads(row), tokenizer, asked["max_tokens"]) for row in rows]
-    texts = [text for text in texts if len(text.ids) > 1]
-    if not texts:
-        raise BadInput("no sample has two tokens or more")
+    texts = _read_texts(spec)
     with report.busy("loading the base"):
-        base = _load(spec.inputs["base"], asked["dtype"], spec.gpus)
+        base = load_model(spec.inputs["base"], "base", asked["dtype"], spec.gpus)
     with report.busy("loading the candidate"):
-        candidate = _load(spec.inputs["candidate"], asked["dtype"], spec.gpus)
-    if (
-        base.get_output_embeddings().weight.shape[0]
-        != candidate.get_output_embeddings().weight.shape[0]
-    ):
-        raise Rejected("base and candidate have vocabularies of different sizes")
+        candidate = load_model(spec.inputs["candidate"], "candidate", asked["dtype"], spec.gpus)
+    sizes = [model.get_output_embeddings().weight.shape[0] for model in (base, candidate)]
+    if sizes[0] != sizes[1]:
+        raise Rejected(f"base and candidate have vocabularies of {sizes[0]} and {sizes[1]} tokens")
+    _check_ids(texts, sizes[0])
 
     comparison, noise = Comparison(), Comparison()
     for number, text in enumerate(texts):
         report.progress("comparing", number, len(texts))
-        told = _logits(base, text.ids)
-        comparison.add(told, _logits(candidate, text.ids), text.ids[1:], text.is_answer[1:])
+        told = _logits(base, "base", text.ids)
+        theirs = _logits(candidate, "candidate", text.ids)
+        comparison.add(told, theirs, text.ids[1:], text.is_answer[1:])
         if number < asked["noise_texts"]:
-            again = _logits(base, text.ids, beside=True)
+            again = _logits(base, "base", text.ids, beside=True)
             noise.add(told, again, text.ids[1:], text.is_answer[1:])
     generations = Generations()
     prompts = [text.prompt for text in texts if len(text.prompt)][: asked["prompts"]]
@@ -74,29 +68,39 @@ def compare(spec: Spec, report: Report) -> dict[str, Any]:
     return figures
 
 
-def _tokenizer(base: Path, candidate: Path) -> Any:
-    """The base's tokenizer; figures mean nothing where the candidate's is another."""
-    ours = AutoTokenizer.from_pretrained(base)
-    if ours.get_vocab() != AutoTokenizer.from_pretrained(candidate).get_vocab():
-        raise Rejected("base and candidate have different tokenizers")
-    return ours
+def _read_texts(spec: Spec) -> list[Text]:
+    """Tokenize the samples; figures mean nothing where base and candidate read other tokens."""
+    base = load_tokenizer(spec.inputs["base"], "base")
+    candidate = load_tokenizer(spec.inputs["candidate"], "candidate")
+    most = spec.parameters["max_tokens"]
+    texts = []
+    for row in (spec.inputs["samples"] / "samples.jsonl").read_text(encoding="utf-8").splitlines():
+        text = _text(json.loads(row), base, most)
+        if not torch.equal(text.ids, _text(json.loads(row), candidate, most).ids):
+            raise Rejected("base and candidate have different tokenizers")
+        if len(text.ids) > 1:
+            texts.append(text)
+    if not texts:
+        raise BadInput("no sample has two tokens or more")
+    return texts
 
 
-def _load(place: Path, dtype: str, gpus: int) -> Any:
-    AutoConfig.from_pretrained(place)  # says what is wrong with a configuration before weights
-    model = AutoModelForCausalLM.from_pretrained(
-        place, dtype=getattr(torch, dtype), trust_remote_code=False
-    )
-    return model.eval().to("cuda" if gpus else "cpu")
+def _check_ids(texts: list[Text], size: int) -> None:
+    largest = max(int(text.ids.max()) for text in texts)
+    if largest >= size:
+        raise Rejected(f"the tokenizer gives token {largest}, the models know {size}")
 
 
 @torch.no_grad()
-def _logits(model: Any, ids: torch.Tensor, *, beside: bool = False) -> torch.Tensor:
+def _logits(model: Any, role: str, ids: torch.Tensor, *, beside: bool = False) -> torch.Tensor:
     """Logits for every token but the first, `[T-1, V]`; `beside` computes in a batch of two."""
     batch = ids[None].to(model.device)
     if beside:
         batch = torch.cat((batch, batch.flip(-1)))
-    return model(batch).logits[0, :-1].cpu()
+    logits = model(batch).logits[0, :-1].cpu()
+    if logits.isnan().any():
+        raise Rejected(f"the {role} computes what is no number", "its weights are broken")
+    return logits
 
 
 @torch.no_grad()
@@ -113,8 +117,8 @@ def _answer(model: Any, prompt: torch.Tensor, tokens: int) -> list[int]:
 def _text(row: dict[str, Any], tokenizer: Any, most: int) -> Text:
     """Tokens of a sample. The template is the model's; prompts were templated already."""
     pieces = list(_pieces(row, tokenizer))
-    ids: list[int] = []
-    marks: list[bool] = []
+    ids: list[int] = _beginning(row, tokenizer)
+    marks = [False] * len(ids)
     start = 0
     for piece, is_answer in pieces:
         tokens = tokenizer(piece, add_special_tokens=False)["input_ids"]
@@ -128,6 +132,15 @@ def _text(row: dict[str, Any], tokenizer: Any, most: int) -> Text:
         is_answer=torch.tensor(marks[:most], dtype=torch.bool),
         prompt=torch.tensor(ids[:start] if has_prompt else [], dtype=torch.long),
     )
+
+
+def _beginning(row: dict[str, Any], tokenizer: Any) -> list[int]:
+    """The token that opens a text, where the tokenizer sets one; templates set it themselves."""
+    first = row.get("text", row.get("prompt"))
+    if first is None or (tokenizer.bos_token and first.startswith(tokenizer.bos_token)):
+        return []
+    opening = tokenizer("")["input_ids"][:1]
+    return opening if opening == [tokenizer.bos_token_id] else []
 
 
 def _pieces(row: dict[str, Any], tokenizer: Any) -> Iterator[tuple[str, bool]]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from packager.adapters.executors.failures import StepBroken
+from packager.adapters.quality import read_quality
 from packager.adapters.sources.local import LocalSource
 from packager.core.image import FileRange
 from packager.core.model import ModelFile
@@ -21,6 +22,9 @@ def read_result(step: Step, place: Path, digests: Mapping[str, str]) -> tuple[Mo
     """
     if step.gives == "compiled":
         found = _all_files(place)
+    elif step.gives == "quality":
+        found = _all_files(place)
+        read_quality(found)
     else:
         source = LocalSource(is_draft=step.gives == "draft")
         try:

@@ -1,0 +1,89 @@
+"""Checkpoints as models to compute with, whole or not at all.
+
+transformers fills in random numbers where tensors are missing, with a warning
+only: figures of such a model would be worthless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from awq import dequantized
+from packager_worker import BadInput
+from safetensors import safe_open
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+# What belongs to the arithmetic of a quantized module and may have a default.
+_HAVE_DEFAULTS = (
+    "weight_zero_point", "weight_shape", "weight_g_idx", "input_zero_point", "output_zero_point",
+)  # fmt: skip
+
+
+def load_tokenizer(place: Path, role: str) -> Any:
+    """Load a tokenizer, or say whose is broken."""
+    with _explained(role, "tokenizer"):
+        return AutoTokenizer.from_pretrained(place)
+
+
+def load_model(place: Path, role: str, dtype: str, gpus: int) -> Any:
+    """Load a model in eval mode, or say whose checkpoint is broken."""
+    with _explained(role, "checkpoint"):
+        config = AutoConfig.from_pretrained(place)
+        quantization = getattr(config, "quantization_config", None) or {}
+        kind = getattr(torch, dtype)
+        if _method(quantization) == "awq":
+            model, missing = _load_awq(place, config, kind)
+        else:
+            model, told = AutoModelForCausalLM.from_pretrained(
+                place, dtype=kind, trust_remote_code=False, output_loading_info=True
+            )
+            missing = [*told["missing_keys"], *map(str, told["mismatched_keys"])]
+        missing = [name for name in missing if not name.endswith(_HAVE_DEFAULTS)]
+        if missing:
+            raise BadInput(
+                f"the {role} lacks {len(missing)} tensors, such as {sorted(missing)[0]!r}"
+            )
+    return model.eval().to("cuda" if gpus else "cpu")
+
+
+def _method(quantization: Any) -> str:
+    if isinstance(quantization, dict):
+        return str(quantization.get("quant_method", ""))
+    return str(getattr(quantization, "quant_method", ""))
+
+
+def _load_awq(place: Path, config: Any, dtype: torch.dtype) -> tuple[Any, list[str]]:
+    """Load AutoAWQ's format by undoing it: transformers needs kernels for it that no CPU has."""
+    quantization = config.quantization_config
+    del config.quantization_config
+    model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    weights: dict[str, torch.Tensor] = {}
+    for file in sorted(place.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as opened:
+            names = opened.keys()
+            weights.update(dequantized(names, opened.get_tensor, quantization, dtype))
+    told = model.load_state_dict(weights, strict=False)
+    model.tie_weights()
+    if (place / "generation_config.json").exists():
+        model.generation_config = GenerationConfig.from_pretrained(place)
+    own = {name for name, _ in model.named_parameters()}  # tied ones stand there once
+    return model, [name for name in told.missing_keys if name in own]
+
+
+@contextmanager
+def _explained(role: str, what: str) -> Iterator[None]:
+    """Turn what libraries raise for broken files into one failure; memory is another matter."""
+    try:
+        yield
+    except (BadInput, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        text = str(error)
+        if "alloc" in text and "memory" in text:
+            raise
+        first = (text.splitlines() or [type(error).__name__])[0]
+        raise BadInput(f"the {what} of the {role} cannot be loaded: {first[:300]}") from error

@@ -1,0 +1,171 @@
+"""`packager evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from packager import wiring
+from packager.adapters.files import explain_disk_errors, write_atomically
+from packager.cli.options import cache_options, format_option
+from packager.cli.progress import progress_options, shown_progress
+from packager.core.quality import (
+    ANSWER_TOKENS,
+    EVALUATION_SAMPLES,
+    EVALUATION_TOKENS,
+    NOISE_TEXTS,
+    PROMPTS,
+    Evaluation,
+)
+from packager.core.samples import DEFAULT
+from packager.jobs.evaluate import Evaluated
+from packager.jobs.evaluate import evaluate as run_evaluation
+from packager.reports.quality import quality_lines
+from packager.reports.steps import duration
+from packager.reports.text import json_text
+
+POSITIVE, COUNT = click.IntRange(1), click.IntRange(0)
+
+
+@click.command()
+@click.option("--base", required=True, metavar="MODEL", help="The checkpoint that is the measure.")
+@click.option(
+    "--candidate", required=True, metavar="MODEL", help="The one that was made of it, quantized."
+)
+@click.option(
+    "--data",
+    default=DEFAULT,
+    show_default=True,
+    metavar="DATA",
+    help="Texts to tell both: a file, a directory, hf://datasets/….",
+)
+@click.option(
+    "--samples", type=POSITIVE, default=EVALUATION_SAMPLES, show_default=True, metavar="N"
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(2),
+    default=EVALUATION_TOKENS,
+    show_default=True,
+    metavar="N",
+    help="Cut each to so many.",
+)
+@click.option(
+    "--seed", type=COUNT, default=0, metavar="N", help="Decides which of the texts are taken."
+)
+@click.option(
+    "--noise-texts",
+    type=COUNT,
+    default=NOISE_TEXTS,
+    show_default=True,
+    metavar="N",
+    help="Compare the base with itself on so many.",
+)
+@click.option(
+    "--prompts",
+    type=COUNT,
+    default=PROMPTS,
+    show_default=True,
+    metavar="N",
+    help="Have both answer so many of the prompts.",
+)
+@click.option(
+    "--answer-tokens", type=POSITIVE, default=ANSWER_TOKENS, show_default=True, metavar="N"
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also write the figures here, as JSON.",
+)
+@cache_options
+@click.option("--executor", type=click.Choice(("local", "docker")), default="local")
+@click.option(
+    "--no-capacity-check", is_flag=True, help="Start even what seems too large for this machine."
+)
+@progress_options
+@format_option
+def evaluate(
+    base: str,
+    candidate: str,
+    data: str,
+    samples: int,
+    max_tokens: int,
+    seed: int,
+    noise_texts: int,
+    prompts: int,
+    answer_tokens: int,
+    output: Path | None,
+    cache_dir: Path | None,
+    no_cache: bool,
+    executor: str,
+    no_capacity_check: bool,
+    progress: str,
+    quiet: bool,
+    output_format: str,
+) -> None:
+    """Compare a quantized checkpoint with its base: perplexity, KL divergence, flips.
+
+    Both are told the same texts, and answer the same prompts.  The noise is
+    the base against itself: what is below it is no change.
+
+    \b
+    packager evaluate --base ./model --candidate ./model-awq --data texts.jsonl
+    """
+    asked = Evaluation(
+        max_tokens=max_tokens,
+        seed=seed,
+        noise_texts=noise_texts,
+        prompts=prompts,
+        answer_tokens=answer_tokens,
+    )
+    texts = wiring.evaluation_texts(data, samples, seed)
+    as_json = output_format == "json"
+    with shown_progress(progress, quiet=quiet, as_json=as_json) as on_event:
+        settings = wiring.Settings(
+            cache_dir=cache_dir,
+            use_cache=not no_cache,
+            executor=executor,
+            check_capacity=not no_capacity_check,
+            on_event=on_event,
+            on_warning=lambda text: click.echo(f"warning: {text}", err=True),
+        )
+        done = run_evaluation(base, candidate, texts, asked, wiring.tools_for(settings))
+    if texts.skipped_count and not quiet:
+        first = texts.skipped[0]
+        click.echo(
+            f"warning: {texts.skipped_count} rows of {data!r} are no samples; "
+            f"the first is {first.place}: {first.reason}",
+            err=True,
+        )
+    document = _document(done, base, candidate, data)
+    if output is not None:
+        with explain_disk_errors(output):
+            write_atomically(output, (json_text(document) + "\n").encode())
+    if as_json:
+        click.echo(json_text(document))
+        return
+    click.echo("\n".join(quality_lines(done.report)))
+    if not quiet:
+        click.echo(_origin(done), err=True)
+
+
+def _document(done: Evaluated, base: str, candidate: str, data: str) -> dict[str, Any]:
+    return {
+        "base": base,
+        "candidate": candidate,
+        "data": data,
+        **done.report.model_dump(),
+        "measurable": done.report.is_measurable,
+        "versions": dict(done.outcome.result.versions),
+        "key": done.outcome.key,
+        "reused": done.outcome.reused,
+    }
+
+
+def _origin(done: Evaluated) -> str:
+    if done.outcome.reused:
+        return f"taken from the cache ({done.outcome.key[:12]})"
+    return f"measured in {duration(done.outcome.result.seconds)}"

@@ -1,0 +1,127 @@
+"""What quantizing did to a model's quality, and how much of it is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, Field
+
+# Where the request says nothing: some minutes for a small model on a CPU, errors of a few percent.
+EVALUATION_SAMPLES, EVALUATION_TOKENS = 64, 512
+TOOL = STEP = "evaluate"
+RESULT = "quality.json"
+NOISE_TEXTS = 8  # that the base is compared with itself on
+PROMPTS, ANSWER_TOKENS = 8, 32  # greedy answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """How to compare two models. Everything here reaches the figures."""
+
+    max_tokens: int = EVALUATION_TOKENS  # that each text is cut to
+    seed: int = 0  # decides which texts are taken
+    noise_texts: int = NOISE_TEXTS
+    prompts: int = PROMPTS
+    answer_tokens: int = ANSWER_TOKENS
+
+
+class _Figures(BaseModel):
+    # A worker of tomorrow may say more.
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class Comparison(_Figures):
+    """Two models told the same texts; None is what the texts do not tell, or no number.
+
+    `…_ci95` is half the width of the 95 % confidence interval.
+    """
+
+    texts: int
+    tokens: int
+    perplexity_base: float | None
+    perplexity_base_ci95: float | None
+    perplexity_candidate: float | None
+    perplexity_candidate_ci95: float | None
+    perplexity_increase: float | None = Field(description="a share: 0.015 is 1.5 %")
+    perplexity_increase_ci95: float | None
+    kld_mean: float | None = Field(description="KL(base ‖ candidate) of the next token, in nats")
+    kld_mean_ci95: float | None
+    kld_median: float | None
+    kld_p99: float | None
+    kld_max: float | None
+    top1_agreement: float | None = Field(description="share of tokens with equal first choices")
+    top1_agreement_ci95: float | None
+    probability_delta_rms: float | None = Field(description="of the true token")
+    answer_tokens: int = Field(description="of reference answers")
+    answer_flips: float | None = Field(
+        description="share of them that are the first choice of one model only"
+    )
+    answer_tokens_lost: int
+    answer_tokens_won: int
+
+
+class Generations(_Figures):
+    """Greedy answers of both to the same prompts."""
+
+    prompts: int
+    identical: int
+    tokens_before_divergence: float | None = Field(description="a share of all tokens")
+    first_divergence_median: int | None = Field(description="a token's place, where answers part")
+
+
+class QualityReport(_Figures):
+    """The whole result."""
+
+    quality: Comparison
+    noise: Comparison | None = Field(description="the base against itself, in another batch")
+    generation: Generations | None
+
+    @property
+    def is_measurable(self) -> bool:
+        """Whether the candidate is farther from the base than the base is from itself."""
+        if self.quality.kld_mean is None:
+            return True
+        return self.quality.kld_mean > _upper(self.noise)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a build allows. None: anything."""
+
+    max_kld: float | None = None  # nats, of the mean
+    min_top1: float | None = None  # a share
+    max_ppl_increase: float | None = None  # a share
+
+    def broken_by(self, report: QualityReport) -> Iterator[str]:
+        """Say of each limit that does not hold how far it is off. No figure holds no limit."""
+        found = report.quality
+        if self.max_kld is not None and not _at_most(found.kld_mean, self.max_kld):
+            yield f"mean KLD {_shown(found.kld_mean)} is over {self.max_kld:g}"
+        if self.min_top1 is not None and not (
+            found.top1_agreement is not None and found.top1_agreement >= self.min_top1
+        ):
+            agreed = _shown(found.top1_agreement, percent=True)
+            yield f"same-top-1 {agreed} is under {self.min_top1:.4g}"
+        if self.max_ppl_increase is not None and not _at_most(
+            found.perplexity_increase, self.max_ppl_increase
+        ):
+            grown = _shown(found.perplexity_increase, percent=True)
+            yield f"perplexity increase {grown} is over {self.max_ppl_increase:.4g}"
+
+
+def _upper(noise: Comparison | None) -> float:
+    """What the base's own noise explains of a divergence."""
+    if noise is None or noise.kld_mean is None:
+        return 0.0
+    return noise.kld_mean + (noise.kld_mean_ci95 or 0.0)
+
+
+def _at_most(value: float | None, limit: float) -> bool:
+    return value is not None and value <= limit
+
+
+def _shown(value: float | None, *, percent: bool = False) -> str:
+    if value is None:
+        return "(no number)"
+    return f"{100 * value:.3g} %" if percent else f"{value:.3g}"

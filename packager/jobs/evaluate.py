@@ -1,0 +1,29 @@
+"""Comparing two checkpoints, without building anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from packager.core.quality import Evaluation, QualityReport
+from packager.core.recipe import StepOutcome
+from packager.core.samples import Samples
+from packager.pipeline import Tools, run_evaluation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """The figures, and how they came."""
+
+    report: QualityReport
+    outcome: StepOutcome
+
+
+def evaluate(
+    base: str, candidate: str, samples: Samples, asked: Evaluation, tools: Tools
+) -> Evaluated:
+    """Compare `candidate` with `base`, each named as for a build."""
+    ours = tools.pin_files(tools.find_model(base))
+    theirs = tools.pin_files(tools.find_model(candidate))
+    with tools.run_steps() as run_step:
+        _, outcome = run_evaluation(ours, theirs.files, samples, asked, tools, run_step)
+        return Evaluated(report=tools.read_quality(outcome.files), outcome=outcome)

@@ -1,0 +1,111 @@
+"""Describes comparing a checkpoint with the one it was made of: `containers/tools/evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from artifact_cache.key import Calibration, Invocation, QualityReportKey, Weights
+from packager.core.image import Inline
+from packager.core.model import ModelFile, ModelFiles
+from packager.core.quality import STEP, TOOL, Evaluation
+from packager.core.recipe import Estimate, Step, StepInput
+from packager.core.samples import Samples
+from packager.core.tool import ToolFacts
+from packager.techniques.keys import digest_of_files, toolchain_of
+
+# Rounding in bfloat16 would hide what eight bits change, but large models are not had in float32.
+_FLOAT32_UP_TO_BYTES = 8_000_000_000
+_LIBRARIES_BYTES = 700_000_000
+_LOGITS = 5  # copies of a text's logits in 4 bytes, at the most
+_WEIGHTS = (".safetensors", ".bin", ".pt")
+
+
+def evaluation_step(
+    base: ModelFiles,
+    candidate: tuple[ModelFile, ...],
+    samples: Samples,
+    asked: Evaluation,
+    tool: ToolFacts,
+) -> Step:
+    """Describe the run; it has a key when all files have digests."""
+    weights = _weight_bytes(base.files)
+    dtype = "float32" if weights <= _FLOAT32_UP_TO_BYTES else "bfloat16"
+    longest = _longest(base.config)
+    parameters = {
+        **asdict(asked),
+        "max_tokens": min(asked.max_tokens, longest or asked.max_tokens),
+        "dtype": dtype,
+    }
+    del parameters["seed"]  # it has chosen the samples
+    env = {"OMP_NUM_THREADS": "1"}  # sums do not depend on how many cores there are
+    models = 2 * weights * (2 if dtype == "float32" else 1) + _weight_bytes(candidate)
+    vocabulary = base.config.get("vocab_size")
+    logits = (vocabulary if isinstance(vocabulary, int) else 0) * parameters["max_tokens"] * 4
+    return Step(
+        name=STEP,
+        tool=TOOL,
+        gives="quality",
+        parameters=parameters,
+        inputs={
+            "base": StepInput(files=base.files),
+            "candidate": StepInput(files=candidate),
+            "samples": StepInput(files=(_samples_file(samples),)),
+        },
+        env=env,
+        key=_key(base.files, candidate, samples, parameters, asked.seed, tool, env),
+        needs=Estimate(memory_bytes=_LIBRARIES_BYTES + models + _LOGITS * logits),
+    )
+
+
+def _key(
+    base: Iterable[ModelFile],
+    candidate: Iterable[ModelFile],
+    samples: Samples,
+    parameters: Mapping[str, Any],
+    seed: int,
+    tool: ToolFacts,
+    env: Mapping[str, str],
+) -> QualityReportKey | None:
+    ours, theirs = digest_of_files(base), digest_of_files(candidate)
+    if ours is None or theirs is None:
+        return None
+    return QualityReportKey(
+        weights=Weights(files=ours, adapters=(), draft=None),
+        candidate=theirs,
+        data=Calibration(
+            dataset=samples.digest.removeprefix("sha256:"),
+            samples=len(samples.samples),
+            sequence_tokens=parameters["max_tokens"],
+            seed=seed,
+        ),
+        toolchain=toolchain_of(tool),
+        invocation=Invocation(
+            compiler_args=(),
+            engine_args={
+                name: str(value)
+                for name, value in sorted(parameters.items())
+                if name != "max_tokens"  # has a place of its own
+            },
+            env=dict(env),
+        ),
+    )
+
+
+def _samples_file(samples: Samples) -> ModelFile:
+    return ModelFile(
+        path="samples.jsonl",
+        role="other",
+        content=Inline(samples.jsonl()),
+        sha256=samples.digest.removeprefix("sha256:"),
+    )
+
+
+def _weight_bytes(files: Iterable[ModelFile]) -> int:
+    return sum(file.size for file in files if file.path.endswith(_WEIGHTS))
+
+
+def _longest(config: Mapping[str, object]) -> int:
+    value = config.get("max_position_embeddings")
+    return value if isinstance(value, int) else 0
