@@ -19,8 +19,13 @@ _ELEMENT = 2
 _COLUMNS = 4096
 
 
-def write_model(directory: Path, *, total_bytes: int, shards: int) -> list[Path]:
-    """Write a Llama-shaped model of about `total_bytes` in `shards` files; give the shards."""
+def write_model(
+    directory: Path, *, total_bytes: int, shards: int, sparse: bool = False
+) -> list[Path]:
+    """Write a Llama-shaped model of about `total_bytes` in `shards` files; give the shards.
+
+    With `sparse` the weights are holes: zeros that take no disk.
+    """
     directory.mkdir(parents=True)
     rows = total_bytes // shards // _COLUMNS // _ELEMENT
     paths, weight_map = [], {}
@@ -29,7 +34,7 @@ def write_model(directory: Path, *, total_bytes: int, shards: int) -> list[Path]
         tensor = f"model.layers.{number}.mlp.up_proj.weight"
         weight_map[tensor] = name
         paths.append(directory / name)
-        _write_shard(directory / name, tensor, rows)
+        _write_shard(directory / name, tensor, rows, sparse=sparse)
     size = rows * _COLUMNS * _ELEMENT * shards
     index = {"metadata": {"total_size": size}, "weight_map": weight_map}
     _write_json(directory / "model.safetensors.index.json", index)
@@ -68,13 +73,23 @@ def _inverse_erf(value: float) -> float:
 _HIGH_BYTES = _high_bytes()
 
 
-def _write_shard(path: Path, tensor: str, rows: int) -> None:
+def change_shard(path: Path) -> None:
+    """Give a shard other weights of the same size, in its middle."""
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        file.write(bf16_like(1024 * 1024))
+
+
+def _write_shard(path: Path, tensor: str, rows: int, *, sparse: bool) -> None:
     size = rows * _COLUMNS * _ELEMENT
     entry = {"dtype": "BF16", "shape": [rows, _COLUMNS], "data_offsets": [0, size]}
     header = json.dumps({tensor: entry}).encode()
     header += b" " * (-len(header) % 8)
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(header)) + header)
+        if sparse:
+            file.truncate(file.tell() + size)
+            return
         for start in range(0, size, BLOCK):
             file.write(bf16_like(min(BLOCK, size - start)))
 
@@ -100,4 +115,9 @@ def _write_json(path: Path, document: object) -> None:
 
 
 if __name__ == "__main__":
-    write_model(Path(sys.argv[1]), total_bytes=int(sys.argv[2]), shards=int(sys.argv[3]))
+    write_model(
+        Path(sys.argv[1]),
+        total_bytes=int(sys.argv[2]),
+        shards=int(sys.argv[3]),
+        sparse="sparse" in sys.argv[4:],
+    )

@@ -22,6 +22,7 @@ class Run:
     cpu_s: float  # of the work and its children
     server_cpu_s: float  # of the registry and, where one is used, the engine
     peak_rss_bytes: int  # of its largest child
+    written_bytes: int  # to disks, by it and its children; servers not counted
 
 
 def timed(work: Callable[[], object], servers: Sequence[int]) -> Run:
@@ -37,6 +38,7 @@ def timed(work: Callable[[], object], servers: Sequence[int]) -> Run:
         cpu_s=time.process_time() - own + sum(u.ru_utime + u.ru_stime for u in _CHILDREN),
         server_cpu_s=sum(map(_cpu_of, servers)) - servers_before,
         peak_rss_bytes=max((usage.ru_maxrss * 1024 for usage in _CHILDREN), default=0),
+        written_bytes=sum(usage.ru_oublock * 512 for usage in _CHILDREN),
     )
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,18 @@ def registry(work: Path) -> Iterator[tuple[str, int]]:
     finally:
         call([str(SCRIPTS / "registry"), "stop", "--root", str(root)])
         shutil.rmtree(root, ignore_errors=True)
+
+
+@contextmanager
+def discarding_registry() -> Iterator[tuple[str, int]]:
+    """Start a registry that keeps no blob; give HOST:PORT and its process."""
+    script = str(Path(__file__).with_name("discarding.py"))
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"127.0.0.1:{int(process.stdout.readline())}", process.pid
+        finally:
+            process.kill()
 
 
 @contextmanager
