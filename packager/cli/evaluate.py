@@ -9,7 +9,7 @@ import click
 
 from packager import wiring
 from packager.adapters.files import explain_disk_errors, write_atomically
-from packager.cli.options import cache_options, format_option
+from packager.cli.options import cache_options, format_option, take_cache_options
 from packager.cli.progress import progress_options, shown_progress
 from packager.core.quality import (
     ANSWER_TOKENS,
@@ -105,6 +105,7 @@ def evaluate(
     progress: str,
     quiet: bool,
     output_format: str,
+    **given: Any,
 ) -> None:
     """Compare a quantized checkpoint with its base: perplexity, KL divergence, flips.
 
@@ -127,6 +128,7 @@ def evaluate(
         settings = wiring.Settings(
             cache_dir=cache_dir,
             use_cache=not no_cache,
+            cache=take_cache_options(given),
             executor=executor,
             check_capacity=not no_capacity_check,
             on_event=on_event,

@@ -101,13 +101,13 @@ class Limits:
         if self.min_top1 is not None and not (
             found.top1_agreement is not None and found.top1_agreement >= self.min_top1
         ):
-            agreed = _shown(found.top1_agreement, percent=True)
-            yield f"same-top-1 {agreed} is under {self.min_top1:.4g}"
+            agreed = _percent(found.top1_agreement)
+            yield f"same-top-1 {agreed} is under {_percent(self.min_top1)}"
         if self.max_ppl_increase is not None and not _at_most(
             found.perplexity_increase, self.max_ppl_increase
         ):
-            grown = _shown(found.perplexity_increase, percent=True)
-            yield f"perplexity increase {grown} is over {self.max_ppl_increase:.4g}"
+            grown = _percent(found.perplexity_increase)
+            yield f"perplexity increase {grown} is over {_percent(self.max_ppl_increase)}"
 
 
 def _upper(noise: Comparison | None) -> float:
@@ -121,7 +121,9 @@ def _at_most(value: float | None, limit: float) -> bool:
     return value is not None and value <= limit
 
 
-def _shown(value: float | None, *, percent: bool = False) -> str:
-    if value is None:
-        return "(no number)"
-    return f"{100 * value:.3g} %" if percent else f"{value:.3g}"
+def _shown(value: float | None) -> str:
+    return "(no number)" if value is None else f"{value:.3g}"
+
+
+def _percent(value: float | None) -> str:
+    return "(no number)" if value is None else f"{100 * value:.4g} %"
