@@ -37,7 +37,7 @@ from packager.catalog.accelerators import accelerator_of
 from packager.catalog.compatibility import rules
 from packager.catalog.containers import find_container
 from packager.catalog.instances import find_instance, instances
-from packager.catalog.models import first_draft
+from packager.catalog.models import drafts_of
 from packager.catalog.prices import priced
 from packager.catalog.registries import traits_of
 from packager.core.events import EventSink, StepEvent, ignore
@@ -66,15 +66,24 @@ from packager.core.samples import (
 )
 from packager.errors import NotReproduced, UsageError
 from packager.pipeline import RunStep, Tools
+from packager.planning.drafts.known import choose_known
 from packager.planning.schemes import NONE, parse_quantize
-from packager.ports import ContainerFamily, Executor, ImageSink, Quantizer, Reachable
+from packager.ports import (
+    Compiler,
+    ContainerFamily,
+    Executor,
+    ImageSink,
+    Quantizer,
+    Reachable,
+)
 from packager.share import share_dir
 
 if TYPE_CHECKING:
     from artifact_cache.cache import ArtifactCache
+    from artifact_cache.entry import Entry
     from artifact_cache.store import CacheStore
     from artifact_cache.stores.archive import Imported
-    from artifact_cache.trust import Trust
+    from artifact_cache.trust import Signer, Trust
     from packager.adapters.registry.client import RegistryClients
     from packager.adapters.tools.environments import Environments
 
@@ -154,9 +163,10 @@ def tools_for(settings: Settings) -> Tools:
         ),
         family=_family,
         executor=executor,
-        run_steps=lambda: _run_steps(settings, executor, artifacts()),
+        run_steps=lambda: _run_steps(settings, executor, artifacts),
         foresee=lambda step: _foresee(step, executor, artifacts(), settings),
         find_quantizer=cache(find_quantizer),
+        find_compilers=cache(find_compilers),
         find_samples=find_samples,
         find_evaluation=find_evaluation,
         read_quality=read_quality,
@@ -166,7 +176,9 @@ def tools_for(settings: Settings) -> Tools:
         save=lambda record: _save(record, settings),
         created=repeat.created if repeat else created_time(settings.environment),
         find_draft=cache(lambda reference: _find_model(reference, settings, is_draft=True)),
-        known_draft=lambda model: first_draft(model.ref.name, own().models),
+        known_draft=lambda model, instance, container: choose_known(
+            drafts_of(model.ref.name, own().models), model, instance, container, rules()
+        ),
         instances=tuple(
             priced(known, settings.region, own().prices) for known in instances(own().instances)
         ),
@@ -472,7 +484,7 @@ def artifact_cache_for(settings: Settings) -> ArtifactCache | None:
     """Open the artifact cache with the shared stores behind it; None when none is wanted."""
     if not settings.use_cache:
         return None
-    from artifact_cache import Notice, load_signer, open_cache
+    from artifact_cache import Notice, open_cache
     from packager.adapters.cache_errors import explained_cache_errors
 
     asked = settings_of_cache(settings)
@@ -491,7 +503,7 @@ def artifact_cache_for(settings: Settings) -> ArtifactCache | None:
             version=__version__,
             notify=notify,
             trust=trust_for(settings),
-            signer=load_signer(asked.signing_key) if asked.signing_key else None,
+            signer=signer_for(settings),
         )
 
 
@@ -504,6 +516,16 @@ def trust_for(settings: Settings) -> Trust | None:
     with explained_cache_errors():
         keys = load_trusted_keys(asked.trusted_keys) if asked.trusted_keys else {}
     return Trust(keys, asked.require_signed) if keys or asked.require_signed else None
+
+
+def signer_for(settings: Settings) -> Signer | None:
+    """Say with which key entries are signed; None when they are not."""
+    from artifact_cache import load_signer
+    from packager.adapters.cache_errors import explained_cache_errors
+
+    asked = settings_of_cache(settings)
+    with explained_cache_errors():
+        return load_signer(asked.signing_key) if asked.signing_key else None
 
 
 def signing_key_place() -> Path:
@@ -549,7 +571,8 @@ def import_entries(
 
     clients = _registry_clients(settings)
     reader = BlobReader((_RegistryBlobs(clients),))
-    published, known = [], []
+    published: list[Entry] = []
+    known: list[Entry] = []
     for reference in entries_of_layout(source):
         with scratch() as place:
             done = import_entry(reference, store, place, clients=clients, reader=reader)
@@ -607,6 +630,12 @@ def find_quantizer(asked: str | None) -> Quantizer | None:
     return next((found for found in made if wanted.method in found.methods), None)
 
 
+def find_compilers(asked: str | None) -> Mapping[str, Compiler]:
+    """Give who may be meant by `--compile`: everybody for `auto` or a wrong name, or nobody."""
+    table = plugins.compilers() if asked not in (None, "off") else {}
+    return {name: plugins.load(table, name)() for name in table}
+
+
 def find_samples(request: BuildRequest) -> Samples | None:
     """Read and choose what a quantizer will look at; None where nothing is quantized."""
     if request.quantize in (None, NONE):
@@ -656,7 +685,7 @@ def _tool_directory(name: str) -> Path:
 
 @contextmanager
 def _run_steps(
-    settings: Settings, executor: Executor, artifacts: ArtifactCache | None
+    settings: Settings, executor: Executor, artifacts: Callable[[], ArtifactCache | None]
 ) -> Iterator[RunStep]:
     from packager.adapters.executors.runner import StepRunner
     from packager.adapters.executors.workspace import Workspace

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from artifact_cache.key import Calibration, Invocation, QualityReportKey, Weights
 from packager.core.image import Inline
 from packager.core.model import ModelFile, ModelFiles
 from packager.core.quality import STEP, TOOL, Evaluation
 from packager.core.recipe import Estimate, Step, StepInput
 from packager.core.samples import Samples
 from packager.core.tool import ToolFacts
-from packager.techniques.keys import digest_of_files, toolchain_of
+
+if TYPE_CHECKING:
+    from artifact_cache.key import QualityReportKey
 
 # Rounding in bfloat16 would hide what eight bits change, but large models are not had in float32.
 _FLOAT32_UP_TO_BYTES = 8_000_000_000
@@ -68,6 +69,10 @@ def _key(
     tool: ToolFacts,
     env: Mapping[str, str],
 ) -> QualityReportKey | None:
+    # Few builds have a key: its documents are loaded for those alone.
+    from artifact_cache.key import Calibration, Invocation, QualityReportKey, Weights
+    from packager.techniques.keys import digest_of_files, toolchain_of
+
     ours, theirs = digest_of_files(base), digest_of_files(candidate)
     if ours is None or theirs is None:
         return None

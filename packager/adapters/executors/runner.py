@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ class StepRunner:
     def __init__(
         self,
         executor: Executor,
-        cache: ArtifactCache | None,
+        open_cache: Callable[[], ArtifactCache | None],
         workspace: Workspace,
         *,
         on_event: EventSink,
@@ -44,13 +45,18 @@ class StepRunner:
         remember: Callable[[Step, Explanation], None] = _forget,
     ) -> None:
         self._executor = executor
-        self._cache = cache
+        self._open_cache = open_cache
         self._workspace = workspace
         self._on_event = on_event
         self._warn = warn
         self._accept_larger = accept_larger
         self._retry_failed = retry_failed
         self._remember = remember
+
+    @cached_property
+    def _cache(self) -> ArtifactCache | None:
+        """Opened by the first step: most builds have none, and opening takes time."""
+        return self._open_cache()
 
     def run(self, step: Step) -> StepOutcome:
         """Give the step's files, from the cache or from the tool."""
