@@ -36,6 +36,17 @@ if TYPE_CHECKING:
     from packager.jobs.cache import CachePlace
     from packager.ports import ImageSink
 
+_OF_TREES = {
+    "instance": "instance",
+    "logical_core_size": "logical-core-size",
+    "model": "model",
+    "modules": "module",
+    "logs": "log",
+    "all_modules": "all-modules",
+    "config": "config",
+    "stated": "state",
+    "document": "as",
+}
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(s|min|h|d|w)")
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -88,7 +99,10 @@ def _place(
     opened = wiring.artifact_cache_for(settings)
     assert opened is not None  # `use_cache` is true
     with explained_cache_errors():
-        yield CachePlace(wiring.artifacts_dir(settings), opened), settings
+        yield (
+            CachePlace(wiring.artifacts_dir(settings), opened, wiring.signer_for(settings)),
+            settings,
+        )
 
 
 def _warn(text: str) -> None:
@@ -463,13 +477,11 @@ def import_(
     packager cache import entries.tar
     packager cache import --from optimum-neuron /var/tmp/neuron-compile-cache
     """
-    names = ("instance", "logical_core_size", "model", "modules", "logs")
-    names += ("all_modules", "config", "stated", "document")
-    said = {name: given.pop(name) for name in names}
+    said = {name: given.pop(name) for name in _OF_TREES}
     if layout is None and any(said.values()):
-        wrong = next(name for name in names if said[name])
+        wrong = next(name for name in _OF_TREES if said[name])
         raise UsageError(
-            f"--{wrong.rstrip('s').replace('_', '-')} is for other tools' caches",
+            f"--{_OF_TREES[wrong]} is for other tools' caches",
             hint="add --from optimum-neuron or --from neo",
         )
     published: list[Entry] = []

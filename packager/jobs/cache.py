@@ -24,6 +24,7 @@ from artifact_cache import (
     LocalStore,
     Pin,
     Pins,
+    Signer,
     TrustedStore,
 )
 from artifact_cache.explain import Neighbour, find_nearest
@@ -83,9 +84,10 @@ class Statistics:
 class CachePlace:
     """An opened cache and the directory it keeps things in."""
 
-    def __init__(self, root: Path, cache: ArtifactCache) -> None:
+    def __init__(self, root: Path, cache: ArtifactCache, signer: Signer | None = None) -> None:
         self.root = root
         self.cache = cache
+        self.signer = signer
         self.store = LocalStore(root)
         self.failures = Failures(root / "neg")
         self.pins = Pins(self.store)
@@ -294,6 +296,11 @@ class CachePlace:
         """Publish the entries of an archive, as far as the trust policy lets them be used."""
         with self.scratch() as scratch:
             return import_archive(reader, self.cache.store, scratch)
+
+    def publish(self, entry: Entry, directory: Path) -> bool:
+        """Publish what was made elsewhere, signed where this machine signs; False: it was here."""
+        signed = self.signer.sign(entry) if self.signer else entry
+        return self.cache.store.put(signed, directory)
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:

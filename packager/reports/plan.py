@@ -17,7 +17,7 @@ from packager.errors import PlanRejected
 from packager.planning.performance import running_copies
 from packager.reports.outlook import Outlook, outlook_document, outlook_lines, percent, usd
 from packager.reports.rank import Menu, menu_document, menu_lines
-from packager.reports.steps import forecast_documents, forecast_sentences
+from packager.reports.steps import forecast_documents, forecast_sentences, renewal_sentences
 from packager.reports.text import finding_lines, plain, wrapped
 
 NO_STEPS = Recipe()
@@ -97,6 +97,7 @@ def page_text(page: PlanPage) -> str:
     lines = [
         *_decision_lines(plan),
         *wrapped("will run", "; ".join(work_sentences(plan, page.recipe, page.forecasts))),
+        *wrapped("kept", "; ".join(renewal_sentences(page.forecasts))),
         *wrapped("costs", cost_sentence(plan, page.outlook)),
         "",
         *_memory_lines(plan.budget),

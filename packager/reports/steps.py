@@ -22,10 +22,49 @@ def forecast_sentences(forecasts: Iterable[StepForecast]) -> Iterator[str]:
         yield f"{one.step} with {one.tool}: {_expected(one)}"
 
 
+def renewal_sentences(forecasts: Iterable[StepForecast]) -> Iterator[str]:
+    """Say of each step that is cached which changes make its result anew, and which keep it."""
+    for one in forecasts:
+        if one.inputs:
+            renew = [words for group, words in _INPUTS.items() if group in one.inputs]
+            keep = [words for group, words in _INPUTS.items() if group not in one.inputs]
+            kept = [*(words for words in keep if words in _ASKED_FOR), "the names"]
+            yield (
+                f"{one.step} is run again by another {_listed(renew, 'or')}; "
+                f"{_listed(kept, 'and')} may change"
+            )
+
+
+# What the groups of a key document are for people.
+_INPUTS = {
+    "graph": "architecture",
+    "weights": "weights",
+    "precision": "precision",
+    "calibration": "calibration",
+    "shape": "shape",
+    "parallelism": "parallelism",
+    "target": "device",
+    "speculation": "speculation",
+    "sampling": "sampling",
+    "lora": "adapters",
+    "computed_on": "computing device",
+    "toolchain": "tool version",
+    "invocation": "setting of the tool",
+}
+_ASKED_FOR = ("shape", "parallelism", "device", "weights")
+
+
+def _listed(words: list[str], last: str) -> str:
+    return f"{', '.join(words[:-1])} {last} {words[-1]}" if len(words) > 1 else "".join(words)
+
+
 def _expected(one: StepForecast) -> str:
     if one.state == "hit":
         saved = f", saves {duration(one.seconds)}" if one.seconds else ""
-        return f"in the cache{saved} ({one.key[:12]})"
+        larger = ", ".join(
+            f"{pointer.rpartition('/')[2]} {value}" for pointer, value in one.effective.items()
+        )
+        return f"in the cache{f' for {larger}' if larger else ''}{saved} ({one.key[:12]})"
     parts = ["not in the cache" if one.state == "miss" else f"not known yet: {one.reason}"]
     if one.differs:
         parts.append(f"the nearest entry differs in {', '.join(one.differs)}")

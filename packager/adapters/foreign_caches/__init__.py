@@ -1,0 +1,1 @@
+"""Caches that other tools keep, read without believing them."""

@@ -1,0 +1,157 @@
+"""Key documents of Neuron graphs that something else compiled.
+
+`KNOWN` says what follows from the form of a compiler cache alone; everything
+else must be said by the tree or by somebody, or there is no key.  A compiler
+that packager brings along states all of this itself, and its worker; a graph
+that is to be found by it is imported with that key document.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from artifact_cache.explain import Difference, differences
+from packager.techniques.keys import architecture_digest
+
+UNKNOWN = object()
+
+# Names, tokens, versions and defaults of a config that do not shape a graph.
+NO_GRAPH = frozenset(
+    {
+        "_name_or_path",
+        "_commit_hash",
+        "_attn_implementation_autoset",
+        "_use_default_values",
+        "architectures",
+        "bos_token_id",
+        "dtype",
+        "eos_token_id",
+        "initializer_range",
+        "pad_token_id",
+        "return_dict",
+        "torch_dtype",
+        "torchscript",
+        "transformers_version",
+        "use_cache",
+    }
+)
+
+# Of a compiler cache with device code only: no host library is in it.
+KNOWN: Mapping[str, Any] = {
+    "schema": 1,
+    "kind": "neuron",
+    "layout": "neff-cache",
+    "weights": None,
+    "graph": {"architecture": UNKNOWN, "code": None, "plugins": []},
+    "shape": {
+        "max_batch": UNKNOWN,
+        "context_batch": UNKNOWN,
+        "token_batch": UNKNOWN,
+        "max_input_tokens": UNKNOWN,
+        "max_total_tokens": UNKNOWN,
+        "max_batched_tokens": None,
+        "context_buckets": UNKNOWN,
+        "token_buckets": UNKNOWN,
+        "prefill_chunk_tokens": None,
+        "beam_width": 1,
+        "block_tokens": None,
+        "paged": False,
+        "graph_sizes": [],
+        "dynamic": [],
+    },
+    "precision": {
+        "dtype": UNKNOWN,
+        "weights": None,
+        "activations": None,
+        "kv_dtype": UNKNOWN,
+        "auto_cast": UNKNOWN,
+        "auto_cast_dtype": None,
+        "logits_dtype": UNKNOWN,
+    },
+    "parallelism": {
+        "tp": UNKNOWN,
+        "pp": 1,
+        "ep": 1,
+        "attention_dp": 1,
+        "cp": 1,
+        "world": UNKNOWN,
+        "local_ranks": UNKNOWN,
+        "start_rank": 0,
+        "ranks": UNKNOWN,
+        "sharding": UNKNOWN,
+    },
+    "target": {
+        "backend": "neuron",
+        "arch": UNKNOWN,
+        "device": None,
+        "logical_core_size": UNKNOWN,
+        "cpu": None,
+        "os": "linux",
+        "machine": "any",
+        "libc": "none",
+    },
+    "toolchain": {"packages": UNKNOWN, "image": None, "worker": UNKNOWN},
+    "invocation": {"compiler_args": UNKNOWN, "engine_args": {}, "env": {}},
+    "speculation": None,
+    "sampling": {"on_device": UNKNOWN, "max_top_k": None},
+    "lora": None,
+}
+
+
+def worker_of(layout: str) -> str:
+    """Stand in for the worker: none of ours told the compiler what to do."""
+    return hashlib.sha256(f"packager-import-v1 {layout}".encode()).hexdigest()
+
+
+def graph_digest(config: Mapping[str, Any]) -> str:
+    """Give the digest of what shapes the graph of a model."""
+    return architecture_digest(config, NO_GRAPH)
+
+
+def sharding_of(config: Mapping[str, Any], tp: int) -> str | None:
+    """Say how KV heads are spread, as Neuron's libraries decide; None where nobody can tell."""
+    heads = config.get("num_key_value_heads") or config.get("num_attention_heads")
+    if type(heads) is not int or heads < 1:
+        return None
+    return "replicate" if tp % heads == 0 else "convert"
+
+
+def with_values(document: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Put values, by JSON pointer, into a copy of a document. Raises KeyError for a wrong one."""
+    made: dict[str, Any] = copy.deepcopy(dict(document))
+    for pointer, value in values.items():
+        *path, last = (_unescaped(part) for part in pointer.split("/")[1:])
+        group = made
+        for name in path:
+            group = group[name]
+            if not isinstance(group, dict):
+                raise KeyError(pointer)
+        if last not in group and path[-1:] not in (["engine_args"], ["env"]):
+            raise KeyError(pointer)
+        group[last] = value
+    return made
+
+
+def unknown_in(document: Mapping[str, Any], pointer: str = "") -> Iterator[str]:
+    """Name what nobody has said yet."""
+    for name, value in document.items():
+        if value is UNKNOWN:
+            yield f"{pointer}/{name}"
+        elif isinstance(value, Mapping):
+            yield from unknown_in(value, f"{pointer}/{name}")
+
+
+def contradictions(document: Mapping[str, Any], said: Mapping[str, Any]) -> Iterator[Difference]:
+    """Name where a document says otherwise than the tree."""
+    for pointer, value in said.items():
+        group: Any = document
+        for name in (_unescaped(part) for part in pointer.split("/")[1:]):
+            group = group.get(name) if isinstance(group, Mapping) else None
+        yield from differences(value, group, pointer)
+
+
+def _unescaped(part: str) -> str:
+    return part.replace("~1", "/").replace("~0", "~")
