@@ -15,7 +15,13 @@ import torch
 from awq import dequantized
 from packager_worker import BadInput
 from safetensors import safe_open
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    CompressedTensorsConfig,
+    GenerationConfig,
+)
 
 # What belongs to the arithmetic of a quantized module and may have a default.
 _HAVE_DEFAULTS = (
@@ -38,22 +44,39 @@ def load_model(place: Path, role: str, dtype: str, gpus: int) -> Any:
         if _method(quantization) == "awq":
             model, missing = _load_awq(place, config, kind)
         else:
+            told: dict[str, Any]
             model, told = AutoModelForCausalLM.from_pretrained(
-                place, dtype=kind, trust_remote_code=False, output_loading_info=True
-            )
+                place, dtype=kind, trust_remote_code=False, output_loading_info=True,
+                **_settings(quantization),
+            )  # fmt: skip
             missing = [*told["missing_keys"], *map(str, told["mismatched_keys"])]
         missing = [name for name in missing if not name.endswith(_HAVE_DEFAULTS)]
         if missing:
             raise BadInput(
                 f"the {role} lacks {len(missing)} tensors, such as {sorted(missing)[0]!r}"
             )
-    return model.eval().to("cuda" if gpus else "cpu")
+    return _in_one_type(model, kind).eval().to("cuda" if gpus else "cpu")
 
 
 def _method(quantization: Any) -> str:
     if isinstance(quantization, dict):
         return str(quantization.get("quant_method", ""))
     return str(getattr(quantization, "quant_method", ""))
+
+
+def _settings(quantization: Any) -> dict[str, Any]:
+    """Have weights unpacked once, not in every pass; activations are rounded all the same."""
+    if _method(quantization) != "compressed-tensors":
+        return {}
+    return {"quantization_config": CompressedTensorsConfig(dequantize=True)}
+
+
+def _in_one_type(model: Any, dtype: torch.dtype) -> Any:
+    """Some formats unpack to bfloat16, whatever is computed in."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear) and module.weight.dtype != dtype:
+            module.weight.data = module.weight.data.to(dtype)
+    return model
 
 
 def _load_awq(place: Path, config: Any, dtype: torch.dtype) -> tuple[Any, list[str]]:
