@@ -37,12 +37,12 @@ from packager.core.record import (
 from packager.core.request import BuildRequest
 from packager.core.samples import Samples
 from packager.core.serving import ServingConfig
-from packager.errors import QualityRejected, UsageError
+from packager.errors import PackagerError, QualityRejected, UsageError
 from packager.imaging.assemble import assemble_image, check_layers
 from packager.imaging.reshard import split_large
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe, needed_tools
-from packager.ports import ContainerFamily, Executor, Quantizer
+from packager.ports import Compiler, ContainerFamily, Executor, Quantizer
 from packager.resolve import resolve
 from packager.techniques.evaluation import evaluation_step
 
@@ -68,6 +68,7 @@ class Tools:
     run_steps: Callable[[], AbstractContextManager[RunStep]]  # results are there until it ends
     foresee: Callable[[Step], StepForecast]
     find_quantizer: Callable[[str | None], Quantizer | None]
+    find_compilers: Callable[[str | None], Mapping[str, Compiler]]  # that may be meant
     find_samples: Callable[[BuildRequest], Samples | None]  # to calibrate with
     find_evaluation: Callable[[BuildRequest, Samples | None], Samples | None]  # without those
     read_quality: Callable[[tuple[ModelFile, ...]], QualityReport]  # of a finished evaluation
@@ -176,8 +177,7 @@ def with_tools_installed(planned: Planned, tools: Tools) -> Planned:
     if all(found[name].packages == known[name].packages for name in wanted):
         return planned
     facts = replace(planned.facts, tools=found)
-    quantizer = tools.find_quantizer(facts.request.quantize)
-    return replace(planned, facts=facts, recipe=make_recipe(planned.plan, facts, quantizer))
+    return replace(planned, facts=facts, recipe=_recipe(planned.plan, facts, tools))
 
 
 def run_recipe(recipe: Recipe, facts: Facts, run_step: RunStep | None) -> Artifacts:
@@ -395,18 +395,44 @@ def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned
     )
     family = tools.family(facts.container.family)
     quantizer = tools.find_quantizer(request.quantize)
+    compilers = tools.find_compilers(request.compile)
     plan = make_plan(
-        facts, family, instances=tools.instances, rules=tools.rules, quantizer=quantizer
+        facts,
+        family,
+        instances=tools.instances,
+        rules=tools.rules,
+        quantizer=quantizer,
+        compilers=compilers,
     )
     if request.evaluation and (plan.quantization is None or plan.quantization.existing):
         raise UsageError(
             "nothing is quantized here, so there is nothing to evaluate",
             hint="add --quantize METHOD; `packager evaluate` compares two checkpoints",
         )
-    if names := needed_tools(plan, quantizer):
+    if plan.compiler and facts.base is None:
+        facts = replace(facts, base=_base_at_hand(facts, tools))
+    if names := needed_tools(plan, quantizer, compilers.get(plan.compiler)):
         found = {name: tools.executor.find_tool(name) for name in names}
         facts = replace(facts, model=tools.pin_files(facts.model), tools=found)
-    return Planned(facts=facts, plan=plan, recipe=make_recipe(plan, facts, quantizer))
+    return Planned(facts=facts, plan=plan, recipe=_recipe(plan, facts, tools))
+
+
+def _recipe(plan: Plan, facts: Facts, tools: Tools) -> Recipe:
+    return make_recipe(
+        plan,
+        facts,
+        tools.find_quantizer(facts.request.quantize),
+        tools.find_compilers(facts.request.compile).get(plan.compiler),
+        tools.family(facts.container.family),
+    )
+
+
+def _base_at_hand(facts: Facts, tools: Tools) -> BaseImage | None:
+    """Look at the base even for a plan: what is compiled is for one base, by its digest."""
+    try:
+        return tools.find_base(facts.request.base or facts.container.default_base, Platform())
+    except PackagerError:
+        return None  # the plan says that nothing can be told of the step
 
 
 def _recorded_steps(assembled: Assembled) -> Iterator[RecordedStep]:

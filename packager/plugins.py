@@ -58,6 +58,8 @@ QUANTIZERS: Mapping[str, Plugin] = {
         "llm-compressor: AWQ, GPTQ, FP8, SmoothQuant, NVFP4",
     ),
 }
+# In the order in which `--compile auto` tries them.
+COMPILERS: Mapping[str, Plugin] = {}
 EXECUTORS: Mapping[str, Plugin] = {
     "local": Plugin("packager.adapters.executors.local:LocalExecutor", "a subprocess here"),
     "docker": Plugin("packager.adapters.executors.docker:DockerExecutor", "a container here"),
@@ -68,6 +70,11 @@ EXECUTORS: Mapping[str, Plugin] = {
 def quantizers() -> Mapping[str, Plugin]:
     """Every quantizer, in the order of preference; those of other packages come last."""
     return {**QUANTIZERS, **_outside("packager.quantizers", QUANTIZERS)}
+
+
+def compilers() -> Mapping[str, Plugin]:
+    """Every compiler, in the order of preference; those of other packages come last."""
+    return {**COMPILERS, **_outside("packager.compilers", COMPILERS)}
 
 
 def tool_directories() -> Mapping[str, Plugin]:

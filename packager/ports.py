@@ -26,7 +26,7 @@ from packager.core.image import (
 )
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
-from packager.core.recipe import Step, StepResult
+from packager.core.recipe import Step, StepInput, StepResult
 from packager.core.serving import ServingConfig
 from packager.core.techniques import Scheme
 from packager.core.tool import ToolFacts
@@ -56,13 +56,22 @@ class Compiler(Protocol):
     """Describes how to compile ahead of time for one engine and device."""
 
     name: str
+    tool: str  # whose facts `step` finds in `facts.tools`
 
     def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
-        """Say why the plan cannot be compiled."""
+        """Say why the plan cannot be compiled. An error makes `--compile auto` pass it over."""
         ...
 
-    def step(self, facts: Facts, plan: Plan) -> Step:
-        """Describe the work, with its key document."""
+    def step(
+        self, facts: Facts, plan: Plan, serving: ServingConfig, inputs: Mapping[str, StepInput]
+    ) -> Step:
+        """Describe the work. Only called when `check` reported no error.
+
+        `serving` is what the image will be told; `inputs` are what it will serve: `model`,
+        and `draft` where there is one.  Results of earlier steps among them have no files
+        yet.  The base is None while only a plan is asked for and it is not at hand: the
+        step then has no key where the key names it.
+        """
         ...
 
 

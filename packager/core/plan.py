@@ -75,3 +75,4 @@ class Plan:
     draft: Draft | None = None
     rejected: tuple[Rejected, ...] = ()
     engine_options: tuple[tuple[str, str], ...] = ()  # asked for by name, handed on as they are
+    compiler: str = ""  # who compiles ahead of time; "" when the engine does when it starts

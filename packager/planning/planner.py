@@ -8,7 +8,7 @@ field of the request is either honoured or refused; none is dropped silently.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -23,6 +23,7 @@ from packager.core.shape import Shape
 from packager.core.techniques import Rejected
 from packager.core.units import gib
 from packager.errors import PlanRejected
+from packager.planning.compilers import choose_compiler
 from packager.planning.drafts import choose_draft
 from packager.planning.memory import Demand, make_budget
 from packager.planning.nearest import find_nearest
@@ -53,7 +54,7 @@ from packager.planning.shape import (
     smaller_shapes,
 )
 from packager.planning.stacking import check_stack
-from packager.ports import ContainerFamily, Quantizer
+from packager.ports import Compiler, ContainerFamily, Quantizer
 
 SERVED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}", re.ASCII)  # as BuildRequest has it
 
@@ -61,7 +62,7 @@ SERVED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}", re.ASCII)  # as B
 # Llama-3-70B has 141.1 GB in bf16 and 39.8 GB as AWQ with groups of 128.
 FOUR_BIT_SHARE = 0.28
 
-NOTHING_TO_COMPILE = frozenset({None, "off", "auto"})
+NOBODY: Mapping[str, Compiler] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,23 +93,26 @@ def make_plan(
     instances: tuple[Instance, ...] = (),
     rules: tuple[Rule, ...] = (),
     quantizer: Quantizer | None = None,
+    compilers: Mapping[str, Compiler] = NOBODY,
 ) -> Plan:
     """Decide, or raise `PlanRejected` with every finding and the nearest plans that fit.
 
     `instances` are those that may be suggested instead; `rules` say which
-    techniques go together.
+    techniques go together; of `compilers` the request names one, or none.
     """
     profile, findings = make_profile(facts.model)
     if errors_in(findings):
         early = [*_check_facts(facts), *findings, *check_shape(facts.request, 0)]
         raise PlanRejected(tuple(early))
     try:
-        return _decide(facts, family, profile, findings, rules, quantizer)
+        return _decide(facts, family, profile, findings, rules, quantizer, compilers)
     except PlanRejected as rejected:
         nearest = find_nearest(
             facts,
             instances,
-            lambda changed: _decide(changed, family, profile, findings, rules, quantizer),
+            lambda changed: _decide(
+                changed, family, profile, findings, rules, quantizer, compilers
+            ),
         )
         raise PlanRejected(rejected.findings, nearest) from None
 
@@ -120,6 +124,7 @@ def _decide(
     read: tuple[Finding, ...],
     rules: tuple[Rule, ...],
     quantizer: Quantizer | None,
+    compilers: Mapping[str, Compiler],
 ) -> Plan:
     """Decide for a model whose numbers are sound.
 
@@ -194,7 +199,10 @@ def _decide(
     )
     fits = may_fit and not errors_in(findings)
     said = {finding.code for finding in findings}
-    stacked = check_stack(plan, rules, compiler=request.compile)
+    chosen = choose_compiler(facts, plan, compilers)
+    findings += chosen.findings
+    plan = replace(plan, compiler=chosen.name)
+    stacked = check_stack(plan, rules, compiler=chosen.name or request.compile)
     findings += [finding for finding in stacked if finding.code not in said]
     if fits:
         findings += family.check(plan)
@@ -334,12 +342,6 @@ def _check_facts(facts: Facts) -> Iterator[Finding]:
         )
         hint = "`packager list containers` shows the versions that are known"
         yield Finding("error", "container-version-unknown", message, hint)
-    if request.compile not in NOTHING_TO_COMPILE:
-        message = f"there is no compiler {str(request.compile)[:40]!r} here"
-        yield Finding("error", "compile-unknown", message, "use `--compile off`")
-    elif request.compile == "auto":
-        message = "nothing is compiled ahead of time: the engine compiles when it starts"
-        yield Finding("note", "compile-none", message)
 
 
 def _versions(facts: Facts) -> tuple[str, ...]:

@@ -5,38 +5,68 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from packager.core.artifact import Artifacts
 from packager.core.facts import Facts
 from packager.core.findings import Finding
 from packager.core.plan import Plan
-from packager.core.recipe import Recipe, Step
+from packager.core.recipe import Recipe, Step, StepInput
 from packager.errors import PlanRejected
-from packager.ports import Quantizer
+from packager.ports import Compiler, ContainerFamily, Quantizer
 
 
-def make_recipe(plan: Plan, facts: Facts, quantizer: Quantizer | None = None) -> Recipe:
+def make_recipe(
+    plan: Plan,
+    facts: Facts,
+    quantizer: Quantizer | None = None,
+    compiler: Compiler | None = None,
+    family: ContainerFamily | None = None,
+) -> Recipe:
     """Give the steps that the plan's techniques describe; none when a model is served as it is.
 
     A plan may hold techniques that nobody here brings about.  Building it
     would leave them out of the image without a word, so that is refused.
     """
     steps = tuple(_steps(plan, facts, quantizer))
+    if compiler is not None and family is not None:
+        steps = (*steps, _compiling(plan, facts, compiler, family, steps))
     missing = tuple(_missing_steps(plan, steps))
     if missing and facts.base is not None:
         raise PlanRejected((*plan.findings, *missing))
     return Recipe(steps)
 
 
-def needed_tools(plan: Plan, quantizer: Quantizer | None) -> tuple[str, ...]:
+def needed_tools(
+    plan: Plan, quantizer: Quantizer | None, compiler: Compiler | None = None
+) -> tuple[str, ...]:
     """Name the tools of the techniques that have work to do."""
-    if quantizer and quantizer.tool and plan.quantization and not plan.quantization.existing:
-        return (quantizer.tool,)
-    return ()
+    quantizes = plan.quantization is not None and not plan.quantization.existing
+    return tuple(
+        technique.tool
+        for technique, works in ((quantizer, quantizes), (compiler, True))
+        if technique is not None and technique.tool and works
+    )
 
 
 def _steps(plan: Plan, facts: Facts, quantizer: Quantizer | None) -> Iterator[Step]:
     if quantizer and plan.quantization and not plan.quantization.existing:
         step = quantizer.step(facts, plan)
         yield replace(step, labels={"model": plan.served_name, **step.labels})
+
+
+def _compiling(
+    plan: Plan,
+    facts: Facts,
+    compiler: Compiler,
+    family: ContainerFamily,
+    earlier: tuple[Step, ...],
+) -> Step:
+    """Describe the compilation of exactly what the image will be told to serve."""
+    files = {"model": facts.model.files, "draft": facts.draft.files if facts.draft else ()}
+    inputs = {role: StepInput(files=given) for role, given in files.items() if given}
+    inputs |= {step.gives: StepInput(result_of=step.name) for step in earlier}
+    serving = family.render(plan, Artifacts(model=files["model"], draft=files["draft"]))
+    step = compiler.step(facts, plan, serving, inputs)
+    return replace(step, labels={"model": plan.served_name, **step.labels})
 
 
 def _missing_steps(plan: Plan, steps: tuple[Step, ...]) -> Iterator[Finding]:
