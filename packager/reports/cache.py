@@ -32,7 +32,7 @@ def list_text(found: Sequence[Listed], now: float) -> str:
             decimal(one.bytes),
             age(now - one.built_at),
             age(now - one.used_at),
-            duration(one.build_s),
+            duration(one.build_s) if one.build_s else "-",
             " ".join(word for word, holds in _marks(one) if holds),
         )
         for one in found
@@ -51,6 +51,7 @@ def show_text(shown: Shown, now: float) -> str:
     """An entry: what it is, where it came from, what it holds, what decides it."""
     entry = shown.entry
     signers = ", ".join(one.keyid[:_SHOWN] for one in entry.signatures)
+    took = f"; took {duration(entry.build_s)}" if entry.build_s else ""
     writer = entry.writer.builder_id or "nobody said who"
     lines = [
         *wrapped("key", entry.key),
@@ -59,7 +60,7 @@ def show_text(shown: Shown, now: float) -> str:
         *wrapped(
             "built",
             f"{age(now - entry.built_at)} by {writer}, packager "
-            f"{entry.writer.version or '?'}; took {duration(entry.build_s)}",
+            f"{entry.writer.version or '?'}{took}",
         ),
         *wrapped("used", age(now - shown.used_at)),
         *wrapped("found in", shown.tier),

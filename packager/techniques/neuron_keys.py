@@ -11,12 +11,20 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Iterator, Mapping
+from enum import Enum
 from typing import Any
 
 from artifact_cache.explain import Difference, differences
 from packager.techniques.keys import architecture_digest
 
-UNKNOWN = object()
+
+class Unknown(Enum):
+    """What nobody has said. A value of its own, since None says that something does not apply."""
+
+    VALUE = 0
+
+
+UNKNOWN = Unknown.VALUE
 
 # Names, tokens, versions and defaults of a config that do not shape a graph.
 NO_GRAPH = frozenset(
