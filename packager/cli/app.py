@@ -14,7 +14,9 @@ import json
 import os
 import signal
 import sys
+import threading
 import traceback
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -33,6 +35,8 @@ from packager.errors import (
     UsageError,
 )
 
+_LAST_WAIT_S = 0.5  # for threads that are about to end
+
 # name → (module:function, what `--help` says); the line is here so that help imports nothing
 COMMANDS = {
     "plan": ("packager.cli.plan:plan", "Decide how MODEL runs on INSTANCE, without building."),
@@ -50,6 +54,7 @@ COMMANDS = {
     "explain": ("packager.cli.explain:explain", "Say what a finding means and what to do."),
     "cache": ("packager.cli.cache:cache", "Look into the artifact cache, tidy it, hand it on."),
     "tools": ("packager.cli.tools:tools", "Install, list and remove the tools that steps run."),
+    "warm": ("packager.cli.warm:warm", "Fill caches ahead of time: plan, run, render jobs."),
     "base": ("packager.cli.base:base", "Build the serving bases that packager brings along."),
 }
 
@@ -84,7 +89,10 @@ def app() -> None:
 def main() -> None:
     """Run the command line and end the process with a documented status."""
     signal.signal(signal.SIGTERM, _interrupt)
-    sys.exit(run(sys.argv[1:]))
+    status = run(sys.argv[1:])
+    if status:
+        _leave_stuck_threads(status)
+    sys.exit(status)
 
 
 def run(arguments: list[str]) -> int:
@@ -163,6 +171,22 @@ def _explain(error: PackagerError, *, as_json: bool) -> None:
     click.echo(harmless(f"error: {error.message}"), err=True)
     if error.hint:
         click.echo(harmless(f"hint: {error.hint}"), err=True)
+
+
+def _leave_stuck_threads(status: int) -> None:
+    """End the process at once when a thread still waits for somebody who may never answer.
+
+    Python would wait for it, for minutes after the error was told or Ctrl-C pressed.
+    """
+    others = [one for one in threading.enumerate() if one is not threading.main_thread()]
+    waited_for = [one for one in others if not one.daemon]
+    for thread in waited_for:
+        thread.join(_LAST_WAIT_S)
+    if any(thread.is_alive() for thread in waited_for):
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
 
 
 def _wants_json(arguments: list[str]) -> bool:

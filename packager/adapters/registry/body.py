@@ -95,6 +95,12 @@ class BodyRequest:
         """Drop the connection, whatever is on its way."""
         self.connection.close()
 
+    def interrupt(self) -> None:
+        """Let a `send` or `finish` of another thread fail at once. Never raises."""
+        with suppress(Exception):
+            # Of the plain socket: a TLS one would be left writing in the clear for a moment.
+            socket.socket.shutdown(self.connection.sock, socket.SHUT_RDWR)
+
     def end_early(self) -> http.client.HTTPResponse | None:
         """End the body where it is, if it can be ended there. Never raises, nor waits long."""
         with suppress(Exception):

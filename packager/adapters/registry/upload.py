@@ -137,6 +137,12 @@ class BlobUpload:
         with suppress(Exception):
             self._client.cancel_upload(self._repository, self._address)
 
+    def interrupt(self) -> None:
+        """End a wait for the registry, from another thread: what waits there fails at once."""
+        request = self._request
+        if request is not None:
+            request.interrupt()
+
     def _waits_for_digest(self) -> bool:
         """Whether nothing can be sent yet: the next try, which knows the digest, will."""
         return self._form == "put" and not self._digest

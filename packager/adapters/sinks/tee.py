@@ -14,10 +14,9 @@ from __future__ import annotations
 import hashlib
 import random
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Literal, Protocol, runtime_checkable
 
@@ -46,6 +45,7 @@ WORKERS = 4
 ATTEMPTS = 4
 BACKOFF_S = 0.5
 HASH_REMOTE_BELOW = 32 * MIB
+ORDERLY_S = 3.0  # for workers to stop by themselves, and to cancel what they had begun
 
 
 @runtime_checkable
@@ -54,6 +54,15 @@ class RemembersImages(Protocol):
 
     def earlier_layers(self) -> EarlierLayers:
         """Read their manifests, no more. Never raises for what cannot be read or used."""
+        ...
+
+
+@runtime_checkable
+class Interruptible(Protocol):
+    """A writer whose waiting can be ended."""
+
+    def interrupt(self) -> None:
+        """Make what it waits for fail; from another thread. Never raises."""
         ...
 
 
@@ -71,7 +80,7 @@ def write_image(
     expect_digest: str = "",
     sealed: SealedImage | None = None,
     verify: bool = False,
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], object] | None = None,
 ) -> Written:
     """Write `image` to all `sinks` and name it in each.
 
@@ -116,18 +125,20 @@ class _Transfer:
         reader: BlobReader,
         index: DigestIndex,
         on_event: EventSink,
-        sleep: Callable[[float], None],
+        sleep: Callable[[float], object] | None,
         verify: bool,
     ) -> None:
         self._sinks = sinks
         self._reader = reader
         self._index = index
         self._on_event = on_event
-        self._sleep = sleep
         self._verify = verify
         self._earlier_lock = threading.Lock()
         self._earlier: list[EarlierLayers] | None = None
         self._stop = threading.Event()
+        self._sleep = sleep or self._stop.wait  # nobody sleeps on when all is over
+        self._feeding_lock = threading.Lock()
+        self._feeding: list[Interruptible] = []
         self._count_lock = threading.Lock()
         self._unproven: set[int] = set()  # layers that only the whole of their file can prove
         self.known = 0
@@ -138,23 +149,37 @@ class _Transfer:
         order = sending_order(layers)
         with suppress(Exception):  # a broken progress display never fails a build
             self._on_event(ImageEvent(layers=tuple(layer.size for layer in layers)))
-        with ThreadPoolExecutor(WORKERS, thread_name_prefix="layer") as pool:
-            futures = [pool.submit(self._chain, chain, layers) for chain in _chains(layers, order)]
-            try:
-                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            except BaseException:
-                self._stop.set()
-                raise
+        pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="layer")
+        futures = [pool.submit(self._chain, chain, layers) for chain in _chains(layers, order)]
+        try:
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
             failures = [error for future in done if (error := future.exception())]
             if failures:
-                self._stop.set()
-                for future in futures:
-                    future.cancel()
                 raise next(
                     (error for error in failures if not isinstance(error, _Cancelled)), failures[0]
                 )
+        except BaseException:
+            self._break_off(futures)
+            raise
+        finally:
+            pool.shutdown(wait=False)
         finished = dict(pair for future in futures for pair in future.result())
         return tuple(finished[position] for position in range(len(layers)))
+
+    def _break_off(self, futures: Sequence[Future[list[tuple[int, Layer]]]]) -> None:
+        """Have the workers stop, those too that wait for somebody who is silent.
+
+        One that waits where nothing can end it is left behind: it brings no more
+        bytes anywhere, and ends with its time-out, or with the process.
+        """
+        self._stop.set()
+        running = [future for future in futures if not future.cancel()]
+        if wait(running, ORDERLY_S).not_done:
+            with self._feeding_lock:
+                feeding = tuple(self._feeding)
+            for writer in feeding:
+                writer.interrupt()
+            wait(running, ORDERLY_S)
 
     def _chain(self, positions: Sequence[int], layers: Sequence[Layer]) -> list[tuple[int, Layer]]:
         """Bring layers one after another; one alone, unless they hold parts of one remote file.
@@ -190,6 +215,8 @@ class _Transfer:
     def _send(self, position: int, layer: Layer) -> Layer:
         pending: Sequence[ImageSink] = self._sinks
         for attempt in range(ATTEMPTS):
+            if self._stop.is_set():
+                raise _Cancelled
             writers = _open_writers(layer, pending)
             if layer.digest and not writers:
                 if attempt == 0:
@@ -203,7 +230,8 @@ class _Transfer:
                 return layer
             if attempt == 0:
                 self._count(streamed=1)
-            layer, broken = self._pump(position, layer, writers)
+            with self._interruptible(writers.values()):
+                layer, broken = self._pump(position, layer, writers)
             if not broken:
                 self._report(position, layer, layer.size, "written")
                 return layer
@@ -214,6 +242,18 @@ class _Transfer:
             self._sleep(max(backoff_s, *(error.retry_after_s for error in broken.values())))
             pending = tuple(broken)
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    @contextmanager
+    def _interruptible(self, writers: Iterable[BlobWriter]) -> Iterator[None]:
+        """Let `_break_off` reach the writers for as long as they are fed."""
+        reachable = [writer for writer in writers if isinstance(writer, Interruptible)]
+        with self._feeding_lock:
+            self._feeding += reachable
+        try:
+            yield
+        finally:
+            with self._feeding_lock:
+                self._feeding = [one for one in self._feeding if one not in reachable]
 
     def _is_whole(self, layer: Layer, writers: Mapping[ImageSink, BlobWriter]) -> bool:
         """True when the writers share all bytes with files whose digest is proven.

@@ -1,0 +1,80 @@
+"""Ctrl-C while a registry is silent: the command ends soon, and nothing has a name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.fault_proxy import Fault, FaultProxy
+from tests.doubles.models import write_model
+from tests.doubles.registry import FakeRegistry
+from tests.faults.killing import Machine
+
+SOON_S = 15.0  # a busy machine is slow; time-outs are 30 to 900 s
+MIDDLE = 5_000_000  # of the weights, beyond what socket buffers hold
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(
+        tmp_path_factory.mktemp("model"),
+        shards=1,
+        layers=4,
+        hidden_size=512,
+        intermediate_size=2048,
+    )
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=lambda how: how.name)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Fault("delay", method="HEAD", path="/blobs/", times=99), id="looking"),
+        pytest.param(Fault("delay", method="POST", path="/uploads/", times=99), id="opening"),
+        pytest.param(Fault("stall", method="PATCH", at=MIDDLE), id="sending"),
+        pytest.param(Fault("delay", method="PATCH", times=99), id="sent"),
+        pytest.param(Fault("delay", method="PUT", path="/uploads/", times=99), id="closing"),
+        pytest.param(Fault("delay", method="PUT", path="/manifests/", times=99), id="naming"),
+        pytest.param(
+            Fault("answer", method="PATCH", headers={"Retry-After": "60"}, times=99), id="pausing"
+        ),
+    ],
+)
+def test_an_interrupt_ends_a_build_whose_registry_is_silent(
+    machine: Machine, model: Path, fault: Fault, how: signal.Signals
+) -> None:
+    fault = Fault(fault.do, fault.method, fault.path, times=fault.times, at=fault.at,
+                  headers=fault.headers)  # fmt: skip
+    with FakeRegistry() as registry, FaultProxy(registry.host) as proxy:
+        proxy.add(fault)
+        process = machine.start(
+            "build", "--model", str(model), "--instance", "local", "--base", "scratch",
+            "--output", f"{proxy.host}/team/model:1",
+        )  # fmt: skip
+        _wait_for(fault)
+        assert process.pid
+        os.kill(process.pid, how)
+        started = time.monotonic()
+        process.join(SOON_S)
+
+        assert process.exitcode == 130, (time.monotonic() - started, machine.err)
+        assert "interrupted" in machine.err
+        assert registry.tagged("team/model", "1") == ""
+
+
+def _wait_for(fault: Fault) -> None:
+    for _ in range(400):
+        if fault.hits or (fault.do == "delay" and fault.seen):
+            time.sleep(0.3)
+            return
+        time.sleep(0.05)
+    raise AssertionError("the fault was never met")
