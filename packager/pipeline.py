@@ -27,6 +27,7 @@ from packager.core.recipe import Recipe, Step, StepForecast, StepOutcome
 from packager.core.record import (
     BuildRecord,
     RecordedBase,
+    RecordedDraft,
     RecordedFinding,
     RecordedImage,
     RecordedLayer,
@@ -37,13 +38,15 @@ from packager.core.record import (
 from packager.core.request import BuildRequest
 from packager.core.samples import Samples
 from packager.core.serving import ServingConfig
+from packager.core.techniques import Draft
 from packager.errors import PackagerError, QualityRejected, UsageError
 from packager.imaging.assemble import assemble_image, check_layers
 from packager.imaging.reshard import split_large
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe, needed_tools
 from packager.ports import Compiler, ContainerFamily, Executor, Quantizer
-from packager.resolve import resolve
+from packager.resolve import KnownDraftOf, resolve
+from packager.techniques.drafts.relayout import lay_out_draft
 from packager.techniques.evaluation import evaluation_step
 
 RunStep = Callable[[Step], StepOutcome]
@@ -80,7 +83,7 @@ class Tools:
     accelerator_of: Callable[[Instance], Accelerator]
     read_header: Callable[[ModelFile], WeightsHeader]  # of weights to be split, wherever they are
     find_draft: Callable[[str], ModelFiles] | None = None
-    known_draft: Callable[[ModelFiles], str] | None = None  # what `--draft auto` means
+    known_draft: KnownDraftOf | None = None  # what `--draft auto` means
     instances: tuple[Instance, ...] = ()  # that may be suggested when nothing fits
     rules: tuple[Rule, ...] = ()  # what goes together and what does not
 
@@ -126,6 +129,7 @@ def assemble(request: BuildRequest, tools: Tools, run_step: RunStep | None = Non
     if run_step and facts.evaluation is not None:
         planned, artifacts, quality = evaluated(planned, artifacts, tools, run_step)
     if plan.weights == "baked":
+        artifacts = with_draft_laid_out(artifacts, planned, tools.read_header)
         artifacts = split_weights(artifacts, tools.read_header, facts.request.max_layer_size)
     plan = with_effective_shape(plan, artifacts)
     serving = tools.family(facts.container.family).render(plan, artifacts)
@@ -296,6 +300,18 @@ def split_weights(
     )
 
 
+def with_draft_laid_out(
+    artifacts: Artifacts, planned: Planned, read_header: Callable[[ModelFile], WeightsHeader]
+) -> Artifacts:
+    """Describe the draft's files as the engine reads them. Nothing is copied."""
+    if planned.facts.draft is None:
+        return artifacts
+    config = planned.facts.draft.config
+    return replace(
+        artifacts, draft=lay_out_draft(artifacts.draft, config, planned.plan, read_header)
+    )
+
+
 def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
     """Describe the build in image labels: no paths, no times, nothing of the machine."""
     assert facts.base is not None
@@ -318,10 +334,7 @@ def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
         "shape": shape_of(plan),
     }
     if plan.draft is not None:
-        record["draft"] = {
-            "kind": plan.draft.kind,
-            "speculative_tokens": plan.draft.speculative_tokens,
-        }
+        record["draft"] = draft_of(plan.draft)
     return {
         "org.opencontainers.image.title": plan.served_name,
         "org.opencontainers.image.base.digest": facts.base.digest,
@@ -344,6 +357,7 @@ def make_record(
         model=RecordedModel(
             source=plan.model.source, name=plan.model.name, revision=plan.model.revision
         ),
+        draft=RecordedDraft.model_validate(draft_of(plan.draft)) if plan.draft else None,
         base=RecordedBase(
             reference=base.reference, digest=base.digest, platform=str(base.platform)
         ),
@@ -374,6 +388,21 @@ def make_record(
         transfer=transfer,
         seconds=round(seconds, 3),
     )
+
+
+def draft_of(draft: Draft) -> dict[str, str | int]:
+    """Where the draft is pinned and what it does, as documents spell it. No local paths."""
+    pinned = draft.ref
+    found: dict[str, str | int] = {
+        "kind": draft.kind,
+        "version": draft.version,
+        "speculative_tokens": draft.speculative_tokens,
+        "source": pinned.source if pinned else "",
+        "name": pinned.name if pinned else "",
+        "revision": pinned.revision if pinned else "",
+        "license": draft.license,
+    }
+    return {key: value for key, value in found.items() if value}
 
 
 def shape_of(plan: Plan) -> dict[str, int]:

@@ -12,7 +12,10 @@ from packager.core.model import ModelFiles
 from packager.core.request import BuildRequest
 from packager.core.samples import Samples
 from packager.errors import UsageError
-from packager.planning.drafts import DraftRequest, parse_draft
+from packager.planning.drafts.known import KnownChoice
+from packager.planning.drafts.request import DraftRequest, parse_draft
+
+KnownDraftOf = Callable[[ModelFiles, Instance, ContainerFacts], KnownChoice]
 
 
 def resolve(
@@ -23,14 +26,14 @@ def resolve(
     find_container: Callable[[BuildRequest, Instance], ContainerFacts],
     find_base: Callable[[str, Platform], BaseImage] | None,
     find_draft: Callable[[str], ModelFiles] | None = None,
-    known_draft: Callable[[ModelFiles], str] | None = None,
+    known_draft: KnownDraftOf | None = None,
     find_samples: Callable[[BuildRequest], Samples | None] = lambda _: None,
     find_evaluation: Callable[[BuildRequest, Samples | None], Samples | None] = lambda *_: None,
 ) -> Facts:
     """Pin the model, the instance, the container and, for a build, the base image.
 
     Cheap and local look-ups go first, so that a typing error costs no download.
-    `known_draft` says what `--draft auto` means for a model, as a request would write it.
+    `known_draft` says what `--draft auto` means for a model here, as a request would write it.
     """
     instance = find_instance(request.instance)
     container = find_container(request, instance)
@@ -46,7 +49,9 @@ def resolve(
             )
         base = find_base(reference, Platform())
     model = find_model(request.model)
-    draft_reference = known_draft(model) if request.draft == "auto" and known_draft else ""
+    known = KnownChoice()
+    if request.draft == "auto" and known_draft is not None:
+        known = known_draft(model, instance, container)
     return Facts(
         request=request,
         model=model,
@@ -54,8 +59,10 @@ def resolve(
         container=container,
         base=base,
         packager_version=__version__,
-        draft=_find_draft(draft_reference or request.draft, find_draft),
-        draft_reference=draft_reference,
+        draft=_find_draft(known.reference or request.draft, find_draft),
+        draft_reference=known.reference,
+        draft_findings=known.findings,
+        draft_license=known.license,
         samples=samples,
         evaluation=evaluation,
     )

@@ -21,9 +21,6 @@ DRAFTS_TABLE = DATA / "drafts.toml"
 
 SAID = {"Yes": True, "No": False}
 
-# kind of a draft → what a request puts before its reference
-SPELLED = {"draft_model": "", "eagle": "eagle:", "eagle3": "eagle3:", "medusa": "medusa:"}
-
 
 @cache
 def models(extra: tuple[CatalogModel, ...] = ()) -> tuple[CatalogModel, ...]:
@@ -62,6 +59,8 @@ def known_drafts() -> Mapping[str, tuple[KnownDraft, ...]]:
         draft = KnownDraft(
             kind=row["kind"],
             reference=row["reference"],
+            license=row.get("license", ""),
+            weights=row.get("weights", ""),
             note=row.get("note", ""),
             source=row["source"],
             date=row["date"],
@@ -80,15 +79,18 @@ def drafts_for(hf_id: str) -> tuple[KnownDraft, ...]:
     return ()
 
 
-def first_draft(hf_id: str, extra: tuple[CatalogModel, ...] = ()) -> str:
-    """Give a model's first draft as a request names it, the user's own before published ones."""
+def drafts_of(hf_id: str, extra: tuple[CatalogModel, ...] = ()) -> tuple[KnownDraft, ...]:
+    """Give a model's drafts, the user's own before published ones."""
     known = find_model(hf_id, extra)
+    if known is None:
+        return drafts_for(hf_id)
+    own: tuple[KnownDraft, ...] = ()
     if known in extra and known.draft_model:
-        return known.draft_model
-    for draft in (known.drafts if known else ()) or drafts_for(hf_id):
-        if draft.kind in SPELLED:
-            return SPELLED[draft.kind] + draft.reference
-    return ""
+        draft = KnownDraft(
+            kind="draft_model", reference=known.draft_model, source=known.source, date=known.date
+        )
+        own = (draft,)
+    return (*own, *(known.drafts or drafts_for(hf_id)))
 
 
 @cache

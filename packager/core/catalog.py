@@ -48,6 +48,8 @@ class KnownDraft:
 
     kind: str  # a `DraftKind`, or one that is known and not rendered: `eagle2`, `mtp`
     reference: str  # hub id
+    license: str = ""  # as its model card states it; "" when nobody looked
+    weights: str = ""  # `pickle` where that is the only form; "" otherwise, or not known
     note: str = ""
     source: str
     date: str
@@ -124,6 +126,7 @@ SITUATION_KEYS: Mapping[str, str] = MappingProxyType(
         "neuron_core": "Neuron only: `v2`",
         "formats": "set: what the device has kernels for, as in `Instance.formats`",
         "quantize": "method: `awq`, `gptq`, `fp8`, `smoothquant`, ``",
+        "quantize_options": "set: of the method, `static`, `block`, `kv`, `asymmetric`",
         "scheme": "`W4A16`, `W8A8-FP8`, `W8A16-FP8`, `W8A8-INT8`, `NVFP4`, ``",
         "checkpoint_format": "`compressed-tensors`, `awq`, `gptq`, `exl2`, ``",
         "existing": "true when the checkpoint is already quantized so",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from packager.core.findings import Finding
 from packager.core.image import BaseImage
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles
@@ -46,6 +47,8 @@ class Facts:
     packager_version: str
     draft: ModelFiles | None = None  # files of the draft, where it has any
     draft_reference: str = ""  # what `auto` turned out to mean, as a request would write it
+    draft_license: str = ""  # as the catalog states it; "" when it does not
+    draft_findings: tuple[Finding, ...] = ()  # why `auto` took it, and what else would fit
     tools: Mapping[str, ToolFacts] = field(default_factory=lambda: MappingProxyType({}))
     # of the techniques that have work to do; found after the plan, before the recipe
     samples: Samples | None = None  # to calibrate with, chosen; None where nothing is quantized

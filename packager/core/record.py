@@ -24,6 +24,18 @@ class RecordedModel(_Document):
     revision: str = ""
 
 
+class RecordedDraft(_Document):
+    """What proposes tokens, as it was pinned. Its layers have the role `draft`."""
+
+    kind: str
+    version: str = ""  # of Medusa heads
+    speculative_tokens: int
+    source: str = ""  # "" for n-gram, which has no files
+    name: str = ""
+    revision: str = ""
+    license: str = ""  # as the catalog states it
+
+
 class RecordedBase(_Document):
     """The base image as it was pinned."""
 
@@ -86,6 +98,7 @@ class BuildRecord(_Document):
     packager_version: str
     request: BuildRequest
     model: RecordedModel
+    draft: RecordedDraft | None = None
     base: RecordedBase
     family: str
     engine: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from packager.core.model import ModelRef
+
 DraftKind = Literal["draft_model", "eagle", "eagle3", "medusa", "ngram"]
 
 
@@ -49,6 +51,15 @@ class Draft:
     version: str = ""  # of Medusa heads: `v1`, `v2`
     heads: int = 0  # Medusa only: how many there are; 0 when unknown
     head_layers: int = 0  # Medusa only: residual layers of each head
+    biased: bool = False  # Medusa only: whether those layers have a bias
+    ref: ModelRef | None = None  # where its files are pinned; None for n-gram
+    license: str = ""  # as the catalog states it; "" when it does not
+    layout: str = ""  # of its files: `transformers`, `eagle`, `speculators`, `medusa`, `blocks`
+    dtype: str = ""  # that most of its weights have
+    attention_heads: int = 0  # that must divide among the devices; 0: none
+    intermediate_size: int = 0
+    vocab_size: int = 0  # that it proposes from; 0: the model's
+    aux_layers: tuple[int, ...] = ()  # EAGLE-3 only: the model's layers that feed it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,21 @@ def split_large(
     return tuple(sorted((*others, *shards, index), key=lambda file: file.path))
 
 
+def rename_tensors(
+    file: ModelFile, read_header: ReadHeader, rename: Callable[[str], str]
+) -> ModelFile:
+    """Describe a weights file with other names for its tensors; the same where none changes.
+
+    Only the header is new: the tensors' bytes are one range of the original's.
+    """
+    header = read_header(file)
+    renamed = tuple(replace(tensor, name=rename(tensor.name)) for tensor in header.tensors)
+    if renamed == header.tensors:
+        return file
+    content = part_of_weights(file, header.metadata, renamed, header.data_offset)
+    return replace(file, content=content, sha256="", part_of=file.sha256)
+
+
 def _are_found_by_index(files: Sequence[ModelFile], weights: Sequence[ModelFile]) -> bool:
     """Whether an index may take the place of the names that the weights have."""
     has_index = any(file.path == INDEX for file in files)
@@ -77,15 +92,15 @@ def _split(file: ModelFile, header: WeightsHeader, limit: int) -> Iterator[Piece
     offset = header.data_offset
     for run in balanced_runs(costs, count):
         tensors = header.tensors[run.start : run.stop]
-        content = _shard(file, header.metadata, tensors, offset)
+        content = part_of_weights(file, header.metadata, tensors, offset)
         yield replace(file, content=content, sha256="", part_of=file.sha256), tensors
         offset += sum(tensor.size for tensor in tensors)
 
 
-def _shard(
+def part_of_weights(
     file: ModelFile, metadata: Mapping[str, str], tensors: Sequence[TensorInfo], offset: int
 ) -> Blob:
-    """Describe a shard whose tensors lie one after another in `file` from `offset`."""
+    """Describe weights whose tensors lie one after another in `file` from `offset`."""
     length = sum(tensor.size for tensor in tensors)
     whole = file.content
     assert isinstance(whole, FileRange | RemoteRange), "what is inline is small"

@@ -24,7 +24,8 @@ from packager.core.techniques import Rejected
 from packager.core.units import gib
 from packager.errors import PlanRejected
 from packager.planning.compilers import choose_compiler
-from packager.planning.drafts import choose_draft
+from packager.planning.drafts.choose import choose_draft
+from packager.planning.drafts.split import check_draft_split
 from packager.planning.memory import Demand, make_budget
 from packager.planning.nearest import find_nearest
 from packager.planning.parallelism import (
@@ -204,6 +205,7 @@ def _decide(
     plan = replace(plan, compiler=chosen.name)
     stacked = check_stack(plan, rules, compiler=chosen.name or request.compile)
     findings += [finding for finding in stacked if finding.code not in said]
+    findings += check_draft_split(plan) if may_fit else ()
     if fits:
         findings += family.check(plan)
     if fits and quantizer and quantization and not quantization.existing:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from packager.catalog.models import drafts_for, eagle_dispatch, find_model, first_draft, models
+from packager.catalog.models import drafts_for, drafts_of, eagle_dispatch, find_model, models
 from packager.core.catalog import CatalogModel
 
 
@@ -92,6 +92,11 @@ def test_draft_auto_takes_the_users_own_draft_before_a_published_one() -> None:
         date="2026-11-20",
     )
 
-    assert first_draft("qwen/qwen3-8b", (own,)) == "acme/qwen-small"
-    assert first_draft("Qwen/Qwen3-8B").startswith("eagle3:")
-    assert first_draft("acme/unheard-of") == ""
+    drafts = drafts_of("qwen/qwen3-8b", (own,))
+
+    assert [(draft.kind, draft.reference) for draft in drafts] == [
+        ("draft_model", "acme/qwen-small"),
+        ("eagle3", "AngelSlim/Qwen3-8B_eagle3"),
+    ]
+    assert drafts_of("Qwen/Qwen3-8B")[0].kind == "eagle3"
+    assert drafts_of("acme/unheard-of") == ()

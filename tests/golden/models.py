@@ -14,6 +14,7 @@ from tests.planning.headers import (
     model_of,
     tensor,
 )
+from tests.planning.heads import eagle3
 
 QWEN_2_7B = {
     "architectures": ["Qwen2ForCausalLM"],
@@ -104,28 +105,6 @@ def medusa(*, hidden_size: int, vocab_size: int, heads: int) -> ModelFiles:
     )
 
 
-def eagle3() -> ModelFiles:
-    """An EAGLE-3 head of Llama 3 8B."""
-    config = {
-        "architectures": ["LlamaForCausalLMEagle3"],
-        "model_type": "llama",
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "num_hidden_layers": 1,
-        "vocab_size": 128256,
-    }
-    tensors = (
-        tensor("fc.weight", "BF16", (4096, 12288)),
-        tensor("midlayer.mlp.gate_proj.weight", "BF16", (14336, 4096)),
-        tensor("midlayer.mlp.up_proj.weight", "BF16", (14336, 4096)),
-        tensor("midlayer.mlp.down_proj.weight", "BF16", (4096, 14336)),
-    )
-    ref = ModelRef(source="hub", name="org/eagle3")
-    return ModelFiles(ref=ref, files=(), config=config, tensors=tensors)
-
-
 def _linear(name: str, shape: tuple[int, int], *, awq: bool) -> list[TensorInfo]:
     outputs, inputs = shape
     if not awq:
@@ -146,6 +125,6 @@ QWEN = model_of(QWEN_2_7B, name="Qwen/Qwen2-7B-Instruct")
 MIXTRAL = mixtral(awq=False)
 MIXTRAL_AWQ = mixtral(awq=True)
 SMALL = model_of(LLAMA_68M, name="org/llama-68m")
-EAGLE3 = eagle3()
+EAGLE3 = eagle3(LLAMA_3_8B, draft_vocab=32000)
 MIXTRAL_MEDUSA = medusa(hidden_size=4096, vocab_size=32000, heads=3)
 LLAMA_MEDUSA = medusa(hidden_size=4096, vocab_size=128256, heads=3)

@@ -22,7 +22,7 @@ from packager.core.serving import ServingConfig
 from packager.core.shape import Shape
 from packager.core.units import GIB
 from packager.errors import PlanRejected
-from packager.planning.drafts import DraftRequest, parse_draft
+from packager.planning.drafts.request import DraftRequest, parse_draft
 from packager.planning.memory import Demand, make_budget
 from packager.planning.planner import make_plan
 from packager.planning.profile import make_profile
@@ -33,7 +33,7 @@ from packager.planning.schemes import (
     parse_quantize,
     quantized_weight_bytes,
 )
-from tests.planning import zoo
+from tests.planning import heads, zoo
 from tests.planning.headers import (
     LLAMA_3_8B,
     LLAMA_3_70B,
@@ -375,10 +375,10 @@ def test_a_draft_with_another_vocabulary_is_refused() -> None:
 
 def test_medusa_heads_of_version_1_are_whole_on_every_device() -> None:
     """296 MB for each head of Mixtral, on each device."""
-    heads = zoo.medusa(3, 4096, 32000)
+    medusa = zoo.medusa(3, 4096, 32000)
 
     plan = plan_of(
-        MIXTRAL, "g5.12xlarge", family="tgi", quantize="awq", draft="medusa:x", draft_files=heads
+        MIXTRAL, "g5.12xlarge", family="tgi", quantize="awq", draft="medusa:x", draft_files=medusa
     )
 
     assert plan.draft is not None
@@ -388,24 +388,24 @@ def test_medusa_heads_of_version_1_are_whole_on_every_device() -> None:
 
 
 def test_only_the_heads_that_propose_are_counted() -> None:
-    heads = zoo.medusa(5, 4096, 128256)
+    medusa = zoo.medusa(5, 4096, 128256)
 
     plan = plan_of(
-        LLAMA_8B, "g5.12xlarge", draft="medusa:x", draft_files=heads, speculative_tokens=2
+        LLAMA_8B, "g5.12xlarge", draft="medusa:x", draft_files=medusa, speculative_tokens=2
     )
 
     assert plan.draft is not None
-    assert plan.draft.weight_bytes == heads.weight_bytes * 2 // 5
+    assert plan.draft.weight_bytes == medusa.weight_bytes * 2 // 5
 
 
 def test_medusa_heads_of_version_2_are_split() -> None:
-    heads = zoo.medusa(3, 4096, 128256, version=2)
+    medusa = zoo.medusa(3, 4096, 128256, version=2)
 
-    plan = plan_of(LLAMA_8B, "g5.12xlarge", draft="medusa:x", draft_files=heads, tp_degree=4)
+    plan = plan_of(LLAMA_8B, "g5.12xlarge", draft="medusa:x", draft_files=medusa, tp_degree=4)
 
     assert plan.draft is not None
     assert (plan.draft.version, plan.draft.replicated) == ("v2", False)
-    assert plan.budget.draft_weights_bytes == -(-heads.weight_bytes // 4)
+    assert plan.budget.draft_weights_bytes == -(-medusa.weight_bytes // 4)
 
 
 @pytest.mark.parametrize(
@@ -428,11 +428,13 @@ def test_medusa_heads_for_another_model_are_refused(
 
 
 def test_an_eagle_head_is_read_from_both_formats() -> None:
-    layer = {"hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8}
-    plain = zoo.files(layer | {"vocab_size": 128256}, {"fc.weight": ("BF16", (4096, 8192))})
-    nested = replace(plain, config={"transformer_layer_config": layer})
+    plain, nested = heads.eagle3(LLAMA_3_8B), heads.eagle3_of_speculators(LLAMA_3_8B)
 
-    for files, kind in ((plain, "eagle"), (nested, "eagle3")):
+    for files, kind in (
+        (heads.eagle(LLAMA_3_8B), "eagle"),
+        (plain, "eagle3"),
+        (nested, "eagle3"),
+    ):
         plan = plan_of(LLAMA_8B, "g5.12xlarge", draft=f"{kind}:x", draft_files=files)
 
         assert plan.draft is not None
@@ -586,9 +588,9 @@ def test_rules_are_asked_even_of_what_does_not_fit() -> None:
     goal=st.sampled_from([None, "cost", "latency", "throughput"]),
 )
 def test_every_request_is_honoured_or_refused_with_a_way_out(instance: str, **asked: Any) -> None:
-    heads = zoo.medusa(2, 4096, 128256)
+    medusa = zoo.medusa(2, 4096, 128256)
     try:
-        plan = plan_of(LLAMA_8B, instance, draft_files=heads, suggest=instances(), **asked)
+        plan = plan_of(LLAMA_8B, instance, draft_files=medusa, suggest=instances(), **asked)
     except PlanRejected as error:
         assert all(finding.hint for finding in errors_in(error.findings))
         return

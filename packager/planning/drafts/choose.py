@@ -1,0 +1,79 @@
+"""The draft of a plan, with its numbers, held against the model it proposes tokens for.
+
+Checks here are those that would make any engine fail or propose rubbish.
+What a family or version can serve is the rules' business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from packager.core.facts import Facts
+from packager.core.findings import Finding, errors_in
+from packager.core.model import ModelProfile
+from packager.core.techniques import Draft
+from packager.planning.drafts.eagle import check_eagle, eagle_draft, read_eagle
+from packager.planning.drafts.layouts import check_layout
+from packager.planning.drafts.medusa import check_medusa, medusa_draft, read_medusa
+from packager.planning.drafts.models import check_model, model_draft
+from packager.planning.drafts.numbers import main_dtype
+from packager.planning.drafts.request import check_absence, count_tokens, parse_draft
+
+
+@dataclass(frozen=True, slots=True)
+class DraftChoice:
+    """The draft with its numbers, or none, and what is to be said."""
+
+    draft: Draft | None
+    findings: tuple[Finding, ...] = ()
+
+
+def choose_draft(facts: Facts, profile: ModelProfile) -> DraftChoice:
+    """Give the draft that was asked for its numbers, and hold it against the model."""
+    request = facts.request
+    asked = parse_draft(facts.draft_reference or request.draft)
+    if isinstance(asked, Finding):
+        return DraftChoice(None, (asked,))
+    if asked is None:
+        return DraftChoice(None, (*facts.draft_findings, *check_absence(request)))
+    tokens, findings = count_tokens(request, asked)
+    if findings:
+        return DraftChoice(None, (*facts.draft_findings, *findings))
+    draft = Draft(kind=asked.kind, reference=asked.reference, speculative_tokens=tokens)
+    if asked.kind == "ngram":
+        return DraftChoice(draft)
+    if facts.draft is None:
+        message = f"the draft {asked.reference[:60]!r} was not looked up: its size is not known"
+        hint = "name a directory or a hub id that can be read, or `--draft none`"
+        return DraftChoice(None, (Finding("error", "draft-unknown", message, hint),))
+    draft = replace(
+        draft,
+        ref=facts.draft.ref,
+        license=facts.draft_license,
+        dtype=main_dtype(facts.draft.tensors),
+    )
+    choice = _with_files(draft, facts, profile)
+    findings = (*facts.draft_findings, *choice.findings)
+    if choice.draft is not None and not errors_in(choice.findings):
+        findings += tuple(
+            check_layout(choice.draft, facts.container, request.weights, facts.draft.config)
+        )
+    return replace(choice, findings=findings)
+
+
+def _with_files(draft: Draft, facts: Facts, profile: ModelProfile) -> DraftChoice:
+    files = facts.draft
+    assert files is not None
+    if draft.kind == "draft_model":
+        complete = model_draft(draft, files)
+        return DraftChoice(
+            complete, tuple(check_model(files, facts.model, profile, facts.instance))
+        )
+    if draft.kind == "medusa":
+        heads = read_medusa(files)
+        found = tuple(check_medusa(heads, files, facts.model, profile, draft.speculative_tokens))
+        return DraftChoice(medusa_draft(draft, heads) if heads.heads else None, found)
+    head = read_eagle(files)
+    found = tuple(check_eagle(draft.kind, head, files, facts.model, profile))
+    numbered = head.hidden_size and head.heads
+    return DraftChoice(eagle_draft(draft, head) if numbered else None, found)

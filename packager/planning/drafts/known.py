@@ -1,0 +1,95 @@
+"""Which published draft `--draft auto` takes, and why not the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from packager.core.catalog import KnownDraft, Rule, finding_of, matching
+from packager.core.facts import ContainerFacts
+from packager.core.findings import Finding
+from packager.core.instance import Instance
+from packager.core.model import ModelFiles
+
+# kind of a draft → what a request puts before its reference
+SPELLED = {"draft_model": "", "eagle": "eagle:", "eagle3": "eagle3:", "medusa": "medusa:"}
+
+# Licences that forbid what most images are for: named to the user, never taken unasked.
+RESTRICTED = ("nc", "noncommercial", "non-commercial", "research", "proprietary")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownChoice:
+    """What `auto` means for a model here, as a request would write it; "" when nothing fits."""
+
+    reference: str = ""
+    license: str = ""
+    findings: tuple[Finding, ...] = ()
+
+
+def choose_known(
+    drafts: Sequence[KnownDraft],
+    model: ModelFiles,
+    instance: Instance,
+    container: ContainerFacts,
+    rules: Iterable[Rule],
+) -> KnownChoice:
+    """Take the first draft whose licence allows it and which the container can serve."""
+    held = tuple(rules)
+    against = {one: _why_not(one, model, instance, container, held) for one in drafts}
+    fitting = [one for one in drafts if not against[one]]
+    passed = "; ".join(f"{_named(one)}: {why}" for one, why in against.items() if why)
+    if not fitting:
+        if not drafts:
+            return KnownChoice()
+        message = f"no published draft of this model fits here; passed over {passed}"
+        hint = "name one with --draft, or use `--draft ngram`, which needs no files"
+        return KnownChoice(findings=(Finding("note", "draft-none-fits", message, hint),))
+    chosen, *others = fitting
+    stated = chosen.license or "a licence that the catalog does not state: read its model card"
+    message = f"auto takes {_named(chosen)}, under {stated}; known from {chosen.source}"
+    if others:
+        message += f"; {', '.join(map(_named, others))} would fit too"
+    if passed:
+        message += f"; passed over {passed}"
+    hint = "choose with --draft, or leave speculation out with `--draft none`"
+    return KnownChoice(
+        reference=SPELLED[chosen.kind] + chosen.reference,
+        license=chosen.license,
+        findings=(Finding("note", "draft-chosen", message, hint),),
+    )
+
+
+def _named(draft: KnownDraft) -> str:
+    return SPELLED.get(draft.kind, f"{draft.kind}:") + draft.reference
+
+
+def _why_not(
+    draft: KnownDraft,
+    model: ModelFiles,
+    instance: Instance,
+    container: ContainerFacts,
+    rules: tuple[Rule, ...],
+) -> str:
+    if draft.kind not in SPELLED:
+        return f"drafts of kind {draft.kind!r} are not rendered"
+    if draft.weights == "pickle":
+        return "its weights are pickles, which can run code when they are loaded"
+    words = draft.license.lower().replace("_", "-").split("-")
+    if set(words) & set(RESTRICTED) or draft.license.lower() in RESTRICTED:
+        return f"its licence {draft.license!r} restricts use"
+    names = model.config.get("architectures")
+    situation: dict[str, object] = {
+        "target": "image",
+        "model": model.ref.name,
+        "architecture": str(names[0]) if isinstance(names, list) and names else "",
+        "family": container.family,
+        "variant": container.variant,
+        "engine": container.engine,
+        "device": instance.kind,
+        "draft": draft.kind,
+    }
+    if container.engine_version:
+        situation["engine_version"] = container.engine_version
+    refusals = [rule for rule in matching(rules, situation) if rule.severity == "error"]
+    return finding_of(refusals[0], situation).message if refusals else ""

@@ -1,0 +1,50 @@
+"""In which format an engine reads a draft's files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from packager.core.facts import ContainerFacts
+from packager.core.findings import Finding
+from packager.core.techniques import Draft
+from packager.core.versions import version_key
+
+SPECULATORS_SINCE = version_key("0.10.2")  # the oldest vLLM whose options are known to have it
+
+
+def served_layout(draft: Draft, container: ContainerFacts) -> str:
+    """Name the format that the engine reads: the draft's own, where it reads that."""
+    if draft.kind == "medusa":
+        return "blocks" if container.engine == "vllm" else "medusa"
+    if draft.layout == "speculators" and not _reads_speculators(container):
+        return "eagle"
+    return draft.layout
+
+
+def check_layout(
+    draft: Draft, container: ContainerFacts, weights: str, config: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """Refuse mounted files in a format that would have to be written anew: they stay as they are.
+
+    Baked ones are described anew, tensor by tensor, as the image is put together.
+    """
+    wanted = served_layout(draft, container)
+    if weights == "mounted" and wanted != draft.layout:
+        message = (
+            f"the draft's files are in format {draft.layout!r}; {container.engine} reads "
+            f"{wanted!r}, and mounted files are served as they are"
+        )
+        hint = "use --weights baked, which writes them so, or mount a converted copy"
+        yield Finding("error", "draft-layout", message, hint)
+    if container.engine == "sglang" and config.get("norm_before_residual") is True:
+        message = "the draft adds its residual after the norm, which SGLang does not know"
+        hint = "use --family vllm, or a head that was trained without norm_before_residual"
+        yield Finding("error", "draft-layout", message, hint)
+
+
+def _reads_speculators(container: ContainerFacts) -> bool:
+    found = version_key(container.engine_version)
+    if container.engine != "vllm":
+        return False
+    return found is None or SPECULATORS_SINCE is None or found >= SPECULATORS_SINCE

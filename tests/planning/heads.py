@@ -1,0 +1,142 @@
+"""Draft heads as config.json and headers alone, in every format that is published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from packager.core.model import ModelFiles, ModelRef
+from tests.planning.headers import tensor
+
+Shapes = dict[str, tuple[str, tuple[int, ...]]]
+
+
+def eagle3(target: Mapping[str, Any], *, draft_vocab: int = 32000, **changed: Any) -> ModelFiles:
+    """An EAGLE-3 head of a model as its authors publish it, with a vocabulary of its own."""
+    config = _numbers(target) | {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "draft_vocab_size": draft_vocab,
+        **changed,
+    }
+    return files(config, eagle3_shapes(target, draft_vocab=draft_vocab, layer="midlayer"))
+
+
+def eagle3_of_speculators(
+    target: Mapping[str, Any], *, draft_vocab: int = 32000, **changed: Any
+) -> ModelFiles:
+    """The same head as the speculators library saves it."""
+    config = {
+        "architectures": ["Eagle3DraftModel"],
+        "speculators_model_type": "eagle3",
+        "draft_vocab_size": draft_vocab,
+        "transformer_layer_config": _numbers(target) | {"model_type": "llama"},
+        "speculators_config": {
+            "algorithm": "eagle3",
+            "verifier": {
+                "name_or_path": "/home/trainer/target",
+                "architectures": target["architectures"],
+            },
+        },
+        **changed,
+    }
+    return files(config, eagle3_shapes(target, draft_vocab=draft_vocab, layer="layers.0"))
+
+
+def eagle3_shapes(target: Mapping[str, Any], *, draft_vocab: int, layer: str) -> Shapes:
+    """Every tensor of an EAGLE-3 head, whose first layer reads two vectors at once."""
+    hidden = target["hidden_size"]
+    shapes = {
+        "embed_tokens.weight": ("BF16", (target["vocab_size"], hidden)),
+        "fc.weight": ("BF16", (hidden, 3 * hidden)),
+        "norm.weight": ("BF16", (hidden,)),
+        "lm_head.weight": ("BF16", (draft_vocab, hidden)),
+        f"{layer}.hidden_norm.weight": ("BF16", (hidden,)),
+        **_layer(target, layer, reads=2 * hidden),
+    }
+    if draft_vocab != target["vocab_size"]:
+        shapes["d2t"] = ("I64", (draft_vocab,))
+        shapes["t2d"] = ("BOOL", (target["vocab_size"],))
+    return shapes
+
+
+def eagle(target: Mapping[str, Any], **changed: Any) -> ModelFiles:
+    """An EAGLE head as its authors publish it: it uses the model's vocabulary."""
+    hidden = target["hidden_size"]
+    shapes = {
+        "embed_tokens.weight": ("BF16", (target["vocab_size"], hidden)),
+        "fc.weight": ("BF16", (hidden, 2 * hidden)),
+        **_layer(target, "layers.0", reads=hidden),
+    }
+    config = _numbers(target) | {"architectures": ["LlamaForCausalLMEagle"], **changed}
+    return files(config, shapes)
+
+
+def medusa_of_vllm(
+    hidden: int, vocabulary: int, *, heads: int = 3, layers: int = 1, **changed: Any
+) -> ModelFiles:
+    """Medusa heads of version 1 in vLLM's names, without biases."""
+    shapes: Shapes = {}
+    for head in range(heads):
+        for layer in range(layers):
+            shapes[f"blocks.{head}.layers.{layer}.weight"] = ("BF16", (hidden, hidden))
+        shapes[f"lm_heads.{head}.weight"] = ("BF16", (vocabulary, hidden))
+    config = {"model_type": "medusa", "num_heads": heads, "num_hidden_layers": layers, **changed}
+    return files(config, shapes)
+
+
+def without(model: ModelFiles, *names: str) -> ModelFiles:
+    """The same without some tensors, as a save that broke off leaves it."""
+    return with_shapes(model, dict.fromkeys(names))
+
+
+def with_shapes(
+    model: ModelFiles, changed: Mapping[str, tuple[str, tuple[int, ...]] | None]
+) -> ModelFiles:
+    """The same with some tensors of other types and shapes, or without them."""
+    shapes: dict[str, tuple[str, tuple[int, ...]] | None] = {
+        one.name: (one.dtype, one.shape) for one in model.tensors
+    }
+    unknown = changed.keys() - shapes.keys()
+    assert not unknown, unknown
+    shapes |= changed
+    return files(dict(model.config), {name: shape for name, shape in shapes.items() if shape})
+
+
+def files(config: Mapping[str, Any], shapes: Shapes) -> ModelFiles:
+    return ModelFiles(
+        ref=ModelRef(source="hub", name="org/head", revision="c" * 40),
+        files=(),
+        config=dict(config),
+        tensors=tuple(tensor(name, dtype, shape) for name, (dtype, shape) in shapes.items()),
+    )
+
+
+def _numbers(target: Mapping[str, Any]) -> dict[str, Any]:
+    names = (
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "vocab_size",
+    )
+    return {name: target[name] for name in names if name in target} | {"num_hidden_layers": 1}
+
+
+def _layer(target: Mapping[str, Any], at: str, *, reads: int) -> Shapes:
+    hidden, inner = target["hidden_size"], target["intermediate_size"]
+    heads, kv_heads = target["num_attention_heads"], target["num_key_value_heads"]
+    head_dim = target.get("head_dim", hidden // heads)
+    matrices = {
+        "self_attn.q_proj": (heads * head_dim, reads),
+        "self_attn.k_proj": (kv_heads * head_dim, reads),
+        "self_attn.v_proj": (kv_heads * head_dim, reads),
+        "self_attn.o_proj": (hidden, heads * head_dim),
+        "mlp.gate_proj": (inner, hidden),
+        "mlp.up_proj": (inner, hidden),
+        "mlp.down_proj": (hidden, inner),
+    }
+    shapes: Shapes = {f"{at}.{name}.weight": ("BF16", shape) for name, shape in matrices.items()}
+    for name in ("input_layernorm", "post_attention_layernorm"):
+        shapes[f"{at}.{name}.weight"] = ("BF16", (hidden,))
+    return shapes
