@@ -97,7 +97,7 @@ class TieredStore:
             if stored is not None:
                 self._tell_all(faults)
                 extract = partial(self._extract, address, stored, place)
-                return StoredEntry(stored.entry, extract, stored.tier)
+                return StoredEntry(stored.entry, extract, tier.name)
         grave = [one for one in faults if not isinstance(one[1], StoreUnavailable)]
         self._tell_all([one for one in faults if one not in grave[:1]])
         if grave:

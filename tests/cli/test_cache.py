@@ -1,0 +1,512 @@
+"""`packager cache`: looking, checking, tidying, handing on, asking why."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from artifact_cache import Address, BuildFailed, LocalStore, Rejected, key_of, open_local
+from artifact_cache.key import CompiledKey, KeyDocument, Shape
+from packager.cli.app import run
+from tests.adapters.foreign_caches.trees import optimum_tree
+from tests.artifact_cache.samples import CHECKPOINT, NEURON, TENSORRT, Build
+from tests.commandline import TINY
+from tests.doubles.registry import FakeRegistry
+from tests.tools.steps import OUTSIDE
+
+
+@dataclass
+class Said:
+    status: int
+    out: str
+    err: str
+
+
+Cache = Callable[..., Said]
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PACKAGER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "cache/artifacts"
+
+
+@pytest.fixture
+def cache(root: Path, capsys: pytest.CaptureFixture[str]) -> Cache:
+    """Run `packager cache …` in this process."""
+    assert root
+
+    def call(*words: str) -> Said:
+        capsys.readouterr()
+        status = run(["cache", *words])
+        said = capsys.readouterr()
+        return Said(status, said.out, said.err)
+
+    return call
+
+
+def keep(root: Path, document: KeyDocument, model: str = "acme/tiny", content: bytes = b"1") -> str:
+    """Put an entry into the cache; give its key."""
+    into = root.parent / f"built-{key_of(document)[:8]}"
+    made = open_local(root, builder_id="ci@acme", version="1.0").get_or_build(
+        document, Build(content), into, labels={"model": model}
+    )
+    shutil.rmtree(into)
+    assert made.stored
+    return made.key
+
+
+def larger(document: CompiledKey, **changes: int) -> CompiledKey:
+    shape = Shape(**{**document.shape.model_dump(), **changes})
+    return document.model_copy(update={"shape": shape})
+
+
+def damage(root: Path) -> None:
+    blob = max(root.glob("cas/sha256/??/*"), key=lambda path: path.stat().st_size)
+    blob.chmod(0o644)
+    blob.write_bytes(b"2" * blob.stat().st_size)
+
+
+# --- looking
+
+
+def test_an_empty_cache_is_said_to_be_empty(cache: Cache) -> None:
+    assert cache("ls").out == "the cache is empty\n"
+    assert json.loads(cache("ls", "--format", "json").out) == []
+
+
+def test_a_list_shows_kind_model_size_and_age(cache: Cache, root: Path) -> None:
+    key = keep(root, CHECKPOINT)
+
+    [header, row, total] = cache("ls").out.splitlines()
+
+    assert header.split() == ["key", "kind", "model", "size", "built", "used", "took"]
+    assert re.fullmatch(
+        rf"{key[:12]} +quantized-checkpoint +acme/tiny +\d+ B +just now +just now +(-|0.\d s)", row
+    )
+    assert total.startswith("1 entry, ")
+
+
+def test_a_list_can_be_sorted_and_narrowed(cache: Cache, root: Path) -> None:
+    small = keep(root, CHECKPOINT, "b")
+    large = keep(root, NEURON, "a", b"123456")
+
+    def keys(*words: str) -> list[str]:
+        return [one["key"] for one in json.loads(cache("ls", *words, "--format", "json").out)]
+
+    assert keys("--sort", "size") == [large, small]
+    assert keys("--sort", "model") == [large, small]
+    assert keys("--kind", "quantized-checkpoint") == [small]
+
+
+def test_a_few_digits_are_enough_and_too_few_are_explained(cache: Cache, root: Path) -> None:
+    key = keep(root, CHECKPOINT)
+
+    assert key in cache("show", key[:6]).out
+    assert key in cache("show", f"quantized-checkpoint/{key}").out
+    assert key in cache("show", key[:4].upper()).out
+    missing = cache("show", "0000" if not key.startswith("0000") else "ffff")
+    assert (missing.status, "no entry's key begins with" in missing.err) == (66, True)
+    assert cache("show", "no-key").status == 2
+
+
+def test_digits_of_two_keys_are_refused_with_both(cache: Cache, root: Path) -> None:
+    keys: list[str] = []
+    number = 0
+    while len({key[0] for key in keys}) == len(keys):
+        keys.append(keep(root, larger(NEURON, max_batch=8 + number), content=b"x"))
+        number += 1
+    twice = keys[-1][0]
+
+    said = cache("show", twice)
+
+    assert said.status == 2
+    assert "too short" in said.err
+    assert all(one["shown"].startswith(one["key"][:12]) for one in listed(cache))
+
+
+def listed(cache: Cache) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = json.loads(cache("ls", "--format", "json").out)
+    return found
+
+
+def test_an_entry_says_what_decides_it(cache: Cache, root: Path) -> None:
+    key = keep(root, CHECKPOINT)
+
+    text = cache("show", key).out
+    document = json.loads(cache("show", key, "--format", "json").out)
+
+    assert "built      just now by ci@acme, packager 1.0" in text
+    assert "rank0/model.bin" in text
+    assert "/calibration/seed  42" in text
+    assert document["keydoc"]["calibration"]["seed"] == 42
+    assert document["pins"] == []
+    assert document["tier"] == "local"
+
+
+def test_counts_say_what_was_saved(cache: Cache, root: Path, tmp_path: Path) -> None:
+    keep(root, CHECKPOINT)
+    open_local(root).get_or_build(CHECKPOINT, Build(), tmp_path / "again")
+
+    text = cache("stats").out
+    document = json.loads(cache("stats", "--format", "json").out)
+
+    assert "hits       50 % of look-ups" in text
+    assert document["hit_rate"] == 0.5
+    assert document["entries"] == 1
+    assert 'event="hit"} 1' in cache("stats", "--format", "prometheus").out
+
+
+# --- checking
+
+
+def test_a_sound_cache_verifies(cache: Cache, root: Path) -> None:
+    keep(root, CHECKPOINT)
+
+    said = cache("verify", "--quiet")
+
+    assert said.status == 0
+    assert said.out.startswith("1 entry and 3 blobs are sound")
+
+
+def test_damage_is_found_set_aside_and_shown_by_the_status(cache: Cache, root: Path) -> None:
+    keep(root, CHECKPOINT)
+    damage(root)
+
+    looked = cache("verify", "--no-repair", "--format", "json")
+    dealt = cache("verify", "--quiet")
+
+    assert looked.status == dealt.status == 65
+    assert json.loads(looked.out)["sound"] is False
+    assert "set-aside" in dealt.out
+    assert cache("ls").out == "the cache is empty\n"
+    assert cache("verify", "--quiet").status == 0
+
+
+# --- tidying
+
+
+def test_a_dry_run_says_what_would_go_and_takes_nothing(cache: Cache, root: Path) -> None:
+    key = keep(root, CHECKPOINT)
+
+    said = cache("gc", "--max-size", "1B", "--grace", "0s", "--dry-run", "--quiet")
+
+    assert f"{key[:12]}  quantized-checkpoint  acme/tiny" in said.out
+    assert "would go" in said.out
+    assert len(listed(cache)) == 1
+
+
+def test_what_is_pinned_stays(cache: Cache, root: Path) -> None:
+    held, gone = keep(root, CHECKPOINT), keep(root, NEURON, "other")
+    old(root, held, gone)
+    assert cache("pin", held[:8], "--name", "release").out == "release\n"
+
+    said = cache("gc", "--max-age", "1d", "--format", "json")
+
+    assert [one["key"] for one in json.loads(said.out)["removed"]] == [gone]
+    assert json.loads(said.out)["by_model"][0]["model"] == "other"
+    assert [one["key"] for one in listed(cache)] == [held]
+    assert "pinned" in cache("ls").out
+    assert "release" in cache("show", held).out
+
+
+def old(root: Path, *keys: str) -> None:
+    """Make entries look unused for ten days."""
+    for key in keys:
+        for path in (*root.glob(f"ac/*/??/{key}.json"), *root.glob(f"use/??/{key}")):
+            os.utime(path, (path.stat().st_mtime - 864000,) * 2)
+
+
+def test_a_pin_is_let_go_by_name_or_by_key(cache: Cache, root: Path) -> None:
+    one, two = keep(root, CHECKPOINT), keep(root, NEURON)
+    cache("pin", one, two, "--name", "both")
+    cache("pin", "--model", "acme/tiny", "--name", "tiny")
+
+    assert set(cache("pins").out.splitlines()) == {
+        f"both  {one[:12]}, {two[:12]}",
+        "tiny  model=acme/tiny",
+    }
+    assert cache("unpin", one[:10]).out == "both\n"
+    assert json.loads(cache("pins", "--format", "json").out)["both"]["keys"] == [two]
+    assert cache("unpin", "both").out == "both\n"
+    assert cache("unpin", two).status == 66
+    assert cache("pin").status == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("gc", "--max-size", "many"),
+        ("gc", "--max-age", "soon"),
+        ("export", "--to", "a.tar"),
+        ("explain",),
+        ("explain", "--last", "abcd"),
+        ("clear-negative",),
+        ("import", "x.tar", "--module", "MODULE_1"),
+        ("stats", "--cache-shared", "ftp://x"),
+        ("stats", "--trusted-keys", "no-such-file"),
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_wrong_words_end_with_status_2(cache: Cache, words: tuple[str, ...]) -> None:
+    said = cache(*words)
+
+    assert said.status == 2
+    assert said.out == ""
+
+
+# --- handing on
+
+
+def test_entries_travel_in_an_archive(
+    cache: Cache, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {keep(root, CHECKPOINT), keep(root, NEURON)}
+    assert cache("export", "--all", "--to", "entries.tar", "--quiet").out == "entries.tar\n"
+    monkeypatch.setenv("PACKAGER_CACHE", str(tmp_path / "other"))
+
+    first = cache("import", "entries.tar")
+    again = cache("import", "entries.tar", "--format", "json")
+
+    assert {line.split("/")[1] for line in first.out.split()} == keys
+    assert "2 entries imported" in first.err
+    assert json.loads(again.out)["published"] == []
+    assert {one["key"] for one in listed(cache)} == keys
+    assert list((tmp_path / "other/work").iterdir()) == []
+
+
+def test_an_archive_comes_from_a_pipe(
+    cache: Cache, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(root, CHECKPOINT)
+    cache("export", "--all", "--to", "entries.tar")
+    stdin = io.TextIOWrapper(io.BytesIO((tmp_path / "entries.tar").read_bytes()))
+    monkeypatch.setattr("sys.stdin", stdin)
+
+    assert cache("import", "-", "--cache-dir", "other").status == 0
+    assert len(json.loads(cache("ls", "--cache-dir", "other", "--format", "json").out)) == 1
+
+
+def test_a_damaged_archive_is_refused_whole(cache: Cache, root: Path, tmp_path: Path) -> None:
+    keep(root, CHECKPOINT)
+    cache("export", "--all", "--to", "entries.tar")
+    data = bytearray((tmp_path / "entries.tar").read_bytes())
+    place = data.index(b"1" * 50)
+    data[place] ^= 1
+    (tmp_path / "entries.tar").write_bytes(bytes(data))
+
+    said = cache("import", "entries.tar", "--cache-dir", "other")
+
+    assert said.status == 65
+    assert cache("ls", "--cache-dir", "other").out == "the cache is empty\n"
+    assert cache("import", "no-such.tar").status == 66
+
+
+def test_entries_travel_through_a_layout(cache: Cache, root: Path) -> None:
+    keys = {keep(root, CHECKPOINT), keep(root, NEURON)}
+
+    names = cache("export", "--all", "--to", "oci:layout").out.split()
+    first = cache("import", names[0].partition("@")[0], "--cache-dir", "other")
+    rest = cache("import", "oci:layout", "--cache-dir", "other")
+
+    assert len(names) == 2
+    assert len(first.out.split()) == len(rest.out.split()) == 1
+    found = json.loads(cache("ls", "--cache-dir", "other", "--format", "json").out)
+    assert {one["key"] for one in found} == keys
+
+
+def test_an_entry_travels_through_a_registry(cache: Cache, root: Path) -> None:
+    key = keep(root, CHECKPOINT)
+    with FakeRegistry() as registry:
+        name = cache("export", key, "--to", f"{registry.host}/models/cache").out
+        reference = name.partition("@")[0]
+        said = cache("import", reference, "--cache-dir", "other")
+
+    assert reference.endswith(f"/models/cache:quantized-checkpoint-{key[:16]}")
+    assert said.out == f"quantized-checkpoint/{key}\n"
+
+
+def test_one_tag_cannot_name_two_entries(cache: Cache, root: Path) -> None:
+    keep(root, CHECKPOINT)
+    keep(root, NEURON)
+
+    assert cache("export", "--all", "--to", "oci:layout:one").status == 2
+    assert cache("export", "--all", "--to", "docker:one").status == 2
+
+
+def test_graphs_of_other_tools_are_imported(cache: Cache, tmp_path: Path) -> None:
+    tree = optimum_tree(tmp_path / "tree")
+    (tree / "MODULE_00000000000000000009+00000000").mkdir()
+
+    said = cache("import", "--from", "optimum-neuron", "tree", "--quiet")
+
+    assert said.out.startswith("neuron/")
+    assert "warning: left out: MODULE_00000000000000000009+00000000 was not compiled" in said.err
+    assert cache("show", said.out.strip()).status == 0
+    assert cache("import", "--from", "neo", "tree").status == 66
+
+
+# --- trust
+
+
+def test_with_signatures_required_only_signed_entries_are_taken(
+    cache: Cache, root: Path, tmp_path: Path
+) -> None:
+    keep(root, CHECKPOINT)
+    cache("export", "--all", "--to", "unsigned.tar")
+    public = tmp_path / "builder.pub"
+    made = cache("keygen")
+    public.write_text(made.out)
+    keyid = cache("trust", "builder.pub", "--comment", "ci").out.strip()
+    optimum_tree(tmp_path / "tree")
+    signed = cache("import", "--from", "optimum-neuron", "tree", "--cache-dir", "signed")
+    cache("export", "--all", "--to", "signed.tar", "--cache-dir", "signed")
+
+    refused = cache("import", "unsigned.tar", "--require-signed", "--cache-dir", "other")
+    taken = cache("import", "signed.tar", "--require-signed", "--cache-dir", "other")
+
+    assert made.out.startswith("-----BEGIN PUBLIC KEY-----")
+    assert "the private key is" in made.err
+    assert (refused.status, "is not signed" in refused.err) == (77, True)
+    assert taken.out == signed.out
+    shown = cache("show", taken.out.strip(), "--cache-dir", "other", "--require-signed")
+    assert f"signed by  {keyid[:12]}" in shown.out
+    assert cache("keygen").status == 2  # never over a key that is there
+
+
+def test_a_refused_entry_is_shown_as_such(cache: Cache, root: Path) -> None:
+    key = keep(root, CHECKPOINT)
+
+    text = cache("show", key, "--require-signed").out
+    checked = cache("verify", "--require-signed", "--quiet")
+
+    assert f"refused    entry {key[:12]} is refused: it is not signed" in text
+    assert "1 entries are not signed by a trusted key" in checked.out
+
+
+# --- failures
+
+
+def failed(root: Path, error: Exception) -> None:
+    def build(_: Path) -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        open_local(root).get_or_build(TENSORRT, build, root.parent / "failed")
+    shutil.rmtree(root.parent / "failed")
+
+
+def test_a_rejection_is_listed_with_its_log_and_can_be_forgotten(cache: Cache, root: Path) -> None:
+    failed(root, Rejected("no kernel for this shape", log="line one\nline two"))
+    key = key_of(TENSORRT)
+
+    assert "not tried again for 23 h" in cache("failures").out
+    assert "line two" in cache("show", key[:8]).out
+    assert json.loads(cache("failures", "--format", "json").out)[0]["rejected"] is True
+    assert cache("clear-negative", "0" * 12).status == 66
+    assert cache("clear-negative", key[:8]).out == f"tensorrt-llm-engine/{key[:12]}\n"
+    assert cache("failures").out == "nothing has failed\n"
+    assert cache("clear-negative", "--all").out == "nothing had failed\n"
+
+
+def test_what_only_failed_is_tried_again(cache: Cache, root: Path) -> None:
+    failed(root, BuildFailed("out of memory"))
+
+    assert "tried again when asked for" in cache("failures").out
+
+
+# --- asking why
+
+
+def test_the_nearest_entries_of_one_are_explained(cache: Cache, root: Path) -> None:
+    key = keep(root, NEURON)
+    other = keep(root, larger(NEURON, max_batch=16, max_input_tokens=2048), "acme/large")
+
+    text = cache("explain", key[:8]).out
+    [document] = json.loads(cache("explain", key[:8], "--format", "json").out)
+
+    assert f"{other[:12]} of acme/large, just now: 2 fields differ" in text
+    assert "/shape/max_batch         asked for 8, there is 16" in text
+    assert document["differences"][0] == {
+        "pointer": "/shape/max_batch",
+        "wanted": 8,
+        "found": 16,
+    }
+
+
+def test_without_a_build_there_is_nothing_last(cache: Cache) -> None:
+    assert cache("explain", "--last").status == 66
+
+
+def test_why_a_build_missed_can_be_asked_before_and_after(
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(OUTSIDE))
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    monkeypatch.setenv("PACKAGER_TOOLS", str(tmp_path / "tools"))
+    request = ["--model", str(TINY), "--instance", "local", "--served-name", "tiny"]
+    build = ["build", *request, "--base", "scratch", "--output", "oci:out", "--quiet"]
+
+    assert run([*build, "--quantize", "demo-copy,seed=1"]) == 0
+    before = cache("explain", *request, "--quantize", "demo-copy,seed=2")
+    assert run([*build, "--quantize", "demo-copy,seed=2"]) == 0
+    after = cache("explain", "--last")
+    assert run([*build, "--quantize", "demo-copy,seed=2"]) == 0
+    hit = cache("explain", "--last")
+    plain = cache("explain", *request)
+
+    for said in (before, after):
+        assert said.out.startswith("quantize: miss (")
+        assert "of tiny, just now: 1 field differs" in said.out
+        assert "/calibration/seed  asked for 2, there is 1" in said.out
+    assert hit.out.startswith("quantize: hit (")
+    assert plain.status == 2  # nothing would be asked
+    assert "tiny" in cache("ls").out
+
+
+def test_a_build_shares_by_its_settings_and_a_second_machine_hits(
+    cache: Cache,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(OUTSIDE))
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    monkeypatch.setenv("PACKAGER_TOOLS", str(tmp_path / "tools"))
+    monkeypatch.setenv("PACKAGER_CACHE_SHARED", f"dir:{tmp_path}/shared")
+    build = ["build", "--model", str(TINY), "--instance", "local", "--base", "scratch"]
+    build += ["--quantize", "demo-copy", "--output", "oci:out"]
+    assert run(build) == 0
+    capsys.readouterr()
+
+    monkeypatch.setenv("PACKAGER_CACHE", str(tmp_path / "machine-2"))
+    assert run(build) == 0
+    hit = capsys.readouterr().err
+    bad = tmp_path / "shared-2"
+    bad.mkdir(mode=0o777)
+    bad.chmod(0o777)
+    monkeypatch.setenv("PACKAGER_CACHE_SHARED", f"dir:{bad}")
+    assert run([*build, "--cache-dir", "machine-3"]) == 0
+    off = capsys.readouterr().err
+
+    assert "quantize: taken from the cache" in hit
+    totals = json.loads(cache("stats", "--format", "json").out)["totals"]
+    assert [(one["event"], one["tier"]) for one in totals] == [("hit", f"dir:{tmp_path}/shared")]
+    assert off.count(f"dir:{bad} is off") == 1
+
+
+def test_stores_address_entries_as_the_list_does(cache: Cache, root: Path) -> None:
+    key = keep(root, CHECKPOINT)
+
+    assert LocalStore(root).get(Address("quantized-checkpoint", listed(cache)[0]["key"]))
+    assert listed(cache)[0]["key"] == key
