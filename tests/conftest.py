@@ -98,6 +98,17 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def quantizing() -> Path:
+    """Python of the environment that quantizes and evaluates; `make system` installs it."""
+    from packager import wiring
+
+    environments = wiring.environments_for(wiring.Settings())
+    if not environments.facts("llmcompressor").installed:
+        unavailable("the tool llmcompressor (1.5 GB)")
+    return environments.place("llmcompressor") / "bin/python"
+
+
+@pytest.fixture(scope="session")
 def serving_base() -> str:
     """Reference of the embedded vLLM-CPU base, built when it is not there yet."""
     need("debootstrap")

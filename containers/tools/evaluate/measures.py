@@ -22,9 +22,12 @@ Z95 = 1.959964
 
 
 def t95(texts: int) -> float:
-    """Student's t for 95 %, as texts are few: 2.13 for 16 (Cornish and Fisher's expansion)."""
+    """Student's t for 95 %, as texts are few: 2.13 for 16 (Cornish and Fisher's expansion).
+
+    With fewer than four texts nothing can be said.
+    """
     free = texts - 1
-    if free < 1:
+    if free < 3:
         return math.nan
     z = Z95
     terms = (
