@@ -24,6 +24,7 @@ BYTES_PER_ELEMENT = {
     "U8": 1,
     "I32": 4,
     "I64": 8,
+    "BOOL": 1,
 }
 
 
