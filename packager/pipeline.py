@@ -132,6 +132,7 @@ def assemble(request: BuildRequest, tools: Tools, run_step: RunStep | None = Non
         artifacts = with_draft_laid_out(artifacts, planned, tools.read_header)
         artifacts = split_weights(artifacts, tools.read_header, facts.request.max_layer_size)
     plan = with_effective_shape(plan, artifacts)
+    planned = replace(planned, plan=plan)  # the record says what is served
     serving = tools.family(facts.container.family).render(plan, artifacts)
     assert facts.base is not None
     image = assemble_image(

@@ -20,6 +20,7 @@ from tests.adapters.foreign_caches.trees import optimum_tree
 from tests.artifact_cache.samples import CHECKPOINT, NEURON, TENSORRT, Build
 from tests.commandline import TINY
 from tests.doubles.registry import FakeRegistry
+from tests.doubles.s3 import Bucket, bucket_server
 from tests.tools.steps import OUTSIDE
 
 
@@ -503,6 +504,29 @@ def test_a_build_shares_by_its_settings_and_a_second_machine_hits(
     totals = json.loads(cache("stats", "--format", "json").out)["totals"]
     assert [(one["event"], one["tier"]) for one in totals] == [("hit", f"dir:{tmp_path}/shared")]
     assert off.count(f"dir:{bad} is off") == 1
+
+
+def test_machines_share_through_a_bucket(
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(OUTSIDE))
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    monkeypatch.setenv("PACKAGER_TOOLS", str(tmp_path / "tools"))
+    build = ["build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "-q"]
+    build += ["--quantize", "demo-copy", "--output", "oci:out"]
+    with bucket_server() as server:
+        bucket = Bucket(server)
+        for name, value in bucket.environment.items():
+            monkeypatch.setenv(name, value)
+        shared = ["--cache-shared", f"{bucket.url}/team"]
+        assert run([*build, *shared]) == 0
+        assert run([*build, *shared, "--cache-dir", "second"]) == 0
+        key = listed(cache)[0]["key"]
+        far = cache("show", key, "--cache-dir", "third", *shared)
+
+    totals = json.loads(cache("stats", "--cache-dir", "second", "--format", "json").out)["totals"]
+    assert [(one["event"], one["tier"]) for one in totals] == [("hit", f"{bucket.url}/team")]
+    assert f"found in   {bucket.url}/team" in far.out
 
 
 def test_stores_address_entries_as_the_list_does(cache: Cache, root: Path) -> None:
