@@ -65,6 +65,10 @@ EXECUTORS: Mapping[str, Plugin] = {
     "docker": Plugin("packager.adapters.executors.docker:DockerExecutor", "a container here"),
     "dry_run": Plugin("packager.adapters.executors.dry_run:DryRunExecutor", "names the steps only"),
 }
+FLEETS: Mapping[str, Plugin] = {
+    "local": Plugin("packager.adapters.fleet.local:LocalFleet", "processes on this machine"),
+    "ray": Plugin("packager.adapters.fleet.ray:RayFleet", "tasks of a Ray cluster"),
+}
 
 
 def quantizers() -> Mapping[str, Plugin]:

@@ -84,8 +84,10 @@ if TYPE_CHECKING:
     from artifact_cache.store import CacheStore
     from artifact_cache.stores.archive import Imported
     from artifact_cache.trust import Signer, Trust
+    from packager.adapters.fleet.presence import Presence
     from packager.adapters.registry.client import RegistryClients
     from packager.adapters.tools.environments import Environments
+    from packager.core.warmup import Fleet
 
 Clients = Callable[[], "RegistryClients"]
 
@@ -107,6 +109,7 @@ class Settings:
     catalog_file: Path | None = None  # rows of the user's own
     region: str | None = None  # whose prices a plan shows
     headers_only: bool = False  # read no weights: enough for a plan
+    read_local: bool = False  # but those on this machine, once: keys need their digests
     dry_run: bool = False
     cache_dir: Path | None = None  # of artifacts; None: the user's cache directory
     use_cache: bool = True
@@ -581,6 +584,63 @@ def import_entries(
     return Imported(published=tuple(published), known=tuple(known))
 
 
+def presence_for(settings: Settings, artifacts: ArtifactCache) -> Presence:
+    """Choose the stores in which results of a fleet have to be."""
+    from artifact_cache import Trust, load_trusted_keys
+    from packager.adapters.cache_errors import explained_cache_errors
+    from packager.adapters.fleet.presence import Presence
+
+    asked = settings_of_cache(settings)
+    with explained_cache_errors():
+        keys = load_trusted_keys(asked.trusted_keys) if asked.trusted_keys else {}
+        return Presence(
+            artifacts,
+            asked.shared,
+            partial=artifacts_dir(settings) / "partial",
+            work_dir=cache_dir(settings) / "work",
+            trust=Trust(keys, asked.require_signed) if keys or asked.require_signed else None,
+        )
+
+
+def past_builds(settings: Settings) -> tuple[tuple[str, str, float], ...]:
+    """Say of entries of this machine's cache their kind, their model and what making them took."""
+    from artifact_cache import Index
+
+    place = artifacts_dir(settings)
+    if not settings.use_cache or not place.is_dir():
+        return ()
+    found = Index(place).summaries()
+    return tuple((one.kind, one.labels.get("model", ""), one.build_s) for one in found)
+
+
+def fleet_for(
+    name: str, plan: Path, settings: Settings, *, address: str = "", at_once: int | None = None
+) -> Fleet:
+    """Choose the machines that run a plan; its jobs find caches as this command does."""
+    asked = settings_of_cache(settings)
+    environment = {
+        **settings.environment,
+        "PACKAGER_CACHE": str(cache_dir(settings)),
+        "PACKAGER_CACHE_SHARED": ",".join(asked.shared),
+    }
+    if asked.require_signed:
+        environment["PACKAGER_CACHE_REQUIRE_SIGNED"] = "1"
+    for variable, path in (
+        ("PACKAGER_CACHE_TRUSTED_KEYS", asked.trusted_keys),
+        ("PACKAGER_CACHE_SIGNING_KEY", asked.signing_key),
+    ):
+        if path is not None:
+            environment[variable] = str(path.absolute())
+    fleet_type = plugins.load(plugins.FLEETS, name)
+    log_dir = state_dir(settings.environment) / "logs"
+    fleet: Fleet
+    if name == "local":
+        fleet = fleet_type(plan, environment=environment, log_dir=log_dir, at_once=at_once)
+    else:
+        fleet = fleet_type(plan, environment=environment, address=address, at_once=at_once)
+    return fleet
+
+
 def _once(say: Callable[[str], None]) -> Callable[[str], None]:
     """Say each thing once: every step of a build meets the same store that does not answer."""
     said: set[str] = set()
@@ -718,8 +778,30 @@ def _pin_files(model: ModelFiles, settings: Settings, reader: BlobReader) -> Mod
     """Give files their digests. A plan takes those that are known and reads nothing."""
     from packager.adapters.pinning import pin_files
 
+    unread = settings.headers_only and not settings.read_local
     index = DigestIndex(_state_file(settings))
-    return pin_files(model, index, None if settings.headers_only else reader)
+    return pin_files(model, index, None if unread else reader)
+
+
+def _load_base(base: BaseImage, reader: BlobReader, settings: Settings) -> str:
+    """Have the Docker Engine hold a base image as it is; give its name there."""
+    from packager.adapters.engine import connect_engine
+
+    name = f"packager-base:{base.digest.removeprefix('sha256:')[:12]}"
+    if connect_engine().images.list(name):
+        return name
+    sink = plugins.load(plugins.SINKS, "docker")(
+        f"docker:{name}", reader=reader, on_event=settings.on_event
+    )
+    image = ImageSpec(base=base, layers=base.layers, runtime=RuntimeConfig(), created=EPOCH)
+    write_image(
+        image,
+        [sink],
+        reader=reader,
+        index=DigestIndex(_state_file(settings)),
+        on_event=settings.on_event,
+    )
+    return name
 
 
 def _executor(settings: Settings, environments: Environments, reader: BlobReader) -> Executor:

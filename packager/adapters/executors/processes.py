@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -49,6 +50,13 @@ class Supervised:
             return Ended(self._process.returncode or -9)
         said = json.loads(report)
         return Ended(said["code"], said["peak_memory_bytes"])
+
+    def ask_to_end(self) -> None:
+        """Send the command SIGTERM, so that it may tidy up. Whoever asks insists later."""
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        with suppress(OSError):
+            for child in children.read_text().split()[:1]:  # the command is the first
+                os.kill(int(child), signal.SIGTERM)
 
     def kill(self) -> None:
         """End the command and everything it started; wait until that is done."""

@@ -1,0 +1,1 @@
+"""Machines that run jobs of a warm-up plan, and what they share."""

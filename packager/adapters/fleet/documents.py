@@ -1,0 +1,55 @@
+"""Grids and plans: files here, and plans that a web server has because no ConfigMap holds them."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from packager.errors import NotFound, Unavailable, UsageError
+
+LARGEST_BYTES = 256 * 1024 * 1024
+TIMEOUT_S = 30.0
+
+
+def read_document(place: str) -> dict[str, Any]:
+    """Read a table in TOML or JSON."""
+    data = _fetch(place) if place.startswith(("http://", "https://")) else _read(Path(place))
+    try:
+        parsed = tomllib.loads(data.decode()) if place.endswith(".toml") else json.loads(data)
+    except ValueError as error:
+        raise UsageError(f"{place!r} cannot be parsed: {error}") from error
+    if not isinstance(parsed, dict):
+        raise UsageError(f"{place!r} holds no table")
+    return parsed
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise NotFound(
+            f"cannot read {str(path)!r}: {error.strerror}",
+            hint="name a grid in TOML or JSON, or a plan; see `packager warm --help`",
+        ) from error
+
+
+def _fetch(url: str) -> bytes:
+    import urllib3
+
+    shown = url.partition("?")[0]  # what follows may be a signature
+    try:
+        with urllib3.PoolManager().request(
+            "GET", url, preload_content=False, timeout=TIMEOUT_S, retries=urllib3.Retry(3)
+        ) as answer:
+            data: bytes = answer.read(LARGEST_BYTES + 1, decode_content=True)
+    except urllib3.exceptions.HTTPError as error:
+        raise Unavailable(f"cannot get the plan from {shown!r}: {type(error).__name__}") from error
+    if answer.status in (404, 410):
+        raise NotFound(f"there is no plan at {shown!r}", hint="put it there, or name another URL")
+    if answer.status >= 300:
+        raise Unavailable(f"{shown!r} answered {answer.status}")
+    if len(data) > LARGEST_BYTES:
+        raise UsageError(f"the plan at {shown!r} is larger than {LARGEST_BYTES} bytes")
+    return data

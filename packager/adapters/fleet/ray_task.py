@@ -1,0 +1,42 @@
+"""What a Ray worker does for one try of a job: run the command line that every fleet runs.
+
+The worker's end, in whatever way, is the end of the process and of all that it
+started; see `executors/supervise.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from packager.adapters.executors.failures import read_tail
+from packager.adapters.executors.processes import started
+from packager.adapters.fleet.local import PATIENCE_S, one_command
+
+
+def run_job(plan: bytes, index: int, given: Mapping[str, str]) -> tuple[int, str, str]:
+    """Give the exit code, what was said on stdout, and the end of stderr."""
+    with tempfile.TemporaryDirectory(prefix="packager-warm-") as own:
+        place, log = Path(own) / "plan.json", Path(own) / "log"
+        place.write_bytes(plan)
+        command = [sys.executable, "-m", "packager", *one_command(str(place), index)]
+        said = b""
+        with (
+            log.open("ab") as sink,
+            started(command, cwd=Path(own), env={**os.environ, **given}, log=sink) as process,
+        ):
+            try:
+                while chunk := os.read(process.stdout, 65536):
+                    said += chunk
+                code = process.wait().code
+            except KeyboardInterrupt:  # how Ray cancels
+                process.ask_to_end()
+                until = time.monotonic() + PATIENCE_S
+                while process.running() and time.monotonic() < until:
+                    time.sleep(0.05)
+                raise
+        return code, said.decode(errors="replace"), read_tail(log)

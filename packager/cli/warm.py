@@ -1,0 +1,295 @@
+"""`packager warm`."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from packager import plugins, wiring
+from packager.adapters.files import explain_disk_errors, write_atomically
+from packager.cli.options import (
+    cache_place_options,
+    catalog_option,
+    format_option,
+    take_cache_options,
+)
+from packager.cli.progress import progress_options, shown_progress
+from packager.core.warmup import Grid, WarmPlan
+from packager.errors import UsageError
+from packager.jobs.warmup.grid import read_grid_or_plan, read_plan
+from packager.jobs.warmup.one import ending_as_job, run_one
+from packager.jobs.warmup.planning import canonical, make_warm_plan, past_of
+from packager.jobs.warmup.run import run_plan
+from packager.reports.text import json_text
+from packager.reports.warmup import (
+    ENDED_WELL,
+    outcome_document,
+    outcome_lines,
+    plan_lines,
+    refusal_lines,
+)
+
+EXIT_REFUSED = 3  # as of a plan
+EXIT_FAILED = 6  # as of a step
+
+index_option = click.option(
+    "--index", type=click.IntRange(0), required=True, metavar="N", help="Which of its jobs."
+)
+plan_option = click.option(
+    "--plan", "plan_file", required=True, metavar="PLAN", help="A file, or a URL."
+)
+
+
+class RunByDefault(click.Group):
+    """Takes `packager warm FILE` for `packager warm run FILE`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Put `run` in front of what is no command and no option."""
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            args = ["run", *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=RunByDefault)
+def warm() -> None:
+    """Fill caches ahead of time, so that builds and fleets find their work done.
+
+    FILE is a grid of requests: models, instances, shapes, quantization, drafts.
+    Each artifact is made once; what is in the cache is not made again.
+
+    \b
+    packager warm FILE                       the same as `packager warm run FILE`
+    packager warm plan FILE --output plan.json
+    packager warm render kubernetes plan.json --image registry/packager:1
+    """
+
+
+@warm.command("plan")
+@click.argument("file")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="PLAN",
+    help="Write the plan here, as canonical JSON.",
+)
+@catalog_option
+@cache_place_options
+@format_option
+def plan_(
+    file: str,
+    output: Path | None,
+    catalog_file: Path | None,
+    cache_dir: Path | None,
+    output_format: str,
+    **given: Any,
+) -> int:
+    """Say what a grid comes to: jobs, hits, time and price.
+
+    Ends with status 3 when a request cannot be planned; the others are.
+    """
+    settings = _settings(catalog_file, cache_dir, given)
+    found = _planned(read_grid_or_plan(file), settings)
+    if output is not None:
+        with explain_disk_errors(output):
+            write_atomically(output, canonical(found))
+    if output_format == "json":
+        click.echo(canonical(found).decode())
+    else:
+        click.echo("\n".join(plan_lines(found)))
+    _say_refused(found)
+    return EXIT_REFUSED if found.refused else 0
+
+
+@warm.command()
+@click.argument("file")
+@click.option(
+    "--executor",
+    type=click.Choice(tuple(plugins.FLEETS)),
+    default="local",
+    show_default=True,
+    help="Who runs the jobs.",
+)
+@click.option("--address", default="", metavar="HOST:PORT", help="Of a Ray cluster.")
+@click.option(
+    "--retries",
+    type=click.IntRange(0),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Of a job whose failure may pass.",
+)
+@click.option(
+    "--jobs", "at_once", type=click.IntRange(1), metavar="N", help="So many at once, at most."
+)
+@catalog_option
+@cache_place_options
+@progress_options
+@format_option
+def run(
+    file: str,
+    executor: str,
+    address: str,
+    retries: int,
+    at_once: int | None,
+    catalog_file: Path | None,
+    cache_dir: Path | None,
+    progress: str,
+    quiet: bool,
+    output_format: str,
+    **given: Any,
+) -> int:
+    """Do what a grid or plan FILE asks for and the cache does not have.
+
+    After any interruption the same command goes on.  Ends with status 6 when
+    a job failed, and with 3 when a request could not be planned.
+    """
+    as_json = output_format == "json"
+    settings = _settings(catalog_file, cache_dir, given)
+    found = _planned(read_grid_or_plan(file), settings)
+    artifacts = wiring.artifact_cache_for(settings)
+    assert artifacts is not None
+    presence = wiring.presence_for(settings, artifacts)
+    with tempfile.TemporaryDirectory(prefix="packager-warm-") as own:
+        place = Path(own) / "plan.json"
+        place.write_bytes(canonical(found))
+        with shown_progress(progress, quiet=quiet, as_json=as_json) as on_event:
+            fleet = wiring.fleet_for(executor, place, settings, address=address, at_once=at_once)
+            try:
+                outcomes = run_plan(found, fleet, presence, retries=retries, on_event=on_event)
+            finally:
+                fleet.close()
+    if as_json:
+        click.echo(json_text(outcome_document(found, outcomes)))
+    else:
+        click.echo("\n".join(outcome_lines(outcomes)))
+    _say_refused(found)
+    if any(one.state not in ENDED_WELL for one in outcomes):
+        return EXIT_FAILED
+    return EXIT_REFUSED if found.refused else 0
+
+
+@warm.command()
+@plan_option
+@index_option
+@click.option(
+    "--first",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Added to the index: where a Job's part of the plan begins.",
+)
+@catalog_option
+@cache_place_options
+def one(
+    plan_file: str,
+    index: int,
+    first: int,
+    catalog_file: Path | None,
+    cache_dir: Path | None,
+    **given: Any,
+) -> None:
+    """Do one job of a plan; what laptops, Ray tasks and pods run.
+
+    Prints what it made, as JSON.  Ends with 64 to 78 for what will not work
+    next time either, and with 75 for what may, SIGTERM included.
+    """
+    with ending_as_job():
+        settings = replace(_settings(catalog_file, cache_dir, given), headers_only=False)
+        artifacts = wiring.artifact_cache_for(settings)
+        assert artifacts is not None
+        done = run_one(
+            read_plan(plan_file),
+            first + index,
+            wiring.tools_for(settings),
+            wiring.presence_for(settings, artifacts),
+        )
+        click.echo(json_text(asdict(done)))
+
+
+@warm.group()
+def render() -> None:
+    """Write a plan down for a scheduler."""
+
+
+@render.command()
+@click.argument("plan_file", metavar="PLAN")
+@click.option("--image", required=True, metavar="IMAGE", help="Has packager in it.")
+@click.option("--namespace", default="default", show_default=True, metavar="NAME")
+@click.option("--queue", default="", metavar="NAME", help="A queue of Kueue; it starts the jobs.")
+@click.option(
+    "--secret",
+    default="",
+    metavar="NAME",
+    help="Its keys become variables: PACKAGER_CACHE_SHARED, HF_TOKEN, …",
+)
+@click.option(
+    "--cache-shared",
+    multiple=True,
+    metavar="ADDRESS",
+    help="The shared cache, where its address is no secret. Repeatable.",
+)
+@click.option("--plan-url", default="", metavar="URL", help="Where pods find a large plan.")
+@click.option("--claim", default="", metavar="NAME", help="A volume for tools and models.")
+@click.option("--service-account", default="", metavar="NAME")
+@click.option("--parallelism", type=click.IntRange(1), default=16, show_default=True, metavar="N")
+@click.option("--retries", type=click.IntRange(0), default=3, show_default=True, metavar="N")
+@click.option(
+    "--any-node", is_flag=True, help="Do not ask for the instance types that have the device."
+)
+def kubernetes(plan_file: str, cache_shared: tuple[str, ...], any_node: bool, **given: Any) -> None:
+    """Print Indexed Jobs for `kubectl apply -f -`, one for each stage and sort of machine."""
+    from packager.catalog.instances import instances
+    from packager.jobs.warmup.kubernetes import Cluster, render_jobs
+
+    found = read_plan(plan_file)
+    if not cache_shared and not given["secret"]:
+        raise UsageError(
+            "no pod would know where results go",
+            hint="name the shared cache with --cache-shared, or a --secret that has "
+            "PACKAGER_CACHE_SHARED",
+        )
+    local = sorted({job.request.model for job in found.jobs if Path(job.request.model).exists()})
+    if local and not given["claim"]:
+        click.echo(
+            f"warning: {local[0]!r} is a directory here; pods need a --claim that has it", err=True
+        )
+    cluster = Cluster(shared=cache_shared, pin_nodes=not any_node, **given)
+    click.echo(render_jobs(found, cluster, instances()), nl=False)
+
+
+@warm.command()
+def schema() -> None:
+    """Print the JSON schema of a plan."""
+    click.echo(json_text(WarmPlan.model_json_schema(by_alias=True)))
+
+
+def _settings(
+    catalog_file: Path | None, cache_dir: Path | None, given: dict[str, Any]
+) -> wiring.Settings:
+    return wiring.Settings(
+        catalog_file=catalog_file,
+        cache_dir=cache_dir,
+        cache=take_cache_options(given),
+        headers_only=True,
+        read_local=True,
+        on_warning=lambda text: click.echo(f"warning: {text}", err=True),
+    )
+
+
+def _planned(found: Grid | WarmPlan, settings: wiring.Settings) -> WarmPlan:
+    """Plan a grid; a plan is taken as it is."""
+    if isinstance(found, WarmPlan):
+        return found
+    past = past_of(wiring.past_builds(settings))
+    return make_warm_plan(found, wiring.tools_for(settings), past)
+
+
+def _say_refused(found: WarmPlan) -> None:
+    for line in refusal_lines(found):
+        click.echo(line, err=True)

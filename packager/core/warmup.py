@@ -1,0 +1,186 @@
+"""Warm-up: a grid of requests as written, and the plan of jobs that it comes to.
+
+A plan is a document that laptops, Ray and pods work from, each job by its
+index.  It is canonical JSON (RFC 8785) without a clock: the same grid, catalog
+and cache give the same bytes.  What has become of it is only in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+
+from packager.core.instance import DeviceKind
+from packager.core.request import BuildRequest
+
+PLAN_SCHEMA: Final = 1
+
+# How `packager warm one` ends: sysexits(3), as schedulers are told them.
+RETRIABLE = 75
+PERMANENT = tuple(code for code in range(64, 79) if code != RETRIABLE)
+
+FETCH = "fetch"  # the step that brings a model's files to where later jobs find them
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Grid(_Document):
+    """Requests as a table: every combination of the axes with every shape, less the excluded."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    defaults: dict[str, Any] = Field(
+        default_factory=dict, description="fields that every request has"
+    )
+    axes: dict[str, list[Any]] = Field(
+        default_factory=dict,
+        description="fields of a request and the values that each takes in turn",
+    )
+    shapes: tuple[dict[str, Any], ...] = Field(
+        default=(), description="fields whose values go together, such as those of a shape"
+    )
+    exclude: tuple[dict[str, Any], ...] = Field(
+        default=(), description="leave out what matches all fields of one; text is a pattern"
+    )
+    host_instance: str | None = Field(
+        default=None, description="instance type that does work without an accelerator: its price"
+    )
+
+
+class Resources(_Document):
+    """What a job takes of a machine."""
+
+    cpus: PositiveInt = 1
+    memory_bytes: NonNegativeInt = 0  # 0: nobody knows
+    disk_bytes: NonNegativeInt = 0
+    accelerator: DeviceKind = "cpu"
+    device: str = ""  # `A10G`, `NeuronCore-v2`; "" without an accelerator
+    devices: NonNegativeInt = 0
+
+
+class Job(_Document):
+    """One step of one request, for whoever has its resources."""
+
+    index: NonNegativeInt
+    id: str  # the key, and where that depends on an earlier result a digest of what is asked
+    step: str  # `fetch`, or the name of a step of the recipe
+    tool: str = ""
+    artifact: str = ""  # the key's kind; "" where there is no key yet
+    key: str = ""
+    model: str  # as people know it
+    request: BuildRequest
+    needs: tuple[NonNegativeInt, ...] = ()  # jobs that must be done before
+    stage: NonNegativeInt = 0  # one more than the latest of those
+    resources: Resources = Resources()
+    seconds: NonNegativeInt | None = None  # None: not known
+    seconds_from: Literal["past", "estimate", ""] = ""
+    usd: float | None = None  # None: no time or no price is known
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return f"{self.step} {self.model} {self.id[:12]}"
+
+
+class Hit(_Document):
+    """An artifact that is there already."""
+
+    artifact: str
+    key: str
+    step: str
+    model: str
+    seconds: NonNegativeInt = 0  # that it took to make
+
+
+class RefusedFinding(_Document):
+    """Why a request cannot be planned."""
+
+    severity: str
+    code: str
+    message: str
+    hint: str = ""
+
+
+class Refused(_Document):
+    """A request that cannot be planned; it does not stop the others."""
+
+    request: dict[str, Any]
+    error: str
+    hint: str = ""
+    findings: tuple[RefusedFinding, ...] = ()
+
+
+class WarmPlan(_Document):
+    """What is to be made, in an order that works, and what need not be."""
+
+    schema_version: Literal[1] = Field(default=PLAN_SCHEMA, alias="schema")
+    packager: str  # version: another one may ask for other keys
+    requests: NonNegativeInt  # of the grid
+    duplicates: NonNegativeInt = 0  # steps that another request asks for, too
+    idle: NonNegativeInt = 0  # requests that are served as they are
+    jobs: tuple[Job, ...] = ()
+    hits: tuple[Hit, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A machine of a fleet, all of it: what runs there now is not taken off."""
+
+    name: str
+    cpus: float
+    memory_bytes: float
+    accelerator: str = "cpu"
+    device: str = ""  # "" where the fleet does not say
+    devices: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How one try of a job ended."""
+
+    index: int
+    code: int = 0  # of `packager warm one`, negative for a signal
+    said: str = ""  # its stdout
+    log: str = ""  # the end of its stderr
+    lost: str = ""  # why the machine or process that had it is gone
+
+
+class Fleet(Protocol):
+    """Machines that run `packager warm one`. A job may run more than once; that is harmless."""
+
+    is_shared: bool  # every job sees the cache directory of whoever submits
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Name the machines that there are now."""
+        ...
+
+    def submit(self, job: Job) -> None:
+        """Take a job that fits some node; it starts when there is room."""
+        ...
+
+    def poll(self, timeout_s: float) -> Sequence[Ended]:
+        """Give what ended, after at most so long."""
+        ...
+
+    def close(self) -> None:
+        """End what still runs. Nothing of it is left afterwards."""
+        ...
+
+
+def fits(needs: Resources, node: Node) -> bool:
+    """Say whether an empty node could run the job."""
+    if needs.cpus > node.cpus or needs.memory_bytes > node.memory_bytes:
+        return False
+    if not needs.devices:
+        return True
+    return (
+        needs.accelerator == node.accelerator
+        and needs.devices <= node.devices
+        and needs.device in (node.device, "")
+    )

@@ -1,0 +1,1 @@
+"""Filling caches ahead of time."""

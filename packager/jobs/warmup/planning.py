@@ -1,0 +1,278 @@
+"""From a grid to a plan: each artifact once, what is there left out, the rest in order."""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import rfc8785
+from pydantic import ValidationError
+
+from packager import __version__
+from packager.core.plan import Plan
+from packager.core.recipe import Step, StepForecast
+from packager.core.request import BuildRequest
+from packager.core.warmup import (
+    FETCH,
+    Grid,
+    Hit,
+    Job,
+    Refused,
+    RefusedFinding,
+    Resources,
+    WarmPlan,
+)
+from packager.errors import PackagerError, PlanRejected
+from packager.jobs.warmup.grid import expand
+from packager.pipeline import Planned, Tools
+from packager.pipeline import plan as plan_request
+
+Past = Callable[[str, str], float | None]  # kind and model → seconds that such builds took
+
+
+def canonical(plan: WarmPlan) -> bytes:
+    """Write a plan as RFC 8785 has it: one way only."""
+    return rfc8785.dumps(plan.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+def make_warm_plan(grid: Grid, tools: Tools, past: Past) -> WarmPlan:
+    """Plan every request of the grid. One that cannot be is listed and stops nobody."""
+    host_usd = (
+        tools.find_instance(grid.host_instance).price_usd_hour if grid.host_instance else None
+    )
+    made = _Making(past=past, host_usd=host_usd)
+    for fields in expand(grid):
+        made.requests += 1
+        try:
+            request = BuildRequest.model_validate(fields)
+            made.add(plan_request(request, tools))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            made.refused.append(
+                Refused(request=_plain(fields), error=f"{where}: {first['msg'].lower()}")
+            )
+        except PackagerError as error:
+            made.refused.append(_refused(fields, error))
+    return made.plan()
+
+
+def pinned(request: BuildRequest, planned: Planned) -> BuildRequest:
+    """Name the model's commit: a branch may have moved on when the job runs."""
+    ref = planned.facts.model.ref
+    if ref.source != "hub" or not ref.revision:
+        return request
+    prefix = "hf://" if request.model.startswith("hf://") else ""
+    return request.model_copy(update={"model": f"{prefix}{ref.name}@{ref.revision}"})
+
+
+@dataclass(slots=True, kw_only=True)
+class _Making:
+    """A plan on the way: jobs by id."""
+
+    past: Past
+    host_usd: float | None
+    requests: int = 0
+    duplicates: int = 0
+    idle: int = 0
+    jobs: dict[str, Job] = field(default_factory=dict)
+    hits: dict[str, Hit] = field(default_factory=dict)
+    refused: list[Refused] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
+
+    def add(self, planned: Planned) -> None:
+        """Take over what one request needs."""
+        plan, request = planned.plan, pinned(planned.facts.request, planned)
+        if not planned.recipe.steps:
+            _refuse_undoable(planned)
+            self.idle += 1
+        earlier: dict[str, Job] = {}
+        for step, forecast in zip(planned.recipe.steps, planned.forecasts, strict=True):
+            if forecast.installs:
+                self.notes[
+                    f"{step.tool} is not installed here: keys hold until it turns out to have "
+                    f"other versions than declared; `packager tools install {step.tool}` first"
+                ] = None
+            if forecast.state == "hit":
+                self._add_hit(step, forecast, plan)
+                continue
+            after = [
+                earlier[given.result_of]
+                for given in step.inputs.values()
+                if given.result_of in earlier
+            ]
+            if not after and (fetch := self._fetch(request, planned)):
+                after = [fetch]
+            earlier[step.name] = self._add_job(step, plan, request, after)
+
+    def plan(self) -> WarmPlan:
+        """Give the plan, jobs in an order that works: their needs come before them."""
+        return WarmPlan(
+            packager=__version__,
+            requests=self.requests,
+            duplicates=self.duplicates,
+            idle=self.idle,
+            jobs=_in_order(self.jobs.values()),
+            hits=tuple(self.hits.values()),
+            refused=tuple(self.refused),
+            notes=tuple(self.notes),
+        )
+
+    def _add_hit(self, step: Step, forecast: StepForecast, plan: Plan) -> None:
+        if forecast.key in self.hits:
+            self.duplicates += 1
+            return
+        self.hits[forecast.key] = Hit(
+            artifact=step.key.kind if step.key else "",
+            key=forecast.key,
+            step=step.name,
+            model=plan.served_name,
+            seconds=round(forecast.seconds),
+        )
+
+    def _add_job(self, step: Step, plan: Plan, request: BuildRequest, after: list[Job]) -> Job:
+        from artifact_cache.key import key_of
+
+        key = key_of(step.key) if step.key else ""
+        asked = request.model_dump(mode="json", exclude_none=True)
+        name = key or _digest({"step": step.name, "request": asked, "after": [j.id for j in after]})
+        if name in self.jobs:
+            self.duplicates += 1
+            return self.jobs[name]
+        seconds, origin = self._seconds(step, plan)
+        resources = resources_of(step, plan)
+        usd_hour = plan.instance.price_usd_hour if resources.devices else self.host_usd
+        return self._put(
+            Job(
+                index=len(self.jobs),
+                id=name,
+                step=step.name,
+                tool=step.tool,
+                artifact=step.key.kind if step.key else "",
+                key=key,
+                model=plan.served_name,
+                request=request,
+                needs=tuple(job.index for job in after),
+                stage=max((job.stage + 1 for job in after), default=0),
+                resources=resources,
+                seconds=seconds,
+                seconds_from=origin,  # type: ignore[arg-type]
+                usd=round(seconds / 3600 * usd_hour, 4) if seconds and usd_hour else None,
+            )
+        )
+
+    def _fetch(self, request: BuildRequest, planned: Planned) -> Job | None:
+        """Bring a hub's files once for all jobs: hubs turn fleets away that ask all at a time."""
+        if planned.facts.model.ref.source != "hub" or request.model.startswith("hf://"):
+            return None
+        name = _digest({"fetch": request.model})
+        if name in self.jobs:
+            return self.jobs[name]
+        return self._put(
+            Job(
+                index=len(self.jobs),
+                id=name,
+                step=FETCH,
+                model=planned.plan.served_name,
+                request=BuildRequest(model=request.model, instance=request.instance),
+                resources=Resources(disk_bytes=planned.facts.model.weight_bytes),
+            )
+        )
+
+    def _put(self, job: Job) -> Job:
+        self.jobs[job.id] = job
+        return job
+
+    def _seconds(self, step: Step, plan: Plan) -> tuple[int | None, str]:
+        known = self.past(step.key.kind, plan.served_name) if step.key else None
+        if known is not None:
+            return max(1, round(known)), "past"
+        if step.needs.seconds:
+            return max(1, round(step.needs.seconds)), "estimate"
+        return None, ""
+
+
+def resources_of(step: Step, plan: Plan) -> Resources:
+    """Say what machine a step needs: what compiles for a device needs as many as will serve."""
+    devices = step.gpus
+    if step.gives == "compiled" and plan.instance.kind != "cpu":
+        devices = max(devices, plan.tp_degree * plan.pp_degree)
+    threads = step.env.get("OMP_NUM_THREADS", "")
+    return Resources(
+        cpus=max(1, int(threads)) if threads.isdigit() else 1,
+        memory_bytes=step.needs.memory_bytes,
+        disk_bytes=step.needs.disk_bytes,
+        accelerator=plan.instance.kind if devices else "cpu",
+        device=plan.instance.device_name if devices else "",
+        devices=devices,
+    )
+
+
+def past_of(entries: Iterable[tuple[str, str, float]]) -> Past:
+    """Learn from entries of the cache: the median of the same kind for the same model."""
+    known: dict[tuple[str, str], list[float]] = {}
+    for kind, model, seconds in entries:
+        if seconds > 0:
+            known.setdefault((kind, model), []).append(seconds)
+    middle = {about: statistics.median(times) for about, times in known.items()}
+    return lambda kind, model: middle.get((kind, model))
+
+
+def _in_order(jobs: Iterable[Job]) -> tuple[Job, ...]:
+    """Number jobs so that those of one stage and one sort of machine follow each other."""
+    ordered = sorted(jobs, key=lambda job: (job.stage, class_of(job), job.index))
+    numbers = {job.index: number for number, job in enumerate(ordered)}
+    return tuple(
+        job.model_copy(
+            update={
+                "index": numbers[job.index],
+                "needs": tuple(numbers[needed] for needed in job.needs),
+            }
+        )
+        for job in ordered
+    )
+
+
+def class_of(job: Job) -> tuple[str, str, int]:
+    """Name the sort of machine that a job needs."""
+    needs = job.resources
+    return needs.accelerator, needs.device, needs.devices
+
+
+def _refuse_undoable(planned: Planned) -> None:
+    """Refuse a plan that asks for work which nobody here does."""
+    wanted = planned.plan.quantization
+    if wanted and not wanted.existing:
+        raise PackagerError(
+            f"quantizing with {wanted.method} can be planned, not done",
+            hint="`packager list quantizers` shows what can be",
+        )
+
+
+def _refused(fields: Mapping[str, Any], error: PackagerError) -> Refused:
+    found = error.findings if isinstance(error, PlanRejected) else ()
+    return Refused(
+        request=_plain(fields),
+        error=error.message,
+        hint=error.hint,
+        findings=tuple(
+            RefusedFinding(severity=one.severity, code=one.code, message=one.message, hint=one.hint)
+            for one in found
+            if one.severity == "error"
+        ),
+    )
+
+
+def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Give plain JSON: TOML knows dates, too."""
+    return {
+        name: value if isinstance(value, str | int | float | bool | list | dict) else str(value)
+        for name, value in fields.items()
+    }
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(b"packager-warm-v1\n" + rfc8785.dumps(dict(document))).hexdigest()
