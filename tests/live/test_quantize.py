@@ -1,0 +1,494 @@
+"""Every scheme for real on tiny-llama: tensors, files, quality, image, cache.
+
+How far a weight may be from the original, in half steps of its own place:
+
+- 1 + 1/8 where it is rounded to the nearest: the library divides in bfloat16, so a quotient
+  is rounded twice (1/16 of half a step for 4 bits and FP8), and its scale is a bfloat16, too
+- 1 + 5/8 for 8-bit integers, whose quotients are up to 127: half of bfloat16's step there
+- 2 % of the weight more where scales are folded into norms that are stored in bfloat16;
+  4 % in `down_proj`, whose scales are only told by rounded weights of `up_proj`
+- `GPTQ` times half a step where each error is made good in the weights that follow; then the
+  root of the mean square shows that most are near
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.commandline import ROOT, TINY, Done, packager_in
+from tests.live.checkpoints import Array, Tensors, dequantized, modules_of, read_tensors
+from tests.live.checkpoints import unpack_model as unpack
+
+pytestmark = pytest.mark.live
+
+SAMPLES, TOKENS = 16, 256
+GPTQ, GPTQ_RMS = 16.0, 2.0
+EVALUATED = ("--evaluate-samples", "16", "--evaluate-tokens", "256")
+KEPT = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "README.md")
+INPUT_NORM = {"q_proj": "input_layernorm", "k_proj": "input_layernorm", "v_proj": "input_layernorm"}
+MLP_NORM = {"gate_proj": "post_attention_layernorm", "up_proj": "post_attention_layernorm"}
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """What is asked for, and what must come of it."""
+
+    asked: str
+    format: str
+    weights: dict[str, object] = field(default_factory=dict)
+    activations: dict[str, object] | None = None
+    bound: float = 1.125  # half steps
+    folded: tuple[str, ...] = ()  # how scales move: `norms`, `up`
+    family: tuple[str, ...] = ("--instance", "local")
+    kv: bool = False
+
+
+INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}
+INT8 = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}
+FP8 = {"num_bits": 8, "type": "float", "symmetric": True}
+PER_TOKEN, PER_TENSOR = {"dynamic": True, "strategy": "token"}, {"dynamic": False}
+TGI = ("--instance", "ml.g5.xlarge", "--family", "tgi")
+SCHEMES = {
+    "awq": Scheme("awq", "pack-quantized", {**INT4, "symmetric": False}, folded=("norms", "up")),
+    "awq-symmetric": Scheme(
+        "awq,symmetric", "pack-quantized", {**INT4, "symmetric": True}, folded=("norms", "up")
+    ),
+    "awq-gemm": Scheme("awq", "gemm", folded=("norms", "up"), family=TGI),
+    "gptq": Scheme("gptq", "pack-quantized", {**INT4, "symmetric": True}, bound=GPTQ),
+    "fp8": Scheme("fp8", "float-quantized", {**FP8, "strategy": "channel"}, PER_TOKEN),
+    "fp8-static": Scheme("fp8,static", "float-quantized", {**FP8}, PER_TENSOR),
+    "fp8-static-kv": Scheme("fp8,static,kv", "float-quantized", {**FP8}, PER_TENSOR, kv=True),
+    "fp8-block": Scheme("fp8,block", "float-quantized", {**FP8, "strategy": "block"}, {}),
+    "smoothquant": Scheme(
+        "smoothquant", "int-quantized", INT8, PER_TOKEN, bound=1.625, folded=("norms",)
+    ),
+    "smoothquant-gptq": Scheme(
+        "smoothquant,gptq", "int-quantized", INT8, PER_TOKEN, bound=GPTQ, folded=("norms",)
+    ),
+    "nvfp4": Scheme("nvfp4", "nvfp4-pack-quantized", {"num_bits": 4, "type": "float"}),
+}
+
+
+@dataclass(frozen=True)
+class Built:
+    """One finished build."""
+
+    scheme: Scheme
+    record: dict[str, Any]
+    model: Path
+    tensors: Tensors
+
+    @property
+    def weights_layers(self) -> list[dict[str, Any]]:
+        return [layer for layer in self.record["layers"] if layer["role"] == "weights"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, quantizing: Path) -> Path:
+    place = tmp_path_factory.mktemp("quantized")
+    train, held_out = _corpora()
+    _write_rows(place / "calibration.jsonl", train[:64])
+    _write_rows(place / "held-out.jsonl", held_out)
+    return place
+
+
+@pytest.fixture(scope="module")
+def run(place: Path) -> Callable[..., Done]:
+    env = {"PACKAGER_CACHE": str(place / "cache"), "XDG_STATE_HOME": str(place / "state")}
+    return functools.partial(packager_in(place), env=env)
+
+
+@pytest.fixture(scope="module")
+def built(place: Path, run: Callable[..., Done]) -> Callable[[str], Built]:
+    """Build a scheme, once for all tests that look at it."""
+
+    @functools.cache
+    def build(name: str) -> Built:
+        scheme = SCHEMES[name]
+        done = run("build", *words(scheme), "--output", f"oci:{name}", "--record", f"{name}.json")
+        assert done.status == 0, done.err
+        record = json.loads((place / f"{name}.json").read_text())
+        unpack(place / name, place / f"{name}-model")
+        return Built(scheme, record, place / f"{name}-model", read_tensors(place / f"{name}-model"))
+
+    return build
+
+
+def words(scheme: Scheme, *, evaluate: bool = True) -> list[str]:
+    """The command line of a build, without its output."""
+    calibration = ("--calibration", "calibration.jsonl", "--calibration-samples", str(SAMPLES))
+    return [
+        *("--model", str(TINY), "--base", "scratch", "--quantize", scheme.asked, *scheme.family),
+        *(*calibration, "--calibration-tokens", str(TOKENS)),
+        *(("--evaluate", "held-out.jsonl", *EVALUATED) if evaluate else ()),
+    ]
+
+
+@pytest.fixture(scope="module")
+def base() -> Tensors:
+    return read_tensors(TINY)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_the_weights_are_within_the_schemes_bound_of_the_originals(
+    built: Callable[[str], Built], base: Tensors, name: str
+) -> None:
+    found = built(name)
+    modules = modules_of(found.tensors)
+    assert len(modules) == 28  # seven matrices of four layers
+
+    for module in modules:
+        made, half = dequantized(found.tensors, module)
+        meant = _as_folded(found, base, module)
+        share = 0.04 if "down_proj" in module else 0.02
+        slack = share * abs(meant) if found.scheme.folded else 0.0
+        error = abs(made - meant)
+        assert (error <= found.scheme.bound * half + slack).all(), (module, (error / half).max())
+        usual = np.sqrt((half**2).mean() / 3)  # of errors that are spread evenly over a step
+        factor = GPTQ_RMS if found.scheme.bound == GPTQ else 1.25
+        assert np.sqrt((error**2).mean()) <= factor * usual, module
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_the_configuration_declares_the_scheme(built: Callable[[str], Built], name: str) -> None:
+    found = built(name)
+    scheme = found.scheme
+    config = json.loads((found.model / "config.json").read_text())
+    said = config.pop("quantization_config")
+
+    assert config == json.loads((TINY / "config.json").read_text())
+    if scheme.format == "gemm":
+        assert (said["quant_method"], said["version"]) == ("awq", "gemm")
+        assert (said["bits"], said["group_size"], said["zero_point"]) == (4, 128, True)
+        assert said["modules_to_not_convert"] == ["lm_head"]
+        return
+    (group,) = said["config_groups"].values()
+    assert (said["quant_method"], said["format"]) == ("compressed-tensors", scheme.format)
+    assert (said["ignore"], group["targets"]) == (["lm_head"], ["Linear"])
+    assert {name: group["weights"][name] for name in scheme.weights} == scheme.weights
+    if scheme.activations is None:
+        assert group["input_activations"] is None
+    else:
+        told = group["input_activations"]
+        assert {name: told[name] for name in scheme.activations} == scheme.activations
+    assert bool(said["kv_cache_scheme"]) == scheme.kv
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_what_no_scheme_touches_is_as_it_was(
+    built: Callable[[str], Built], base: Tensors, name: str
+) -> None:
+    found = built(name)
+    modules = set(modules_of(found.tensors))
+    kept = [one for one in base if one.rpartition(".")[0] not in modules]
+    moved = ("input_layernorm.weight", "post_attention_layernorm.weight")
+
+    for one in kept:
+        if not (found.scheme.folded and one.endswith(moved)):
+            assert found.tensors[one] == base[one], one
+    for one in KEPT:
+        assert (found.model / one).read_bytes() == (TINY / one).read_bytes(), one
+    written = {"config.json", "model.safetensors.index.json"} | {
+        f"model-{kind}.safetensors" for kind in ("shared", "quantized")
+    }
+    assert {path.name for path in found.model.rglob("*")} == {*KEPT, *written}
+    index = json.loads((found.model / "model.safetensors.index.json").read_text())
+    assert index["weight_map"].keys() == found.tensors.keys()
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_quality_is_measured_and_bounded(built: Callable[[str], Built], name: str) -> None:
+    quality = built(name).record["quality"]
+
+    assert quality["quality"]["texts"] == 16
+    assert quality["quality"]["perplexity_increase"] <= 0.05
+    assert 0 < quality["quality"]["kld_mean"] < 0.1
+    assert quality["quality"]["top1_agreement"] > 0.8
+    assert quality["noise"]["kld_mean"] < 1e-9 < quality["quality"]["kld_mean"]
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_the_layers_are_as_large_as_planned(
+    built: Callable[[str], Built], run: Callable[..., Done], name: str
+) -> None:
+    found = built(name)
+    planned = run("plan", *words(found.scheme, evaluate=False), "--format", "json")
+    predicted = json.loads(planned.out)["memory_per_device"]["weights_bytes"]
+
+    size = sum(layer["size"] for layer in found.weights_layers)
+
+    assert size == pytest.approx(predicted, rel=0.02)
+
+
+def test_variants_share_the_layer_of_what_is_not_quantized(built: Callable[[str], Built]) -> None:
+    layers = [{layer["digest"] for layer in built(name).weights_layers} for name in SCHEMES]
+
+    shared = set.intersection(*layers)
+
+    assert len(shared) == 1
+
+
+def test_the_awq_format_holds_the_same_integers(built: Callable[[str], Built]) -> None:
+    """Both were calibrated alike, so the formats must stand for the same weights."""
+    plain, gemm = built("awq"), built("awq-gemm")
+
+    for module in modules_of(plain.tensors):
+        ours, half = dequantized(plain.tensors, module)
+        theirs, _ = dequantized(gemm.tensors, module)
+        assert (abs(ours - theirs) <= half / 256).all(), module  # scales in float16
+
+
+def test_a_second_build_does_nothing(
+    place: Path, built: Callable[[str], Built], run: Callable[..., Done]
+) -> None:
+    first = built("gptq")
+    again = run("build", *words(first.scheme), "--output", "oci:gptq", "--record", "again.json")
+    record = json.loads((place / "again.json").read_text())
+
+    assert again.status == 0, again.err
+    assert record["digest"] == first.record["digest"]
+    assert [step["reused"] for step in record["steps"]] == [True, True]
+    assert record["transfer"]["bytes_read"] == record["transfer"]["bytes_sent"] == 0
+    assert record["quality"] == first.record["quality"]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (("--calibration", "another.jsonl"), "calibration/dataset"),
+        (("--calibration-seed", "1"), "calibration/seed"),
+        (("--quantize-ignore", "re:.*layers.0.*"), "precision/weights/excluded_modules"),
+        (("--calibration-tokens", "128"), "calibration/sequence_tokens"),
+    ],
+)
+def test_a_changed_input_misses_and_is_named(
+    place: Path,
+    built: Callable[[str], Built],
+    run: Callable[..., Done],
+    change: tuple[str, str],
+    field: str,
+) -> None:
+    scheme = built("gptq").scheme
+    rows = (place / "calibration.jsonl").read_text().splitlines()[1:]
+    (place / "another.jsonl").write_text("\n".join(rows[-SAMPLES:]) + "\n")
+
+    planned = run("plan", *words(scheme, evaluate=False), *change, "--format", "json")
+
+    (forecast,) = json.loads(planned.out)["forecasts"]
+    assert forecast["state"] == "miss"
+    assert any(field in pointer for pointer in forecast["differs"]), forecast["differs"]
+
+
+def test_another_library_version_misses_and_is_named(
+    tmp_path: Path, place: Path, built: Callable[[str], Built], run: Callable[..., Done]
+) -> None:
+    scheme = built("gptq").scheme
+    for name in ("packager", "artifact_cache", "containers", "templates"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    tool = tmp_path / "containers/tools/llmcompressor"
+    for file in (tool / "tool.toml", tool / "requirements/main.txt"):
+        text = file.read_text()
+        assert "0.14.0.1" in text
+        file.write_text(text.replace("0.14.0.1", "0.14.0.2"))
+    env = {
+        "PYTHONPATH": str(tmp_path),
+        "PACKAGER_CACHE": str(place / "cache"),
+        "XDG_STATE_HOME": str(place / "state"),
+    }
+
+    planned = run("plan", *words(scheme, evaluate=False), "--format", "json", env=env)
+
+    (forecast,) = json.loads(planned.out)["forecasts"]
+    assert forecast["state"] == "miss"
+    assert any("toolchain/packages" in pointer for pointer in forecast["differs"])
+    assert not any("calibration" in pointer for pointer in forecast["differs"])
+
+
+def test_a_killed_worker_publishes_nothing_and_a_rerun_works(
+    tmp_path: Path, place: Path, quantizing: Path
+) -> None:
+    env = {"PACKAGER_CACHE": str(tmp_path / "cache"), "XDG_STATE_HOME": str(tmp_path / "state")}
+    command = words(Scheme("gptq", ""), evaluate=False)
+    command[command.index("calibration.jsonl")] = str(place / "calibration.jsonl")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "packager", "build", *command, "--output", "oci:out"],
+        cwd=tmp_path,
+        env={**os.environ, **env},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    worker = _wait_for_worker(process.pid)
+    for line in process.stderr:
+        if "quantizing" in line:
+            break
+    os.kill(worker, signal.SIGKILL)
+    rest = process.stderr.read()
+
+    assert process.wait(60) == 6
+    assert "step 'quantize' was killed by signal 9" in rest
+    assert not (tmp_path / "out").exists()
+    assert not list((tmp_path / "cache/artifacts").rglob("*.safetensors"))
+    rerun = packager_in(tmp_path)("build", *command, "--output", "oci:out", env=env)
+    assert rerun.status == 0, rerun.err
+
+
+def test_a_limit_that_is_broken_stops_the_build(
+    place: Path, built: Callable[[str], Built], run: Callable[..., Done]
+) -> None:
+    scheme = built("gptq").scheme  # quantized and measured already: only the limit is new
+    limits = ("--max-kld", "0.000001", "--min-top1", "0.9999", "--max-ppl-increase", "-0.9")
+
+    done = run("build", *words(scheme), *limits, "--output", "oci:refused")
+    allowed = run("build", *words(scheme), "--max-kld", "1", "--output", "oci:allowed")
+
+    assert done.status == 7
+    assert "quantizing cost more quality than allowed" in done.err
+    assert "is over 1e-06" in done.err and "is under 99.99 %" in done.err
+    assert "KLD mean" in done.err
+    assert not (place / "refused").exists()
+    assert allowed.status == 0, allowed.err
+
+
+def test_evaluate_compares_checkpoints(
+    place: Path, built: Callable[[str], Built], run: Callable[..., Done]
+) -> None:
+    data = ("--data", "held-out.jsonl", "--samples", "4", "--max-tokens", "128")
+    told = ("--prompts", "1", "--answer-tokens", "4", "--noise-texts", "2")
+    gemm = built("awq-gemm").model
+
+    other = run("evaluate", "--base", str(TINY), "--candidate", str(gemm), *data, *told)
+    same = run("evaluate", "--base", str(TINY), "--candidate", str(TINY), *data, *told)
+
+    assert other.status == 0, other.err
+    assert "KLD mean" in other.out and "no measurable change" not in other.out
+    assert "PPL" in same.out and "no measurable change" in same.out
+
+
+def test_what_cannot_be_compared_is_refused(
+    tmp_path: Path, place: Path, run: Callable[..., Done]
+) -> None:
+    for name in ("other-words", "broken"):
+        shutil.copytree(TINY, tmp_path / name)
+    words = tmp_path / "other-words/tokenizer.json"
+    text = json.loads(words.read_text())
+    first, second = (key for key, value in text["model"]["vocab"].items() if value in (300, 301))
+    text["model"]["vocab"] |= {first: 301, second: 300}
+    words.write_text(json.dumps(text))
+    index = tmp_path / "broken/model.safetensors.index.json"
+    shard = next((tmp_path / "broken").glob("*00002*.safetensors"))
+    _without_first_tensor(shard, index)
+    data = ("--data", "held-out.jsonl", "--samples", "4", "--max-tokens", "128")
+
+    said = {
+        name: run("evaluate", "--base", str(TINY), "--candidate", str(tmp_path / name), *data)
+        for name in ("other-words", "broken")
+    }
+
+    assert "different tokenizers" in said["other-words"].err
+    assert "lacks 1 tensors" in said["broken"].err
+    assert {done.status for done in said.values()} <= {6, 65}
+
+
+def _without_first_tensor(shard: Path, index: Path) -> None:
+    """Leave a tensor out of a checkpoint, as if it had never been there."""
+    data = shard.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    name = max(
+        (one for one in header if one != "__metadata__"),
+        key=lambda one: header[one]["data_offsets"][1],
+    )
+    begin, _ = header.pop(name)["data_offsets"]
+    packed = json.dumps(header).encode()
+    shard.write_bytes(len(packed).to_bytes(8, "little") + packed + data[start : start + begin])
+    listed = json.loads(index.read_text())
+    del listed["weight_map"][name]
+    index.write_text(json.dumps(listed))
+
+
+def _as_folded(found: Built, base: Tensors, module: str) -> Array:
+    """The original weights with the scales that the method moved into its neighbours.
+
+    What a norm gave up, its matrices' inputs took: the ratio of the norms tells it.
+    AWQ also scales the outputs of `up_proj` and the inputs of `down_proj` against
+    each other; each row of `up_proj` tells its own.
+    """
+    weights = base[f"{module}.weight"].values
+    layer, _, name = module.rpartition(".")
+    layer = layer.rpartition(".")[0]
+
+    def taken(norm: str) -> Array:
+        name = f"{layer}.{norm}.weight"
+        ratio: Array = base[name].values / found.tensors[name].values
+        return ratio
+
+    norms = {**INPUT_NORM, **MLP_NORM}
+    if "norms" in found.scheme.folded and name in norms:
+        weights = weights * taken(norms[name])
+    if "up" in found.scheme.folded and name == "up_proj":
+        made, _ = dequantized(found.tensors, module)
+        weights = weights * _ratios(made, weights)[:, None]
+    if "up" in found.scheme.folded and name == "down_proj":
+        beside = f"{layer}.mlp.up_proj"
+        made, _ = dequantized(found.tensors, beside)
+        meant = base[f"{beside}.weight"].values * taken(norms["up_proj"])
+        weights = weights / _ratios(made, meant)
+    return weights
+
+
+def _ratios(made: Array, meant: Array) -> Array:
+    """How much each row grew, by least squares."""
+    grown: Array = (made * meant).sum(1) / (meant * meant).sum(1)
+    return grown
+
+
+def _corpora() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Conversations that tiny-llama has learned from, and others that it has not."""
+    sys.path.insert(0, str(TINY))
+    try:
+        from corpus import read_corpora  # type: ignore[import-not-found]
+    finally:
+        sys.path.remove(str(TINY))
+    train, held_out = read_corpora()
+    return tuple([{"messages": list(chat)} for chat in one.chats] for one in (train, held_out))
+
+
+def _write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _wait_for_worker(parent: int) -> int:
+    """Find the worker among the descendants of a build."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        for pid in _descendants(parent):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if any(word.endswith(b"llmcompressor/worker.py") for word in words[1:2]):
+                return pid
+        time.sleep(0.05)
+    raise AssertionError("no worker was started")
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return
+    for child in map(int, children):
+        yield child
+        yield from _descendants(child)
