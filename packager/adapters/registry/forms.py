@@ -13,6 +13,8 @@ from packager.core.registry import RegistryTraits, UploadForm
 from packager.core.units import MIB
 
 DEFAULT_CHUNK = 100 * MIB  # of one range, where nobody says
+# Tried one after the other below a limit that nobody states: that of common proxies is 100 MB.
+_SHORTER = (64 * MIB, 8 * MIB)
 
 # Codes of the specification that speak of the upload or its bytes, not of the form.
 _ABOUT_THE_UPLOAD = (
@@ -38,6 +40,7 @@ class UploadForms:
         self._proven: set[UploadForm] = set()
         self._least_chunk = 0
         self._longest_chunk = 0
+        self._longest_body = 0  # found out
 
     def choose(self, size: int | None) -> UploadForm:
         """The form for a blob of `size` bytes; None: nobody knows its size yet."""
@@ -51,7 +54,7 @@ class UploadForms:
     def chunk_bytes(self) -> int:
         """How much to send in one range."""
         with self._lock:
-            limits = (self._longest_chunk, self._traits.chunk_bytes, self._traits.body_bytes)
+            limits = (self._body_limit(), self._traits.chunk_bytes)
             chunk = min((limit for limit in limits if limit), default=DEFAULT_CHUNK)
             return max(chunk, self._least_chunk)
 
@@ -87,8 +90,21 @@ class UploadForms:
             self._left.remove(form)
             return True
 
+    def refuse_length(self, length: int | None) -> bool:
+        """Note that a body of `length` bytes is too long, and say whether shorter ones are left.
+
+        They are ranges, so that the registry gets the blob piece by piece.
+        """
+        with self._lock:
+            left = (size for size in _SHORTER if length is None or size < length)
+            shorter = next(left, 0)
+            if "ranges" not in self._left or shorter <= self._least_chunk:
+                return False
+            self._longest_body = min(self._longest_body or shorter, shorter)
+            return True
+
     def _body_limit(self) -> int:
-        limits = (self._longest_chunk, self._traits.body_bytes)
+        limits = (self._longest_chunk, self._longest_body, self._traits.body_bytes)
         return min((limit for limit in limits if limit), default=0)
 
 

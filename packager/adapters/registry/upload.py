@@ -81,6 +81,7 @@ class BlobUpload:
         self._form: UploadForm = client.forms.choose(size)
         self._range_bytes = _range_bytes(client, size)
         self._range_end = 0
+        self._body_length = size  # of the request
         self._held = bytearray()  # of a blob whose size is not known
         self._sent = 0
         self._request: BodyRequest | None = None
@@ -178,6 +179,7 @@ class BlobUpload:
 
     def _open(self, length: int | None) -> BodyRequest:
         """Start a request. Its token is asked for now: later it could not be renewed."""
+        self._body_length = length
         url = self._address
         if self._form == "put":
             url = commit_address(url, self._digest)
@@ -281,6 +283,8 @@ class BlobUpload:
         access = push(self._repository)
         status, codes = response.status, error_codes(body)
         if status == 413:
+            if self._client.forms.refuse_length(self._body_length):
+                return self._interrupted("the registry takes shorter bodies only (413)")
             return RefusedBySize(self._client.host, self._size or self._sent)
         if status == 401:
             challenge = response.headers.get("WWW-Authenticate", "")

@@ -11,11 +11,12 @@ import pytest
 from packager.adapters.blobs import BlobReader
 from packager.adapters.digest_index import DigestIndex
 from packager.adapters.registry.client import RegistryClients
+from packager.adapters.registry.failures import RefusedBySize
 from packager.adapters.registry.forms import DEFAULT_CHUNK, UploadForms
 from packager.adapters.registry.transport import Transport
-from packager.adapters.registry.upload import BlobUpload, put_blob
+from packager.adapters.registry.upload import BlobUpload, UploadInterrupted, put_blob
 from packager.adapters.sinks.registry import RegistrySink
-from packager.adapters.sinks.tee import write_image
+from packager.adapters.sinks.tee import ATTEMPTS, write_image
 from packager.core.image import Blob, ImageSpec, Inline, Layer, Platform, RuntimeConfig
 from packager.core.registry import UNKNOWN_REGISTRY, RegistryTraits
 from packager.core.units import MIB
@@ -25,6 +26,7 @@ from tests.doubles.registry import FakeRegistry, sha256
 
 BLOB = os.urandom(5_000_000)
 DIGEST = sha256(BLOB)
+LONG = BLOB * 3
 PIECE = 700_000  # which ranges do not respect
 
 Clients = Callable[[RegistryTraits], RegistryClients]
@@ -117,6 +119,51 @@ def test_a_blob_that_is_larger_than_a_body_may_be_goes_in_ranges(knowing: Client
         send(knowing(traits), registry)
 
     assert sizes(registry) == [4_000_000, 1_000_000]
+
+
+@pytest.mark.parametrize("size", [len(LONG), None], ids=["known size", "unknown size"])
+def test_a_body_that_a_proxy_finds_too_long_goes_in_ranges(
+    knowing: Clients, size: int | None
+) -> None:
+    with FakeRegistry(chunks=True, longest_patch=9_000_000) as registry:
+        clients = knowing(UNKNOWN_REGISTRY)
+        tries = send_until_taken(clients, registry, LONG, size)
+        assert len(send_until_taken(clients, registry, LONG[::-1], size)) == 1
+
+    assert registry.blobs["a/b", sha256(LONG)] == LONG
+    assert "takes shorter bodies only (413)" in tries[0]
+    assert max(sizes(registry)[2:]) == 8 * MIB
+
+
+def test_a_registry_whose_limit_is_tiny_says_what_to_do(knowing: Clients) -> None:
+    with FakeRegistry(chunks=True, longest_patch=1_000_000) as registry:
+        clients = knowing(UNKNOWN_REGISTRY)
+        with pytest.raises(RefusedBySize) as refused:
+            send_until_taken(clients, registry, LONG, len(LONG))
+
+    assert "client_max_body_size" in refused.value.hint
+
+
+def send_until_taken(
+    clients: RegistryClients, registry: FakeRegistry, blob: bytes, size: int | None
+) -> list[str]:
+    """Send a blob again for as long as that may help; give what became of each try."""
+    said: list[str] = []
+    for _ in range(ATTEMPTS):
+        client = clients.at(registry.host)
+        upload = BlobUpload(
+            client, "a/b", client.start_upload("a/b"), size,
+            on_sent=lambda count: None, on_commit=lambda digest: None,
+        )  # fmt: skip
+        try:
+            for at in range(0, len(blob), MIB):
+                upload.write(memoryview(blob[at : at + MIB]))
+            upload.commit(sha256(blob))
+            return [*said, ""]
+        except UploadInterrupted as error:
+            upload.abort()
+            said.append(error.message)
+    raise AssertionError(said)
 
 
 @pytest.mark.parametrize(

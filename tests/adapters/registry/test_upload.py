@@ -90,10 +90,13 @@ def test_an_empty_blob_arrives(clients: Clients) -> None:
 
 
 def test_a_size_limit_is_said_while_sending(clients: Clients) -> None:
-    with FakeRegistry(patch_answers=[413]) as registry:
-        upload = uploading(registry, clients())
-        with pytest.raises(OutputFailed, match=f"refuses a blob of {len(BLOB)} bytes") as failed:
+    with FakeRegistry(chunks=True, patch_answers=[413, 413]) as registry:
+        shared = clients()
+        upload = uploading(registry, shared)
+        with pytest.raises(UploadInterrupted, match="takes shorter bodies only"):
             upload.all()
+        with pytest.raises(OutputFailed, match=f"refuses a blob of {len(BLOB)} bytes") as failed:
+            uploading(registry, shared).all()
 
     assert "client_max_body_size" in failed.value.hint
     assert upload.sent < len(BLOB)
@@ -104,7 +107,7 @@ def test_a_size_limit_is_said_while_sending_over_tls(
 ) -> None:
     with FakeRegistry(tls=certificate.server, patch_answers=[413]) as registry:
         upload = tls_uploading(registry, clients, certificate)
-        with pytest.raises(OutputFailed, match="refuses a blob"):
+        with pytest.raises(UploadInterrupted, match="takes shorter bodies only"):
             upload.all()
 
     assert upload.sent < len(BLOB)
