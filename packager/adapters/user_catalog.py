@@ -152,6 +152,7 @@ class DraftRow(BaseModel):
 
     kind: Literal["draft_model", "eagle", "eagle3", "medusa"]
     reference: HubId
+    license: str = ""
     note: str = ""
 
 
@@ -370,6 +371,7 @@ def _model(row: ModelRow) -> CatalogModel:
             KnownDraft(
                 kind=draft.kind,
                 reference=draft.reference,
+                license=draft.license,
                 note=draft.note,
                 source=row.source,
                 date=row.day,

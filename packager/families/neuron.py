@@ -38,6 +38,7 @@ from packager.families.vllm_options import (
     Options,
     asked_names,
     asked_options,
+    check_draft,
     check_options,
     check_proven,
     planned_options,
@@ -50,6 +51,9 @@ PORT = 8080
 BY_COMMAND = ("vllm-neuron", "vllm-nxdi")
 VARIANTS = (*BY_COMMAND, "hf-vllm-neuronx", "tgi-neuronx", "lmi-neuronx")
 SM_ON = "SM_ON_"
+
+# Which drafts each variant serves.  vLLM's plug-in compiles an EAGLE-3 head with its model.
+WITH_DRAFTS = {"vllm-neuron": ("eagle3",)}
 
 
 class NeuronFamily:
@@ -74,6 +78,8 @@ class NeuronFamily:
             yield from check_proven("vLLM", plan, schema)
             yield from check_engine_options(plan, _vllm_own(plan), asked_names(plan, schema))
             yield from check_options("vLLM", _vllm_options(plan), schema)
+            if plan.draft is not None and variant in WITH_DRAFTS:
+                yield from check_draft("vLLM", plan, schema)
             yield from check_input_limit(plan)
             return
         yield from check_unnamed(plan, variant)
@@ -149,9 +155,13 @@ def _vllm_options(plan: Plan) -> Options:
 
 
 def _vllm_own(plan: Plan) -> Options:
-    """Spell the plan for the plug-in; NxDI compiles a block per request, without a prefix cache."""
-    options = planned_options(replace(plan, draft=None))
-    if plan.container.variant == "vllm-nxdi":
+    """Spell the plan for the plug-in.
+
+    NxDI compiles a block per request, without a prefix cache; AWS shows EAGLE-3 without one.
+    """
+    drafts = plan.container.variant in WITH_DRAFTS
+    options = planned_options(plan if drafts else replace(plan, draft=None))
+    if plan.container.variant == "vllm-nxdi" or "speculative-config" in options:
         options["enable-prefix-caching"] = False
     return options | {
         "host": "0.0.0.0",
@@ -189,8 +199,10 @@ def _files(plan: Plan) -> tuple[RenderedFile, ...]:
 
 
 def _check_techniques(plan: Plan) -> Iterator[Finding]:
-    if plan.draft is not None:
-        yield from draft_unsupported(plan, "packager's Neuron family", "leave the draft out")
+    variant = plan.container.variant
+    if plan.draft is not None and plan.draft.kind not in WITH_DRAFTS.get(variant, ()):
+        hint = "use an EAGLE-3 head with the image 'vllm-neuron' on Trn2 or Trn3, or --draft none"
+        yield from draft_unsupported(plan, f"the Neuron image {variant!r}", hint)
     quantized = checkpoint_format(plan) or load_time_quantization(plan)
     if quantized:
         message = f"Neuron images do not serve weights quantized as {quantized!r}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from packager.core.findings import Finding
 from packager.core.plan import Plan
@@ -23,6 +24,8 @@ GPU_MEMORY_UTILIZATION = 0.9
 # The n-gram draft looks for the last 3 tokens in what came before, then for fewer, down to 1:
 # as measured on code with vLLM 0.32.0, 2.97 tokens a step.
 NGRAM_LONGEST, NGRAM_SHORTEST = 3, 1
+
+MEDUSA_MODEL = "llm"  # where the model lies in a mount whose root is the heads
 
 LMI_COPIES = ", or family 'lmi', which starts a copy on each group of devices"
 
@@ -67,6 +70,38 @@ def check_unnamed(plan: Plan, who: str) -> Iterator[Finding]:
         message = f"{who} takes no name for its model; {plan.served_name!r} is not rendered"
         hint = "leave --served-name out, or use a family with vLLM or SGLang inside"
         yield Finding("warning", "served-name-unused", message, hint)
+
+
+def medusa_config(plan: Plan) -> dict[str, Any]:
+    """Give a config.json that both TGI and vLLM up to 0.32 read Medusa heads by.
+
+    TGI takes the keys with `medusa` in them, and takes heads for heads only without
+    `architectures`.  vLLM takes the others, and drops biases without `medusa_fc_bias`.
+    """
+    draft, profile = plan.draft, plan.profile
+    assert draft is not None
+    return {
+        "base_model_name_or_path": f"{medusa_dirs(plan)[1]}/",
+        "medusa_num_heads": draft.heads,
+        "medusa_num_layers": draft.head_layers,
+        "model_type": "medusa",
+        "hidden_size": profile.hidden_size,
+        "vocab_size": profile.vocab_size,
+        "truncated_vocab_size": draft.vocab_size or profile.vocab_size,
+        "num_heads": draft.heads,
+        "num_hidden_layers": draft.head_layers,
+        "medusa_fc_bias": draft.biased,
+    }
+
+
+def medusa_dirs(plan: Plan) -> tuple[str, str]:
+    """Say where Medusa heads are, and where the model is that they belong to.
+
+    TGI is given the heads as its model: mounted, they are the mount's root.
+    """
+    if plan.weights == "baked" or plan.container.engine != "tgi":
+        return draft_dir(plan), model_dir(plan)
+    return model_dir(plan), f"{model_dir(plan)}/{MEDUSA_MODEL}"
 
 
 def check_idle_devices(plan: Plan) -> Iterator[Finding]:

@@ -14,7 +14,6 @@ model's layers are the same with and without heads.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from packager.core.artifact import Artifacts
 from packager.core.findings import Finding
@@ -29,16 +28,16 @@ from packager.families.shared import (
     check_one_stage,
     check_unnamed,
     checkpoint_format,
-    draft_dir,
     draft_unsupported,
     load_time_quantization,
+    medusa_config,
+    medusa_dirs,
     model_dir,
 )
 from packager.rendering.check import check_json
 from packager.rendering.environment import render_template
 
 PORT = 8080
-MEDUSA_MODEL = "llm"  # where the model lies in a mount whose root is the heads
 DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 KV_DTYPES = {"fp8": "fp8_e4m3fn"}
 DEFAULT_CONCURRENT = 128  # of the launcher
@@ -93,9 +92,9 @@ class TgiFamily:
             env = {"HF_HUB_OFFLINE": "1", "USAGE_STATS": "off", **env}
         if plan.draft is None or plan.draft.kind != "medusa":
             return ServingConfig(env=env, port=PORT, model_dir=model_dir(plan))
-        heads, model = _medusa_dirs(plan)
+        heads, model = medusa_dirs(plan)
         return ServingConfig(
-            files=(_medusa_config(plan, heads, model),),
+            files=(_medusa_config(plan, heads),),
             env=env,
             port=PORT,
             model_dir=model,
@@ -165,7 +164,7 @@ def _planned(plan: Plan) -> dict[str, str]:
     names = SAGEMAKER_NAMES if plan.container.variant != "upstream" else {}
     shape, medusa = plan.shape, plan.draft is not None and plan.draft.kind == "medusa"
     env = {
-        names.get("MODEL_ID", "MODEL_ID"): _medusa_dirs(plan)[0] if medusa else model_dir(plan),
+        names.get("MODEL_ID", "MODEL_ID"): medusa_dirs(plan)[0] if medusa else model_dir(plan),
         names.get("NUM_SHARD", "NUM_SHARD"): str(plan.tp_degree),
         "MAX_INPUT_LENGTH": str(shape.max_input_tokens),
     }
@@ -195,22 +194,9 @@ def _quantize(plan: Plan) -> str:
     return QUANTIZE.get(checkpoint_format(plan), "") or load_time_quantization(plan)
 
 
-def _medusa_dirs(plan: Plan) -> tuple[str, str]:
-    """Say where Medusa heads are, and where the model is that they belong to."""
-    mount = model_dir(plan)
-    return (
-        (draft_dir(plan), mount) if plan.weights == "baked" else (mount, f"{mount}/{MEDUSA_MODEL}")
-    )
-
-
-def _medusa_config(plan: Plan, heads: str, model: str) -> RenderedFile:
-    """Write the config.json that makes TGI load heads: without `architectures`."""
-    assert plan.draft is not None
-    meant: dict[str, Any] = {
-        "base_model_name_or_path": model,
-        "medusa_num_heads": plan.draft.heads,
-        "medusa_num_layers": plan.draft.head_layers,
-    }
+def _medusa_config(plan: Plan, heads: str) -> RenderedFile:
+    """Write the config.json that makes TGI load heads."""
+    meant = medusa_config(plan)
     path = f"{heads}/config.json"
     text = render_template("tgi/medusa_config.json.j2", config=meant)
     check_json(path, text, meant)
@@ -239,6 +225,13 @@ def _check_draft(plan: Plan) -> Iterator[Finding]:
         message = f"{draft.heads} Medusa heads cannot propose {draft.speculative_tokens} tokens"
         hint = f"use --speculative-tokens {draft.heads}"
         yield Finding("error", "draft-too-short", message, hint)
+    if draft.vocab_size and draft.vocab_size != plan.profile.vocab_size:
+        message = f"TGI has no map for heads that score {draft.vocab_size} of the model's tokens"
+        hint = "use heads with the whole vocabulary, or --family vllm"
+        yield Finding("error", "draft-unsupported", message, hint)
+    if draft.heads and not draft.biased:
+        message = "TGI looks for a bias in every Medusa layer, and these have none"
+        yield Finding("error", "draft-unsupported", message, "use --family vllm, up to 0.32")
     if draft.version == "v2":
         if checkpoint_format(plan) in UNSPLITTABLE_HEADS:
             message = (

@@ -20,6 +20,7 @@ from packager.families.shared import (
     draft_dir,
     draft_unsupported,
     load_time_quantization,
+    medusa_config,
     model_dir,
 )
 from packager.rendering.check import check_json
@@ -99,18 +100,12 @@ def draft_files(plan: Plan) -> tuple[RenderedFile, ...]:
     """Write the config.json that makes vLLM load Medusa heads; other drafts bring their own.
 
     Published heads name neither their sizes nor their kind, and vLLM would take Medusa's
-    defaults, which are those of another model.
+    defaults, which are those of another model, and drop the biases they have.
     """
     draft = plan.draft
     if draft is None or draft.kind != "medusa":
         return ()
-    meant: dict[str, Any] = {
-        "model_type": "medusa",
-        "hidden_size": plan.profile.hidden_size,
-        "vocab_size": plan.profile.vocab_size,
-        "num_heads": draft.heads,
-        "num_hidden_layers": draft.head_layers,
-    }
+    meant = medusa_config(plan)
     path = f"{draft_dir(plan)}/config.json"
     text = render_template("vllm/medusa_config.json.j2", config=meant)
     check_json(path, text, meant)

@@ -57,6 +57,7 @@ MEDUSA_V1 = Draft(
     head_layers=1,
     version="v1",
     replicated=True,
+    biased=True,
 )
 EAGLE3 = Draft(kind="eagle3", reference="org/head", speculative_tokens=3)
 DRAFT_MODEL = Draft(kind="draft_model", reference="org/small", speculative_tokens=4)

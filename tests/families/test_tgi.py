@@ -54,6 +54,18 @@ def test_mixtral_with_medusa_and_awq_gets_the_variables_of_the_blog_and_no_other
     assert errors(SEED_004) == []
 
 
+# One config.json serves TGI and vLLM up to 0.32: each leaves the other's keys alone.
+OF_VLLM = {
+    "model_type": "medusa",
+    "hidden_size": SEED_004.profile.hidden_size,
+    "vocab_size": SEED_004.profile.vocab_size,
+    "truncated_vocab_size": SEED_004.profile.vocab_size,
+    "num_heads": 3,
+    "num_hidden_layers": 1,
+    "medusa_fc_bias": True,
+}
+
+
 def test_mounted_medusa_heads_are_the_root_and_the_model_lies_under_llm() -> None:
     config = render(SEED_004)
 
@@ -62,9 +74,10 @@ def test_mounted_medusa_heads_are_the_root_and_the_model_lies_under_llm() -> Non
     (file,) = config.files
     assert file.path == "/opt/ml/model/config.json"
     assert json.loads(file.data) == {
-        "base_model_name_or_path": "/opt/ml/model/llm",
+        "base_model_name_or_path": "/opt/ml/model/llm/",
         "medusa_num_heads": 3,
         "medusa_num_layers": 1,
+        **OF_VLLM,
     }
 
 
@@ -75,7 +88,7 @@ def test_baked_medusa_heads_leave_the_models_layers_where_they_always_are() -> N
     assert (config.model_dir, config.draft_dir) == ("/opt/packager/model", "/opt/packager/draft")
     (file,) = config.files
     assert file.path == "/opt/packager/draft/config.json"
-    assert json.loads(file.data)["base_model_name_or_path"] == "/opt/packager/model"
+    assert json.loads(file.data)["base_model_name_or_path"] == "/opt/packager/model/"
 
 
 def test_baked_weights_reach_for_no_network() -> None:
@@ -116,6 +129,8 @@ def test_fewer_tokens_than_medusa_has_heads_are_said() -> None:
         ({"draft": replace(MEDUSA_V1, heads=0)}, "draft-incomplete"),
         ({"draft": replace(MEDUSA_V1, speculative_tokens=4)}, "draft-too-short"),
         ({"draft": replace(MEDUSA_V1, version="v2")}, "draft-unsupported"),
+        ({"draft": replace(MEDUSA_V1, biased=False)}, "draft-unsupported"),
+        ({"draft": replace(MEDUSA_V1, vocab_size=4096)}, "draft-unsupported"),
         ({"pp_degree": 2}, "pipeline-unsupported"),
         ({"tp_degree": 3}, "heads-not-divisible"),
         ({"quantization": replace(AWQ, checkpoint_format="gguf")}, "quantization-unsupported"),

@@ -65,7 +65,7 @@ def test_the_blog_that_joins_medusa_and_awq_is_reproduced_from_a_request() -> No
     }
     (file,) = config.files
     assert file.path == "/opt/ml/model/config.json"
-    assert json.loads(file.data)["base_model_name_or_path"] == "/opt/ml/model/llm"
+    assert json.loads(file.data)["base_model_name_or_path"] == "/opt/ml/model/llm/"
 
 
 def outcome(case: Case) -> Iterator[str]:

@@ -55,9 +55,7 @@ def choose_draft(facts: Facts, profile: ModelProfile) -> DraftChoice:
     choice = _with_files(draft, facts, profile)
     findings = (*facts.draft_findings, *choice.findings)
     if choice.draft is not None and not errors_in(choice.findings):
-        findings += tuple(
-            check_layout(choice.draft, facts.container, request.weights, facts.draft.config)
-        )
+        findings += tuple(check_layout(choice.draft, facts.container, request.weights, facts.draft))
     return replace(choice, findings=findings)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
+from packager.core.model import ModelFiles
 from packager.core.techniques import Draft
 from packager.core.versions import version_key
 
+MEDUSA_WEIGHTS = "medusa_lm_head.safetensors"  # the one name that TGI looks for
 SPECULATORS_SINCE = version_key("0.10.2")  # the oldest vLLM whose options are known to have it
 
 
@@ -23,7 +24,7 @@ def served_layout(draft: Draft, container: ContainerFacts) -> str:
 
 
 def check_layout(
-    draft: Draft, container: ContainerFacts, weights: str, config: Mapping[str, Any]
+    draft: Draft, container: ContainerFacts, weights: str, files: ModelFiles
 ) -> Iterator[Finding]:
     """Refuse mounted files in a format that would have to be written anew: they stay as they are.
 
@@ -37,7 +38,13 @@ def check_layout(
         )
         hint = "use --weights baked, which writes them so, or mount a converted copy"
         yield Finding("error", "draft-layout", message, hint)
-    if container.engine == "sglang" and config.get("norm_before_residual") is True:
+    named = [file.path for file in files.files if file.role == "weights"]
+    alone = draft.kind == "medusa" and container.engine == "tgi"
+    if alone and (len(named) > 1 or (weights == "mounted" and named not in ([], [MEDUSA_WEIGHTS]))):
+        message = f"TGI reads Medusa heads from {MEDUSA_WEIGHTS!r} alone, and these are {named[:3]}"
+        hint = "save the heads as one file" + (" of that name" if len(named) == 1 else "")
+        yield Finding("error", "draft-layout", message, hint)
+    if container.engine == "sglang" and files.config.get("norm_before_residual") is True:
         message = "the draft adds its residual after the norm, which SGLang does not know"
         hint = "use --family vllm, or a head that was trained without norm_before_residual"
         yield Finding("error", "draft-layout", message, hint)

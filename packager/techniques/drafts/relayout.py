@@ -21,12 +21,11 @@ from packager.core.serving import MODEL_DIR
 from packager.core.techniques import Draft
 from packager.imaging.reshard import INDEX, ReadHeader, rename_tensors
 from packager.planning.drafts.eagle import aux_layers, plain_name
-from packager.planning.drafts.layouts import served_layout
+from packager.planning.drafts.layouts import MEDUSA_WEIGHTS, served_layout
 from packager.planning.drafts.medusa import place_of
 from packager.planning.drafts.numbers import mapping
 
 CONFIG = "config.json"
-MEDUSA_WEIGHTS = "medusa_lm_head.safetensors"  # the one name that TGI looks for
 ARCHITECTURES = {"eagle": "LlamaForCausalLMEagle", "eagle3": "LlamaForCausalLMEagle3"}
 
 
@@ -39,7 +38,6 @@ def lay_out_draft(
         return tuple(files)
     wanted = served_layout(draft, plan.container)
     if draft.kind == "medusa":
-        # Where an index names several files, TGI reads none of them: they keep their names.
         named = MEDUSA_WEIGHTS if plan.container.engine == "tgi" else ""
         return _rewritten(files, read_header, medusa_names(wanted, draft), named=named)
     rename = eagle_names(draft) if wanted != draft.layout else _unchanged
@@ -117,7 +115,9 @@ def _flat(config: Mapping[str, Any], draft: Draft) -> dict[str, Any]:
     """Give the numbers of a head of the speculators library as its authors' format has them."""
     flat = dict(mapping(config.get("transformer_layer_config")))
     flat |= {"architectures": [ARCHITECTURES[draft.kind]], "model_type": "llama"}
-    for key in ("draft_vocab_size", "target_hidden_size", "norm_before_residual", "torch_dtype"):
+    if draft.kind == "eagle3":
+        flat["draft_vocab_size"] = draft.vocab_size
+    for key in ("target_hidden_size", "norm_before_residual", "torch_dtype"):
         if config.get(key) is not None:
             flat[key] = config[key]
     flat.setdefault(
