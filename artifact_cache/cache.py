@@ -9,7 +9,6 @@ leaves its files where they are.
 from __future__ import annotations
 
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -18,9 +17,17 @@ from pathlib import Path
 from typing import Literal
 
 from artifact_cache.entry import Entry, Writer
-from artifact_cache.errors import CacheError, Corrupt, Unpublishable
+from artifact_cache.errors import CacheError, Corrupt, Unpublishable, UnusableDirectory
 from artifact_cache.explain import Explanation, find_nearest
-from artifact_cache.files import clear, describe, make_empty, said, seal
+from artifact_cache.files import (
+    clear,
+    describe,
+    make_empty,
+    remove_tree,
+    replace_contents,
+    said,
+    seal,
+)
 from artifact_cache.index import Index
 from artifact_cache.key import KeyDocument, plain
 from artifact_cache.locks import KeyLocks, Lease
@@ -369,26 +376,19 @@ class _Run:
         if winner is None:
             self._notice("not-stored", "another entry is there and cannot be used")
             return None
-        suffix = secrets.token_hex(8)
-        theirs = self.into.parent / f".{self.into.name}.{suffix}.theirs"
-        ours = self.into.parent / f".{self.into.name}.{suffix}.ours"
+        theirs = self.into / f".{secrets.token_hex(8)}"  # inside: a kill leaves nothing elsewhere
         try:
             theirs.mkdir()
             if not self._extract(winner, theirs):
                 return None
-            self.into.rename(ours)
+            replace_contents(self.into, theirs)
+        except UnusableDirectory:
+            raise
         except (CacheError, OSError) as error:
             self._notice("not-stored", f"another entry is there; {_said(error)}")
             return None
         finally:
-            if not ours.exists():
-                shutil.rmtree(theirs, ignore_errors=True)
-        try:
-            theirs.rename(self.into)
-        except OSError:
-            ours.rename(self.into)
-            raise
-        shutil.rmtree(ours, ignore_errors=True)
+            remove_tree(theirs)
         self._notice("adopted", "another build was published first; its files are used")
         return winner.entry
 

@@ -126,6 +126,48 @@ def clear(directory: Path) -> None:
         raise UnusableDirectory(directory, said(error)) from error
 
 
+def replace_contents(directory: Path, inner: Path) -> None:
+    """Put what is in `inner`, a directory inside, in the place of everything else.
+
+    On OSError everything is where it was.  Raises `UnusableDirectory` when that
+    did not work either, or what was replaced cannot be removed.
+    """
+    aside = directory / f"{inner.name}.aside"
+    moves = [(path, aside / path.name) for path in directory.iterdir() if path != inner]
+    moves += [(path, directory / path.name) for path in inner.iterdir()]
+    aside.mkdir()
+    done = []
+    try:
+        for move in moves:
+            move[0].rename(move[1])
+            done.append(move)
+    except OSError:
+        _move_back(directory, done)
+        raise
+    finally:
+        remove_tree(aside)
+
+
+def _move_back(directory: Path, done: list[tuple[Path, Path]]) -> None:
+    try:
+        for source, target in reversed(done):
+            target.rename(source)
+    except OSError as error:
+        raise UnusableDirectory(
+            directory, f"files of two builds are in it: {said(error)}"
+        ) from error
+
+
+def remove_tree(directory: Path) -> None:
+    """Remove a directory that nobody may take for a part of the one it is in."""
+    try:
+        shutil.rmtree(directory)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise UnusableDirectory(directory, said(error)) from error
+
+
 def seal(directory: Path, kind: str) -> tuple[tuple[str, Path], ...]:
     """Make what a build left read-only; give each file with its path in the directory.
 

@@ -234,4 +234,7 @@ def check(store: LocalStore, *, trust: Trust | None = None, repair: bool = True)
     capability = store.capability()
     if capability.mode == "off" or (repair and capability.mode != "read-write"):
         raise StoreUnavailable(str(store.root), capability.reason)
-    return _Check(store, trust, repair=repair).run()
+    try:
+        return _Check(store, trust, repair=repair).run()
+    except OSError as error:
+        raise StoreUnavailable(str(store.root), said(error)) from error

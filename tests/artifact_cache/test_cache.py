@@ -305,6 +305,33 @@ def test_whoever_publishes_second_adopts_the_first(tmp_path: Path) -> None:
     ]
 
 
+def test_files_that_cannot_be_swapped_stay_as_they_were_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing of the other build is left among or beside them."""
+    store = MemoryStore()
+    here = ArtifactCache(store, KeyLocks(tmp_path / "locks-here"))
+    there = ArtifactCache(store, KeyLocks(tmp_path / "locks-there"))
+    rename = Path.rename
+
+    def breaks_off(path: Path, target: Path) -> Path:
+        if path.parent.name.startswith(".") and path.name == "kernel.so" and target.parent == into:
+            raise OSError(5, "Input/output error")
+        return rename(path, target)
+
+    def slowly(directory: Path) -> None:
+        there.get_or_build(CHECKPOINT, Build(b"theirs"), tmp_path / "there")
+        Build(b"ours")(directory)
+        monkeypatch.setattr(Path, "rename", breaks_off)
+
+    into = tmp_path / "here"
+    result = here.get_or_build(CHECKPOINT, slowly, into)
+
+    assert (result.stored, codes(result.notices)) == (False, ["not-stored"])
+    assert files_below(into) == files_of(b"ours")
+    assert sorted(path.name for path in into.iterdir()) == ["config.json", "kernel.so", "rank0"]
+
+
 def test_a_damaged_winner_is_not_adopted(tmp_path: Path) -> None:
     store = MemoryStore()
     cache = ArtifactCache(store, KeyLocks(tmp_path / "locks"))

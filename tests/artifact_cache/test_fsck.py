@@ -250,3 +250,18 @@ def test_a_read_only_disk_is_checked_and_not_repaired(
     assert checked(read_only, repair=False).sound
     with pytest.raises(StoreUnavailable, match="read-only file system"):
         checked(read_only)
+
+
+def test_a_disk_that_fails_while_it_is_listed_is_explained(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built(root, tmp_path, 1)
+    store = LocalStore(root)
+    assert store.capability().mode == "read-write"
+
+    def broken(path: Path, pattern: str) -> list[Path]:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Path, "glob", broken)
+    with pytest.raises(StoreUnavailable, match="input/output error"):
+        check(store)

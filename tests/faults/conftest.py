@@ -11,10 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from packager.adapters import registry
-from tests.faults.counters import NEVER
-from tests.faults.scale import LONG
+from tests.faults.counters import NEVER, TRIES
 
-_RUN = {"tries": 0, "failed": 0}
+_RUN = {"tests": 0, "failed": 0}
 
 
 @pytest.fixture
@@ -36,13 +35,19 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Count tries and failures of any kind."""
+    """Count tests and failures of any kind."""
     if "tests/faults/" in report.nodeid:
-        _RUN["tries"] += report.when == "call" and not report.skipped
+        _RUN["tests"] += report.when == "call" and not report.skipped
         _RUN["failed"] += report.failed
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Let no run pass in which something happened that must never happen."""
+    if any(NEVER.values()):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_unconfigure() -> None:
-    """Say, as the last line of a long run, what it found."""
-    if LONG:
-        sys.stdout.write(json.dumps({**_RUN, **NEVER}) + "\n")
+    """Say, as the last line of a run, what it found."""
+    if _RUN["tests"]:
+        sys.stdout.write(json.dumps({**_RUN, **TRIES, **NEVER}) + "\n")

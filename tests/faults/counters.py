@@ -1,4 +1,4 @@
-"""What must never happen, counted; `make faults` prints it as one line of JSON."""
+"""What must never happen, counted; a run ends with it as one line of JSON."""
 
 from __future__ import annotations
 
@@ -13,8 +13,16 @@ NEVER = {
     "untyped_failures": 0,
     "manual_cleanup": 0,
     "garbage_left": 0,
+    "pin_lost": 0,
     "sent_again": 0,
 }
+
+TRIES = {"tries": 0}  # faults; a test may try many
+
+
+def tried(faults: int = 1) -> None:
+    """Count faults that were brought about inside one test."""
+    TRIES["tries"] += faults
 
 
 @contextmanager

@@ -7,7 +7,6 @@ second and a kill hits packager instead of Python's start.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import sys
 import urllib.error
@@ -24,10 +23,9 @@ import packager.cli.build
 import packager.wiring  # noqa: F401 - imported here so that no run has to
 from packager.cli import app
 from tests.doubles.registry import sha256
+from tests.faults.forking import FORKED
 
 _ACCEPT = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
-_FORKED = multiprocessing.get_context("forkserver")
-_FORKED.set_forkserver_preload([__name__])
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Machine:
     def start(self, *arguments: str) -> BaseProcess:
         """Begin a build; its output goes to `stdout` and `stderr`."""
         (self.root / "tmp").mkdir(parents=True, exist_ok=True)
-        process = _FORKED.Process(
+        process = FORKED.Process(
             target=_run, args=(arguments, str(self.root), self.environment), daemon=True
         )
         process.start()
