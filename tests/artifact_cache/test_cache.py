@@ -315,7 +315,8 @@ def test_files_that_cannot_be_swapped_stay_as_they_were_built(
     rename = Path.rename
 
     def breaks_off(path: Path, target: Path) -> Path:
-        if path.parent.name.startswith(".") and path.name == "kernel.so" and target.parent == into:
+        theirs = path.parent.name.startswith(".") and not path.parent.name.endswith(".aside")
+        if theirs and path.name == "kernel.so" and target.parent == into:
             raise OSError(5, "Input/output error")
         return rename(path, target)
 
