@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 
 from packager.adapters.bases.embedded import BASES, build_base, find_built
+from packager.cli.options import format_option
+from packager.reports.text import json_text
 
 
 @click.group()
@@ -23,7 +25,15 @@ def base_build(name: str) -> None:
 
 
 @base.command("list")
-def base_list() -> None:
+@format_option
+def base_list(output_format: str) -> None:
     """List the serving bases and where the built ones are."""
-    for name in BASES:
-        click.echo(f"{name}  {find_built(name) or 'not built: packager base build ' + name}")
+    places = {name: find_built(name) for name in BASES}
+    if output_format == "json":
+        rows = [
+            {"name": name, "place": str(place) if place else None} for name, place in places.items()
+        ]
+        click.echo(json_text(rows))
+        return
+    for name, place in places.items():
+        click.echo(f"{name}  {place or 'not built: packager base build ' + name}")

@@ -1,0 +1,30 @@
+"""`packager base list`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from packager.cli import app
+from packager.cli import base as command
+
+HOME = {"vllm-cpu": Path("/bases/vllm-cpu-1")}
+
+
+@pytest.mark.parametrize(("built", "place"), [(HOME, "/bases/vllm-cpu-1"), ({}, None)])
+def test_programs_can_read_where_the_bases_are(
+    built: dict[str, Path],
+    place: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(command, "find_built", built.get)
+
+    assert app.run(["base", "list", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"name": "vllm-cpu", "place": place}]
+
+    assert app.run(["base", "list"]) == 0
+    line = capsys.readouterr().out
+    assert line.startswith(f"vllm-cpu  {place or 'not built: packager base build vllm-cpu'}")
