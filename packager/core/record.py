@@ -83,7 +83,7 @@ class RecordedStep(_Document):
 
 
 class Transfer(_Document):
-    """What the build moved. Bytes read count weights and base, each read once."""
+    """What the build moved. What an engine pulls from us is read once more than the rest."""
 
     bytes_read: int = 0
     bytes_sent: int = 0
