@@ -35,7 +35,15 @@ CPU_FORMATS = {
     "bf16": {"avx512_bf16", "amx_bf16", "bf16"},
     "int8_w8a8": {"avx512_vnni", "avx_vnni", "amx_int8"},
     "w4a16": {"avx512f"},
+    "fp8_block": {"amx_bf16"},  # vLLM's CPUFp8BlockScaledMMKernel wants AMX tiles
 }
+
+# Instruction sets that compilers make use of by themselves when told to compile for this
+# machine; the same as in containers/serving/vllm/compiled_cache.py, which compares them.
+ISA = re.compile(
+    r"avx\w*|amx\w*|sse4\w*|ssse3|fma|f16c|bmi[12]|abm|adx|movbe|popcnt"  # x86
+    r"|asimd\w*|sve\w*|sme\w*|bf16|i8mm|fphp|atomics|dotprod|flagm\w*"  # Arm
+)
 
 
 def describe_machine(

@@ -5,8 +5,8 @@ and how they are spelled are in `packager.core.catalog.SITUATION_KEYS`:
 
     target model architecture family variant release engine engine_version
     device device_name instance instance_family compute_capability neuron_core
-    formats quantize scheme checkpoint_format existing source_quantization tool
-    draft draft_version draft_heads speculative_tokens compile load_format
+    formats quantize quantize_options scheme checkpoint_format existing
+    source_quantization tool draft draft_version draft_heads speculative_tokens compile load_format
     dtype kv_dtype tp_degree pp_degree
 
 Say "" for what there is none of and leave out what is not known.  Rules about

@@ -96,6 +96,7 @@ class ModelProfile:
     quantization: str = ""  # method of an already quantized checkpoint: `awq`
     weight_format: str = ""  # its format in the words of `Instance.formats`; "" when unknown
     group_size: int = 0  # weights that share a scale; 0 when they do not come in groups
+    quantization_options: tuple[str, ...] = ()  # that matter to engines: `static`, `block`, `kv`
     known: bool = True  # the architecture is in our table; False: reckoned as a Llama
     attention: Literal["heads", "mla"] = "heads"  # `mla`: one latent, whole on every device
     attention_size: int = 0  # inputs of the output projection; 0: heads times head_dim

@@ -38,6 +38,7 @@ class Estimate:
     """What a step will take. Checked before it starts; 0 means nobody knows."""
 
     memory_bytes: int = 0
+    least_memory_bytes: int = 0  # where the tool can do with less, slower; 0: it cannot
     disk_bytes: int = 0  # of its results and what it writes on the way, without its inputs
     seconds: float = 0.0
 

@@ -163,6 +163,7 @@ def _make_profile(same: _Same) -> tuple[ModelProfile, tuple[Finding, ...]]:
         quantization=quantization.method,
         weight_format=quantization.weight_format,
         group_size=quantization.group_size,
+        quantization_options=quantization.options,
         known=is_native(name),
         attention=cache.attention,
         attention_size=cache.attention_size,

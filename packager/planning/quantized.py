@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,7 @@ class Quantized:
     weight_format: str = ""
     bits: int = 0
     group_size: int = 0
+    options: tuple[str, ...] = ()  # as `--quantize` calls them: `static`, `block`, `kv`
 
 
 def read_quantization(config: Mapping[str, Any]) -> tuple[Quantized, list[Finding]]:
@@ -119,8 +120,13 @@ def _blocked(method: str, weight_format: str, bits: int, stated: Mapping[str, An
     """Take the block that shares a scale, as in DeepSeek-V3: 128 by 128, never cut."""
     block = stated.get("weight_block_size")
     inputs = block[1] if isinstance(block, list) and len(block) == 2 else 0
+    scheme = stated.get("activation_scheme")
     return Quantized(
-        method=method, weight_format=weight_format, bits=bits, group_size=_count(inputs)
+        method=method,
+        weight_format=weight_format,
+        bits=bits,
+        group_size=_count(inputs),
+        options=("block",) if block else ("static",) if scheme == "static" else (),
     )
 
 
@@ -147,7 +153,21 @@ def _compressed(stated: Mapping[str, Any]) -> Quantized:
         weight_format="w4a16" if layout == "pack-quantized" and bits == 4 else known,
         bits=bits,
         group_size=_count(weights.get("group_size")),
+        options=tuple(_compressed_options(stated, weights, first)),
     )
+
+
+def _compressed_options(
+    stated: Mapping[str, Any], weights: Mapping[str, Any], first: object
+) -> Iterator[str]:
+    """Say what makes engines take another kernel, or none at all."""
+    activations = first.get("input_activations") if isinstance(first, Mapping) else None
+    if weights.get("strategy") == "block":
+        yield "block"
+    elif isinstance(activations, Mapping) and activations.get("dynamic") is False:
+        yield "static"
+    if stated.get("kv_cache_scheme"):
+        yield "kv"
 
 
 def _count(value: object) -> int:

@@ -15,6 +15,7 @@ from packager.core.findings import Finding
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile
 from packager.core.techniques import Quantization, Rejected, Scheme
+from packager.core.versions import version_key
 from packager.planning.memory import ELEMENT_BYTES, served_weight_bytes
 from packager.planning.parallelism import refuse_groups
 
@@ -39,6 +40,9 @@ NONE = "none"
 # computes with natively, which decides speed only.  vLLM 0.32: CPUWNA16LinearKernel,
 # CPUInt8ScaledMMLinearKernel, and FP8 through unpacking, each served here on 2026-11-20.
 CPU_KERNELS = frozenset({"w4a16", "int8_w8a8", "fp8_w8a8"})
+
+# vLLM's compressed-tensors loader takes zero points of 4-bit weights since then: vllm#14211.
+ZERO_POINTS_SINCE = version_key("0.8.5") or ()
 
 # What an already quantized checkpoint is, in the same words: (scheme, checkpoint format).
 EXISTING_SCHEMES = {
@@ -202,8 +206,15 @@ def _serves(scheme: Scheme, instance: Instance, engine: str) -> bool:
 
 
 def _checkpoint_format(method: str, container: ContainerFacts) -> str:
-    """Name the format to write: TGI reads AWQ's own (`QUANTIZE=awq`), vLLM what we prefer."""
-    return "awq" if method == "awq" and container.family == "tgi" else "compressed-tensors"
+    """Name the format to write: TGI reads AWQ's own (`QUANTIZE=awq`), vLLM what we prefer.
+
+    Older vLLM reads zero points in AWQ's own format only.
+    """
+    if method != "awq":
+        return "compressed-tensors"
+    found = version_key(container.engine_version)
+    older = container.engine == "vllm" and found is not None and found < ZERO_POINTS_SINCE
+    return "awq" if container.family == "tgi" or older else "compressed-tensors"
 
 
 def _existing(asked: str | None, profile: ModelProfile, instance: Instance) -> QuantizationChoice:
@@ -224,6 +235,7 @@ def _existing(asked: str | None, profile: ModelProfile, instance: Instance) -> Q
             group_size=profile.group_size,
             checkpoint_format=method,
             existing=True,
+            options=tuple((name, "") for name in profile.quantization_options),
         )
     )
 

@@ -81,6 +81,7 @@ def _weights(plan: Plan) -> Situation:
     if chosen is None:
         return {
             "quantize": source,
+            "quantize_options": frozenset(plan.profile.quantization_options),
             "scheme": SCHEMES.get(plan.profile.weight_format, ""),
             "checkpoint_format": source,
             "existing": bool(source),
@@ -88,6 +89,7 @@ def _weights(plan: Plan) -> Situation:
         }
     return {
         "quantize": chosen.method,
+        "quantize_options": frozenset(name for name, _ in chosen.options),
         "scheme": chosen.scheme,
         "checkpoint_format": chosen.checkpoint_format,
         "existing": chosen.existing,

@@ -3,7 +3,8 @@
 Inputs: `model`, and `samples` (`samples.jsonl`) where the method looks at
 activations.  Parameters: those of `recipes.py`, and `ignore`, `max_tokens`,
 `seed`, `checkpoint_format` (`compressed-tensors` or `awq`), `shard_bytes`,
-`host_bytes` (0, or what weights may take of memory: the rest stays on disk).
+`memory_bytes` (what the work needs with all weights in memory; where there is
+less, some stay on disk), and for trying that out `host_bytes`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from gemm import check_convertible, gemm_config, to_gemm
 from llmcompressor import oneshot
 from llmcompressor.core import LifecycleCallbacks
 from llmcompressor.pipelines.cache import IntermediatesCache
+from memory import let_go, memory_bytes, weights_budget
 from packager_worker import Rejected, Report, Spec
 from recipes import make_recipe, needs_data
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
@@ -50,8 +52,11 @@ def quantize(spec: Spec, report: Report) -> dict[str, Any]:
             "shuffle_calibration_samples": False,
         }
         report.note(f"calibrating with {len(rows)} samples, {_count(rows)} tokens")
+    host_bytes = asked.get("host_bytes") or weights_budget(asked["memory_bytes"], memory_bytes())
+    if host_bytes:
+        report.note(f"{host_bytes / 1e9:.1f} GB of weights are kept in memory, the rest on disk")
     with report.busy("loading the model"):
-        model = _load(source, spec, asked)
+        model = _load(source, spec.work / "offload", host_bytes)
     _check_groups(model, asked)
     with _reporting(report, config), report.busy("quantizing"):
         oneshot(model=model, recipe=make_recipe(asked), **data)
@@ -59,6 +64,7 @@ def quantize(spec: Spec, report: Report) -> dict[str, Any]:
     with report.busy("packing"):
         model.save_pretrained(saved, save_compressed=True)
     del model
+    let_go()
     quantization = json.loads((saved / "config.json").read_text())["quantization_config"]
     return _write(source, saved, spec, quantization, report)
 
@@ -81,16 +87,16 @@ def _write(
     return {**sizes, "recipe": recipe.read_text(encoding="utf-8") if recipe.exists() else ""}
 
 
-def _load(source: Path, spec: Spec, asked: dict[str, Any]) -> Any:
+def _load(source: Path, offload: Path, host_bytes: int) -> Any:
     """Load the weights, in memory as far as they may, the rest on disk."""
-    if not asked["host_bytes"]:
+    if not host_bytes:
         return AutoModelForCausalLM.from_pretrained(source, dtype="auto", trust_remote_code=False)
     from compressed_tensors.offload import load_offloaded_model
 
     with load_offloaded_model(AutoModelForCausalLM):
         return AutoModelForCausalLM.from_pretrained(
             source, dtype="auto", trust_remote_code=False, device_map="auto_offload",
-            max_memory={"cpu": asked["host_bytes"]}, offload_folder=str(spec.work / "offload"),
+            max_memory={"cpu": host_bytes}, offload_folder=str(offload),
         )  # fmt: skip
 
 

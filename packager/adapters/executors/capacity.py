@@ -36,9 +36,10 @@ def free_bytes(directory: Path) -> int:
 def check_capacity(step: Step, have: Mapping[str, float], *, fetched: int = 0) -> None:
     """Refuse a step that needs more than there is, before it takes hours to find out."""
     needs = step.needs
-    if needs.memory_bytes > have["memory_bytes"]:
+    memory = needs.least_memory_bytes or needs.memory_bytes
+    if memory > have["memory_bytes"]:
         raise StepTooLarge(
-            f"step {step.name!r} needs about {gib(needs.memory_bytes)} of memory, "
+            f"step {step.name!r} needs about {gib(memory)} of memory, "
             f"this machine has {gib(have['memory_bytes'])}",
             hint="run it on a larger machine, or try all the same with --no-capacity-check",
         )

@@ -77,9 +77,11 @@ SHARD_BYTES = 3 * GIB
 STRENGTH = 0.8  # llm-compressor's examples for Llama
 # Fields of config.json that do not shape the graph.
 _NO_SHAPE = frozenset({"_name_or_path", "transformers_version", "torch_dtype", "dtype"})
-_LIBRARIES_BYTES = 700_000_000  # torch, transformers and llm-compressor, loaded; measured
-_COPIES = 1.3  # of the weights that are held at once, the largest layer in float32 among them
-_CACHED = 6  # activations of a token between two layers, in hidden sizes of 4 bytes; measured
+# Memory, measured on a model of 1.1 GB: docs/quantization.md, "Memory".
+_LIBRARIES_BYTES = 500_000_000  # torch, transformers and llm-compressor, loaded
+_SPARE = 1.1  # of weights and result
+_HESSIANS = 4 * 4  # square matrices of the widest input at once, in float32
+_CACHED = {"awq": 12, "gptq": 6}  # activations of a token between two layers, in hidden sizes
 
 
 class LlmCompressorQuantizer:
@@ -101,6 +103,8 @@ class LlmCompressorQuantizer:
         chosen = plan.quantization
         assert chosen is not None
         yield from _check_options(chosen)
+        if not facts.request.quantize_ignore:  # the worker knows what is left of the layers then
+            yield from _check_groups(plan, chosen.group_size)
         if plan.weights == "mounted":
             message = "the quantized weights would only be in the image, and it holds none"
             hint = "use `--weights baked`, or quantize first and mount the result"
@@ -116,22 +120,24 @@ class LlmCompressorQuantizer:
         chosen = plan.quantization
         assert chosen is not None
         samples = facts.samples if _needs_data(chosen) else None
-        parameters = _parameters(facts, plan, chosen)
-        inputs = {"model": StepInput(files=facts.model.files)}
-        if samples is not None:
-            inputs["samples"] = StepInput(files=(_samples_file(samples),))
         # One thread: sums do not depend on how many cores there are, and small models
         # calibrate many times faster (spinning at barriers; measured on busy cores).
         env = {"OMP_NUM_THREADS": "1"}
+        parameters = _parameters(facts, plan, chosen)
+        key = _key(facts, plan, chosen, parameters, samples, env)
+        needs = _needs(plan, chosen, samples, parameters)
+        inputs = {"model": StepInput(files=facts.model.files)}
+        if samples is not None:
+            inputs["samples"] = StepInput(files=(_samples_file(samples),))
         return Step(
             name="quantize",
             tool=self.tool,
             gives="model",
-            parameters=parameters,
+            parameters={**parameters, "memory_bytes": needs.memory_bytes},
             inputs=inputs,
             env=env,
-            key=_key(facts, plan, chosen, parameters, samples, env),
-            needs=_needs(plan, chosen, samples, parameters),
+            key=key,
+            needs=needs,
         )
 
 
@@ -145,7 +151,6 @@ def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any
         "seed": request.calibration_seed or 0,
         "checkpoint_format": chosen.checkpoint_format,
         "shard_bytes": SHARD_BYTES,
-        "host_bytes": 0,
     }
     match chosen.method:
         case "awq" | "gptq" | "rtn":
@@ -235,17 +240,22 @@ def _calibration(samples: Samples, parameters: Mapping[str, Any]) -> Calibration
 def _needs(
     plan: Plan, chosen: Quantization, samples: Samples | None, parameters: Mapping[str, Any]
 ) -> Estimate:
-    """Reckon from the weights; see docs/quantization.md for what was measured."""
+    """Reckon an upper bound, with all weights in memory; docs/quantization.md has measurements.
+
+    Where there is less memory the worker keeps weights on disk, so less is needed at
+    least: the libraries, the largest part of the work, and a share of the weights.
+    """
     profile = plan.profile
-    weights = served_weight_bytes(profile)
-    cached = 0
+    weights, result = served_weight_bytes(profile), quantized_weight_bytes(profile, chosen)
+    fixed = _LIBRARIES_BYTES + profile.vocab_size * parameters["max_tokens"] * (ELEMENT_BYTES + 4)
     if samples is not None:
         tokens = len(samples.samples) * parameters["max_tokens"]
-        cached = tokens * profile.hidden_size * 4 * _CACHED
-    head = profile.vocab_size * parameters["max_tokens"] * (ELEMENT_BYTES + 4)
-    result = quantized_weight_bytes(profile, chosen)
+        fixed += tokens * profile.hidden_size * 4 * _CACHED.get(chosen.method, 6)
+    if chosen.method == "gptq" or parameters.get("gptq"):
+        fixed += _HESSIANS * max(profile.hidden_size, profile.intermediate_size) ** 2
     return Estimate(
-        memory_bytes=int(_LIBRARIES_BYTES + _COPIES * weights + cached + head),
+        memory_bytes=int(fixed + _SPARE * (weights + result)),
+        least_memory_bytes=int(fixed + _SPARE * result),
         disk_bytes=2 * result + 100_000_000,  # as the library saves it, and laid out
     )
 
@@ -270,6 +280,25 @@ def _check_options(chosen: Quantization) -> Iterator[Finding]:
         if len(names & group) > 1:
             message = f"{' and '.join(sorted(names & group))} exclude each other"
             yield Finding("error", "quantize-option", message, "name one of them")
+
+
+def _check_groups(plan: Plan, group_size: int) -> Iterator[Finding]:
+    """A group of weights lies along the inputs of a layer, and these are all there are."""
+    profile = plan.profile
+    counts = {
+        "hidden size": profile.hidden_size,
+        "intermediate size": profile.intermediate_size if not profile.experts else 0,
+        "experts' size": profile.expert_size,
+        "size of all heads": profile.attention_size or profile.heads * profile.head_dim,
+    }
+    for name, count in counts.items():
+        if group_size and count % group_size:
+            message = f"groups of {group_size} weights do not divide the {name} {count}"
+            fitting = [
+                size for size in (128, 64, 32, 16) if not any(n % size for n in counts.values())
+            ]
+            hint = f"use `group={fitting[0]}`" if fitting else "use `--quantize fp8`"
+            yield Finding("error", "quantize-group", message, hint)
 
 
 def _check_samples(facts: Facts) -> Iterator[Finding]:

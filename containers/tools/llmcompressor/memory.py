@@ -1,0 +1,39 @@
+"""How much memory there is, and how much of it weights may take."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from llmcompressor.core import reset_session
+
+CGROUP_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
+
+
+def weights_budget(needed: int, there_is: int) -> int:
+    """Give 0 where all of it fits, else what weights may take: the rest stays on disk.
+
+    A half is left to the libraries, one layer's work and the result.  Where weights
+    lie changes no bit of the result, so this is no part of its key.
+    """
+    return 0 if needed <= there_is else there_is // 2
+
+
+def memory_bytes() -> int:
+    """The machine's memory, or less where a container limits it."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for name in CGROUP_LIMITS:
+        with suppress(OSError, ValueError):  # "max" is no number
+            limits.append(int((Path("/sys/fs/cgroup") / name).read_text()))
+    return min(limits)
+
+
+def let_go() -> None:
+    """Free a model that was quantized: llm-compressor's session holds on to it."""
+    reset_session()
+    gc.collect()
+    with suppress(OSError, AttributeError):  # glibc keeps tensors below 32 MiB in its heap
+        ctypes.CDLL(None).malloc_trim(0)
