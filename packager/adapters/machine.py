@@ -8,6 +8,8 @@ the same image.
 from __future__ import annotations
 
 import os
+import platform
+import re
 import subprocess
 from pathlib import Path
 
