@@ -22,7 +22,7 @@ from packager.core.image import BaseImage, ImageSpec, Platform, Written
 from packager.core.instance import Instance
 from packager.core.model import ModelFile, ModelFiles, WeightsHeader
 from packager.core.plan import Plan
-from packager.core.quality import EVALUATION_TOKENS, TOOL, Evaluation, Limits, QualityReport
+from packager.core.quality import EVALUATION_TOKENS, STEP, TOOL, Evaluation, Limits, QualityReport
 from packager.core.recipe import Recipe, Step, StepForecast, StepOutcome
 from packager.core.record import (
     BuildRecord,
@@ -113,7 +113,8 @@ class Assembled:
 def plan(request: BuildRequest, tools: Tools) -> Planned:
     """Decide what would be built. No base image is needed for that."""
     planned = _planned(request, tools, with_base=False)
-    return replace(planned, forecasts=tuple(map(tools.foresee, planned.recipe.steps)))
+    forecasts = (*map(tools.foresee, planned.recipe.steps), *_foreseen_evaluation(planned.facts))
+    return replace(planned, forecasts=forecasts)
 
 
 def assemble(request: BuildRequest, tools: Tools, run_step: RunStep | None = None) -> Assembled:
@@ -463,6 +464,13 @@ def _base_at_hand(facts: Facts, tools: Tools) -> BaseImage | None:
         return tools.find_base(facts.request.base or facts.container.default_base, Platform())
     except PackagerError:
         return None  # the plan says that nothing can be told of the step
+
+
+def _foreseen_evaluation(facts: Facts) -> Iterator[StepForecast]:
+    """What is known of measuring before there is something to measure."""
+    if facts.evaluation is not None:
+        reason = f"its input is the quantized model; {len(facts.evaluation.samples)} texts"
+        yield StepForecast(step=STEP, tool=TOOL, state="unknown", reason=reason)
 
 
 def _recorded_steps(assembled: Assembled) -> Iterator[RecordedStep]:

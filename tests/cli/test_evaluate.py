@@ -54,6 +54,17 @@ def test_measuring_changes_nothing_in_the_image(packager: Packager) -> None:
     assert ours == theirs
 
 
+def test_a_plan_says_that_it_will_be_measured(packager: Packager) -> None:
+    plan = ("plan", "--model", str(TINY), "--instance", "local", "--quantize", "fp8")
+
+    done = packager(*plan, "--max-kld", "0.1", "--evaluate-samples", "5", "--format", "json")
+
+    forecasts = json.loads(done.out)["forecasts"]
+    assert [one["step"] for one in forecasts] == ["quantize", "evaluate"]
+    assert (forecasts[1]["state"], forecasts[1]["tool"]) == ("unknown", "evaluate")
+    assert "5 texts" in forecasts[1]["reason"]
+
+
 def test_a_request_file_may_ask_for_it(packager: Packager, tmp_path: Path) -> None:
     (tmp_path / "request.toml").write_text(
         f'model = "{TINY}"\ninstance = "local"\nbase = "scratch"\nmax_kld = 0.1\nmin_top1 = 1.5\n'
