@@ -151,8 +151,7 @@ def ls(kind: str | None, sort: str, output_format: str, **given: Any) -> None:
 @format_option
 def show(key: str, output_format: str, **given: Any) -> None:
     """Say all there is to say of an entry; of a failed build, its log."""
-    from packager.jobs.cache import entry_document
-    from packager.reports.cache import failure_text, show_text
+    from packager.reports.cache import entry_document, failure_text, show_text
 
     with _place(given) as (place, _):
         try:

@@ -9,9 +9,8 @@ import tempfile
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from artifact_cache import (
     Address,
@@ -28,57 +27,18 @@ from artifact_cache import (
     TrustedStore,
 )
 from artifact_cache.explain import Neighbour, find_nearest
-from artifact_cache.stats import StatsLog, Total
+from artifact_cache.stats import StatsLog
 from artifact_cache.store import StoredEntry
 from artifact_cache.stores.archive import Imported, export_archive, import_archive
 from artifact_cache.stores.tiered import TieredStore
 from packager.adapters.executors.workspace import Workspace
+from packager.core.cached import Listed, Shown, Statistics
 from packager.core.image import ImageRef
 from packager.errors import NotFound, UsageError
 from packager.ports import ImageSink
 
 SHORTEST = 4  # digits of a key that name it, when no other begins so
 SHOWN = 12
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
-    """An entry as a list shows it."""
-
-    kind: str
-    key: str
-    shown: str  # the start of the key that no other entry begins with
-    model: str
-    bytes: int
-    built_at: int
-    used_at: int
-    build_s: float
-    pinned: bool
-    signed: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """An entry, with all there is to say of it."""
-
-    entry: Entry
-    used_at: int
-    pins: tuple[str, ...]
-    tier: str
-    refused: str  # why the trust policy does not let it be used; empty where it does
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Statistics:
-    """What the cache holds and did."""
-
-    place: str
-    capability: str
-    entries: int
-    bytes: int  # on the disk, each blob once
-    by_kind: dict[str, tuple[int, int]]  # entries and their bytes
-    failures: int
-    totals: tuple[Total, ...]
 
 
 class CachePlace:
@@ -374,17 +334,3 @@ def _size_of(paths: Iterable[Path]) -> int:
         with suppress(OSError):
             total += path.lstat().st_size
     return total
-
-
-def entry_document(shown: Shown) -> dict[str, Any]:
-    """Give an entry as JSON."""
-    entry = shown.entry
-    return {
-        **entry.model_dump(mode="json", by_alias=True),
-        "bytes": entry.total_bytes,
-        "used_at": shown.used_at,
-        "pins": list(shown.pins),
-        "tier": shown.tier,
-        "signed_by": [one.keyid for one in entry.signatures],
-        "refused": shown.refused,
-    }

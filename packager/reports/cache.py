@@ -12,8 +12,8 @@ from artifact_cache.fsck import Checked
 from artifact_cache.gc import Collected
 from artifact_cache.negative import Failure
 from artifact_cache.stats import Total
+from packager.core.cached import Listed, Shown, Statistics
 from packager.core.units import decimal
-from packager.jobs.cache import Listed, Shown, Statistics
 from packager.reports.steps import duration
 from packager.reports.text import plain, table_lines, wrapped
 
@@ -78,6 +78,20 @@ def show_text(shown: Shown, now: float) -> str:
         *(f"  {pointer}  {_value(value)}" for pointer, value in leaves(entry.keydoc)),
     ]
     return plain("\n".join(lines))
+
+
+def entry_document(shown: Shown) -> dict[str, Any]:
+    """Give an entry as JSON."""
+    entry = shown.entry
+    return {
+        **entry.model_dump(mode="json", by_alias=True),
+        "bytes": entry.total_bytes,
+        "used_at": shown.used_at,
+        "pins": list(shown.pins),
+        "tier": shown.tier,
+        "signed_by": [one.keyid for one in entry.signatures],
+        "refused": shown.refused,
+    }
 
 
 def statistics_document(found: Statistics) -> dict[str, Any]:
