@@ -160,8 +160,7 @@ class FaultProxy:
         do = fault.do if fault else ""
         body = client.body(headers, until_close=False)
         length = int(headers.get("content-length") or 0)
-        if fault and do == "answer":
-            self._claim(fault, exchange)
+        if fault and do == "answer" and self._claim(fault, exchange):
             return self._answer(client, fault, exchange, body, length)
         if headers.pop("expect", ""):
             client.send(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -248,8 +247,8 @@ class FaultProxy:
             place = _place(fault.at, int(length))
         done = 0
         for piece in body:
-            if fault and place is not None and done <= place < done + len(piece):
-                self._claim(fault, exchange)
+            here = place is not None and done <= place < done + len(piece)
+            if fault and place is not None and here and self._claim(fault, exchange):
                 split = place - done
                 if do != "flip":
                     client.send(piece[:split])

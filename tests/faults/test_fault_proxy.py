@@ -6,6 +6,7 @@ import http.client
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -52,8 +53,8 @@ def got(server: ThreadingHTTPServer) -> list[bytes]:
     return server.RequestHandlerClass.got  # type: ignore[attr-defined, no-any-return]
 
 
-def put(proxy: FaultProxy, **headers: str) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(proxy.host, timeout=1)
+def put(proxy: FaultProxy, timeout_s: float = 1, **headers: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(proxy.host, timeout=timeout_s)
     connection.request("PUT", "/thing?x=1", body=BODY, headers=headers)
     answer = connection.getresponse()
     return answer.status, answer.read()
@@ -130,6 +131,17 @@ def test_a_place_that_the_body_does_not_have_waits_for_the_next(proxy: FaultProx
 
     assert put(proxy) == (200, BODY)
     assert proxy.faults[0].hits == 0
+
+
+@pytest.mark.parametrize("do", ["flip", "answer"])
+def test_one_fault_hits_one_of_several_requests_at_once(proxy: FaultProxy, do: str) -> None:
+    proxy.add(Fault(do, at=-1))  # type: ignore[arg-type]
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: put(proxy, timeout_s=20), range(8)))
+
+    assert sum(answer != (200, BODY) for answer in answers) == 1
+    assert proxy.faults[0].hits == 1
 
 
 @pytest.mark.parametrize("do", ["delay", "stall", "dribble"])
