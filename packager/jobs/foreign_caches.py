@@ -518,7 +518,7 @@ def _ways_to_say(missing: Sequence[str]) -> Iterator[str]:
 
 def _read_document(path: Path) -> dict[str, Any]:
     found = _read_json(path)
-    found = found.get("keydoc", found.get("document", found))
+    found = found.get("keydoc", found.get("document", found))  # of `show`, of `explain --last`
     try:
         return plain(parse_document(found))
     except (ValidationError, ValueError, AttributeError) as error:
@@ -533,8 +533,10 @@ def _read_json(path: Path) -> dict[str, Any]:
         found = parse_json(path.read_bytes())
     except (OSError, NotStrict) as error:
         raise NotFound(f"cannot read {str(path)!r}: {error}", hint="name a JSON file") from error
+    if isinstance(found, list) and len(found) == 1:
+        found = found[0]
     if not isinstance(found, dict):
-        raise UsageError(f"{str(path)!r} holds no JSON object")
+        raise UsageError(f"{str(path)!r} holds no JSON object, or several")
     return found
 
 
