@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -59,10 +60,18 @@ class Checked:
 
 
 class _Check:
-    def __init__(self, store: LocalStore, trust: Trust | None, *, repair: bool) -> None:
+    def __init__(
+        self,
+        store: LocalStore,
+        trust: Trust | None,
+        *,
+        repair: bool,
+        on_bytes: Callable[[int, int], None],
+    ) -> None:
         self.store = store
         self.trust = trust
         self.repair = repair
+        self.on_bytes = on_bytes
         self.problems: list[Problem] = []
         self.sizes: dict[str, int] = {}  # of sound blobs
         self.spare: dict[str, Path] = {}  # sound blobs in quarantine
@@ -74,7 +83,10 @@ class _Check:
         root = self.store.root
         paths = [path for path in root.glob("cas/sha256/??/*") if not path.is_dir()]
         with ThreadPoolExecutor(HASHING_THREADS, "artifact-cache") as pool:
+            size, done = sum(map(_size_of, paths)), 0
             for path, problem in zip(paths, pool.map(self._judge_blob, paths), strict=True):
+                done += _size_of(path)
+                self.on_bytes(done, size)
                 if problem and self._is_still_there(path):
                     self._set_aside(path, ".blob", f"blob {path.name[:12]}", problem)
         blobs, size = len(self.sizes), sum(self.sizes.values())
@@ -226,8 +238,27 @@ class _Check:
         self.problems.append(Problem(what, reason, action))
 
 
-def check(store: LocalStore, *, trust: Trust | None = None, repair: bool = True) -> Checked:
+def _size_of(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
+def _ignore(_done: int, _size: int) -> None:
+    """Tell nobody."""
+
+
+def check(
+    store: LocalStore,
+    *,
+    trust: Trust | None = None,
+    repair: bool = True,
+    on_bytes: Callable[[int, int], None] = _ignore,
+) -> Checked:
     """Verify everything; with `repair`, set aside what is broken and bring back what is sound.
+
+    `on_bytes` hears how many bytes of blobs have been read, and of how many.
 
     Safe beside publishers, readers and collectors.  Raises `StoreUnavailable`.
     """
@@ -235,6 +266,6 @@ def check(store: LocalStore, *, trust: Trust | None = None, repair: bool = True)
     if capability.mode == "off" or (repair and capability.mode != "read-write"):
         raise StoreUnavailable(str(store.root), capability.reason)
     try:
-        return _Check(store, trust, repair=repair).run()
+        return _Check(store, trust, repair=repair, on_bytes=on_bytes).run()
     except OSError as error:
         raise StoreUnavailable(str(store.root), said(error)) from error

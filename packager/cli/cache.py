@@ -217,7 +217,16 @@ def verify(no_repair: bool, progress: str, quiet: bool, output_format: str, **gi
         _working(on_event, "verify", str(place.root)),
     ):
         trust = wiring.trust_for(settings)
-        found = check(place.store, trust=trust, repair=not no_repair)
+        found = check(
+            place.store,
+            trust=trust,
+            repair=not no_repair,
+            on_bytes=lambda done, size: on_event(
+                StepEvent(
+                    step="verify", detail=str(place.root), state="running", done=done, size=size
+                )
+            ),
+        )
     seconds = time.monotonic() - started
     if output_format == "json":
         click.echo(json_text(checked_document(found)))

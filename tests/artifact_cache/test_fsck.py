@@ -265,3 +265,13 @@ def test_a_disk_that_fails_while_it_is_listed_is_explained(
     monkeypatch.setattr(Path, "glob", broken)
     with pytest.raises(StoreUnavailable, match="input/output error"):
         check(store)
+
+
+def test_a_check_says_how_far_it_is(root: Path, tmp_path: Path) -> None:
+    built(root, tmp_path, 1, 2)
+    told: list[tuple[int, int]] = []
+
+    found = check(LocalStore(root), on_bytes=lambda done, size: told.append((done, size)))
+
+    assert len(told) == found.blobs
+    assert told[-1] == (found.bytes, found.bytes)

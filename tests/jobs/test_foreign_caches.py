@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from artifact_cache import key_of, open_local, parse_document
 from artifact_cache.key import plain
 from packager.adapters.cache_errors import CacheRefused
-from packager.errors import NotFound, UsageError
+from packager.adapters.foreign_caches.neff import read_neff_header
+from packager.errors import NotFound, PackagerError, UsageError
 from packager.jobs.cache import CachePlace
 from packager.jobs.foreign_caches import ImportedTree, Stated, import_tree
 from tests.adapters.foreign_caches.trees import (
@@ -268,3 +274,48 @@ def test_entries_of_a_tree_are_signed_where_this_machine_signs(tmp_path: Path) -
 
     assert place.cache.find(parse_document(document)) is not None
     assert plain(parse_document(document)) == document
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_whatever_is_changed_in_a_tree_nothing_wrong_is_kept(
+    tmp_path: Path, place: CachePlace, data: st.DataObject
+) -> None:
+    """Graphs that are kept are those of the sound tree, under the sound tree's key."""
+    tree = tmp_path / "tree"
+    shutil.rmtree(tree, ignore_errors=True)
+    optimum_tree(tree)
+    sound = {path.read_bytes() for path in tree.rglob("*") if path.is_file()}
+    files = sorted(path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
+    path = data.draw(st.sampled_from(files))
+    header = bytearray(path.read_bytes())
+    how = data.draw(st.sampled_from(("flip", "cut", "remove", "replace")))
+    if how == "flip" and header:
+        # What the header does not say cannot be told from form alone: see `neff`.
+        at = data.draw(st.integers(0, min(len(header), 40) - 1))
+        header[at] ^= 1 << data.draw(st.integers(0, 7))
+        path.write_bytes(bytes(header))
+    elif how == "cut":
+        path.write_bytes(bytes(header[: len(header) // 2]))
+    elif how == "replace":
+        path.write_bytes(data.draw(st.binary(max_size=64)))
+    else:
+        path.unlink()
+    kept = {one.key for one in place.listed()}
+
+    with contextlib.suppress(PackagerError):
+        import_tree("optimum-neuron", tree, place, Stated())
+
+    for one in {one.key for one in place.listed()} - kept:
+        outputs = place.show(place.find(one)).entry.outputs
+        digests = {hashlib.sha256(content).hexdigest() for content in sound}
+        assert {
+            output.sha256
+            for output in outputs
+            if not output.path.endswith((".pb", ".done", ".neff"))
+        } <= digests
+        for output in outputs:
+            if output.path.endswith(".neff"):
+                read_neff_header(place.store.blob_path(output.sha256))
