@@ -617,11 +617,13 @@ def fleet_for(
     name: str, plan: Path, settings: Settings, *, address: str = "", at_once: int | None = None
 ) -> Fleet:
     """Choose the machines that run a plan; its jobs find caches as this command does."""
+    from packager.adapters.fleet.presence import without_lease
+
     asked = settings_of_cache(settings)
     environment = {
         **settings.environment,
         "PACKAGER_CACHE": str(cache_dir(settings)),
-        "PACKAGER_CACHE_SHARED": ",".join(asked.shared),
+        "PACKAGER_CACHE_SHARED": ",".join(map(without_lease, asked.shared)),
     }
     if asked.require_signed:
         environment["PACKAGER_CACHE_REQUIRE_SIGNED"] = "1"

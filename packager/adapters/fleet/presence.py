@@ -70,6 +70,17 @@ class Presence:
         return self.has(artifact, key)
 
 
+def without_lease(address: str) -> str:
+    """Have nobody wait for others at this address.
+
+    A plan names each key once, so that only the dead hold leases: a retry would
+    wait for minutes until theirs have run out.
+    """
+    if parse_tier(address).scheme != "s3" or "lease=" in address.partition("?")[2]:
+        return address
+    return f"{address}{'&' if '?' in address else '?'}lease=no"
+
+
 def _open(address: TierAddress, partial: Path) -> CacheStore:
     if address.scheme == "dir":
         return LocalStore(Path(address.place), always_hash=True)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from packager.adapters.fleet.presence import without_lease
 from packager.core.instance import Instance
 from packager.core.warmup import PERMANENT, Job, WarmPlan
 from packager.errors import UsageError
@@ -142,7 +143,7 @@ def _environment(cluster: Cluster) -> list[dict[str, str]]:
         "PACKAGER_TOOLS": f"{CACHE_DIR}/tools",
     }
     if cluster.shared:
-        given["PACKAGER_CACHE_SHARED"] = ",".join(cluster.shared)
+        given["PACKAGER_CACHE_SHARED"] = ",".join(map(without_lease, cluster.shared))
     return [{"name": name, "value": value} for name, value in given.items()]
 
 
