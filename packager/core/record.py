@@ -83,7 +83,7 @@ class RecordedStep(_Document):
 
 
 class Transfer(_Document):
-    """What the build moved. What an engine pulls from us is read once more than the rest."""
+    """What the build moved. What the kernel sends to an engine by itself is not counted as read."""
 
     bytes_read: int = 0
     bytes_sent: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -53,9 +53,11 @@ def got(server: ThreadingHTTPServer) -> list[bytes]:
     return server.RequestHandlerClass.got  # type: ignore[attr-defined, no-any-return]
 
 
-def put(proxy: FaultProxy, timeout_s: float = 1, **headers: str) -> tuple[int, bytes]:
+def put(
+    proxy: FaultProxy, headers: Mapping[str, str] | None = None, *, timeout_s: float = 1
+) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection(proxy.host, timeout=timeout_s)
-    connection.request("PUT", "/thing?x=1", body=BODY, headers=headers)
+    connection.request("PUT", "/thing?x=1", body=BODY, headers=headers or {})
     answer = connection.getresponse()
     return answer.status, answer.read()
 
@@ -96,7 +98,7 @@ def test_a_dropped_answer_is_the_final_one(
     proxy.add(Fault("drop"))
 
     with pytest.raises(OSError):
-        put(proxy, **headers)
+        put(proxy, headers)
     assert got(server) == [BODY]  # the server has done it
 
 
