@@ -322,10 +322,11 @@ def test_a_killed_worker_publishes_nothing_and_a_rerun_works(
     tmp_path: Path, place: Path, quantizing: Path
 ) -> None:
     env = {"PACKAGER_CACHE": str(tmp_path / "cache"), "XDG_STATE_HOME": str(tmp_path / "state")}
-    command = words(Scheme("gptq", ""), evaluate=False)
+    command = words(SCHEMES["awq"], evaluate=False)  # works for long enough to be hit
     command[command.index("calibration.jsonl")] = str(place / "calibration.jsonl")
     process = subprocess.Popen(
-        [sys.executable, "-m", "packager", "build", *command, "--output", "oci:out"],
+        [sys.executable, "-m", "packager", "build", *command, "--output", "oci:out"]
+        + ["--progress", "json"],
         cwd=tmp_path,
         env={**os.environ, **env},
         stderr=subprocess.PIPE,
