@@ -73,6 +73,7 @@ IGNORED = (
     "re:.*multi_modal_projector.*",
 )
 
+USUAL_GROUPS = (128, 64, 32)  # what Marlin has kernels for
 SHARD_BYTES = 3 * GIB
 STRENGTH = 0.8  # llm-compressor's examples for Llama
 # Fields of config.json that do not shape the graph.
@@ -291,14 +292,12 @@ def _check_groups(plan: Plan, group_size: int) -> Iterator[Finding]:
         "experts' size": profile.expert_size,
         "size of all heads": profile.attention_size or profile.heads * profile.head_dim,
     }
-    for name, count in counts.items():
-        if group_size and count % group_size:
-            message = f"groups of {group_size} weights do not divide the {name} {count}"
-            fitting = [
-                size for size in (128, 64, 32, 16) if not any(n % size for n in counts.values())
-            ]
-            hint = f"use `group={fitting[0]}`" if fitting else "use `--quantize fp8`"
-            yield Finding("error", "quantize-group", message, hint)
+    cut = [f"{name} {count}" for name, count in counts.items() if group_size and count % group_size]
+    if cut:
+        message = f"groups of {group_size} weights do not divide the {', the '.join(cut)}"
+        fitting = [size for size in USUAL_GROUPS if not any(n % size for n in counts.values())]
+        hint = f"use `group={fitting[0]}`" if fitting else "use `--quantize fp8`"
+        yield Finding("error", "quantize-group", message, hint)
 
 
 def _check_samples(facts: Facts) -> Iterator[Finding]:

@@ -1,0 +1,159 @@
+"""Quantizing through packager against llm-compressor alone: same tensors, time, memory.
+
+    python benchmarks/quantize.py [--rounds 3] [--methods fp8,smoothquant]
+
+Both work on one model with random weights, in one environment, on one thread, on the same
+texts.  Ours is timed twice: the worker alone, which is what the bare process is held
+against, and the whole build with planning, keys and writing the image.  The last line of
+stdout is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import tarfile
+import tempfile
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.measuring import Run, call, say, timed
+from packager.adapters.samples.load import load_samples
+from packager.core.samples import DEFAULT, choose_samples
+
+TINY = Path(__file__).resolve().parent.parent / "examples" / "tiny-llama"
+BARE = Path(__file__).with_name("quantize_bare.py")
+SAMPLES, TOKENS, SEED = 16, 256, 0
+MOST_TIME, MOST_MEMORY = 1.05, 1.1
+MAKE = """
+import sys, torch
+from transformers import LlamaConfig, LlamaForCausalLM
+torch.manual_seed(0)
+torch.set_default_dtype(torch.bfloat16)
+size = dict(hidden_size=1536, intermediate_size=4096, num_hidden_layers=int(sys.argv[2]))
+heads = dict(num_attention_heads=24, num_key_value_heads=6, head_dim=64, vocab_size=2048)
+config = LlamaConfig(**size, **heads, max_position_embeddings=2048)
+LlamaForCausalLM(config).save_pretrained(sys.argv[1], max_shard_size="500MB")
+"""
+
+
+def main() -> None:
+    """Measure every method in turn and print the figures."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--layers", type=int, default=12, help="45 MB each")
+    options.add_argument("--methods", default="fp8;smoothquant", help="separated by semicolons")
+    asked = options.parse_args()
+    call(["packager", "tools", "install", "llmcompressor"])
+    python = call(["packager", "tools", "path", "llmcompressor"]).strip() + "/bin/python"
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        model = make_model(python, root / "model", asked.layers)
+        samples = choose_samples(load_samples(DEFAULT), SAMPLES, SEED)
+        (root / "samples.jsonl").write_bytes(samples.jsonl())
+        methods = asked.methods.split(";")
+        found = {method: compare(method, python, model, root, asked.rounds) for method in methods}
+    met = all(
+        one["identical_tensors"]
+        and one["time_ratio"] <= MOST_TIME
+        and one["memory_ratio"] <= MOST_MEMORY
+        for one in found.values()
+    )
+    print(json.dumps({"methods": found, "rounds": asked.rounds, "targets_met": met}))
+
+
+def make_model(python: str, place: Path, layers: int) -> Path:
+    """Write a Llama with random weights and tiny-llama's tokenizer."""
+    call([python, "-c", MAKE, str(place), str(layers)], environment())
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(TINY / name, place / name)
+    return place
+
+
+def compare(method: str, python: str, model: Path, root: Path, rounds: int) -> dict[str, Any]:
+    """Run both in turn, so that a busy minute hits both."""
+    bare: list[Run] = []
+    workers: list[dict[str, Any]] = []
+    builds: list[Run] = []
+    theirs, ours = root / "bare", root / "ours"
+    for _ in range(rounds):
+        for place in (theirs, ours):
+            shutil.rmtree(place, ignore_errors=True)
+        command = [python, str(BARE), str(model), str(root / "samples.jsonl"), method, str(theirs)]
+        bare.append(timed(partial(call, command, environment()), ()))
+        say(f"{method}: bare {bare[-1].wall_s:.1f} s, {bare[-1].peak_rss_bytes / 1e6:.0f} MB")
+        command = [
+            *("packager", "build", "--model", str(model), "--instance", "ml.g6.12xlarge"),
+            *("--family", "vllm", "--base", "scratch", "--quantize", method, "--no-cache"),
+            *("--calibration-samples", str(SAMPLES), "--calibration-tokens", str(TOKENS)),
+            *("--output", f"oci:{ours}", "--record", str(root / "record.json"), "--quiet"),
+        ]
+        builds.append(timed(partial(call, command), ()))
+        [step] = json.loads((root / "record.json").read_text())["steps"]
+        workers.append(step)
+        peak = step["peak_memory_bytes"] / 1e6
+        say(f"{method}: worker {step['seconds']:.1f} s, {peak:.0f} MB")
+    bare_s = statistics.median(run.wall_s for run in bare)
+    worker_s = statistics.median(step["seconds"] for step in workers)
+    bare_peak = statistics.median(run.peak_rss_bytes for run in bare)
+    peak = statistics.median(step["peak_memory_bytes"] for step in workers)
+    return {
+        "bare_s": round(bare_s, 2),
+        "worker_s": round(worker_s, 2),
+        "build_s": round(statistics.median(run.wall_s for run in builds), 2),
+        "time_ratio": round(worker_s / bare_s, 3),
+        "bare_peak_mb": round(bare_peak / 1e6),
+        "worker_peak_mb": round(peak / 1e6),
+        "memory_ratio": round(peak / bare_peak, 3),
+        "identical_tensors": tensors_in(theirs) == tensors_in(unpacked(ours, root / "unpacked")),
+    }
+
+
+def environment() -> dict[str, str]:
+    """What the worker of packager sees too."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONHASHSEED": "0"}
+
+
+def unpacked(layout: Path, into: Path) -> Path:
+    """Take the model's weights out of an OCI layout."""
+    shutil.rmtree(into, ignore_errors=True)
+    into.mkdir()
+    blobs = layout / "blobs/sha256"
+    index = json.loads((layout / "index.json").read_text())
+    manifest = json.loads((blobs / index["manifests"][0]["digest"][7:]).read_text())
+    for layer in manifest["layers"]:
+        with tarfile.open(blobs / layer["digest"][7:]) as archive:
+            for entry in archive:
+                file = archive.extractfile(entry) if entry.name.endswith(".safetensors") else None
+                if file is not None:
+                    with (into / Path(entry.name).name).open("wb") as out:
+                        shutil.copyfileobj(file, out)
+    return into
+
+
+def tensors_in(directory: Path) -> dict[str, tuple[str, tuple[int, ...], str]]:
+    """Give each tensor's type, shape and digest."""
+    found = {}
+    for path in directory.glob("*.safetensors"):
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size))
+            for name, told in header.items():
+                if name != "__metadata__":
+                    begin, end = told["data_offsets"]
+                    file.seek(8 + size + begin)
+                    digest = sha256(file.read(end - begin)).hexdigest()
+                    found[name] = (told["dtype"], tuple(told["shape"]), digest)
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""llm-compressor as its own examples use it, without anything of packager: the reference.
+
+python quantize_bare.py MODEL SAMPLES.jsonl METHOD OUTPUT
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from datasets import Dataset
+from llmcompressor import oneshot
+from llmcompressor.modifiers.gptq import GPTQModifier
+from llmcompressor.modifiers.quantization import QuantizationModifier
+from llmcompressor.modifiers.transform.smoothquant import SmoothQuantModifier
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+TOKENS = 256
+LINEAR = {"targets": "Linear", "ignore": ["lm_head"]}
+RECIPES = {
+    "fp8": lambda: [QuantizationModifier(scheme="FP8_DYNAMIC", **LINEAR)],
+    "fp8,static": lambda: [QuantizationModifier(scheme="FP8", **LINEAR)],
+    "gptq": lambda: [GPTQModifier(scheme="W4A16", **LINEAR)],
+    "smoothquant": lambda: [
+        SmoothQuantModifier(smoothing_strength=0.8),
+        QuantizationModifier(scheme="W8A8", **LINEAR),
+    ],
+}
+
+
+def main(source: str, samples: str, method: str, output: str) -> None:
+    """Quantize and save."""
+    model = AutoModelForCausalLM.from_pretrained(source, dtype="auto")
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    data = {}
+    if method != "fp8":
+        texts = [
+            text_of(json.loads(line), tokenizer) for line in Path(samples).read_text().splitlines()
+        ]
+        ids = [tokenizer(text, add_special_tokens=False)["input_ids"][:TOKENS] for text in texts]
+        rows = [{"input_ids": row, "attention_mask": [1] * len(row)} for row in ids]
+        data = {
+            "dataset": Dataset.from_list(rows),
+            "num_calibration_samples": len(rows),
+            "max_seq_length": TOKENS,
+            "shuffle_calibration_samples": False,
+        }
+    oneshot(model=model, recipe=RECIPES[method](), **data)
+    model.save_pretrained(output, save_compressed=True)
+    tokenizer.save_pretrained(output)
+
+
+def text_of(row: dict, tokenizer: object) -> str:
+    if "messages" in row:
+        return tokenizer.apply_chat_template(row["messages"], tokenize=False)
+    return row.get("text") or row["prompt"] + row.get("completion", "")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,239 @@
+"""What quantizing is planned as: options, what engines load, memory, formats, existing weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from packager.catalog.compatibility import rules
+from packager.core.facts import Facts
+from packager.core.findings import errors_in
+from packager.core.instance import Instance
+from packager.core.model import ModelFiles
+from packager.core.plan import Plan
+from packager.core.recipe import Step
+from packager.core.samples import Sample, Samples
+from packager.core.tool import ToolFacts
+from packager.errors import PlanRejected
+from packager.planning.planner import make_plan
+from packager.planning.profile import make_profile
+from packager.plugins import FAMILIES, load
+from packager.techniques.quantizers.llmcompressor import LlmCompressorQuantizer
+from tests.planning.headers import (
+    LLAMA_3_8B,
+    LOCAL_CPU,
+    TINY,
+    awq_model_of,
+    facts_of,
+    model_of,
+)
+
+TOOL = ToolFacts(name="llmcompressor", worker="a" * 64, requirements="b" * 64, packages={})
+TEXTS = Samples(source="texts", samples=tuple(Sample(text=f"text {n}") for n in range(8)))
+QUANTIZER = LlmCompressorQuantizer()
+DYNAMIC: Mapping[str, Any] = {"num_bits": 8, "type": "float", "dynamic": True}
+
+
+def facts(
+    model: ModelFiles, instance: str | Instance, family: str | None = None, **asked: Any
+) -> Facts:
+    found = facts_of(model, instance, family=family, **asked)
+    return replace(found, samples=TEXTS, tools={"llmcompressor": TOOL})
+
+
+def planned(given: Facts) -> Plan:
+    family = load(FAMILIES, given.container.family)()
+    return make_plan(given, family, rules=rules(), quantizer=QUANTIZER)
+
+
+def errors(model: ModelFiles, instance: str | Instance, **asked: Any) -> list[str]:
+    try:
+        planned(facts(model, instance, **asked))
+    except PlanRejected as rejected:
+        assert all(finding.hint for finding in errors_in(rejected.findings))
+        return [finding.code for finding in errors_in(rejected.findings)]
+    return []
+
+
+def step_of(model: ModelFiles, instance: str | Instance, **asked: Any) -> Step:
+    given = facts(model, instance, **asked)
+    return QUANTIZER.step(given, planned(given))
+
+
+def compressed(layout: str, weights: Mapping[str, Any], **more: Any) -> ModelFiles:
+    groups = {"group_0": {"weights": weights, "input_activations": more.pop("inputs", None)}}
+    stated = {"quant_method": "compressed-tensors", "format": layout, "config_groups": groups}
+    return model_of(TINY | {"quantization_config": stated | more})
+
+
+STATIC = compressed("float-quantized", DYNAMIC, inputs={**DYNAMIC, "dynamic": False})
+
+
+@pytest.mark.parametrize(
+    ("method", "code"),
+    [
+        ("fp8,static", "cpu-fp8-static"),
+        ("fp8,static,kv", "cpu-fp8-static"),
+        ("fp8,block", "cpu-fp8-block"),
+        ("nvfp4", "cpu-nvfp4"),
+    ],
+)
+def test_what_vllm_cannot_load_on_processors_is_refused_there_and_nowhere_else(
+    method: str, code: str
+) -> None:
+    assert errors(model_of(TINY), LOCAL_CPU, quantize=method) == [code]
+    assert errors(model_of(TINY), "ml.g6.xlarge", quantize=method) == []
+
+
+@pytest.mark.parametrize("method", ["awq", "gptq", "rtn", "smoothquant", "fp8", "fp8,kv"])
+def test_what_vllm_loads_on_processors_is_planned(method: str) -> None:
+    assert errors(model_of(TINY), LOCAL_CPU, quantize=method) == []
+
+
+def test_block_scales_are_planned_where_the_processor_has_their_instructions() -> None:
+    amx = replace(LOCAL_CPU, formats=LOCAL_CPU.formats | {"fp8_block"})
+
+    assert errors(model_of(TINY), amx, quantize="fp8,block") == []
+
+
+def test_a_checkpoint_with_static_scales_is_refused_like_one_that_would_be_made() -> None:
+    assert errors(STATIC, LOCAL_CPU) == ["cpu-fp8-static"]
+    assert errors(STATIC, "ml.g6.xlarge") == []
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "options"),
+    [
+        (awq_model_of(TINY), "awq", ()),
+        (STATIC, "compressed-tensors", ("static",)),
+        (
+            compressed("float-quantized", {**DYNAMIC, "strategy": "block"}, inputs=DYNAMIC),
+            *("compressed-tensors", ("block",)),
+        ),
+        (
+            compressed("float-quantized", DYNAMIC, inputs=DYNAMIC, kv_cache_scheme=DYNAMIC),
+            *("compressed-tensors", ("kv",)),
+        ),
+        (
+            model_of(TINY | {"quantization_config": {"quant_method": "fbgemm_fp8"}}),
+            *("fbgemm_fp8", ()),
+        ),
+        (
+            model_of(
+                TINY
+                | {"quantization_config": {"quant_method": "fp8", "activation_scheme": "static"}}
+            ),
+            *("fp8", ("static",)),
+        ),
+        (
+            model_of(
+                TINY
+                | {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}
+            ),
+            *("bitsandbytes", ()),
+        ),
+    ],
+)
+def test_quantized_checkpoints_are_recognised_and_never_quantized_twice(
+    model: ModelFiles, method: str, options: tuple[str, ...]
+) -> None:
+    profile, _ = make_profile(model)
+
+    assert profile.quantization == method
+    assert profile.quantization_options == options
+    assert profile.linear_parameters == 0
+    assert "already-quantized" in errors(model, "ml.g6.xlarge", quantize="smoothquant")
+
+
+def test_a_quantized_checkpoint_is_planned_with_the_size_it_has() -> None:
+    model = awq_model_of(LLAMA_3_8B)
+
+    plan = planned(facts(model, "ml.g5.xlarge"))
+
+    assert plan.budget.weights_bytes == sum(tensor.size for tensor in model.tensors)
+
+
+def test_awq_is_written_in_its_own_format_where_the_engine_reads_only_that() -> None:
+    def written(family: str, version: str) -> str:
+        given = facts(model_of(LLAMA_3_8B), "ml.g5.xlarge", family, quantize="awq")
+        older = replace(given.container, engine_version=version)
+        return str(
+            QUANTIZER.step(given, planned(replace(given, container=older))).parameters[
+                "checkpoint_format"
+            ]
+        )
+
+    assert written("tgi", "3.3.6") == "awq"
+    assert written("lmi", "0.7.3") == "awq"
+    assert written("lmi", "0.8.5") == "compressed-tensors"
+    assert written("vllm", "0.26.0") == "compressed-tensors"
+
+
+def test_tgi_is_told_that_the_weights_are_awq() -> None:
+    given = facts(model_of(LLAMA_3_8B), "ml.g5.xlarge", "tgi", quantize="awq")
+    plan = planned(given)
+
+    assert plan.quantization is not None
+    assert (plan.quantization.checkpoint_format, plan.container.family) == ("awq", "tgi")
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ("awq,strength=1", "quantize-option"),
+        ("awq,symmetric,asymmetric", "quantize-option"),
+        ("fp8,static,block", "quantize-option"),
+        ("fp8,kv=1", "quantize-option"),
+        ("smoothquant,strength=2", "quantize-option"),
+        ("awq,group=96", "quantize-group"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_before_any_work(asked: str, code: str) -> None:
+    assert errors(model_of(TINY), "ml.g6.xlarge", quantize=asked) == [code]
+
+
+def test_a_group_that_does_not_divide_is_left_to_the_worker_where_modules_are_ignored() -> None:
+    asked = {"quantize": "awq,group=96", "quantize_ignore": ("re:.*self_attn.*",)}
+
+    assert errors(model_of(TINY), "ml.g6.xlarge", **asked) == []
+
+
+def test_a_method_that_measures_needs_texts() -> None:
+    given = replace(facts(model_of(TINY), "ml.g6.xlarge", quantize="gptq"), samples=None)
+
+    with pytest.raises(PlanRejected) as rejected:
+        planned(given)
+
+    assert [found.code for found in errors_in(rejected.value.findings)] == ["calibration-missing"]
+
+
+def test_quantized_weights_have_no_place_in_an_image_without_weights() -> None:
+    assert errors(model_of(TINY), "ml.g6.xlarge", quantize="fp8", weights="mounted") == [
+        "quantize-mounted"
+    ]
+
+
+def test_routers_heads_and_vision_stay_as_they_are_besides_what_is_asked_for() -> None:
+    step = step_of(
+        model_of(TINY), "ml.g6.xlarge", quantize="fp8", quantize_ignore=("model.layers.0.mlp",)
+    )
+
+    kept = set(step.parameters["ignore"])
+    assert {"lm_head", "re:.*mlp.gate$", "re:.*vision_tower.*", "model.layers.0.mlp"} <= kept
+
+
+def test_large_weights_may_stay_on_disk_while_they_are_quantized() -> None:
+    needs = step_of(model_of(LLAMA_3_8B), "ml.g5.xlarge", quantize="fp8").needs
+
+    assert 24e9 < needs.memory_bytes < 30e9  # 16.1 GB of weights, 9.1 GB of result
+    assert needs.least_memory_bytes < 0.5 * needs.memory_bytes
+
+
+def test_gptq_holds_square_matrices_of_the_widest_layer() -> None:
+    gptq = step_of(model_of(LLAMA_3_8B), "ml.g5.xlarge", quantize="gptq").needs
+    rounded = step_of(model_of(LLAMA_3_8B), "ml.g5.xlarge", quantize="rtn").needs
+
+    assert gptq.memory_bytes - rounded.memory_bytes > 16 * 14336**2
