@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import groupby
 from typing import Any
 
 from packager.core.findings import Finding
@@ -19,12 +20,14 @@ from packager.reports.text import finding_lines, table_lines
 
 def summary_lines(record: BuildRecord) -> list[str]:
     """Layers by role, what was read and sent, how long it took."""
-    ours = [layer for layer in record.layers if layer.role != "base"]
-    base = [layer for layer in record.layers if layer.role == "base"]
-    rows = [(layer.role, decimal(layer.size), layer.digest[:19]) for layer in ours]
-    if base:
-        total = decimal(sum(layer.size for layer in base))
-        rows.insert(0, (f"base ({len(base)} layers)", total, record.base.digest[:19]))
+    rows = []
+    for is_base, group in groupby(record.layers, key=lambda layer: layer.role == "base"):
+        layers = tuple(group)
+        if is_base:
+            total = decimal(sum(layer.size for layer in layers))
+            rows.append((f"base ({len(layers)} layers)", total, record.base.digest[:19]))
+        else:
+            rows += [(layer.role, decimal(layer.size), layer.digest[:19]) for layer in layers]
     moved = record.transfer
     warnings = [
         Finding("warning", found.code, found.message, found.hint)
