@@ -7,6 +7,7 @@
     ├── NotReproduced              5  a build from a record gave another digest
     ├── StepFailed                 6  a tool did not finish its work; the end of its log is shown
     ├── QualityRejected            7  quantizing cost more quality than was allowed
+    ├── NotCached                  8  something is not in the cache, and running it is not allowed
     ├── ModelRefused              65  the model's files are broken or unsafe
     ├── NotFound                  66  a model, base image, file or record is not there
     ├── Unavailable               69  a registry, hub or engine does not answer
@@ -103,6 +104,12 @@ class QualityRejected(PackagerError):
     def __init__(self, message: str, *, hint: str = "", quality: QualityReport) -> None:
         super().__init__(message, hint=hint)
         self.quality = quality
+
+
+class NotCached(PackagerError):
+    """A step would have to run, and the build was told that everything is in the cache."""
+
+    exit_code = 8
 
 
 class ModelRefused(PackagerError):

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
+from typing import Literal
 
 from packager.core.artifact import Artifacts
 from packager.core.catalog import Accelerator, Rule
@@ -39,7 +40,7 @@ from packager.core.request import BuildRequest
 from packager.core.samples import Samples
 from packager.core.serving import ServingConfig
 from packager.core.techniques import Draft
-from packager.errors import PackagerError, QualityRejected, UsageError
+from packager.errors import NotCached, PackagerError, QualityRejected, UsageError
 from packager.imaging.assemble import assemble_image, check_layers
 from packager.imaging.reshard import split_large
 from packager.planning.planner import make_plan
@@ -50,6 +51,10 @@ from packager.techniques.drafts.relayout import lay_out_draft
 from packager.techniques.evaluation import evaluation_step
 
 RunStep = Callable[[Step], StepOutcome]
+
+# What happens to steps whose result is not in the cache: they run; or those that compile are
+# left out of the image; or nothing is built.
+OnMiss = Literal["run", "skip-compile", "refuse"]
 
 # Fields of a request that decide whether there is an image, and nothing in it.
 MEASURING = frozenset(
@@ -72,6 +77,7 @@ class Tools:
     foresee: Callable[[Step], StepForecast]
     find_quantizer: Callable[[str | None], Quantizer | None]
     find_compilers: Callable[[str | None], Mapping[str, Compiler]]  # that may be meant
+    on_miss: OnMiss = "run"
     find_samples: Callable[[BuildRequest], Samples | None]  # to calibrate with
     find_evaluation: Callable[[BuildRequest, Samples | None], Samples | None]  # without those
     read_quality: Callable[[tuple[ModelFile, ...]], QualityReport]  # of a finished evaluation
@@ -121,7 +127,7 @@ def assemble(request: BuildRequest, tools: Tools, run_step: RunStep | None = Non
     """Do everything but write. Without `run_step` nothing is run either."""
     planned = _planned(request, tools, with_base=True)
     forecasts = tuple(map(tools.foresee, planned.recipe.steps))
-    planned = replace(planned, forecasts=forecasts)
+    planned = as_allowed(replace(planned, forecasts=forecasts), tools.on_miss)
     if run_step:
         planned = with_tools_installed(planned, tools)
     facts, plan = planned.facts, planned.plan
@@ -167,6 +173,40 @@ def build(request: BuildRequest, tools: Tools) -> BuildRecord:
     record = make_record(assembled, written, transfer, seconds=time.monotonic() - started)
     tools.save(record)
     return record
+
+
+def as_allowed(planned: Planned, on_miss: OnMiss) -> Planned:
+    """Keep to what is allowed to run when it is not in the cache; raise when nothing is."""
+    missing = [one for one in planned.forecasts if one.state != "hit"]
+    if on_miss == "refuse" and missing:
+        first = missing[0]
+        raise NotCached(
+            f"step {first.step!r} is not in the cache{_why_missing(first)}",
+            hint="`packager cache explain` compares it with what is there; "
+            "build without --require-cached where steps may run",
+        )
+    compiling = {step.name for step in planned.recipe.steps if step.gives == "compiled"}
+    skipped = [one for one in missing if one.step in compiling]
+    if on_miss != "skip-compile" or not skipped:
+        return planned
+    message = (
+        f"nothing is compiled ahead of time: step {skipped[0].step!r} "
+        f"is not in the cache{_why_missing(skipped[0])}"
+    )
+    hint = "build without --no-compile-on-miss, here or where the cache is filled"
+    finding = Finding("warning", "compile-skipped", message, hint)
+    return replace(
+        planned,
+        plan=replace(planned.plan, compiler="", findings=(*planned.plan.findings, finding)),
+        recipe=Recipe(tuple(one for one in planned.recipe.steps if one.name not in compiling)),
+        forecasts=tuple(one for one in planned.forecasts if one.step not in compiling),
+    )
+
+
+def _why_missing(forecast: StepForecast) -> str:
+    if forecast.differs:
+        return f"; the nearest entry differs in {', '.join(forecast.differs)}"
+    return f": {forecast.reason}" if forecast.reason else ""
 
 
 def with_tools_installed(planned: Planned, tools: Tools) -> Planned:

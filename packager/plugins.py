@@ -59,7 +59,12 @@ QUANTIZERS: Mapping[str, Plugin] = {
     ),
 }
 # In the order in which `--compile auto` tries them.
-COMPILERS: Mapping[str, Plugin] = {}
+COMPILERS: Mapping[str, Plugin] = {
+    "vllm_cache": Plugin(
+        "packager.techniques.compilers.vllm_cache:VllmCacheCompiler",
+        "what vLLM compiles at its first start: torch.compile, Triton, FlashInfer",
+    ),
+}
 EXECUTORS: Mapping[str, Plugin] = {
     "local": Plugin("packager.adapters.executors.local:LocalExecutor", "a subprocess here"),
     "docker": Plugin("packager.adapters.executors.docker:DockerExecutor", "a container here"),

@@ -47,6 +47,7 @@ from packager.core.image import (
     ImageSpec,
     Platform,
     RemoteRange,
+    RuntimeConfig,
     SealedImage,
     Written,
 )
@@ -65,7 +66,7 @@ from packager.core.samples import (
     choose_samples,
 )
 from packager.errors import NotReproduced, UsageError
-from packager.pipeline import RunStep, Tools
+from packager.pipeline import OnMiss, RunStep, Tools
 from packager.planning.drafts.known import choose_known
 from packager.planning.schemes import NONE, parse_quantize
 from packager.ports import (
@@ -116,6 +117,7 @@ class Settings:
     cache: CacheOptions = AS_SET_UP
     executor: str = "local"
     check_capacity: bool = True  # refuse steps that need more than this machine has
+    on_miss: OnMiss = "run"  # what happens to steps whose result is not in the cache
     sparse_base: bool = False  # layouts without the base's layers
     compression: Compression = "none"  # of the request: what that needs is looked for early
     verify: bool = False  # read every layer, whatever is known of it
@@ -170,6 +172,7 @@ def tools_for(settings: Settings) -> Tools:
         foresee=lambda step: _foresee(step, executor, artifacts(), settings),
         find_quantizer=cache(find_quantizer),
         find_compilers=cache(find_compilers),
+        on_miss=settings.on_miss,
         find_samples=find_samples,
         find_evaluation=find_evaluation,
         read_quality=read_quality,
@@ -811,8 +814,12 @@ def _executor(settings: Settings, environments: Environments, reader: BlobReader
     if settings.dry_run or settings.headers_only:
         executor = plugins.load(plugins.EXECUTORS, "dry_run")(environments.facts)
         return executor
+    told: dict[str, Any] = {}
+    if settings.executor == "docker":
+        told["load_image"] = lambda base: _load_base(base, reader, settings)
     executor = plugins.load(plugins.EXECUTORS, settings.executor)(
         environments,
+        **told,
         work_dir=cache_dir(settings) / "runs",
         log_dir=state_dir(settings.environment) / "logs",
         read=reader.chunks,

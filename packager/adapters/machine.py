@@ -55,6 +55,8 @@ def describe_machine(
     host_bytes = memory_bytes(proc, cgroups)
     vcpus = len(os.sched_getaffinity(0))
     gpus = _gpus()
+    model, flags = _processor(proc)
+    isa = tuple(sorted(flag for flag in flags if ISA.fullmatch(flag)))
     if gpus:
         # Tensor parallelism is as weak as its weakest device.
         capability = min(gpu[2] for gpu in gpus)
@@ -69,8 +71,9 @@ def describe_machine(
             compute_capability=capability,
             formats=gpu_formats(capability),
             source="nvidia-smi",
+            machine=platform.machine(),
+            isa=isa,
         )
-    model, flags = _processor(proc)
     return Instance(
         name=LOCAL,
         kind="cpu",
@@ -81,6 +84,8 @@ def describe_machine(
         vcpus=vcpus,
         formats=cpu_formats(flags),
         source="/proc/cpuinfo",
+        machine=platform.machine(),
+        isa=isa,
     )
 
 

@@ -72,6 +72,16 @@ from packager.reports.text import json_text
 @click.option(
     "--no-capacity-check", is_flag=True, help="Start steps that seem too large for this machine."
 )
+@click.option(
+    "--no-compile-on-miss",
+    is_flag=True,
+    help="Bake compiled files only when they are in the cache; say so when they are not.",
+)
+@click.option(
+    "--require-cached",
+    is_flag=True,
+    help="Run no step: end with status 8 when a result is not in the cache.",
+)
 @click.option("--dry-run", is_flag=True, help="Do everything but run steps and write.")
 @click.option(
     "--sparse-base",
@@ -94,6 +104,8 @@ def build(
     no_cache: bool,
     executor: str,
     no_capacity_check: bool,
+    no_compile_on_miss: bool,
+    require_cached: bool,
     dry_run: bool,
     sparse_base: bool,
     progress: str,
@@ -134,6 +146,7 @@ def build(
             cache=cache,
             executor=executor,
             check_capacity=not no_capacity_check,
+            on_miss=_on_miss(no_compile=no_compile_on_miss, nothing=require_cached),
             sparse_base=sparse_base,
             compression=request.compression or "none",
             verify=verify,
@@ -159,6 +172,12 @@ def build(
             click.echo(_without_base(done), err=True)
     for image in done.images:
         click.echo(f"{image.name}@{image.digest}")
+
+
+def _on_miss(*, no_compile: bool, nothing: bool) -> pipeline.OnMiss:
+    if nothing:
+        return "refuse"
+    return "skip-compile" if no_compile else "run"
 
 
 def _without_base(record: BuildRecord) -> str:

@@ -30,3 +30,5 @@ class Instance:
     family: str = ""  # `g5`
     link: str = ""  # between its devices: `PCIe`, `NVLink`, `NVSwitch`, `NeuronLink-v2`
     cores_per_device: int = 1  # Neuron only: physical cores that make one logical core
+    machine: str = ""  # its architecture, `x86_64`; "" when nobody says
+    isa: tuple[str, ...] = ()  # instruction sets of its processor; () when nobody says

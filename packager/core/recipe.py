@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from packager.core.image import BaseImage
 from packager.core.model import ModelFile
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ class Step:
     needs: Estimate = Estimate()
     labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)  # for people; no input
     gpus: int = 0
+    image: BaseImage | None = None  # it runs in this image itself, not in its tool's environment
+    places: Mapping[str, str] = field(default_factory=lambda: NOTHING)  # in that image: where
+    # the files of an input lie, by role, and the result's under `output`
     timeout_s: float = 24 * 3600.0
     quiet_s: float = 1800.0  # without a line from the worker: it hangs
 

@@ -41,6 +41,7 @@ from packager.families.vllm_options import (
     planned_options,
     schema_of,
 )
+from packager.planning.compile_caches import find_caches
 from packager.rendering.check import check_json
 from packager.rendering.environment import render_template
 from packager.share import share_dir
@@ -48,6 +49,7 @@ from packager.share import share_dir
 PORT = 8080  # what SageMaker asks on /ping and /invocations
 
 SHIPPED = ("launch.py", "inputs_adapter.py")  # from containers/serving/vllm
+COMPILED = "compiled_cache.py"  # beside them, where something is compiled ahead of time
 
 PREFIX = "SM_VLLM_"
 BY_COMMAND = ("upstream",)  # variants of GPU images that take a command line
@@ -82,7 +84,7 @@ class VllmFamily:
             env = sagemaker_env(options(plan), plan.container.engine_version)
             config = ServingConfig(env={**OFFLINE_ENV, **env}, port=PORT)
         else:
-            config = launched(command(options(plan)), _env(plan))
+            config = launched(command(options(plan)), _env(plan), compiled=bool(plan.compiler))
         return replace(
             config,
             files=(*config.files, *draft_files(plan)),
@@ -91,12 +93,18 @@ class VllmFamily:
         )
 
 
-def launched(argv: list[str], env: Mapping[str, str], *, adapter: bool = True) -> ServingConfig:
-    """Put the launcher in charge of a command; `adapter` puts in vLLM's middleware."""
+def launched(
+    argv: list[str], env: Mapping[str, str], *, adapter: bool = True, compiled: bool = False
+) -> ServingConfig:
+    """Put the launcher in charge of a command; `adapter` puts in vLLM's middleware.
+
+    `compiled` puts in what makes the image's compiled files ready for the engine.
+    """
     shipped = share_dir("containers") / "serving" / "vllm"
+    names = (*(SHIPPED if adapter else SHIPPED[:1]), *((COMPILED,) if compiled else ()))
     files = [
         RenderedFile(path=f"{SERVING_DIR}/{name}", data=(shipped / name).read_bytes())
-        for name in (SHIPPED if adapter else SHIPPED[:1])
+        for name in names
     ]
     return ServingConfig(
         files=(_command_file(argv, env), *files),
@@ -168,8 +176,8 @@ def _own_options(plan: Plan) -> Options:
         return options
     options |= {"host": "0.0.0.0", "middleware": "inputs_adapter.InputsAdapter"}
     if plan.instance.kind == "cpu":
-        # Nothing is compiled ahead of time yet: compiling at each start doubles its time.
-        options["enforce-eager"] = True
+        if not plan.compiler:
+            options["enforce-eager"] = True  # compiling at each start doubles its time
     else:
         options["gpu-memory-utilization"] = str(GPU_MEMORY_UTILIZATION)
     return options
@@ -184,12 +192,19 @@ def _command_file(argv: list[str], env: Mapping[str, str]) -> RenderedFile:
 
 
 def _env(plan: Plan) -> dict[str, str]:
+    caches = find_caches(plan.container) if plan.compiler else None
+    compiled = caches.rendered() if caches else {}
     if plan.instance.kind != "cpu":
-        return {}
-    return {
+        return compiled
+    env = {
         "VLLM_CPU_KVCACHE_SPACE": str(plan.budget.kv_bytes // GIB),  # planned in whole GiB
         # Binding threads to cores fails where a container may use some of them only.
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    }
+    if plan.compiler:
+        return {**env, **compiled}
+    return {
+        **env,
         # --enforce-eager leaves torch.compile on for the sampler: the first request that asks
         # for log probabilities would wait for a C++ compiler (14 s on vLLM 0.32.0).
         "TORCH_COMPILE_DISABLE": "1",

@@ -14,6 +14,9 @@ from artifact_cache.key import Package, Toolchain, manifest_digest
 from packager.core.model import ModelFile
 from packager.core.tool import ToolFacts
 
+# Fields of config.json that do not shape the graph.
+NO_SHAPE = frozenset({"_name_or_path", "transformers_version", "torch_dtype", "dtype"})
+
 TOOL_PACKAGE = "packager-tool"  # stands for the whole environment, by its requirements
 
 

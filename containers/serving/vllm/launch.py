@@ -6,6 +6,9 @@ overrides a flag.  The values in `env` are defaults: what the container's enviro
 sets, wins.  This directory goes onto PYTHONPATH, so that the server finds
 `inputs_adapter`.
 
+Where `PACKAGER_COMPILED` names a directory, what was compiled ahead of time is put in
+place first; `PACKAGER_COMPILED=off` leaves it alone.
+
 The process is replaced, not wrapped: signals reach the server itself.
 """
 
@@ -30,6 +33,10 @@ def main(arguments: Sequence[str]) -> int:
         return fail(f"{path}: {error}", "this file is written by packager; build the image again")
     argv = [*argv, *own_arguments(arguments)]
     environment = make_environment(os.environ, defaults, directory)
+    if (compiled := environment.get("PACKAGER_COMPILED", "off")) != "off":
+        import compiled_cache  # beside this file where something was compiled
+
+        compiled_cache.say(compiled_cache.take_compiled(Path(compiled), environment))
     try:
         os.execvpe(argv[0], argv, environment)
     except OSError as error:

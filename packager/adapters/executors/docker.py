@@ -15,7 +15,7 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -40,6 +40,7 @@ from packager.adapters.files import explain_disk_errors
 from packager.adapters.tools.definition import ToolDefinition
 from packager.adapters.tools.environments import INDEX_SETTINGS, Environments
 from packager.core.events import EventSink, StepEvent
+from packager.core.image import BaseImage
 from packager.core.recipe import Step, StepResult
 from packager.core.tool import ToolFacts
 from packager.errors import NotFound, ToolUnavailable, Unavailable
@@ -47,6 +48,11 @@ from packager.errors import NotFound, ToolUnavailable, Unavailable
 ROOT = "/run/packager"
 LABEL = "dev.packager.tool"
 INSTALL_TIMEOUT_S = 3600.0
+
+
+def cannot_load(base: BaseImage) -> str:
+    """Stand where nobody said how an engine gets a base image."""
+    raise ToolUnavailable(f"nobody here can load {base.reference!r} into the Docker Engine")
 
 
 class DockerExecutor:
@@ -64,6 +70,7 @@ class DockerExecutor:
         on_event: EventSink,
         check: bool = True,
         base: str = "",
+        load_image: Callable[[BaseImage], str] = cannot_load,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._environments = environments
@@ -72,6 +79,7 @@ class DockerExecutor:
         self._read = read
         self._on_event = on_event
         self._check = check
+        self._load_image = load_image
         self._environment = os.environ if environment is None else environment
         self._base = base or self._environment.get("PACKAGER_TOOL_BASE", "")
         self._client: Any = None
@@ -79,21 +87,25 @@ class DockerExecutor:
     def find_tool(self, name: str) -> ToolFacts:
         """Describe the tool as its image has it, or as it declares itself."""
         tool = self._environments.tool(name)
+        if tool.file.in_serving_image:
+            return tool.facts(None)
         base = self._find_base(tool.provider, pull=False)
         image = self._find_image(_tag(tool.provider, base)) if base is not None else None
         versions = json.loads(image.labels.get(LABEL, "{}")) if image is not None else None
         return tool.facts(versions)
 
     def prepare(self, name: str) -> None:
-        """Build the tool's image where there is none."""
-        self._image(self._environments.tool(name))
+        """Build the tool's image where there is none; a step's own image is loaded when it runs."""
+        tool = self._environments.tool(name)
+        if not tool.file.in_serving_image:
+            self._image(tool)
 
     def run(self, step: Step, into: Path) -> StepResult:
         """Run the worker in a container of its own, which is gone afterwards."""
         if self._check:
             check_capacity(step, self.capacity(), fetched=fetched_bytes(step))
         tool = self._environments.tool(step.tool)
-        image = self._image(tool)
+        image = self._image(tool) if step.image is None else self._load_image(step.image)
         with Workspace(self._work_dir) as workspace, explain_disk_errors(self._work_dir):
             place = workspace.directory(step.name)
             log = new_log(self._log_dir, step.name)
@@ -101,7 +113,8 @@ class DockerExecutor:
 
             def offer(source: Path, target: Path) -> None:
                 target.touch()  # a place to mount upon: the inputs are read-only
-                mounts[str(source)] = f"{ROOT}/{target.relative_to(place)}"
+                role, _, path = target.relative_to(place / "inputs").as_posix().partition("/")
+                mounts[str(source)] = f"{_place_of(step, role)}/{path}"
 
             lay_out(step, place, self._read, self._on_event, offer)
             spec = make_spec(step, root=ROOT, output=f"{ROOT}/output")
@@ -128,6 +141,7 @@ class DockerExecutor:
             return Mount(target, source, type="bind", read_only=read_only)
 
         needed = step.needs.memory_bytes
+        placed = [role for role in step.inputs if role in step.places]
         return {
             "command": [
                 *("python3", "-I", f"{ROOT}/supervise.py", "-1"),
@@ -150,7 +164,12 @@ class DockerExecutor:
                 ),
                 bind(str(place / "spec.json"), f"{ROOT}/spec.json"),
                 bind(str(SUPERVISOR), f"{ROOT}/supervise.py"),
-                bind(str(into.absolute()), f"{ROOT}/output", read_only=False),
+                *(bind(str(place / "inputs" / role), _place_of(step, role)) for role in placed),
+                bind(
+                    str(into.absolute()),
+                    step.places.get("output", f"{ROOT}/output"),
+                    read_only=False,
+                ),
                 bind(str(tool.directory.absolute()), f"{ROOT}/tool"),
                 bind(str(self._environments.helper.absolute()), f"{ROOT}/helper"),
                 *(bind(source, target) for source, target in mounts.items()),
@@ -316,6 +335,10 @@ class DockerExecutor:
         if self._client is None:
             self._client = connect_engine()
         return self._client
+
+
+def _place_of(step: Step, role: str) -> str:
+    return step.places.get(role, f"{ROOT}/inputs/{role}")
 
 
 def _tag(tool: ToolDefinition, base: Any) -> str:

@@ -56,9 +56,9 @@ def make_spec(step: Step, *, root: str, output: str) -> WorkerSpec:
     return WorkerSpec(
         tool=step.tool,
         step=step.name,
-        inputs={role: f"{root}/inputs/{role}" for role in step.inputs},
+        inputs={role: step.places.get(role, f"{root}/inputs/{role}") for role in step.inputs},
         parameters=dict(step.parameters),
-        output=output,
+        output=step.places.get("output", output),
         work=f"{root}/work",
         result=f"{root}/answer/result.json",
         gpus=step.gpus,

@@ -42,10 +42,12 @@ class ToolFile(BaseModel):
     packages: dict[str, str] = Field(default_factory=dict)
     install: tuple[InstallGroup, ...] = ()
     environment: str = Field(default="", description="of another tool, instead of its own")
+    in_serving_image: bool = Field(default=False, description="runs in the image of its step")
 
     @model_validator(mode="after")
     def _installs_or_borrows(self) -> ToolFile:
-        if self.environment and (self.install or self.packages):
+        borrows = self.environment or self.in_serving_image
+        if borrows and (self.install or self.packages):
             raise ValueError("a tool in another's environment installs and names no packages")
         return self
 
@@ -80,7 +82,7 @@ class ToolDefinition:
             worker=self.worker_digest,
             requirements=self.requirements_digest,
             packages={name: lower.get(normal(name), text) for name, text in declared.items()},
-            installed=versions is not None,
+            installed=versions is not None or self.file.in_serving_image,
         )
 
     def borrowing(self, lender: ToolDefinition) -> ToolDefinition:

@@ -1,0 +1,1 @@
+"""Who compiles ahead of time: each module describes the work of one compiler."""

@@ -1,0 +1,330 @@
+"""Keeping what vLLM compiles when it starts: torch.compile, Triton and FlashInfer caches.
+
+The step runs the finished configuration in the base image, with the model where the image
+will have it, keeps the caches, and starts a second time to see that nothing is compiled
+any more.  There are no weights in them, so fine-tunes of one model share an artifact.
+
+Code for a processor depends on the processor that compiled it.  It is made only for the
+machine that it is made on (`--instance local`), and the launcher leaves it alone on others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from artifact_cache.key import (
+    Cpu,
+    Graph,
+    Invocation,
+    Package,
+    Parallelism,
+    Precision,
+    Sampling,
+    Shape,
+    Speculation,
+    Target,
+    Toolchain,
+    VllmCompileKey,
+)
+from artifact_cache.key import Quantization as QuantizationKey
+from packager.core.facts import Facts
+from packager.core.findings import Finding
+from packager.core.image import BaseImage, Inline
+from packager.core.model import ModelFile
+from packager.core.plan import Plan
+from packager.core.recipe import Estimate, Step, StepInput
+from packager.core.serving import COMPILED_DIR, SERVING_DIR, RenderedFile, ServingConfig
+from packager.core.units import GIB
+from packager.planning.compile_caches import find_caches
+from packager.techniques.keys import NO_SHAPE, architecture_digest, toolchain_of
+
+# Of the command line, what decides nothing of what is compiled.
+_DECIDES_NOTHING = frozenset({"host", "port", "served-model-name", "middleware", "model"})
+_PROMPT = "The quick brown fox jumps over"
+_TOKENS = 16
+_READY_S = 3600.0
+_COMPILING_BYTES = 2 * GIB  # a C++ compiler beside the engine
+_OF_THE_IMAGE = "as in the image"  # stated by its digest
+
+
+class VllmCacheCompiler:
+    """Describes runs of `containers/tools/vllm-cache`."""
+
+    name = "vllm_cache"
+    tool = "vllm-cache"
+
+    def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
+        """Say where nothing could be kept, or not be kept for the machine that serves."""
+        container = plan.container
+        if find_caches(container) is None or (facts.base and not facts.base.digest):
+            variant = f" {container.variant}" if container.variant else ""
+            message = (
+                f"the caches of {container.family}{variant} with {container.engine} "
+                f"{container.engine_version} on {container.kind} cannot be kept in an image"
+            )
+            hint = "use `--family vllm` on processors or upstream's image, or `--compile off`"
+            yield Finding("error", "compile-unsupported", message, hint)
+        elif plan.instance.kind == "cpu" and not plan.instance.isa:
+            message = (
+                "code for processors is compiled on the machine that serves, and "
+                f"{plan.instance.name} is elsewhere"
+            )
+            hint = "build there with `--instance local`, or use `--compile off`"
+            yield Finding("error", "compile-elsewhere", message, hint)
+        if any(
+            name.lower().replace("_", "-").strip("-") == "enforce-eager" and value == "true"
+            for name, value in plan.engine_options
+        ):
+            message = "the engine is told to compile nothing, by its option enforce-eager"
+            yield Finding("error", "compile-eager", message, "leave the option out")
+
+    def step(
+        self, facts: Facts, plan: Plan, serving: ServingConfig, inputs: Mapping[str, StepInput]
+    ) -> Step:
+        """Describe two starts of the finished configuration."""
+        argv, defaults = _command(serving)
+        env = {**defaults, **serving.env}
+        caches = find_caches(plan.container)
+        assert caches is not None  # `check` has looked
+        told = {
+            "command": [*serving.entrypoint, *serving.cmd],
+            "directory": _directory(facts.base),
+            # Containers of steps have no network.
+            "env": {**env, **_base_env(facts.base), **serving.env, "VLLM_HOST_IP": "127.0.0.1"},
+            "verify_env": dict(caches.verify_env),
+            "serving_dir": SERVING_DIR,
+            "port": serving.port,
+            "ready_s": _READY_S,
+            "requests": _requests(plan),
+            "engine": {"name": plan.container.engine, "version": plan.container.engine_version},
+            "target": _target_words(plan),
+        }
+        return Step(
+            name="compile",
+            tool=self.tool,
+            gives="compiled",
+            parameters=told,
+            inputs=_with_rendered(inputs, serving),
+            env=env,
+            key=_key(facts, plan, serving, argv, env),
+            needs=Estimate(memory_bytes=plan.budget.needed_bytes + _COMPILING_BYTES),
+            gpus=plan.tp_degree * plan.pp_degree if plan.instance.kind == "nvidia" else 0,
+            image=facts.base,
+            places={
+                "model": serving.model_dir,
+                "draft": serving.draft_dir,
+                "serving": SERVING_DIR,
+                "output": COMPILED_DIR,
+            },
+        )
+
+
+def _command(serving: ServingConfig) -> tuple[list[str], dict[str, str]]:
+    """Read the command line and the environment that the launcher will read."""
+    path = f"{SERVING_DIR}/command.json"
+    document = next(json.loads(file.data) for file in serving.files if file.path == path)
+    return list(document["argv"]), dict(document["env"])
+
+
+def _requests(plan: Plan) -> list[Any]:
+    """What is asked of a started server: the sampler compiles apart for log probabilities."""
+    plain = {
+        "model": plan.served_name,
+        "prompt": _PROMPT,
+        "max_tokens": min(_TOKENS, max(1, plan.shape.max_total_tokens // 4)),
+        "temperature": 0,
+    }
+    return [["/v1/completions", plain], ["/v1/completions", {**plain, "logprobs": 1}]]
+
+
+def _target_words(plan: Plan) -> dict[str, Any]:
+    """What the worker finds out about its machine, and compares."""
+    instance = plan.instance
+    if instance.kind == "nvidia":
+        return {"gpu": instance.device_name}
+    return {"machine": instance.machine, "isa": list(instance.isa), "threads": instance.vcpus}
+
+
+def _with_rendered(inputs: Mapping[str, StepInput], serving: ServingConfig) -> dict[str, StepInput]:
+    """Add the rendered files; beside model and draft, they take the place of the same name."""
+    told = dict(inputs)
+    for role, directory in (("model", serving.model_dir), ("draft", serving.draft_dir)):
+        ours = tuple(_rendered(serving.files, directory))
+        if ours and role in told:
+            theirs = tuple(
+                file
+                for file in told[role].files
+                if file.path not in {rendered.path for rendered in ours}
+            )
+            told[role] = StepInput(files=(*theirs, *ours), result_of=told[role].result_of)
+    told["serving"] = StepInput(files=tuple(_rendered(serving.files, SERVING_DIR)))
+    return told
+
+
+def _rendered(files: Iterable[RenderedFile], directory: str) -> Iterator[ModelFile]:
+    for file in files:
+        if file.path.startswith(f"{directory}/"):
+            path = file.path.removeprefix(f"{directory}/")
+            yield ModelFile(
+                path=path, role="other", content=Inline(file.data), executable=file.executable
+            )
+
+
+def _base_env(base: BaseImage | None) -> dict[str, str]:
+    config = (base.config.get("config") or {}) if base else {}
+    return dict(line.split("=", 1) for line in config.get("Env") or () if "=" in line)
+
+
+def _directory(base: BaseImage | None) -> str:
+    config = (base.config.get("config") or {}) if base else {}
+    return str(config.get("WorkingDir") or "/")
+
+
+def _key(
+    facts: Facts, plan: Plan, serving: ServingConfig, argv: list[str], env: Mapping[str, str]
+) -> VllmCompileKey | None:
+    """State every input; None while the base is not known."""
+    base = facts.base
+    if base is None or not base.digest:
+        return None
+    shape = plan.shape
+    return VllmCompileKey(
+        graph=Graph(
+            architecture=architecture_digest(facts.model.config, NO_SHAPE), code=None, plugins=()
+        ),
+        shape=Shape(
+            max_batch=shape.max_batch,
+            context_batch=None,
+            token_batch=None,
+            max_input_tokens=shape.max_input_tokens,
+            max_total_tokens=shape.max_total_tokens,
+            max_batched_tokens=plan.max_prefill_tokens,
+            context_buckets=(),
+            token_buckets=(),
+            prefill_chunk_tokens=None,
+            beam_width=1,
+            block_tokens=None,
+            paged=True,
+            graph_sizes=(),
+            dynamic=(),
+        ),
+        precision=_precision(facts, plan),
+        parallelism=_parallelism(plan),
+        target=_target(plan),
+        toolchain=_toolchain(facts, plan, base),
+        invocation=Invocation(
+            compiler_args=(), engine_args=_engine_args(facts, argv), env=dict(env)
+        ),
+        speculation=_speculation(facts, plan),
+        sampling=Sampling(on_device=False, max_top_k=None),
+        lora=None,
+        model_path_in_image=serving.model_dir,
+        site_packages_in_image=_OF_THE_IMAGE,
+    )
+
+
+def _engine_args(facts: Facts, argv: list[str]) -> dict[str, str]:
+    """Give the engine's options by name, and how the weights were quantized."""
+    args: dict[str, str] = {}
+    name = ""
+    for word in argv:
+        if word.startswith("--"):
+            name = word.removeprefix("--")
+            args[name] = "true"
+        elif name:
+            args[name] = word
+            name = ""
+    kept = {name: value for name, value in args.items() if name not in _DECIDES_NOTHING}
+    if facts.request.quantize:
+        kept["packager.quantize"] = facts.request.quantize
+    return kept
+
+
+def _precision(facts: Facts, plan: Plan) -> Precision:
+    chosen = plan.quantization
+    weights = None
+    if chosen is not None:
+        zeros = bool(chosen.layout and chosen.layout.zero_bits)
+        weights = QuantizationKey(
+            algorithm=f"{chosen.checkpoint_format or chosen.method}:{chosen.scheme}",
+            bits=chosen.bits,
+            group_size=chosen.group_size or None,
+            symmetric=not zeros,
+            zero_point=zeros,
+            excluded_modules=tuple(facts.request.quantize_ignore or ()),
+        )
+    return Precision(
+        dtype=plan.dtype,
+        weights=weights,
+        activations=None,
+        kv_dtype=plan.kv_dtype,
+        auto_cast=None,
+        auto_cast_dtype=None,
+        logits_dtype=plan.dtype,
+    )
+
+
+def _parallelism(plan: Plan) -> Parallelism:
+    world = plan.tp_degree * plan.pp_degree
+    return Parallelism(
+        tp=plan.tp_degree,
+        pp=plan.pp_degree,
+        ep=1,
+        attention_dp=1,
+        cp=1,
+        world=world,
+        local_ranks=world,
+        start_rank=0,
+        ranks=tuple(range(world)),
+        sharding="replicate",
+    )
+
+
+def _target(plan: Plan) -> Target:
+    instance = plan.instance
+    if instance.kind == "nvidia":
+        capability = f"{instance.compute_capability or 0.0:.1f}".replace(".", "")
+        return Target(
+            backend="cuda",
+            arch=f"sm_{capability}",
+            device=instance.device_name,
+            logical_core_size=None,
+            cpu=None,
+            os="linux",
+            machine=instance.machine or "x86_64",
+            libc=_OF_THE_IMAGE,
+        )
+    return Target(
+        backend="cpu",
+        arch=instance.machine,
+        device=None,
+        logical_core_size=None,
+        cpu=Cpu(isa=instance.isa, threads=instance.vcpus),
+        os="linux",
+        machine=instance.machine,
+        libc=_OF_THE_IMAGE,
+    )
+
+
+def _toolchain(facts: Facts, plan: Plan, base: BaseImage) -> Toolchain:
+    """Name the image, and for people the engine in it; the digest says all the rest."""
+    tool = toolchain_of(facts.tools["vllm-cache"], image=base.digest.removeprefix("sha256:"))
+    engine = Package(name=plan.container.engine, version=plan.container.engine_version, digest=None)
+    return tool.model_copy(update={"packages": (*tool.packages, engine)})
+
+
+def _speculation(facts: Facts, plan: Plan) -> Speculation | None:
+    draft = plan.draft
+    if draft is None:
+        return None
+    config = architecture_digest(facts.draft.config, NO_SHAPE) if facts.draft else None
+    return Speculation(
+        method=draft.kind,
+        tokens=draft.speculative_tokens,
+        draft_config=config,
+        heads=draft.heads or None,
+        layers=draft.head_layers or None,
+        tree=(),
+    )

@@ -1,0 +1,178 @@
+"""Compiled files of an image: used on the machine they are for, whole, and nowhere else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager.adapters import machine
+from tests.containers.loading import SERVING, load
+
+compiled_cache = load(SERVING / "vllm" / "compiled_cache.py")
+
+CODE = b"\x7fELF machine code"
+Bake = Callable[..., Path]
+
+
+@pytest.fixture
+def bake(tmp_path: Path) -> Bake:
+    """Lay out what an image brings, for this machine but for what is said otherwise."""
+
+    def baked(files: dict[str, bytes] | None = None, **other: Any) -> Path:
+        compiled = tmp_path / "compiled"
+        written = {"inductor/ab/code.so": CODE, "vllm/info.json": b"{}"}
+        for name, data in written.items():
+            target = compiled / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes((files or {}).get(name, data))
+        manifest = {
+            "schema": 1,
+            "for": {**compiled_cache.describe_machine({}), **other},
+            "files": {
+                name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+                for name, data in written.items()
+            },
+        }
+        (compiled / "manifest.json").write_text(json.dumps(manifest))
+        return compiled
+
+    return baked
+
+
+def take(compiled: Path, copy: Path, env: dict[str, str] | None = None) -> str:
+    said = compiled_cache.take_compiled(compiled, env or {}, copy)
+    assert isinstance(said, str)
+    return said
+
+
+def test_files_are_put_where_the_engine_may_write(bake: Bake, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+
+    assert take(bake(), copy) == "2 files compiled ahead of time are in place"
+    assert (copy / "inductor/ab/code.so").read_bytes() == CODE
+    assert os.access(copy / "inductor/ab", os.W_OK)
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"isa": ["avx2"]}, "another isa"),
+        ({"threads": 999}, "another threads: 999 there"),
+        ({"machine": "pdp11"}, "another machine: pdp11 there"),
+        ({"gpus": ["NVIDIA A10G"]}, "it is for ['NVIDIA A10G']"),
+    ],
+)
+def test_files_for_another_machine_are_left_alone(
+    bake: Bake, tmp_path: Path, other: dict[str, Any], reason: str
+) -> None:
+    if "gpus" in other:
+        compiled = bake(gpus=other["gpus"], machine="pdp11")
+        reason = "another machine"
+    else:
+        compiled = bake(**other)
+
+    said = take(compiled, tmp_path / "copy")
+
+    assert "is not used" in said
+    assert reason in said
+    assert not (tmp_path / "copy").exists()
+
+
+def test_another_number_of_threads_at_run_time_is_another_machine(
+    bake: Bake, tmp_path: Path
+) -> None:
+    said = take(bake(), tmp_path / "copy", {"OMP_NUM_THREADS": "997"})
+
+    assert "997 here" in said
+
+
+@pytest.mark.parametrize("data", [CODE[:4], CODE[:-1] + b"!", b""])
+def test_machine_code_that_was_cut_or_changed_is_never_loaded(
+    bake: Bake, tmp_path: Path, data: bytes
+) -> None:
+    said = take(bake({"inductor/ab/code.so": data}), tmp_path / "copy")
+
+    assert "inductor/ab/code.so is not what was compiled" in said
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"schema": 2}', '{"schema": 1, "files": {"../x": {}}, "for": {}}']
+)
+def test_a_manifest_that_makes_no_sense_is_said_and_ignored(
+    bake: Bake, tmp_path: Path, text: str
+) -> None:
+    compiled = bake()
+    (compiled / "manifest.json").write_text(text)
+
+    assert "is not used" in take(compiled, tmp_path / "copy")
+
+
+def test_a_file_that_is_missing_is_said(bake: Bake, tmp_path: Path) -> None:
+    compiled = bake()
+    (compiled / "vllm/info.json").unlink()
+
+    assert "is not used" in take(compiled, tmp_path / "copy")
+
+
+def test_an_image_without_compiled_files_starts_all_the_same(tmp_path: Path) -> None:
+    assert "the engine compiles" in take(tmp_path / "nothing", tmp_path / "copy")
+
+
+def test_a_second_start_of_a_container_begins_anew(bake: Bake, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    take(bake(), copy)
+    (copy / "inductor/ab/code.so").write_bytes(b"changed by the engine")
+
+    take(bake(), copy)
+
+    assert (copy / "inductor/ab/code.so").read_bytes() == CODE
+
+
+def test_a_place_that_somebody_else_made_is_not_used(bake: Bake, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "copy").symlink_to(tmp_path / "elsewhere")
+
+    assert "is not ours" in take(bake(), tmp_path / "copy")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_packager_and_the_launcher_read_a_processor_alike(tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text(
+        "processor\t: 0\nmodel name\t: X\nflags\t\t: fpu sse4_2 avx2 avx512f amx_bf16 bmi2 xyz\n"
+    )
+    (tmp_path / "meminfo").write_text("MemTotal: 1024 kB\n")
+
+    theirs = compiled_cache.instructions(tmp_path / "cpuinfo")
+
+    assert theirs == ["amx_bf16", "avx2", "avx512f", "bmi2", "sse4_2"]
+    assert machine.ISA.pattern == compiled_cache.ISA.pattern
+    assert list(machine.describe_machine(tmp_path).isa) == theirs
+
+
+def test_the_launcher_says_what_became_of_them_and_starts_the_server(tmp_path: Path) -> None:
+    for name in ("launch.py", "compiled_cache.py"):
+        (tmp_path / name).write_bytes((SERVING / "vllm" / name).read_bytes())
+    command = [sys.executable, "-c", "print('started')"]
+    env = {"PACKAGER_COMPILED": str(tmp_path / "nothing")}
+    (tmp_path / "command.json").write_text(json.dumps({"argv": command, "env": env}))
+
+    def started(**given: str) -> tuple[str, str]:
+        done = subprocess.run(
+            [sys.executable, str(tmp_path / "launch.py")],
+            env={"PATH": os.environ["PATH"], **given}, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return done.stdout, done.stderr
+
+    out, said = started()
+    assert out == "started\n"
+    assert said.startswith("packager: nothing is compiled ahead of time")
+    assert started(PACKAGER_COMPILED="off") == ("started\n", "")
