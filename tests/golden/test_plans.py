@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from packager.core.artifact import Artifacts
 from packager.core.facts import Facts
-from packager.core.findings import Finding
+from packager.core.findings import Finding, errors_in
 from packager.core.plan import Plan
 from packager.core.recipe import Recipe
 from packager.core.serving import ServingConfig
@@ -22,6 +23,7 @@ from packager.core.units import gib
 from packager.errors import PlanRejected
 from packager.planning.recipe import make_recipe
 from tests.golden.cases import CASES, Case, family_of
+from tests.planning.zoo import medusa
 
 EXPECTED = Path(__file__).parent / "expected"
 
@@ -66,6 +68,20 @@ def test_the_blog_that_joins_medusa_and_awq_is_reproduced_from_a_request() -> No
     (file,) = config.files
     assert file.path == "/opt/ml/model/config.json"
     assert json.loads(file.data)["base_model_name_or_path"] == "/opt/ml/model/llm/"
+    assert (config.model_dir, config.draft_dir) == ("/opt/ml/model/llm", "/opt/ml/model")
+
+
+def test_the_blogs_heads_of_version_2_are_refused_beside_awq_with_the_reason() -> None:
+    (case,) = (case for case in CASES if case.id.endswith("seed-004"))
+    heads = medusa(3, 4096, 32000, version=2)
+
+    with pytest.raises(PlanRejected) as caught:
+        _ = replace(case, draft=heads).plan
+
+    (refusal,) = errors_in(caught.value.findings)
+    assert refusal.code == "draft-unsupported"
+    assert "looks for quantized heads" in refusal.message
+    assert "v1 heads" in refusal.hint
 
 
 def outcome(case: Case) -> Iterator[str]:

@@ -87,9 +87,15 @@ def _why_not(
         "variant": container.variant,
         "engine": container.engine,
         "device": instance.kind,
+        "instance": instance.name,
         "draft": draft.kind,
     }
-    if container.engine_version:
-        situation["engine_version"] = container.engine_version
+    for key, value in (
+        ("engine_version", container.engine_version),
+        ("release", container.release or container.version),
+        ("instance_family", instance.family),
+    ):
+        if value:
+            situation[key] = value
     refusals = [rule for rule in matching(rules, situation) if rule.severity == "error"]
     return finding_of(refusals[0], situation).message if refusals else ""

@@ -1,0 +1,82 @@
+"""What `--draft auto` takes, and what it says about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from packager.catalog.compatibility import rules
+from packager.catalog.containers import find_container
+from packager.catalog.models import drafts_of
+from packager.core.catalog import KnownDraft
+from packager.planning.drafts.known import KnownChoice, choose_known
+from packager.planning.planner import make_plan
+from tests.planning import heads
+from tests.planning.headers import FAMILIES, LLAMA_3_8B, facts_of, model_of
+
+LLAMA = model_of(LLAMA_3_8B, name="meta-llama/Llama-3.1-8B-Instruct")
+HEAD = KnownDraft(kind="eagle3", reference="org/head", source="a test", date="2026-11-21")
+MEDUSA = replace(HEAD, kind="medusa", reference="org/medusa", license="apache-2.0")
+
+
+def chosen(*drafts: KnownDraft, family: str = "vllm", instance: str = "g5.12xlarge") -> KnownChoice:
+    facts = facts_of(LLAMA, instance, family=family)
+    found = facts.instance
+    container = find_container(family, found.kind, instance_name=found.name)
+    return choose_known(drafts, facts.model, found, container, rules())
+
+
+def said(choice: KnownChoice) -> str:
+    (finding,) = choice.findings
+    assert finding.severity == "note"
+    assert finding.hint
+    return finding.message
+
+
+def test_the_first_that_fits_is_taken_and_the_others_are_named() -> None:
+    choice = chosen(HEAD, replace(HEAD, reference="org/other"))
+
+    assert choice.reference == "eagle3:org/head"
+    assert "does not state" in said(choice)
+    assert "eagle3:org/other would fit too" in said(choice)
+
+
+def test_what_the_container_cannot_serve_is_passed_over_with_the_reason() -> None:
+    choice = chosen(HEAD, MEDUSA, family="tgi")
+
+    assert (choice.reference, choice.license) == ("medusa:org/medusa", "apache-2.0")
+    assert "passed over eagle3:org/head: TGI speculates with Medusa" in said(choice)
+    assert chosen(HEAD, family="neuron", instance="inf2.48xlarge").reference == ""
+    assert chosen(HEAD, family="neuron", instance="trn2.48xlarge").reference
+
+
+def test_licences_that_restrict_use_and_pickles_are_not_taken_unasked() -> None:
+    for one in (
+        replace(HEAD, license="cc-by-nc-4.0"),
+        replace(HEAD, weights="pickle"),
+        replace(HEAD, kind="mtp"),
+    ):
+        choice = chosen(one)
+
+        assert choice.reference == ""
+        assert choice.findings[0].code == "draft-none-fits"
+        assert "passed over" in said(choice)
+    assert chosen() == KnownChoice()
+
+
+def test_the_plan_says_what_auto_took_and_under_which_licence() -> None:
+    choice = chosen(*drafts_of("meta-llama/Llama-3.1-8B-Instruct"))
+    assert choice.reference == "eagle3:RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3"
+    facts = replace(
+        facts_of(LLAMA, "g5.12xlarge", family="vllm", draft="auto"),
+        draft=heads.eagle3_of_speculators(LLAMA_3_8B),
+        draft_reference=choice.reference,
+        draft_findings=choice.findings,
+        draft_license="apache-2.0",
+    )
+
+    plan = make_plan(facts, FAMILIES["vllm"], rules=rules())
+
+    assert plan.draft is not None
+    assert plan.draft.license == "apache-2.0"
+    assert plan.draft.ref == facts.draft.ref  # type: ignore[union-attr]
+    assert "draft-chosen" in [finding.code for finding in plan.findings]
