@@ -44,7 +44,7 @@ CPU_FORMATS = {
 # machine; the same as in containers/serving/vllm/compiled_cache.py, which compares them.
 ISA = re.compile(
     r"avx\w*|amx\w*|sse4\w*|ssse3|fma|f16c|bmi[12]|abm|adx|movbe|popcnt"  # x86
-    r"|asimd\w*|sve\w*|sme\w*|bf16|i8mm|fphp|atomics|dotprod|flagm\w*"  # Arm
+    r"|asimd\w*|sve\w*|bf16|i8mm|fphp|atomics|dotprod|flagm\w*"  # Arm
 )
 
 

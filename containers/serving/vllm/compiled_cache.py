@@ -31,7 +31,7 @@ SCHEMA = 1
 # Instructions that compilers choose by themselves when told to compile for this machine.
 ISA = re.compile(
     r"avx\w*|amx\w*|sse4\w*|ssse3|fma|f16c|bmi[12]|abm|adx|movbe|popcnt"  # x86
-    r"|asimd\w*|sve\w*|sme\w*|bf16|i8mm|fphp|atomics|dotprod|flagm\w*"  # Arm
+    r"|asimd\w*|sve\w*|bf16|i8mm|fphp|atomics|dotprod|flagm\w*"  # Arm
 )
 
 

@@ -12,8 +12,8 @@ from packager.adapters.executors.capacity import (
     machine_capacity,
     visible_gpus,
 )
-from packager.adapters.executors.logs import new_log
 from packager.adapters.executors.failures import needs_container
+from packager.adapters.executors.logs import new_log
 from packager.adapters.executors.processes import started
 from packager.adapters.executors.protocol import (
     BASE_ENV,
