@@ -1,0 +1,103 @@
+"""Memory of quantizing: the bound that docs/quantization.md states, and weights kept on disk."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.bf16_model import bf16_like
+from packager import pipeline, wiring
+from packager.core.recipe import Step
+from packager.core.request import BuildRequest
+from tests.commandline import TINY
+from tests.doubles.models import llama_tensors
+from tests.live.checkpoints import read_tensors
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
+
+LARGE: Mapping[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "torch_dtype": "bfloat16",
+    "hidden_size": 2048,
+    "intermediate_size": 5632,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "vocab_size": 2048,
+    "max_position_embeddings": 2048,
+}
+
+
+def test_a_model_of_a_gigabyte_stays_within_the_bound_and_the_bound_is_honest(
+    tmp_path: Path,
+) -> None:
+    size = write_model(tmp_path / "large")
+    step = step_of(tmp_path / "large", "fp8")
+    into = tmp_path / "into"
+    into.mkdir()
+
+    result = executor().run(step, into)
+
+    assert size > 1_000_000_000
+    assert step.needs.memory_bytes / 1.25 < result.peak_memory_bytes <= step.needs.memory_bytes
+
+
+def test_where_weights_lie_meanwhile_changes_no_bit(tmp_path: Path) -> None:
+    step = step_of(TINY, "gptq", calibration_samples=8, calibration_tokens=128)
+    on_disk = replace(step, parameters={**step.parameters, "host_bytes": 1_000_000})
+    results = []
+    for name, one in (("memory", step), ("disk", on_disk)):
+        into = tmp_path / name
+        into.mkdir()
+        told = executor().run(one, into)
+        results.append(read_tensors(into))
+
+    assert any("the rest on disk" in notice for notice in told.notices)
+    assert results[0] == results[1]
+
+
+def executor() -> Any:
+    return wiring.tools_for(wiring.Settings()).executor
+
+
+def step_of(model: Path, method: str, **asked: Any) -> Step:
+    request = BuildRequest(model=str(model), instance="local", quantize=method, **asked)
+    tools = wiring.tools_for(wiring.Settings())
+    tools.executor.prepare("llmcompressor")
+    [step] = pipeline.plan(request, tools).recipe.steps
+    return step
+
+
+def write_model(place: Path) -> int:
+    """Write a Llama with random weights that are distributed like trained ones."""
+    place.mkdir()
+    shapes = llama_tensors(
+        layers=LARGE["num_hidden_layers"],
+        hidden_size=LARGE["hidden_size"],
+        intermediate_size=LARGE["intermediate_size"],
+        kv_size=LARGE["num_key_value_heads"] * LARGE["head_dim"],
+        vocab_size=LARGE["vocab_size"],
+    )
+    header, end = {}, 0
+    for name, (dtype, shape) in shapes.items():
+        begin, end = end, end + 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    with (place / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for told in header.values():
+            begin, end = told["data_offsets"]
+            file.write(bf16_like(end - begin))
+    (place / "config.json").write_text(json.dumps(LARGE))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(TINY / name, place / name)
+    return end
