@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import javaproperties
 import pytest
@@ -13,6 +13,7 @@ from packager.core.artifact import Artifacts
 from packager.core.findings import Finding, errors_in
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
+from packager.core.techniques import Draft
 from packager.errors import PlanRejected
 from packager.families.lmi import LmiFamily, check_settings, lmi_options, settings
 from packager.families.vllm_options import schema_of
@@ -179,6 +180,15 @@ def test_a_draft_is_json_that_names_the_baked_directory() -> None:
         "num_speculative_tokens": 3,
     }
     assert errors(plan) == []
+
+
+@pytest.mark.parametrize("draft", [EAGLE3, DRAFT_MODEL, NGRAM, MEDUSA_V1], ids=lambda one: one.kind)
+@pytest.mark.parametrize("weights", ["baked", "mounted"])
+def test_no_key_of_a_draft_is_dropped(draft: Draft, weights: Literal["baked", "mounted"]) -> None:
+    plan = plan_for("lmi", draft=draft, weights=weights)
+
+    assert not {"key-dropped", "value-refused"} & {one.code for one in LmiFamily().check(plan)}
+    assert json.loads(settings(plan)["option.speculative_config"])["method"] == draft.kind
 
 
 def test_a_mounted_draft_is_in_sagemakers_channel() -> None:

@@ -12,7 +12,7 @@ from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
 from packager.core.shape import Shape
 from packager.families.neuron import NeuronFamily
-from tests.families.plans import AWQ, DRAFT_MODEL, NGRAM, plan_for
+from tests.families.plans import AWQ, DRAFT_MODEL, EAGLE3, NGRAM, plan_for
 
 STATIC = {
     "tp_degree": 24,
@@ -23,6 +23,11 @@ IMAGES = ("neuron-vllm", "neuron-nxdi", "neuron-hf", "neuron-tgi", "neuron-lmi")
 
 def render(plan: Plan) -> ServingConfig:
     return NeuronFamily().render(plan, Artifacts(model=()))
+
+
+def command_of(plan: Plan) -> list[str]:
+    argv: list[str] = json.loads(render(plan).files[0].data)["argv"]
+    return argv
 
 
 def errors(plan: Plan) -> list[str]:
@@ -67,6 +72,20 @@ def test_hugging_faces_vllm_gets_sm_on_variables() -> None:
         "SM_ON_SEQUENCE_LENGTH": "4096",
         "SM_ON_TENSOR_PARALLEL_SIZE": "24",
     }
+
+
+def test_vllms_plug_in_gets_an_eagle_3_head_without_a_prefix_cache() -> None:
+    plan = plan_for("neuron-vllm", draft=EAGLE3, **STATIC)
+    argv = command_of(plan)
+
+    assert errors(plan) == []
+    assert json.loads(argv[argv.index("--speculative-config") + 1]) == {
+        "method": "eagle3",
+        "model": "/opt/packager/draft",
+        "num_speculative_tokens": 3,
+    }
+    assert "--no-enable-prefix-caching" in argv
+    assert "--speculative-config" not in command_of(replace(plan, draft=None))
 
 
 def test_legacy_lmi_gets_its_properties_and_the_same_as_environment() -> None:

@@ -8,10 +8,11 @@ from packager.catalog.compatibility import rules
 from packager.catalog.containers import find_container
 from packager.catalog.models import drafts_of
 from packager.core.catalog import KnownDraft
+from packager.families.vllm import VllmFamily
 from packager.planning.drafts.known import KnownChoice, choose_known
 from packager.planning.planner import make_plan
 from tests.planning import heads
-from tests.planning.headers import FAMILIES, LLAMA_3_8B, facts_of, model_of
+from tests.planning.headers import LLAMA_3_8B, facts_of, model_of
 
 LLAMA = model_of(LLAMA_3_8B, name="meta-llama/Llama-3.1-8B-Instruct")
 HEAD = KnownDraft(kind="eagle3", reference="org/head", source="a test", date="2026-11-21")
@@ -74,7 +75,7 @@ def test_the_plan_says_what_auto_took_and_under_which_licence() -> None:
         draft_license="apache-2.0",
     )
 
-    plan = make_plan(facts, FAMILIES["vllm"], rules=rules())
+    plan = make_plan(facts, VllmFamily(), rules=rules())
 
     assert plan.draft is not None
     assert plan.draft.license == "apache-2.0"

@@ -17,7 +17,7 @@ from packager.techniques.drafts.relayout import lay_out_draft
 from tests.planning import heads, zoo
 from tests.planning.headers import LLAMA_3_8B, model_of, plan_of
 
-LAYERS = {"eagle_aux_hidden_state_layer_ids": [2, 16, 29]}
+LAYERS: dict[str, Any] = {"eagle_aux_hidden_state_layer_ids": [2, 16, 29]}
 
 
 def planned(draft: Draft, family: str, engine_version: str = "") -> Plan:
