@@ -14,7 +14,7 @@ demo: venv  ## plan and build a real small model; with a Docker Engine, run it t
 
 test: venv-test  ## run every test, the live ones included where their servers are installed
 	@scripts/prepare-tests
-	$(BIN)/pytest $(TESTS)
+	$(BIN)/pytest -n 2 --dist loadgroup $(TESTS)
 
 test-fast: venv-test  ## run the tests that start nothing heavy
 	$(BIN)/pytest -q -m "not live" $(TESTS)

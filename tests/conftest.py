@@ -27,6 +27,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the live tests together, and first: they share an engine, and take longest.
+
+    With `-n 2 --dist loadgroup` one process runs them while the other runs the rest.
+    """
+    for item in items:
+        if item.get_closest_marker("live"):
+            item.add_marker(pytest.mark.xdist_group("live"))
+    items.sort(key=lambda item: item.get_closest_marker("live") is None)
+
+
 def unavailable(what: str) -> NoReturn:
     """Skip on a machine that lacks something; fail where everything must be there."""
     if os.environ.get("CI") == "true":
