@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,6 +17,7 @@ from packager.core.instance import Instance
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
 from packager.core.recipe import Step
+from packager.core.request import BuildRequest
 from packager.core.samples import Sample, Samples
 from packager.core.tool import ToolFacts
 from packager.errors import PlanRejected
@@ -22,6 +25,7 @@ from packager.planning.planner import make_plan
 from packager.planning.profile import make_profile
 from packager.plugins import FAMILIES, load
 from packager.techniques.quantizers.llmcompressor import LlmCompressorQuantizer
+from tests.commandline import ROOT
 from tests.planning.headers import (
     LLAMA_3_8B,
     LOCAL_CPU,
@@ -199,6 +203,20 @@ def test_a_group_that_does_not_divide_is_left_to_the_worker_where_modules_are_ig
     asked = {"quantize": "awq,group=96", "quantize_ignore": ("re:.*self_attn.*",)}
 
     assert errors(model_of(TINY), "ml.g6.xlarge", **asked) == []
+
+
+def test_the_request_file_of_the_docs_says_what_it_shows() -> None:
+    page = (ROOT / "docs/quantization.md").read_text()
+    [text] = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    request = BuildRequest(**tomllib.loads(text))
+    given = replace(facts(model_of(LLAMA_3_8B), "ml.g5.xlarge"), request=request)
+
+    step = QUANTIZER.step(given, planned(given))
+
+    assert step.parameters["group_size"] == 64
+    assert (step.parameters["max_tokens"], step.parameters["seed"]) == (1024, 7)
+    assert "re:.*layers.0.*" in step.parameters["ignore"]
+    assert (request.calibration, request.calibration_samples) == ("texts.jsonl", 128)
 
 
 def test_a_method_that_measures_needs_texts() -> None:
