@@ -37,6 +37,7 @@ pytestmark = pytest.mark.live
 
 SAMPLES, TOKENS = 16, 256
 GPTQ, GPTQ_RMS = 16.0, 2.0
+SCRATCH = ("--base", "scratch")
 EVALUATED = ("--evaluate-samples", "16", "--evaluate-tokens", "256")
 KEPT = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "README.md")
 INPUT_NORM = {"q_proj": "input_layernorm", "k_proj": "input_layernorm", "v_proj": "input_layernorm"}
@@ -61,6 +62,7 @@ INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}
 INT8 = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}
 FP8 = {"num_bits": 8, "type": "float", "symmetric": True}
 PER_TOKEN, PER_TENSOR = {"dynamic": True, "strategy": "token"}, {"dynamic": False}
+VLLM = ("--instance", "ml.g6.xlarge", "--family", "vllm")  # what no processor serves
 TGI = ("--instance", "ml.g5.xlarge", "--family", "tgi")
 SCHEMES = {
     "awq": Scheme("awq", "pack-quantized", {**INT4, "symmetric": False}, folded=("norms", "up")),
@@ -70,16 +72,20 @@ SCHEMES = {
     "awq-gemm": Scheme("awq", "gemm", folded=("norms", "up"), family=TGI),
     "gptq": Scheme("gptq", "pack-quantized", {**INT4, "symmetric": True}, bound=GPTQ),
     "fp8": Scheme("fp8", "float-quantized", {**FP8, "strategy": "channel"}, PER_TOKEN),
-    "fp8-static": Scheme("fp8,static", "float-quantized", {**FP8}, PER_TENSOR),
-    "fp8-static-kv": Scheme("fp8,static,kv", "float-quantized", {**FP8}, PER_TENSOR, kv=True),
-    "fp8-block": Scheme("fp8,block", "float-quantized", {**FP8, "strategy": "block"}, {}),
+    "fp8-static": Scheme("fp8,static", "float-quantized", {**FP8}, PER_TENSOR, family=VLLM),
+    "fp8-static-kv": Scheme(
+        "fp8,static,kv", "float-quantized", {**FP8}, PER_TENSOR, kv=True, family=VLLM
+    ),
+    "fp8-block": Scheme(
+        "fp8,block", "float-quantized", {**FP8, "strategy": "block"}, {}, family=VLLM
+    ),
     "smoothquant": Scheme(
         "smoothquant", "int-quantized", INT8, PER_TOKEN, bound=1.625, folded=("norms",)
     ),
     "smoothquant-gptq": Scheme(
         "smoothquant,gptq", "int-quantized", INT8, PER_TOKEN, bound=GPTQ, folded=("norms",)
     ),
-    "nvfp4": Scheme("nvfp4", "nvfp4-pack-quantized", {"num_bits": 4, "type": "float"}),
+    "nvfp4": Scheme("nvfp4", "nvfp4-pack-quantized", {"num_bits": 4, "type": "float"}, family=VLLM),
 }
 
 
@@ -119,7 +125,9 @@ def built(place: Path, run: Callable[..., Done]) -> Callable[[str], Built]:
     @functools.cache
     def build(name: str) -> Built:
         scheme = SCHEMES[name]
-        done = run("build", *words(scheme), "--output", f"oci:{name}", "--record", f"{name}.json")
+        done = run(
+            "build", *SCRATCH, *words(scheme), "--output", f"oci:{name}", "--record", f"{name}.json"
+        )
         assert done.status == 0, done.err
         record = json.loads((place / f"{name}.json").read_text())
         unpack(place / name, place / f"{name}-model")
@@ -129,10 +137,10 @@ def built(place: Path, run: Callable[..., Done]) -> Callable[[str], Built]:
 
 
 def words(scheme: Scheme, *, evaluate: bool = True) -> list[str]:
-    """The command line of a build, without its output."""
+    """What plan and build are asked."""
     calibration = ("--calibration", "calibration.jsonl", "--calibration-samples", str(SAMPLES))
     return [
-        *("--model", str(TINY), "--base", "scratch", "--quantize", scheme.asked, *scheme.family),
+        *("--model", str(TINY), "--quantize", scheme.asked, *scheme.family),
         *(*calibration, "--calibration-tokens", str(TOKENS)),
         *(("--evaluate", "held-out.jsonl", *EVALUATED) if evaluate else ()),
     ]
@@ -256,7 +264,9 @@ def test_a_second_build_does_nothing(
     place: Path, built: Callable[[str], Built], run: Callable[..., Done]
 ) -> None:
     first = built("gptq")
-    again = run("build", *words(first.scheme), "--output", "oci:gptq", "--record", "again.json")
+    again = run(
+        "build", *SCRATCH, *words(first.scheme), "--output", "oci:gptq", "--record", "again.json"
+    )
     record = json.loads((place / "again.json").read_text())
 
     assert again.status == 0, again.err
@@ -325,7 +335,7 @@ def test_a_killed_worker_publishes_nothing_and_a_rerun_works(
     command = words(SCHEMES["awq"], evaluate=False)  # works for long enough to be hit
     command[command.index("calibration.jsonl")] = str(place / "calibration.jsonl")
     process = subprocess.Popen(
-        [sys.executable, "-m", "packager", "build", *command, "--output", "oci:out"]
+        [sys.executable, "-m", "packager", "build", *SCRATCH, *command, "--output", "oci:out"]
         + ["--progress", "json"],
         cwd=tmp_path,
         env={**os.environ, **env},
@@ -344,7 +354,7 @@ def test_a_killed_worker_publishes_nothing_and_a_rerun_works(
     assert "step 'quantize' was killed by signal 9" in rest
     assert not (tmp_path / "out").exists()
     assert not list((tmp_path / "cache/artifacts").rglob("*.safetensors"))
-    rerun = packager_in(tmp_path)("build", *command, "--output", "oci:out", env=env)
+    rerun = packager_in(tmp_path)("build", *SCRATCH, *command, "--output", "oci:out", env=env)
     assert rerun.status == 0, rerun.err
 
 
@@ -354,8 +364,8 @@ def test_a_limit_that_is_broken_stops_the_build(
     scheme = built("gptq").scheme  # quantized and measured already: only the limit is new
     limits = ("--max-kld", "0.000001", "--min-top1", "0.9999", "--max-ppl-increase", "-0.9")
 
-    done = run("build", *words(scheme), *limits, "--output", "oci:refused")
-    allowed = run("build", *words(scheme), "--max-kld", "1", "--output", "oci:allowed")
+    done = run("build", *SCRATCH, *words(scheme), *limits, "--output", "oci:refused")
+    allowed = run("build", *SCRATCH, *words(scheme), "--max-kld", "1", "--output", "oci:allowed")
 
     assert done.status == 7
     assert "quantizing cost more quality than allowed" in done.err
