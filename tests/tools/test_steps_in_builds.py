@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.commandline import TINY, Done, packager_in
+from tests.live.checkpoints import read_tensors, unpack_model
 from tests.tools.steps import OUTSIDE
 
 Run = Callable[..., Done]
@@ -93,6 +94,19 @@ def test_the_files_of_the_step_are_in_the_image(tmp_path: Path, build: Run) -> N
         if layer["role"] == "weights"
     ]
     assert weights == unchanged  # the demo copies weights: their layers are shared
+
+
+def test_a_quantizer_of_another_package_quantizes(tmp_path: Path, build: Run) -> None:
+    done = build("demo:demo-rounded")
+
+    assert done.status == 0, done.err
+    unpack_model(tmp_path / "out", tmp_path / "rounded")
+    before, after = read_tensors(TINY), read_tensors(tmp_path / "rounded")
+    assert before.keys() == after.keys()
+    for name, tensor in before.items():
+        kept = bytes(byte & 0xF0 for byte in tensor.data[::2])
+        rounded = bytes(byte for pair in zip(kept, tensor.data[1::2], strict=True) for byte in pair)
+        assert after[name].data == (rounded if name.endswith("_proj.weight") else tensor.data)
 
 
 def test_a_changed_input_misses_and_the_plan_names_the_field(build: Run) -> None:

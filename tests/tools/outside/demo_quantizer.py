@@ -25,11 +25,21 @@ from packager.techniques.keys import architecture_digest, digest_of_files, toolc
 TOOL = Path(__file__).parent / "demo-tool"  # its entry point is in the group packager.tools
 
 DEMO8 = Scheme(name="DEMO8", needs="int8_w8a8", word="demo8", bits=8)
-WAYS = ("copy", "slow", "refuse", "status", "memory", "half_a_result", "broken_model", "orphan")
+WAYS = (
+    "copy",
+    "rounded",
+    "slow",
+    "refuse",
+    "status",
+    "memory",
+    "half_a_result",
+    "broken_model",
+    "orphan",
+)
 
 
 class DemoQuantizer:
-    """Copies the model; every method is a way in which its tool behaves."""
+    """Rounds or copies the model; the other methods are ways in which a tool fails."""
 
     name = "demo"
     tool = "demo-tool"

@@ -1,0 +1,162 @@
+"""What we quantize is what vLLM serves: an answer from a container, by the kernel it should be.
+
+A start takes half a minute, so that three stand for all of them; `PACKAGER_SERVE=all` starts
+every scheme, and those that this engine cannot load on processors, for the table in
+docs/quantization.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.commandline import TINY, Packager
+from tests.live.checkpoints import unpack_model
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
+
+everything = pytest.mark.skipif(
+    os.environ.get("PACKAGER_SERVE") != "all", reason="PACKAGER_SERVE=all starts this too"
+)
+
+FEW = ("--calibration-samples", "16", "--calibration-tokens", "128", "--quiet")
+PACKED, INT8 = "CPUWNA16LinearKernel", "CPUInt8ScaledMMLinearKernel"
+FP8 = "TorchFP8ScaledMMLinearKernel"
+ASK = """
+import json, urllib.request
+body = {"model": "model", "prompt": "The file is", "max_tokens": 8, "temperature": 0}
+asked = urllib.request.Request("http://127.0.0.1:8080/v1/completions", json.dumps(body).encode(),
+                               {"Content-Type": "application/json"})
+print(urllib.request.urlopen(asked).read().decode())
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "kernel"),
+    [
+        pytest.param("gptq", PACKED),
+        pytest.param("smoothquant", INT8),
+        pytest.param("awq", PACKED, marks=everything),
+        pytest.param("awq,symmetric", PACKED, marks=everything),
+        pytest.param("gptq,asymmetric,group=64", PACKED, marks=everything),
+        pytest.param("rtn", PACKED, marks=everything),
+        pytest.param("smoothquant,gptq", INT8, marks=everything),
+        pytest.param("fp8", FP8, marks=everything),
+        pytest.param("fp8,kv", FP8, marks=everything),
+    ],
+)
+def test_the_engine_serves_it_with_kernels_for_packed_weights(
+    packager: Packager, engine: str, serving_base: str, method: str, kernel: str
+) -> None:
+    built = packager(
+        *("build", "--model", str(TINY), "--instance", "local", "--base", serving_base),
+        *("--quantize", method, "--output", "docker:packager-test:quantized", *FEW),
+    )
+    assert built.status == 0, built.err
+
+    with container("packager-test:quantized") as name:
+        assert answered_tokens(name) > 0
+        assert kernel in log_of(name)
+
+
+def test_awq_in_the_format_of_tgi_is_served_as_a_checkpoint_of_its_own(
+    packager: Packager, engine: str, serving_base: str, tmp_path: Path
+) -> None:
+    made = packager(
+        *("build", "--model", str(TINY), "--instance", "ml.g5.xlarge", "--family", "tgi"),
+        *("--base", "scratch", "--quantize", "awq", "--output", "oci:tgi", *FEW),
+    )
+    assert made.status == 0, made.err
+    unpack_model(tmp_path / "tgi", tmp_path / "awq")
+
+    built = packager(
+        *("build", "--model", "awq", "--instance", "local", "--base", serving_base),
+        *("--output", "docker:packager-test:gemm", "--quiet"),
+    )
+
+    assert built.status == 0, built.err
+    with container("packager-test:gemm") as name:
+        assert answered_tokens(name) > 0
+        assert PACKED in log_of(name)
+
+
+@everything
+@pytest.mark.parametrize(
+    ("method", "error"),
+    [
+        ("fp8,static", "static_scaled_fp8_quant() expected at most 0 argument(s)"),
+        ("fp8,static,kv", "static_scaled_fp8_quant() expected at most 0 argument(s)"),
+        ("fp8,block", "Failed to find a kernel that can implement the ScaledMM linear layer"),
+        ("nvfp4", "MarlinNvFp4LinearKernel is not supported"),
+    ],
+)
+def test_what_the_engine_cannot_load_fails_as_the_rule_says(
+    packager: Packager, engine: str, serving_base: str, method: str, error: str
+) -> None:
+    """Weights that were planned for a GPU, started on a processor all the same."""
+    built = packager(
+        *("build", "--model", str(TINY), "--instance", "ml.g6.xlarge", "--family", "vllm"),
+        *("--base", serving_base, "--quantize", method),
+        *("--output", "docker:packager-test:refused", *FEW),
+    )
+    assert built.status == 0, built.err
+    server = ("python3", "-m", "vllm.entrypoints.openai.api_server", "--enforce-eager")
+    model = ("--model", "/opt/packager/model", "--max-model-len", "512")
+
+    with container("packager-test:refused", *server, *model) as name:
+        assert wait_for_end(name) != 0
+        assert error in log_of(name)
+
+
+@contextmanager
+def container(image: str, *command: str) -> Iterator[str]:
+    """Run an image without a network; it is asked from inside."""
+    env = ("OMP_NUM_THREADS=1", "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=nobind")
+    words = [word for pair in env for word in ("--env", pair)]
+    if command:
+        words += ["--entrypoint", command[0]]
+    name = docker("run", "--detach", "--network=none", "--shm-size=1g", *words, image, *command[1:])
+    try:
+        yield name.strip()
+    finally:
+        docker("rm", "--force", name.strip())
+
+
+def answered_tokens(name: str) -> int:
+    """Ask once it is up; a container that ended fails with its log."""
+    deadline = time.monotonic() + 600
+    while time.monotonic() < deadline:
+        asked = subprocess.run(
+            ["docker", "exec", name, "python3", "-c", ASK], capture_output=True, text=True
+        )
+        if asked.returncode == 0:
+            return int(json.loads(asked.stdout)["usage"]["completion_tokens"])
+        assert is_running(name), log_of(name)[-4000:]
+        time.sleep(2.0)
+    raise AssertionError(log_of(name)[-4000:])
+
+
+def wait_for_end(name: str) -> int:
+    return int(docker("wait", name))
+
+
+def is_running(name: str) -> bool:
+    return docker("inspect", "--format", "{{.State.Running}}", name).strip() == "true"
+
+
+def log_of(name: str) -> str:
+    done = subprocess.run(["docker", "logs", name], capture_output=True, text=True, check=True)
+    return done.stdout + done.stderr
+
+
+def docker(*words: str) -> str:
+    done = subprocess.run(["docker", *words], capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
