@@ -32,6 +32,8 @@ def list_(output_format: str) -> None:
         mine = [found for found in installed if found.tool == tool.provider.name]
         current = any(found.current for found in mine)
         state = "installed" if current else "outdated" if mine else "not installed"
+        if tool.file.in_serving_image:
+            state = "in the serving image"
         # A borrowed environment takes no space of its own.
         size = 0 if tool.lender else sum(found.bytes for found in mine)
         records.append({"name": name, "state": state, "bytes": size, "what": tool.file.summary})

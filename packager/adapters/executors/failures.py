@@ -14,7 +14,6 @@ from pathlib import Path
 
 from packager.core.recipe import Step
 from packager.errors import StepFailed as StepFailed
-from packager.errors import ToolUnavailable
 
 LOG_TAIL_BYTES = 4000
 _DISK_FULL = ("No space left on device", "Disk quota exceeded")
@@ -44,14 +43,6 @@ class StepTooLarge(StepFailed):
     """The step needs more than the machine has."""
 
     permanent = True
-
-
-def needs_container(tool: str) -> ToolUnavailable:
-    """Say that a tool runs in the serving image itself, which takes a container."""
-    return ToolUnavailable(
-        f"tool {tool!r} runs in the serving image itself, not in an environment of this machine",
-        hint="add --executor docker, or build without: --compile off",
-    )
 
 
 def failed(

@@ -12,7 +12,6 @@ from packager.adapters.executors.capacity import (
     machine_capacity,
     visible_gpus,
 )
-from packager.adapters.executors.failures import needs_container
 from packager.adapters.executors.logs import new_log
 from packager.adapters.executors.processes import started
 from packager.adapters.executors.protocol import (
@@ -61,14 +60,10 @@ class LocalExecutor:
 
     def prepare(self, name: str) -> None:
         """Make the tool's environment where there is none."""
-        if self._environments.tool(name).file.in_serving_image:
-            raise needs_container(name)
         self._environments.install(name)
 
     def run(self, step: Step, into: Path) -> StepResult:
         """Run the worker; it ends with us, whatever ends us."""
-        if step.image is not None:
-            raise needs_container(step.tool)
         if self._check:
             check_capacity(step, self.capacity(), fetched=fetched_bytes(step))
         tool = self._environments.tool(step.tool)

@@ -100,6 +100,11 @@ class Environments:
 
     def install(self, name: str) -> Path:
         """Make the environment where it is not; give its Python. One process makes it."""
+        if self.tool(name).file.in_serving_image:
+            raise ToolUnavailable(
+                f"tool {name!r} runs in the serving image itself, not in an environment here",
+                hint="add --executor docker to the build, or leave it out: --compile off",
+            )
         place = self.place(name)
         if _made(place) is None:
             with explain_disk_errors(place):
