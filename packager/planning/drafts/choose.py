@@ -35,7 +35,8 @@ def choose_draft(facts: Facts, profile: ModelProfile) -> DraftChoice:
     if isinstance(asked, Finding):
         return DraftChoice(None, (asked,))
     if asked is None:
-        return DraftChoice(None, (*facts.draft_findings, *check_absence(request)))
+        found = check_absence(request, looked_up=bool(facts.draft_findings))
+        return DraftChoice(None, (*facts.draft_findings, *found))
     tokens, findings = count_tokens(request, asked)
     if findings:
         return DraftChoice(None, (*facts.draft_findings, *findings))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from packager.core.facts import ContainerFacts
@@ -9,6 +10,9 @@ from packager.core.findings import Finding
 from packager.core.model import ModelFiles
 from packager.core.techniques import Draft
 from packager.core.versions import version_key
+
+# Parts of a head that the authors' format has no place for: norms before `fc`.
+ONLY_SPECULATORS = re.compile(r"(?:^|\.)(?:input_norm|fc_norm|embedding_layernorm)\.", re.ASCII)
 
 MEDUSA_WEIGHTS = "medusa_lm_head.safetensors"  # the one name that TGI looks for
 SPECULATORS_SINCE = version_key("0.10.2")  # the oldest vLLM whose options are known to have it
@@ -44,6 +48,12 @@ def check_layout(
         message = f"TGI reads Medusa heads from {MEDUSA_WEIGHTS!r} alone, and these are {named[:3]}"
         hint = "save the heads as one file" + (" of that name" if len(named) == 1 else "")
         yield Finding("error", "draft-layout", message, hint)
+    if draft.layout == "speculators" and wanted == "eagle":
+        extra = next((one.name for one in files.tensors if ONLY_SPECULATORS.search(one.name)), "")
+        if extra:
+            message = f"the draft has {extra[:60]!r}, which {container.engine} would leave out"
+            hint = "use a vLLM from 0.10.2 on, or a head that was trained without it"
+            yield Finding("error", "draft-layout", message, hint)
     if container.engine == "sglang" and files.config.get("norm_before_residual") is True:
         message = "the draft adds its residual after the norm, which SGLang does not know"
         hint = "use --family vllm, or a head that was trained without norm_before_residual"

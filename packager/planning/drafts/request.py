@@ -60,13 +60,13 @@ def parse_draft(text: str | None) -> DraftRequest | Finding | None:
     return DraftRequest(kind="draft_model", reference=text)
 
 
-def check_absence(request: BuildRequest) -> tuple[Finding, ...]:
-    """Say what a request without a draft asks of one."""
+def check_absence(request: BuildRequest, *, looked_up: bool) -> tuple[Finding, ...]:
+    """Say what a request without a draft asks of one; `looked_up`: the reason was said."""
     if request.speculative_tokens is not None:
         message = f"speculative_tokens {request.speculative_tokens} is asked for without a draft"
         hint = "add a draft, such as `--draft ngram`, or leave speculative_tokens out"
         return (Finding("error", "draft-missing", message, hint),)
-    if request.draft == AUTO:
+    if request.draft == AUTO and not looked_up:
         message = "no draft is known for this model; it is planned without one"
         hint = "name one with --draft, or use `--draft ngram`, which fits every model"
         return (Finding("note", "draft-none-known", message, hint),)

@@ -64,6 +64,17 @@ def test_licences_that_restrict_use_and_pickles_are_not_taken_unasked() -> None:
     assert chosen() == KnownChoice()
 
 
+def test_what_is_known_and_does_not_fit_is_not_said_to_be_unknown() -> None:
+    choice = chosen(HEAD, family="tgi")
+    facts = facts_of(LLAMA, "g5.12xlarge", family="vllm", draft="auto")
+
+    plan = make_plan(replace(facts, draft_findings=choice.findings), VllmFamily())
+
+    assert plan.draft is None
+    codes = [finding.code for finding in plan.findings]
+    assert ("draft-none-fits" in codes, "draft-none-known" in codes) == (True, False)
+
+
 def test_the_plan_says_what_auto_took_and_under_which_licence() -> None:
     choice = chosen(*drafts_of("meta-llama/Llama-3.1-8B-Instruct"))
     assert choice.reference == "eagle3:RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3"

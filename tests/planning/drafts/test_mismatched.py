@@ -404,6 +404,17 @@ PAIRS = (
         code="draft-layout",
     ),
     Pair(
+        id="norm-that-sglang-leaves-out",
+        kind="eagle3:",
+        draft=heads.files(
+            SPECULATORS.config,
+            {one.name: (one.dtype, one.shape) for one in SPECULATORS.tensors}
+            | {"input_norm.weight": ("BF16", (3 * 4096,))},
+        ),
+        family="sglang",
+        code="draft-layout",
+    ),
+    Pair(
         id="residual-after-the-norm-in-sglang",
         kind="eagle3:",
         draft=heads.eagle3(LLAMA_3_8B, norm_before_residual=True),
@@ -483,7 +494,7 @@ def fitting() -> Iterator[Pair]:
     )
 
 
-@pytest.mark.parametrize("pair", fitting(), ids=lambda pair: pair.id)
+@pytest.mark.parametrize("pair", tuple(fitting()), ids=lambda pair: pair.id)
 def test_what_fits_is_planned_with_its_numbers(pair: Pair) -> None:
     plan = plan_of(pair)
 
