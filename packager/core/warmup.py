@@ -149,6 +149,7 @@ class Ended:
     said: str = ""  # its stdout
     log: str = ""  # the end of its stderr
     lost: str = ""  # why the machine or process that had it is gone
+    seconds: float = 0.0  # that its process took; 0: nobody knows
 
 
 class Fleet(Protocol):

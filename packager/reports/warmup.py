@@ -78,7 +78,9 @@ def outcome_document(plan: WarmPlan, outcomes: Sequence[Outcome]) -> dict[str, A
                 "lost": one.lost,
                 "exit_code": one.code,
                 "reason": one.reason,
-                "seconds": one.seconds,
+                "began_s": one.began_s,
+                "ended_s": one.ended_s,
+                "work_s": one.work_s,
             }
             for one in outcomes
         ],

@@ -40,7 +40,7 @@ def ray_nodes(directory: Path, environment: dict[str, str], count: int = 3) -> I
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.doubles.ray_nodes", str(directory), str(count)],
             cwd=ROOT,
-            env={**os.environ, **environment},
+            env={**os.environ, **environment, "RAY_worker_niceness": "0"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

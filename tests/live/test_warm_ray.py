@@ -94,7 +94,7 @@ class Warmth:
         return (self.place / "driver.err").read_text()
 
     def wait_for_builds(self, count: int, driver: subprocess.Popen[bytes]) -> None:
-        wait_until(lambda: self.builds >= count or driver.poll() is not None, 120)
+        wait_until(lambda: self.builds >= count or driver.poll() is not None, 240)
         assert driver.poll() is None, self.err
 
     def demo_of(self, key: str) -> object:

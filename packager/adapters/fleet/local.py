@@ -112,7 +112,7 @@ class LocalFleet:
     def _run(self, job: Job) -> None:
         log = new_log(self._log_dir, f"warm-{job.index}")
         command = [sys.executable, "-m", "packager", *one_command(str(self._plan), job.index)]
-        said = b""
+        said, began = b"", time.monotonic()
         try:
             with (
                 log.open("ab") as sink,
@@ -138,6 +138,7 @@ class LocalFleet:
                 said=said.decode(errors="replace"),
                 log=read_tail(log),
                 lost=f"its process ended by signal {-code}" if code < 0 else "",
+                seconds=time.monotonic() - began,
             )
         )
 

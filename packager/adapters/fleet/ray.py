@@ -120,7 +120,7 @@ class RayFleet:
     def _ended(self, task: Any, index: int) -> Ended:
         errors = self._ray.exceptions
         try:
-            code, said, log = self._ray.get(task)
+            code, said, log, seconds = self._ray.get(task)
         except errors.RayTaskError as error:
             return Ended(index=index, code=70, log=f"error: {error}")
         except errors.TaskCancelledError:
@@ -128,7 +128,7 @@ class RayFleet:
         except errors.RayError as error:  # worker, node or memory gone
             return Ended(index=index, code=75, lost=_lost(error))
         lost = f"its process ended by signal {-code}" if code < 0 else ""
-        return Ended(index=index, code=code, said=said, log=log, lost=lost)
+        return Ended(index=index, code=code, said=said, log=log, lost=lost, seconds=seconds)
 
     def _check_head(self) -> None:
         """Ask whether the head lives: Ray lets us wait for it much longer."""

@@ -18,13 +18,13 @@ from packager.adapters.executors.processes import started
 from packager.adapters.fleet.local import PATIENCE_S, one_command
 
 
-def run_job(plan: bytes, index: int, given: Mapping[str, str]) -> tuple[int, str, str]:
-    """Give the exit code, what was said on stdout, and the end of stderr."""
+def run_job(plan: bytes, index: int, given: Mapping[str, str]) -> tuple[int, str, str, float]:
+    """Give the exit code, what was said on stdout, the end of stderr, and the seconds."""
     with tempfile.TemporaryDirectory(prefix="packager-warm-") as own:
         place, log = Path(own) / "plan.json", Path(own) / "log"
         place.write_bytes(plan)
         command = [sys.executable, "-m", "packager", *one_command(str(place), index)]
-        said = b""
+        said, began = b"", time.monotonic()
         with (
             log.open("ab") as sink,
             started(command, cwd=Path(own), env={**os.environ, **given}, log=sink) as process,
@@ -39,4 +39,5 @@ def run_job(plan: bytes, index: int, given: Mapping[str, str]) -> tuple[int, str
                 while process.running() and time.monotonic() < until:
                     time.sleep(0.05)
                 raise
-        return code, said.decode(errors="replace"), read_tail(log)
+        seconds = time.monotonic() - began
+        return code, said.decode(errors="replace"), read_tail(log), seconds

@@ -46,7 +46,9 @@ class Outcome:
     lost: int = 0  # tries whose machine or process went away
     code: int = 0
     reason: str = ""
-    seconds: float = 0.0  # from the first start to the end
+    began_s: float = 0.0  # first handed out, counted from the beginning of the run
+    ended_s: float = 0.0
+    work_s: float = 0.0  # of the process that ended well
 
 
 @dataclass(slots=True)
@@ -55,7 +57,7 @@ class _Progress:
 
     tries: int = 0
     lost: int = 0
-    started: float = 0.0
+    began: float = 0.0
     not_before: float = 0.0
 
 
@@ -72,7 +74,9 @@ def run_plan(
     nodes = fleet.nodes()
     if len(nodes) > 1 and not fleet.is_shared and not presence.is_shared:
         raise NeedsSharedCache(len(nodes))
-    run = _Run(plan, fleet, presence, retries=retries, on_event=on_event, clock=clock)
+    run = _Run(
+        plan, fleet, presence, retries=retries, on_event=on_event, clock=clock, started=clock()
+    )
     run.settle_what_is_there()
     run.refuse_infeasible(nodes)
     while run.is_unfinished:
@@ -93,6 +97,7 @@ class _Run:
     on_event: EventSink = field(kw_only=True)
     clock: Callable[[], float] = field(kw_only=True)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
+    started: float = 0.0
     waiting: dict[int, _Progress] = field(default_factory=dict)
     running: dict[int, _Progress] = field(default_factory=dict)
 
@@ -141,7 +146,7 @@ class _Run:
             progress = self.waiting.pop(job.index)
             progress.tries += 1
             if progress.tries == 1:
-                progress.started = now
+                progress.began = now
                 self.on_event(StepEvent(step=job.label, state="started", detail=job.tool))
             self.running[job.index] = progress
             self.fleet.submit(job)
@@ -152,7 +157,7 @@ class _Run:
         progress = self.running.pop(ended.index)
         reason = self._failure(job, ended)
         if not reason:
-            self._settle(job, "built", progress)
+            self._settle(job, "built", progress, work_s=ended.seconds)
             return
         if ended.lost:
             progress.lost += 1
@@ -207,8 +212,10 @@ class _Run:
         *,
         code: int = 0,
         reason: str = "",
+        work_s: float = 0.0,
     ) -> None:
-        tries = progress or _Progress(started=self.clock())
+        now = self.clock()
+        tries = progress or _Progress(began=now)
         self.outcomes[job.index] = Outcome(
             job=job,
             state=state,
@@ -216,7 +223,9 @@ class _Run:
             lost=tries.lost,
             code=code,
             reason=reason,
-            seconds=round(self.clock() - tries.started, 3),
+            began_s=round(tries.began - self.started, 3),
+            ended_s=round(now - self.started, 3),
+            work_s=round(work_s, 3),
         )
         self.on_event(
             StepEvent(

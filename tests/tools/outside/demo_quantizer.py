@@ -100,6 +100,7 @@ class DemoQuantizer:
                 "seed": seed,
                 "ran": asked.get("ran", ""),
                 "pids": asked.get("pids", ""),
+                "seconds": asked.get("seconds", ""),
             },
             inputs={"model": StepInput(files=facts.model.files)},
             env=env,

@@ -133,7 +133,7 @@ def hang(spec, report):
 def slow(spec, report):
     with Path(spec.parameters["ran"]).open("a") as ran:
         ran.write("x")
-    time.sleep(1.0)
+    time.sleep(float(spec.parameters.get("seconds") or 1.0))
     return copy(spec, report)
 
 
