@@ -190,9 +190,22 @@ def _made_rows(image: StoredImage) -> list[tuple[str, str]]:
     instance = labels.get("dev.packager.instance", "")
     return [
         ("model", f"{model.get('name', '')}{revision} ({model.get('source', '')})"),
+        *_draft_rows(record.get("draft")),
         ("built by", ", ".join(made)),
         ("for", f"{instance}, family {family}"),
     ]
+
+
+def _draft_rows(draft: object) -> list[tuple[str, str]]:
+    if not isinstance(draft, dict):
+        return []
+    named = f" {draft['name']}" if draft.get("name") else ""
+    revision = f"@{str(draft['revision'])[:12]}" if draft.get("revision") else ""
+    source = f" ({draft['source']})" if draft.get("source") else ""
+    license_ = f", {draft['license']}" if draft.get("license") else ""
+    tokens = draft.get("speculative_tokens", "?")
+    said = f"{draft.get('kind', '')}{named}{revision}{source}{license_}, {tokens} tokens at a time"
+    return [("draft", said)]
 
 
 def _by_role(image: StoredImage) -> dict[str, list[StoredLayer]]:
