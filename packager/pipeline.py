@@ -43,6 +43,7 @@ from packager.core.techniques import Draft
 from packager.errors import NotCached, PackagerError, QualityRejected, UsageError
 from packager.imaging.assemble import assemble_image, check_layers
 from packager.imaging.reshard import split_large
+from packager.planning.job import job_instance
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe, needed_tools
 from packager.ports import Compiler, ContainerFamily, Executor, Quantizer
@@ -119,8 +120,17 @@ class Assembled:
 def plan(request: BuildRequest, tools: Tools) -> Planned:
     """Decide what would be built. No base image is needed for that."""
     planned = _planned(request, tools, with_base=False)
-    forecasts = (*map(tools.foresee, planned.recipe.steps), *_foreseen_evaluation(planned.facts))
+    steps = (_foreseen(step, tools) for step in planned.recipe.steps)
+    forecasts = (*steps, *_foreseen_evaluation(planned.facts))
     return replace(planned, forecasts=forecasts)
+
+
+def _foreseen(step: Step, tools: Tools) -> StepForecast:
+    """Ask the cache; of what has to be run say where that could be."""
+    forecast = tools.foresee(step)
+    if forecast.state == "hit":
+        return forecast
+    return replace(forecast, where=job_instance(step, tools.instances))
 
 
 def assemble(request: BuildRequest, tools: Tools, run_step: RunStep | None = None) -> Assembled:

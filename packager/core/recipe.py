@@ -113,6 +113,7 @@ class StepForecast:
     reason: str = ""  # why nothing can be told
     key: str = ""
     seconds: float = 0.0  # that a hit saves, or a miss is estimated to take; 0: not known
+    where: str = ""  # an instance that holds the step, and why; of a miss
     installs: bool = False  # the tool's environment would have to be made first
     differs: tuple[str, ...] = ()  # of a miss: fields in which the nearest entry differs
     effective: Mapping[str, Any] = field(default_factory=dict)  # of a larger artifact:

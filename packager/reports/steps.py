@@ -70,6 +70,8 @@ def _expected(one: StepForecast) -> str:
         parts.append(f"the nearest entry differs in {', '.join(one.differs)}")
     if one.seconds:
         parts.append(f"takes about {duration(one.seconds)}")
+    if one.where:
+        parts.append(f"could run on {one.where}")
     if one.installs:
         parts.append("its tool is installed first")
     return "; ".join(parts)
