@@ -87,7 +87,8 @@ def write_model(place: Path) -> int:
         kv_size=LARGE["num_key_value_heads"] * LARGE["head_dim"],
         vocab_size=LARGE["vocab_size"],
     )
-    header, end = {}, 0
+    header: dict[str, dict[str, Any]] = {}
+    end = 0
     for name, (dtype, shape) in shapes.items():
         begin, end = end, end + 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
