@@ -27,6 +27,7 @@ _PLUGINS: Mapping[str, Callable[[], Mapping[str, plugins.Plugin]]] = {
     "outputs": lambda: plugins.SINKS,
     "executors": lambda: plugins.EXECUTORS,
     "quantizers": plugins.quantizers,
+    "compilers": plugins.compilers,
 }
 
 _CATALOG: Mapping[str, Callable[[OwnRows, Filter], list[Record]]] = {

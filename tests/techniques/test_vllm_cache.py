@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,7 @@ from packager.core.facts import Facts
 from packager.core.image import BaseImage, Platform
 from packager.core.plan import Plan
 from packager.core.recipe import Step
-from packager.core.techniques import Quantization
+from packager.core.techniques import Quantization, Scheme
 from packager.core.tool import ToolFacts
 from packager.errors import PlanRejected
 from packager.families.vllm import VllmFamily
@@ -191,7 +193,7 @@ def test_what_is_compiled_is_what_the_steps_before_it_leave() -> None:
 
     class Quantizing:
         name = tool = "t"
-        methods: ClassVar[dict[str, Any]] = {}
+        methods: Mapping[str, tuple[Scheme, ...]] = MappingProxyType({})
 
         def check(self, *_: Any) -> tuple[()]:
             return ()
