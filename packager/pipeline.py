@@ -117,9 +117,9 @@ class Assembled:
     quality: QualityReport | None = None
 
 
-def plan(request: BuildRequest, tools: Tools) -> Planned:
-    """Decide what would be built. No base image is needed for that."""
-    planned = _planned(request, tools, with_base=False)
+def plan(request: BuildRequest, tools: Tools, *, with_base: bool = False) -> Planned:
+    """Decide what would be built. No base image is needed for that, but for compilers' keys."""
+    planned = _planned(request, tools, with_base=with_base)
     steps = (_foreseen(step, tools) for step in planned.recipe.steps)
     forecasts = (*steps, *_foreseen_evaluation(planned.facts))
     return replace(planned, forecasts=forecasts)

@@ -617,7 +617,13 @@ def past_builds(settings: Settings) -> tuple[tuple[str, str, float], ...]:
 
 
 def fleet_for(
-    name: str, plan: Path, settings: Settings, *, address: str = "", at_once: int | None = None
+    name: str,
+    plan: Path,
+    settings: Settings,
+    *,
+    steps: str = "local",
+    address: str = "",
+    at_once: int | None = None,
 ) -> Fleet:
     """Choose the machines that run a plan; its jobs find caches as this command does."""
     from packager.adapters.fleet.presence import without_lease
@@ -636,13 +642,12 @@ def fleet_for(
     ):
         if path is not None:
             environment[variable] = str(path.absolute())
-    fleet_type = plugins.load(plugins.FLEETS, name)
-    log_dir = state_dir(settings.environment) / "logs"
-    fleet: Fleet
+    own: dict[str, Any] = {"address": address}
     if name == "local":
-        fleet = fleet_type(plan, environment=environment, log_dir=log_dir, at_once=at_once)
-    else:
-        fleet = fleet_type(plan, environment=environment, address=address, at_once=at_once)
+        own = {"log_dir": state_dir(settings.environment) / "logs"}
+    fleet: Fleet = plugins.load(plugins.FLEETS, name)(
+        plan, environment=environment, at_once=at_once, options=("--steps", steps), **own
+    )
     return fleet
 
 

@@ -36,6 +36,13 @@ from packager.reports.warmup import (
 EXIT_REFUSED = 3  # as of a plan
 EXIT_FAILED = 6  # as of a step
 
+steps_option = click.option(
+    "--steps",
+    type=click.Choice(("local", "docker")),
+    default="local",
+    show_default=True,
+    help="Run tools as processes, or in containers of a Docker Engine beside the job.",
+)
 index_option = click.option(
     "--index", type=click.IntRange(0), required=True, metavar="N", help="Which of its jobs."
 )
@@ -127,6 +134,7 @@ def plan_(
 @click.option(
     "--jobs", "at_once", type=click.IntRange(1), metavar="N", help="So many at once, at most."
 )
+@steps_option
 @catalog_option
 @cache_place_options
 @progress_options
@@ -134,6 +142,7 @@ def plan_(
 def run(
     file: str,
     executor: str,
+    steps: str,
     address: str,
     retries: int,
     at_once: int | None,
@@ -159,7 +168,9 @@ def run(
         place = Path(own) / "plan.json"
         place.write_bytes(canonical(found))
         with shown_progress(progress, quiet=quiet, as_json=as_json) as on_event:
-            fleet = wiring.fleet_for(executor, place, settings, address=address, at_once=at_once)
+            fleet = wiring.fleet_for(
+                executor, place, settings, steps=steps, address=address, at_once=at_once
+            )
             try:
                 outcomes = run_plan(found, fleet, presence, retries=retries, on_event=on_event)
             finally:
@@ -184,12 +195,14 @@ def run(
     metavar="N",
     help="Added to the index: where a Job's part of the plan begins.",
 )
+@steps_option
 @catalog_option
 @cache_place_options
 def one(
     plan_file: str,
     index: int,
     first: int,
+    steps: str,
     catalog_file: Path | None,
     cache_dir: Path | None,
     **given: Any,
@@ -200,7 +213,9 @@ def one(
     next time either, and with 75 for what may, SIGTERM included.
     """
     with ending_as_job():
-        settings = replace(_settings(catalog_file, cache_dir, given), headers_only=False)
+        settings = replace(
+            _settings(catalog_file, cache_dir, given), headers_only=False, executor=steps
+        )
         artifacts = wiring.artifact_cache_for(settings)
         assert artifacts is not None
         done = run_one(

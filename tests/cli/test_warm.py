@@ -75,6 +75,20 @@ def test_a_plan_names_each_artifact_once_and_is_canonical(tmp_path: Path, warm: 
     assert (tmp_path / "plan.json").read_bytes() == first
 
 
+def test_a_plan_works_from_another_directory(tmp_path: Path, warm: Run) -> None:
+    (tmp_path / "model").symlink_to(TINY)
+    write_grid(tmp_path, ["demo-copy"], axes={"quantize": ["demo-copy"], "model": ["./model"]})
+    grid = json.loads((tmp_path / "grid.json").read_text())
+    grid["defaults"]["instance"] = "local"
+    (tmp_path / "grid.json").write_text(json.dumps(grid))
+    assert warm("plan", "grid.json", "--output", "plan.json").status == 0
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+
+    done = warm("one", "--plan", "../plan.json", "--index", "0", cwd=elsewhere)
+
+    assert done.status == 0, done.err
+
+
 def test_a_run_does_what_is_missing_and_learns_how_long_it_takes(tmp_path: Path, warm: Run) -> None:
     write_grid(tmp_path, ["demo-copy,seed=1"])
     assert warm("grid.json").status == 0  # `run` is what is meant

@@ -21,9 +21,9 @@ from packager.core.warmup import Ended, Job, Node
 PATIENCE_S = 10.0  # for jobs that are asked to end
 
 
-def one_command(plan: str, index: int) -> tuple[str, ...]:
+def one_command(plan: str, index: int, options: Sequence[str] = ()) -> tuple[str, ...]:
     """Give the command line of a job, the same everywhere, after the name of packager."""
-    return ("warm", "one", "--plan", plan, "--index", str(index))
+    return ("warm", "one", "--plan", plan, "--index", str(index), *options)
 
 
 class LocalFleet:
@@ -38,8 +38,10 @@ class LocalFleet:
         environment: Mapping[str, str],
         log_dir: Path,
         at_once: int | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         self._plan = plan
+        self._options = tuple(options)
         self._environment = dict(environment)
         self._log_dir = log_dir
         self._node = _this_machine()
@@ -111,7 +113,8 @@ class LocalFleet:
 
     def _run(self, job: Job) -> None:
         log = new_log(self._log_dir, f"warm-{job.index}")
-        command = [sys.executable, "-m", "packager", *one_command(str(self._plan), job.index)]
+        words = one_command(str(self._plan), job.index, self._options)
+        command = [sys.executable, "-m", "packager", *words]
         said, began = b"", time.monotonic()
         try:
             with (

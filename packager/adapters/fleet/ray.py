@@ -52,8 +52,10 @@ class RayFleet:
         environment: Mapping[str, str],
         address: str = "",
         at_once: int | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         self._ray = _import()
+        self._options = tuple(options)
         self._at_once = at_once
         self._given = {name: environment[name] for name in HANDED_ON if environment.get(name)}
         place = address or environment.get("RAY_ADDRESS", "auto")
@@ -115,7 +117,8 @@ class RayFleet:
         while self._waiting and len(self._running) < (self._at_once or len(self._waiting) + 10**6):
             job = self._waiting.pop(0)
             task = self._task.options(name=f"packager {job.label}", **_options(job))
-            self._running[task.remote(self._plan, job.index, self._given)] = job.index
+            given = (self._plan, job.index, self._options, self._given)
+            self._running[task.remote(*given)] = job.index
 
     def _ended(self, task: Any, index: int) -> Ended:
         errors = self._ray.exceptions

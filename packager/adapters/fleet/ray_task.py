@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from packager.adapters.executors.failures import read_tail
@@ -18,12 +18,14 @@ from packager.adapters.executors.processes import started
 from packager.adapters.fleet.local import PATIENCE_S, one_command
 
 
-def run_job(plan: bytes, index: int, given: Mapping[str, str]) -> tuple[int, str, str, float]:
+def run_job(
+    plan: bytes, index: int, options: Sequence[str], given: Mapping[str, str]
+) -> tuple[int, str, str, float]:
     """Give the exit code, what was said on stdout, the end of stderr, and the seconds."""
     with tempfile.TemporaryDirectory(prefix="packager-warm-") as own:
         place, log = Path(own) / "plan.json", Path(own) / "log"
         place.write_bytes(plan)
-        command = [sys.executable, "-m", "packager", *one_command(str(place), index)]
+        command = [sys.executable, "-m", "packager", *one_command(str(place), index, options)]
         said, began = b"", time.monotonic()
         with (
             log.open("ab") as sink,

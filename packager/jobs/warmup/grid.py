@@ -72,7 +72,7 @@ def expand(grid: Grid) -> Iterator[dict[str, Any]]:
 def _check_names(grid: Grid) -> None:
     """Refuse names that no request has: an `exclude` with one would exclude nothing."""
     tables = [grid.defaults, grid.axes, *grid.shapes, *grid.exclude]
-    known = set(BuildRequest.model_fields) - {"outputs", "base"}
+    known = set(BuildRequest.model_fields) - {"outputs"}
     for name in itertools.chain.from_iterable(tables):
         if name not in known:
             raise UsageError(

@@ -22,8 +22,8 @@ from packager.errors import (
     Unavailable,
     UsageError,
 )
+from packager.jobs.warmup.planning import plan_job
 from packager.pipeline import Planned, Tools, run_recipe, with_tools_installed
-from packager.pipeline import plan as plan_request
 
 
 class NoSuchJob(UsageError):
@@ -87,7 +87,7 @@ def run_one(plan: WarmPlan, index: int, tools: Tools, presence: Presence) -> Job
         return JobDone(index=index, id=job.id)
     if job.key and presence.has(job.artifact, job.key):
         return JobDone(index=index, id=job.id, artifact=job.artifact, key=job.key, reused=True)
-    planned = with_tools_installed(plan_request(job.request, tools), tools)
+    planned = with_tools_installed(plan_job(job.request, tools), tools)
     step = _step_of(planned, job)
     if job.key and step.key is not None:
         _check_key(job, step)

@@ -6,6 +6,7 @@ import hashlib
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import rfc8785
@@ -29,6 +30,7 @@ from packager.errors import PackagerError, PlanRejected
 from packager.jobs.warmup.grid import expand
 from packager.pipeline import Planned, Tools
 from packager.pipeline import plan as plan_request
+from packager.planning.compilers import NOBODY_ASKED
 
 Past = Callable[[str, str], float | None]  # kind and model → seconds that such builds took
 
@@ -48,7 +50,7 @@ def make_warm_plan(grid: Grid, tools: Tools, past: Past) -> WarmPlan:
         made.requests += 1
         try:
             request = BuildRequest.model_validate(fields)
-            made.add(plan_request(request, tools))
+            made.add(plan_job(request, tools))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
@@ -60,13 +62,32 @@ def make_warm_plan(grid: Grid, tools: Tools, past: Past) -> WarmPlan:
     return made.plan()
 
 
+def plan_job(request: BuildRequest, tools: Tools) -> Planned:
+    """Plan one request. What is compiled is compiled for a base image, so it is pinned, too."""
+    return plan_request(request, tools, with_base=request.compile not in NOBODY_ASKED)
+
+
 def pinned(request: BuildRequest, planned: Planned) -> BuildRequest:
-    """Name the model's commit: a branch may have moved on when the job runs."""
+    """Name the model's commit, and files by their whole path.
+
+    A branch may have moved on when the job runs, and it runs in another directory.
+    """
     ref = planned.facts.model.ref
-    if ref.source != "hub" or not ref.revision:
-        return request
-    prefix = "hf://" if request.model.startswith("hf://") else ""
-    return request.model_copy(update={"model": f"{prefix}{ref.name}@{ref.revision}"})
+    model = _absolute(request.model)
+    if ref.source == "hub" and ref.revision:
+        prefix = "hf://" if request.model.startswith("hf://") else ""
+        model = f"{prefix}{ref.name}@{ref.revision}"
+    changes = {"model": model}
+    for name in ("draft", "calibration"):
+        if written := getattr(request, name):
+            changes[name] = _absolute(written)
+    return request.model_copy(update=changes)
+
+
+def _absolute(written: str) -> str:
+    """Give `DIR` or `eagle:DIR` with the whole path, and anything else as it is."""
+    kind, colon, rest = written.rpartition(":")
+    return f"{kind}{colon}{Path(rest).absolute()}" if Path(rest).exists() else written
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,7 +111,9 @@ class _Making:
             _refuse_undoable(planned)
             self.idle += 1
         earlier: dict[str, Job] = {}
-        for step, forecast in zip(planned.recipe.steps, planned.forecasts, strict=True):
+        forecasts = {one.step: one for one in planned.forecasts}
+        for step in planned.recipe.steps:
+            forecast = forecasts[step.name]
             if forecast.installs:
                 self.notes[
                     f"{step.tool} is not installed here: keys hold until it turns out to have "
