@@ -1,0 +1,68 @@
+"""Steps that run in an image of their own, with inputs and result where the image has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from packager.adapters.blobs import BlobReader
+from packager.adapters.executors.docker import DockerExecutor
+from packager.core.events import ignore
+from packager.core.image import BaseImage, Inline, Platform
+from packager.core.model import ModelFile
+from packager.core.recipe import StepInput
+from tests.commandline import TINY
+from tests.live.test_docker_steps import BASE, python_base
+from tests.tools.steps import environments, model_files, step
+
+pytestmark = pytest.mark.live
+__all__ = ["python_base"]  # a fixture
+
+SERVING = BaseImage(
+    reference="some serving image", digest="sha256:1", platform=Platform(), layers=(), config={}
+)
+
+
+@pytest.fixture
+def loaded(tmp_path: Path, engine: str, python_base: str) -> Iterator[DockerExecutor]:
+    asked: list[str] = []
+
+    def load_image(base: BaseImage) -> str:
+        asked.append(base.reference)
+        return BASE
+
+    yield DockerExecutor(
+        environments(tmp_path),
+        work_dir=tmp_path / "work",
+        log_dir=tmp_path / "logs",
+        read=BlobReader().chunks,
+        on_event=ignore,
+        base="there-is-no-such-image",
+        load_image=load_image,
+    )
+    assert asked == ["some serving image"]
+
+
+def test_a_step_finds_its_inputs_and_leaves_its_result_where_the_image_has_them(
+    loaded: DockerExecutor, tmp_path: Path
+) -> None:
+    into = tmp_path / "into"
+    into.mkdir()
+    rendered = ModelFile(path="rendered/note.txt", role="other", content=Inline(b"rendered"))
+
+    loaded.run(
+        step(
+            "copy",
+            inputs={"model": StepInput(files=(*model_files(TINY), rendered))},
+            parameters={"seed": 9},
+            image=SERVING,
+            places={"model": "/opt/packager/model", "output": "/opt/packager/compiled"},
+        ),
+        into,
+    )
+
+    assert json.loads((into / "config.json").read_text())["demo"] == 9
+    assert (into / "rendered/note.txt").read_bytes() == b"rendered"
