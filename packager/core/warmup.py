@@ -152,6 +152,24 @@ class Ended:
     seconds: float = 0.0  # that its process took; 0: nobody knows
 
 
+State = Literal["there", "built", "failed", "infeasible", "skipped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What has become of a job."""
+
+    job: Job
+    state: State
+    tries: int = 0
+    lost: int = 0  # tries whose machine or process went away
+    code: int = 0
+    reason: str = ""
+    began_s: float = 0.0  # first handed out, counted from the beginning of the run
+    ended_s: float = 0.0
+    work_s: float = 0.0  # of the process that ended well
+
+
 class Fleet(Protocol):
     """Machines that run `packager warm one`. A job may run more than once; that is harmless."""
 

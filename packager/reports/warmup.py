@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from packager.core.warmup import Job, WarmPlan
-from packager.jobs.warmup.run import Outcome
+from packager.core.warmup import Job, Outcome, WarmPlan
 from packager.reports.steps import duration
 from packager.reports.text import plain, table_lines
 

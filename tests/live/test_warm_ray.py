@@ -178,6 +178,20 @@ def test_every_key_is_there_after_worker_raylet_and_head_were_killed(warmth: War
     wait_until(lambda: not warmth.left(), 20)
 
 
+def test_ctrl_c_leaves_nothing_on_the_nodes(warmth: Warmth) -> None:
+    pids = warmth.place / "pids"
+    warmth.plan(1, f"demo-orphan,pids={pids}")
+
+    with ray_nodes(warmth.place, warmth.environment, count=2) as nodes:
+        driver = warmth.start(nodes.address)
+        wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2, 240)
+        driver.send_signal(signal.SIGINT)
+
+        assert driver.wait(60) == 130
+        left = pids.read_text().split()
+        wait_until(lambda: not any(os.path.lexists(f"/proc/{pid}") for pid in left), 20)
+
+
 def test_what_no_node_can_do_is_said_at_once_and_what_fails_for_good_is_not_repeated(
     warmth: Warmth,
 ) -> None:

@@ -7,6 +7,7 @@ started; see `executors/supervise.py`.
 from __future__ import annotations
 
 import os
+import select
 import sys
 import tempfile
 import time
@@ -32,7 +33,7 @@ def run_job(
             started(command, cwd=Path(own), env={**os.environ, **given}, log=sink) as process,
         ):
             try:
-                while chunk := os.read(process.stdout, 65536):
+                while chunk := _read(process.stdout):
                     said += chunk
                 code = process.wait().code
             except KeyboardInterrupt:  # how Ray cancels
@@ -43,3 +44,10 @@ def run_job(
                 raise
         seconds = time.monotonic() - began
         return code, said.decode(errors="replace"), read_tail(log), seconds
+
+
+def _read(descriptor: int) -> bytes:
+    """Read what comes next; a wait without end would keep Ray's cancelling from us."""
+    while not select.select([descriptor], [], [], 0.5)[0]:
+        pass
+    return os.read(descriptor, 65536)

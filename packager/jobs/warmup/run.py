@@ -11,19 +11,27 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal
 
 from packager.adapters.fleet.presence import Presence
 from packager.core.events import EventSink, StepEvent, ignore
-from packager.core.warmup import FETCH, PERMANENT, Ended, Fleet, Job, Node, WarmPlan, fits
+from packager.core.warmup import (
+    FETCH,
+    PERMANENT,
+    Ended,
+    Fleet,
+    Job,
+    Node,
+    Outcome,
+    State,
+    WarmPlan,
+    fits,
+)
 from packager.errors import UsageError
 
 POLL_S = 0.5
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 ASKING_AT_ONCE = 16
-
-State = Literal["there", "built", "failed", "infeasible", "skipped"]
 
 
 class NeedsSharedCache(UsageError):
@@ -34,21 +42,6 @@ class NeedsSharedCache(UsageError):
             f"{count} machines would build, and no shared store takes their results",
             hint="name one that may be written: --cache-shared s3://BUCKET/PREFIX",
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What has become of a job."""
-
-    job: Job
-    state: State
-    tries: int = 0
-    lost: int = 0  # tries whose machine or process went away
-    code: int = 0
-    reason: str = ""
-    began_s: float = 0.0  # first handed out, counted from the beginning of the run
-    ended_s: float = 0.0
-    work_s: float = 0.0  # of the process that ended well
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from packager.core.warmup import Ended, Job, Node, WarmPlan
-from packager.jobs.warmup.run import NeedsSharedCache, Outcome, run_plan
+from packager.core.warmup import Ended, Job, Node, Outcome, WarmPlan
+from packager.jobs.warmup.run import NeedsSharedCache, run_plan
 from tests.jobs.warmup.plans import job, plan
 
 NODE = Node(name="one", cpus=4, memory_bytes=2**34)
