@@ -3,7 +3,8 @@
 Containers are started in turn, each from nothing: the one that may use its compiled files,
 the one that is told to leave them alone (`PACKAGER_COMPILED=off`) and compiles, and with
 `--eager IMAGE` one that compiles nothing at all.  Of each: seconds until /ping answers, until
-the first token is there, and the engine's own figure of its initialisation.
+the first token is there, the engine's own figure of its initialisation, and the processor
+time of the whole container until its first token, which a busy machine changes least.
 
 The engine is asked for the same tokens each time.  With and without compiled files they must
 be identical; eager execution rounds otherwise.
@@ -43,6 +44,7 @@ class Start:
     ping_s: float
     first_token_s: float
     engine_init_s: float
+    cpu_s: float  # of all its processes until then: a busy machine does not change it
     tokens: list[list[str]]
     said: str  # by the launcher
 
@@ -74,7 +76,7 @@ def main() -> int:
             starts[name].append(start)
             print(
                 f"{name:<8} ping {start.ping_s:6.1f} s  first token {start.first_token_s:6.1f} s  "
-                f"engine {start.engine_init_s:6.1f} s",
+                f"engine {start.engine_init_s:6.1f} s  cpu {start.cpu_s:6.1f} s",
                 file=sys.stderr,
             )
     figures = describe(starts)
@@ -102,6 +104,7 @@ def run_container(engine: Any, image: str, environment: Mapping[str, str]) -> St
             model = json.load(answer)["data"][0]["id"]
         tokens = [ask(url, model, PROMPTS[0], 1)]
         first_token_s = time.monotonic() - began
+        usage = container.stats(stream=False)["cpu_stats"]["cpu_usage"]["total_usage"]
         tokens += [ask(url, model, prompt, 32) for prompt in PROMPTS]
         log = container.logs().decode(errors="replace")
     finally:
@@ -111,6 +114,7 @@ def run_container(engine: Any, image: str, environment: Mapping[str, str]) -> St
         ping_s=round(ping_s, 2),
         first_token_s=round(first_token_s, 2),
         engine_init_s=float(said[1]) if said else float("nan"),
+        cpu_s=round(usage / 1e9, 2),
         tokens=tokens,
         said=next((line for line in log.splitlines() if line.startswith("packager: ")), ""),
     )
@@ -147,7 +151,7 @@ def describe(starts: Mapping[str, list[Start]]) -> dict[str, Any]:
     medians = {
         name: {
             field: statistics.median(getattr(start, field) for start in found)
-            for field in ("ping_s", "first_token_s", "engine_init_s")
+            for field in ("ping_s", "first_token_s", "engine_init_s", "cpu_s")
         }
         for name, found in starts.items()
     }
@@ -156,6 +160,7 @@ def describe(starts: Mapping[str, list[Start]]) -> dict[str, Any]:
     ratios = {
         "ratio_engine_init": ours["engine_init_s"] / theirs["engine_init_s"],
         "ratio_total": ours["first_token_s"] / theirs["first_token_s"],
+        "ratio_cpu": ours["cpu_s"] / theirs["cpu_s"],
     }
     if "eager" in medians:
         ratios["ratio_total_eager"] = ours["first_token_s"] / medians["eager"]["first_token_s"]

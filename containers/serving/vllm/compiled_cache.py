@@ -111,16 +111,15 @@ def read_manifest(compiled: Path) -> dict[str, Any]:
 def refuse_other_machine(manifest: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     """Raise where the machine differs in what the compiled code depends on.
 
-    Code for a GPU does not depend on the processor, and names the GPU instead.
+    Code for a processor names its instructions and threads, code for a GPU the GPU.
     """
     wanted = manifest["for"]
-    names = ("machine", "gpus") if wanted.get("gpus") else ("machine", "isa", "threads")
-    for name in names:
-        if name == "gpus":
-            if not set(wanted["gpus"]) >= set(here["gpus"]):
-                raise Unusable(f"it is for {wanted['gpus']}, this machine has {here['gpus']}")
-        elif wanted.get(name) != here[name]:
-            raise Unusable(f"it is for another {name}: {differing(wanted.get(name), here[name])}")
+    for name, value in wanted.items():
+        if name not in here:
+            raise Unusable(f"it depends on {name!r}, which nobody here can tell")
+        fits = here[name] and {*here[name]} <= {*value} if name == "gpus" else value == here[name]
+        if not fits:
+            raise Unusable(f"it is for another {name}: {differing(value, here[name])}")
 
 
 def differing(wanted: Any, found: Any) -> str:

@@ -43,7 +43,7 @@ def work(spec: Spec, report: Report) -> dict[str, Any]:
     refuse_other_machine(asked["target"], here)
     first = start(spec, report, "compiling", asked["env"])
     keep(compiled_cache.COPY, spec.output)
-    write_manifest(compiled_cache, spec, here)
+    write_manifest(compiled_cache, spec, depends_on(asked["target"], here))
     kept = files_below(spec.output) - {compiled_cache.MANIFEST}
     if not kept:
         raise RuntimeError("the engine left nothing in its caches")
@@ -75,7 +75,8 @@ def refuse_other_machine(target: Mapping[str, Any], here: Mapping[str, Any]) -> 
     """Stop where this is not the machine of the plan: what came out would be misfiled."""
     for name, wanted in target.items():
         if name == "gpu":
-            if not all(wanted.lower() in found.lower() for found in here["gpus"]):
+            names = [name.lower() for name in here["gpus"]]
+            if not names or any(wanted.lower() not in name for name in names):
                 raise RuntimeError(f"the plan is for {wanted}, this machine has {here['gpus']}")
         elif here[name] != wanted:
             raise RuntimeError(f"the plan is for {name} {wanted}, this machine has {here[name]}")
@@ -164,7 +165,13 @@ def files_below(root: Path) -> set[str]:
     }
 
 
-def write_manifest(compiled_cache: Any, spec: Spec, here: Mapping[str, Any]) -> None:
+def depends_on(target: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
+    """Choose what the launcher will compare: code for a GPU runs beside any processor."""
+    names = ("machine", "gpus") if "gpu" in target else ("machine", "isa", "threads")
+    return {name: here[name] for name in names}
+
+
+def write_manifest(compiled_cache: Any, spec: Spec, target: Mapping[str, Any]) -> None:
     """Say what the files are and for which machine; the launcher compares both."""
     files = {}
     for name in sorted(files_below(spec.output)):
@@ -177,7 +184,7 @@ def write_manifest(compiled_cache: Any, spec: Spec, here: Mapping[str, Any]) -> 
     manifest = {
         "schema": compiled_cache.SCHEMA,
         "compiler": "vllm_cache",
-        "for": dict(here),
+        "for": dict(target),
         "versions": versions_of(("vllm", "torch", "triton", "flashinfer-python")),
         "files": files,
     }

@@ -165,6 +165,8 @@ def foresee(
         reason = (
             "there is no cache"
             if cache is None
+            else "it runs in the base image, which is not at hand"
+            if step.places and step.image is None
             else "the digest of its inputs is only known when the weights have been read"
             if any(not file.sha256 for given in step.inputs.values() for file in given.files)
             else "its result cannot be cached"
