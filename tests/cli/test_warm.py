@@ -17,6 +17,7 @@ import pytest
 import rfc8785
 
 from tests.commandline import TINY, Done, packager_in
+from tests.doubles.fake_hub import FakeHub
 from tests.tools.steps import OUTSIDE
 
 Run = Callable[..., Done]
@@ -138,6 +139,33 @@ def test_a_plan_runs_without_its_grid_and_again_finds_all_there(tmp_path: Path, 
     assert ran.read_text() == "xxx"
 
 
+def test_a_model_of_a_hub_is_fetched_once_at_the_commit_that_was_planned(
+    tmp_path: Path, warm: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {path.name: path.read_bytes() for path in TINY.iterdir() if path.is_file()}
+    with FakeHub() as hub:
+        hub.add("acme/tiny", files)
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+        ways = ["demo-copy,seed=1", "demo-copy,seed=2"]
+        axes = {"instance": ["local"], "model": ["acme/tiny"], "quantize": ways}
+        write_grid(tmp_path, [], axes=axes)
+        planned = warm("plan", "grid.json", "--output", "plan.json")
+        assert planned.status == 0, planned.err
+        assert not list(tmp_path.glob("hf/**/*.safetensors"))
+
+        done = warm("run", "plan.json", "--format", "json")
+        again = warm("run", "plan.json", "--format", "json")
+
+    fetch, *steps = plan_in(tmp_path)["jobs"]
+    name, _, commit = fetch["request"]["model"].partition("@")
+    assert (fetch["step"], name, len(commit)) == ("fetch", "acme/tiny", 40)
+    assert [(job["needs"], job["stage"], len(job["key"])) for job in steps] == [([0], 1, 64)] * 2
+    assert json.loads(done.out)["counts"] == {"built": 3}, done.err
+    assert json.loads(again.out)["counts"] == {"there": 3}
+
+
 @pytest.mark.parametrize(
     ("changes", "status", "message"),
     [
@@ -231,19 +259,23 @@ def test_sigterm_ends_a_job_with_75_and_takes_its_tool_along(tmp_path: Path, war
     assert all_gone(pids)
 
 
-def test_ctrl_c_leaves_nothing_behind_and_the_next_run_goes_on(tmp_path: Path, warm: Run) -> None:
+@pytest.mark.parametrize(
+    ("how", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)]
+)
+def test_a_run_that_is_ended_leaves_nothing_behind_and_the_next_one_goes_on(
+    tmp_path: Path, warm: Run, how: signal.Signals, status: int
+) -> None:
     pids = tmp_path / "pids"
     write_grid(tmp_path, ["demo-copy", f"demo-orphan,pids={pids}"])
     warm("plan", "grid.json", "--output", "plan.json")
 
     run = start(tmp_path, "run", "plan.json", "--jobs", "2")
     wait_for(pids)
-    time.sleep(1.0)
-    run.send_signal(signal.SIGINT)
+    wait_until(lambda: "1 there already" in warm("plan", "grid.json").out)
+    run.send_signal(how)
 
-    assert run.wait(30) == 130
-    assert all_gone(pids)
-    assert "1 there already" in warm("plan", "grid.json").out
+    assert run.wait(30) == status
+    wait_until(lambda: all_gone(pids))
 
 
 def start(place: Path, *words: str) -> subprocess.Popen[bytes]:
@@ -253,8 +285,12 @@ def start(place: Path, *words: str) -> subprocess.Popen[bytes]:
 
 
 def wait_for(pids: Path) -> None:
+    wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
     until = time.monotonic() + 60
-    while not (pids.exists() and len(pids.read_text().split()) == 2):
+    while not is_so():
         assert time.monotonic() < until
         time.sleep(0.05)
 
