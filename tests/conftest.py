@@ -28,13 +28,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the live tests together, and first: they share an engine, and take longest.
+    """Put the live tests first, as they take longest, and those with an engine together.
 
-    With `-n 2 --dist loadgroup` one process runs them while the other runs the rest.
+    With `-n 2 --dist loadgroup` a group runs in one process, so there is one engine.
     """
     for item in items:
         if item.get_closest_marker("live"):
-            item.add_marker(pytest.mark.xdist_group("live"))
+            with_engine = "docker_host" in getattr(item, "fixturenames", ())
+            group = "engine" if with_engine else item.nodeid.partition("::")[0]
+            item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=lambda item: item.get_closest_marker("live") is None)
 
 
