@@ -19,7 +19,6 @@ as named.
 from __future__ import annotations
 
 import base64
-import binascii
 import fcntl
 import json
 import os
@@ -27,13 +26,13 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from artifact_cache.entry import MAX_STORED_BYTES, parse_entry
+from artifact_cache.entry import MAX_STORED_BYTES, PAYLOAD_TYPE, SCHEMA, parse_entry
 from artifact_cache.errors import MalformedEntry, NewerEntry, StoreUnavailable
 from artifact_cache.files import bounded_bytes, said, sync
 from artifact_cache.pins import Pin, Pins
@@ -103,10 +102,14 @@ class _Entry:
     key: str
     looks: tuple[int, int]  # inode and ctime: whether it is still this one
     used_at: float
-    blobs: frozenset[str]
-    document: Mapping[str, Any]
-    labels: Mapping[str, Any]
+    blobs: frozenset[str]  # of those seen before
+    model: str
     removable: bool
+
+    def says(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Give its key document and labels as they stand now; 100,000 of them are much to keep."""
+        plain, _ = _peek(bounded_bytes(self.path, MAX_STORED_BYTES))
+        return _mapping(plain, "keydoc"), _mapping(plain, "labels")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,7 @@ class _Collection:
 
     # --- looking, without a lock
 
-    def entries(self) -> Iterator[_Entry]:
+    def entries(self, blobs: Container[str]) -> Iterator[_Entry]:
         for path in self.store.root.glob("ac/*/??/*.json"):
             try:
                 status = path.lstat()
@@ -139,7 +142,8 @@ class _Collection:
                 # Which blobs it names is not known now, so none may go.
                 self.problem = f"{path.name[:12]} cannot be read: {said(error)}"
                 data = b""
-            yield _entry(path, status, data, self._used_at(path.stem, status.st_mtime))
+            used_at = self._used_at(path.stem, status.st_mtime)
+            yield _entry(path, status, data, used_at, blobs)
 
     def blobs(self) -> dict[str, _Blob]:
         found = {}
@@ -276,7 +280,7 @@ def collect(
         blobs = run.blobs()
         if not dry_run:
             run.let_publishers_finish()
-        entries = tuple(run.entries())
+        entries = tuple(run.entries(blobs))
         doomed = run.choose(entries, blobs, pins)
         removed = {entry.path for entry, _ in doomed} if dry_run else run.remove_entries(doomed)
         named = {digest for entry in entries if entry.path not in removed for digest in entry.blobs}
@@ -317,7 +321,7 @@ def _report(
                 Removed(
                     kind=entry.kind,
                     key=entry.key,
-                    model=_model(entry),
+                    model=entry.model,
                     reason=reason,
                     bytes=sum(sizes[digest] for digest in own),
                     used_at=entry.used_at,
@@ -395,46 +399,74 @@ def _is_unlocked(path: Path) -> bool:
 # --- reading entries
 
 
-def _entry(path: Path, status: os.stat_result, data: bytes, used_at: float) -> _Entry:
-    """Take an entry in, whatever it is: it names every digest that stands in it."""
-    document: Mapping[str, Any] = {}
-    labels: Mapping[str, Any] = {}
-    removable = bool(data)
-    try:
-        entry = parse_entry(data)
-        document, labels = entry.keydoc, entry.labels
-    except NewerEntry:
-        removable = False
-    except MalformedEntry:
-        pass  # whoever asks for it sets it aside; until then it ages like any other
+def _entry(
+    path: Path, status: os.stat_result, data: bytes, used_at: float, blobs: Container[str]
+) -> _Entry:
+    """Take an entry in, whatever it is: it names every digest that stands in it.
+
+    It is read and not judged, which would take many times as long: a damaged
+    entry ages like any other until somebody asks for it, and pins hold it for
+    what it still says.
+    """
+    plain, text = _peek(data)
+    named = (found.decode("ascii") for found in _DIGEST.findall(text))
     return _Entry(
         path=path,
         kind=path.parent.parent.name,
         key=path.stem,
         looks=_looks(status),
         used_at=used_at,
-        blobs=frozenset(_digests(data)),
-        document=document,
-        labels=labels,
-        removable=removable,
+        blobs=frozenset(digest for digest in named if digest in blobs),
+        model=_model(_mapping(plain, "keydoc"), _mapping(plain, "labels")),
+        removable=bool(data) and (plain.get("schema") == SCHEMA or not _is_newer(data)),
     )
 
 
-def _digests(data: bytes) -> Iterator[str]:
-    with suppress(ValueError, KeyError, TypeError, RecursionError, binascii.Error):
-        data += base64.b64decode(json.loads(data)["payload"])
-    for found in _DIGEST.findall(data):
-        yield found.decode("ascii")
+def _peek(data: bytes) -> tuple[Mapping[str, Any], bytes]:
+    """Give what an entry says, signed or not, and all the text that digests may stand in."""
+    plain: Any = {}
+    with suppress(ValueError, KeyError, TypeError, RecursionError):
+        plain = json.loads(data)
+        if "payload" in plain:
+            payload = base64.b64decode(plain["payload"])
+            data += payload
+            # The envelope's type says what the payload is; only our own is looked into.
+            plain = json.loads(payload) if plain["payloadType"] == PAYLOAD_TYPE else {}
+    return (plain if isinstance(plain, Mapping) else {}), data
+
+
+def _mapping(plain: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = plain.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _is_newer(data: bytes) -> bool:
+    try:
+        parse_entry(data)
+    except NewerEntry:
+        return True
+    except MalformedEntry:
+        pass
+    return False
 
 
 def _pinned(entry: _Entry, pins: Iterable[Pin]) -> bool:
-    return any(pin.holds(entry.key, entry.document, entry.labels) for pin in pins)
+    if any(entry.key in pin.keys for pin in pins):
+        return True
+    asking = [pin for pin in pins if pin.where or pin.labels]
+    try:
+        document, labels = entry.says() if asking else ({}, {})
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # nobody knows what it says
+    return any(pin.holds(entry.key, document, labels) for pin in asking)
 
 
-def _model(entry: _Entry) -> str:
-    if label := entry.labels.get("model"):
+def _model(document: Mapping[str, Any], labels: Mapping[str, Any]) -> str:
+    if label := labels.get("model"):
         return str(label)
-    graph = entry.document.get("graph")
+    graph = document.get("graph")
     return str(graph.get("architecture", ""))[:12] if isinstance(graph, Mapping) else ""
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
 
@@ -191,6 +192,23 @@ def test_what_is_pinned_stays(root: Path, tmp_path: Path, pin: Pin) -> None:
     assert open_local(root).get_or_build(document(1), Build(), tmp_path / "hit").hit
 
 
+@pytest.mark.parametrize("pin, left", [(Pin(labels={"model": "model 1"}), 1), (None, 0)])
+def test_a_damaged_entry_is_held_for_what_it_says_and_else_ages(
+    root: Path, tmp_path: Path, pin: Pin | None, left: int
+) -> None:
+    """Nobody judges 100,000 entries to remove a few."""
+    built(root, tmp_path, 1)
+    path = next(root.glob("ac/*/*/*.json"))
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes().replace(b'"build_s":', b'"build_s":1'))
+    if pin:
+        Pins(LocalStore(root)).add("production", pin)
+
+    collected(root, AT_ONCE)
+
+    assert len(list(root.glob("ac/*/*/*.json"))) == left
+
+
 def test_a_query_holds_what_is_built_later(root: Path, tmp_path: Path) -> None:
     Pins(LocalStore(root)).add("all", Pin(where={"/kind": "quantized-checkpoint"}))
     built(root, tmp_path, 1)
@@ -263,8 +281,8 @@ def between_looking_and_removing(
     """Let somebody get or build after the collector has looked, before it locks."""
     entries = gc._Collection.entries
 
-    def before_others(self: gc._Collection) -> list[gc._Entry]:
-        found = list(entries(self))
+    def before_others(self: gc._Collection, blobs: Container[str]) -> list[gc._Entry]:
+        found = list(entries(self, blobs))
         open_local(root).get_or_build(document, Build(b"tensor1"), root.parent / "meanwhile")
         return found
 
