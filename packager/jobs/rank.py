@@ -16,6 +16,7 @@ from packager.core.findings import errors_in
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
+from packager.core.recipe import Step, StepForecast
 from packager.core.request import BuildRequest
 from packager.errors import PlanRejected, UsageError
 from packager.pipeline import Tools
@@ -68,6 +69,7 @@ def rank_instances(
         find_model=find_model,
         find_draft=cache(tools.find_draft) if tools.find_draft else None,
         instances=(),
+        foresee=_unasked,
     )
     quantized = bool(find_model(request.model).config.get("quantization_config"))
     options: list[Option] = []
@@ -147,6 +149,11 @@ def _try(candidate: Candidate, tools: Tools, aim: Aim) -> Option | None:
         discount=aim.discount,
         buildable=bool(planned.recipe.steps) or not changes_weights,
     )
+
+
+def _unasked(step: Step) -> StepForecast:
+    """Leave the cache alone: a ranking says nothing of it, and a shared one takes long to ask."""
+    return StepForecast(step=step.name, tool=step.tool, state="unknown")
 
 
 def _closest(reasons: list[str]) -> str:

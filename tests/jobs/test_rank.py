@@ -11,6 +11,7 @@ import pytest
 from packager import wiring
 from packager.catalog.instances import find_instance, instances
 from packager.core.model import ModelFiles
+from packager.core.recipe import Step, StepForecast
 from packager.core.request import BuildRequest
 from packager.errors import NotFound
 from packager.jobs.rank import Aim, menu, rank_instances
@@ -54,6 +55,24 @@ def test_the_model_is_found_once_for_all_instances() -> None:
     assert find_model.calls == 1
 
 
+def test_a_ranking_does_not_ask_the_cache() -> None:
+    """Offers are made for every plan, and a shared store may be far away."""
+    asked: list[Step] = []
+
+    def foresee(step: Step) -> StepForecast:
+        asked.append(step)
+        return StepForecast(step=step.name, tool=step.tool, state="unknown")
+
+    tools = replace(
+        wiring.tools_for(wiring.Settings()), find_model=Counted(LLAMA_70B), foresee=foresee
+    )
+    small = find_instance("ml.g5.12xlarge")
+
+    ranking = rank_instances(BuildRequest(model="m", instance="all"), tools, (small,), COST)
+    assert ranking.options[0].plan.quantization
+    assert asked == []
+
+
 def test_every_instance_is_ranked_or_left_out_with_a_reason() -> None:
     started = time.process_time()
     ranking = ranked(model_of(LLAMA_3_8B))
@@ -72,7 +91,7 @@ def test_a_large_model_fits_small_instances_only_quantized() -> None:
         option for option in ranking.options if option.plan.instance.name == "ml.g5.12xlarge"
     ]
     assert small.candidate.options.startswith(("--quantize awq", "--quantize fp8"))
-    assert not small.buildable
+    assert small.buildable
     assert [skipped.instance for skipped in ranking.skipped] == ["ml.g5.xlarge"]
     assert ranking.skipped[0].reason.startswith("even with --quantize awq")
     assert ranking.skipped[0].reason.endswith("and has 20.1 GiB usable")
