@@ -7,17 +7,21 @@
 
 Shapes are compiled in: the batch and the length that are rendered are the ones
 that are compiled, never upper bounds of something smaller.
+
+Where something was compiled ahead of time, a launcher copies the compiler's cache to where
+it can be written.  LMI does that itself.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from packager.core.artifact import Artifacts
 from packager.core.findings import Finding
 from packager.core.plan import Plan
-from packager.core.serving import MODEL_DIR, RenderedFile, ServingConfig
+from packager.core.serving import COMPILED_DIR, MODEL_DIR, SERVING_DIR, RenderedFile, ServingConfig
 from packager.families.sagemaker import check_environment
 from packager.families.schema import EngineSchema, check_value, facts_schema, nearest
 from packager.families.shared import (
@@ -44,8 +48,11 @@ from packager.families.vllm_options import (
     planned_options,
     schema_of,
 )
-from packager.rendering.check import check_properties
+from packager.planning.compile_caches import COMPILED_COPY, SWITCH
+from packager.planning.neuron_targets import compiled_by, export_command, logical_core_size
+from packager.rendering.check import check_json, check_properties
 from packager.rendering.environment import render_template
+from packager.share import share_dir
 
 PORT = 8080
 BY_COMMAND = ("vllm-neuron", "vllm-nxdi")
@@ -54,6 +61,10 @@ SM_ON = "SM_ON_"
 
 # Which drafts each variant serves.  vLLM's plug-in compiles an EAGLE-3 head with its model.
 WITH_DRAFTS = {"vllm-neuron": ("eagle3",)}
+
+# Toolchains whose compiled files our launcher makes ready.
+LAUNCHED = ("optimum", "nxdi")
+EXPORTED = f"{COMPILED_COPY}/model"  # where the launcher leaves what was traced
 
 
 class NeuronFamily:
@@ -92,10 +103,16 @@ class NeuronFamily:
 
     def render(self, plan: Plan, artifacts: Artifacts) -> ServingConfig:  # noqa: ARG002
         """Give what the variant reads."""
+        compiled = compiled_by(plan.container) if plan.compiler else ""
         if plan.container.variant in BY_COMMAND:
-            config = launched(command(_vllm_options(plan)), {})
+            config = launched(command(_vllm_options(plan)), _compiled_env(plan, compiled))
+        elif compiled == "optimum":
+            config = launched(_serve(plan), _compiled_env(plan, compiled), adapter=False)
         else:
-            config = ServingConfig(files=_files(plan), env=_env(plan), port=PORT)
+            env = {**_env(plan), **_compiled_env(plan, compiled)}
+            config = ServingConfig(files=_files(plan), env=env, port=PORT)
+        if compiled in LAUNCHED:
+            config = replace(config, files=(*config.files, *_compiled_files(plan, compiled)))
         return replace(config, model_dir=model_dir(plan), draft_dir=draft_dir(plan))
 
 
@@ -186,6 +203,47 @@ def _env(plan: Plan) -> dict[str, str]:
     engine = {"OPTION_ENGINE": "Python"} if plan.weights == "mounted" else {}
     store = {"SERVING_MODEL_STORE": MODEL_DIR} if plan.weights == "baked" else {}
     return {**OFFLINE_ENV, "DJL_OFFLINE": "true", **store, **engine, **options}
+
+
+def _serve(plan: Plan) -> list[str]:
+    """Give the command that Hugging Face's entrypoint makes of SM_ON_*, for the exported model.
+
+    Its name stays the one that clients know from an image without compiled files.
+    """
+    argv = ["optimum-cli", "neuron", "serve", "--port", str(PORT)]
+    for name, value in {**settings(plan), "model": EXPORTED}.items():
+        argv += [f"--{name}", value]
+    return [*argv, "--served-model-name", model_dir(plan)]
+
+
+def _compiled_env(plan: Plan, toolchain: str) -> dict[str, str]:
+    """Lead the compiler and the engine to what was compiled ahead of time."""
+    if toolchain == "neo":  # LMI copies a cache that it cannot write to
+        return {"NEURON_COMPILE_CACHE_URL": COMPILED_DIR}
+    if toolchain not in LAUNCHED:
+        return {}
+    artifacts = {"NEURON_COMPILED_ARTIFACTS": EXPORTED} if toolchain == "nxdi" else {}
+    return {
+        SWITCH: COMPILED_DIR,
+        "NEURON_COMPILE_CACHE_URL": f"{COMPILED_COPY}/cache",
+        "NEURON_LOGICAL_NC_CONFIG": str(logical_core_size(plan.instance.name)),
+        **artifacts,
+    }
+
+
+def _compiled_files(plan: Plan, toolchain: str) -> tuple[RenderedFile, ...]:
+    """Give the launcher's part for compiled files, and what it must know."""
+    shipped = share_dir("containers") / "serving" / "neuron" / "compiled_cache.py"
+    model = model_dir(plan)
+    exports = export_command(plan, model) if toolchain == "optimum" else []
+    told = {"export": exports, "model": model}
+    text = json.dumps(told, indent=1) + "\n"
+    path = f"{SERVING_DIR}/neuron.json"
+    check_json(path, text, told)
+    return (
+        RenderedFile(path=f"{SERVING_DIR}/compiled_cache.py", data=shipped.read_bytes()),
+        RenderedFile(path=path, data=text.encode()),
+    )
 
 
 def _files(plan: Plan) -> tuple[RenderedFile, ...]:

@@ -34,6 +34,7 @@ from packager.errors import NotFound, UsageError
 from packager.jobs.cache import CachePlace
 from packager.techniques.neuron_keys import (
     KNOWN,
+    NO_GRAPH,
     contradictions,
     graph_digest,
     sharding_of,
@@ -229,7 +230,6 @@ def _registered(one: Registered, everything: Sequence[Registered], stated: State
                 hint="add --as FILE with the key document that shall find it",
             )
     derived: dict[str, Any] = {
-        "/graph/architecture": graph_digest(one.config),
         "/shape/context_buckets": [chunk or prompt],
         "/shape/token_buckets": [length],
         "/precision/logits_dtype": "fp32",
@@ -249,9 +249,29 @@ def _registered(one: Registered, everything: Sequence[Registered], stated: State
         | {"task": one.task},
         "/toolchain/packages": _packages(one),
     }
-    if spread := sharding_of(one.config, tp):
+    config = _whole_config(one, stated)
+    derived["/graph/architecture"] = graph_digest(config)
+    if spread := sharding_of(config, tp):
         derived["/parallelism/sharding"] = spread
     return _compiled(one.model, "optimum-neuron", one.cache, modules, said, derived, stated)
+
+
+def _whole_config(one: Registered, stated: Stated) -> Mapping[str, Any]:
+    """Give the model's config: the registry's leaves out what is at its default.
+
+    A whole one, from --config, must agree with what the registry has.
+    """
+    if stated.config is None:
+        return one.config
+    whole = _read_json(stated.config)
+    for name, value in one.config.items():
+        if name not in NO_GRAPH and whole.get(name, value) != value:
+            raise UsageError(
+                f"{one.model}: {name} is {json.dumps(value)} in the tree, "
+                f"and {json.dumps(whole[name])} in {str(stated.config)!r}",
+                hint="name the config.json of the model that was compiled",
+            )
+    return whole
 
 
 def _packages(one: Registered) -> list[dict[str, Any]]:

@@ -1,0 +1,263 @@
+"""Compiling for Inferentia and Trainium before the image is made.
+
+The toolchain of the serving image does it, told for which architecture: it needs no
+device.  Kept are the compiler's cache, which other tools' caches look like too, and
+the traced model.  Neither holds weights, so fine-tunes of one model share an artifact.
+
+    hf-vllm-neuronx   optimum-neuron's export; the server serves nothing but an exported model
+    vllm-nxdi         NxD Inference; vLLM loads it through NEURON_COMPILED_ARTIFACTS
+    lmi-neuronx       compiles on a device only: what Neo compiled is taken from the cache
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from artifact_cache.key import (
+    Graph,
+    Invocation,
+    NeuronKey,
+    Package,
+    Parallelism,
+    Precision,
+    Sampling,
+    Shape,
+    Target,
+    Toolchain,
+)
+from packager.core.facts import Facts
+from packager.core.findings import Finding
+from packager.core.image import Inline
+from packager.core.model import ModelFile
+from packager.core.plan import Plan
+from packager.core.recipe import Estimate, Step, StepInput
+from packager.core.serving import COMPILED_DIR, SERVING_DIR, ServingConfig
+from packager.core.units import GIB
+from packager.planning.neuron_targets import (
+    compiled_by,
+    export_command,
+    logical_core_size,
+    neuron_arch,
+)
+from packager.techniques.keys import toolchain_of
+from packager.techniques.neuron_keys import graph_digest, sharding_of
+
+TOOLCHAIN_BYTES = 16 * GIB  # neuronx-cc beside the model; its own guides ask for no less
+CHUNK_TOKENS = 1024  # optimum-neuron prefills longer prompts in pieces of this
+MAX_TOP_K = 256
+TORCH_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+
+
+class NeuronCompiler:
+    """Describes runs of `containers/tools/neuron`."""
+
+    name = "neuron"
+    tool = "neuron"
+
+    def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
+        """Say which image or device nothing can be compiled for, and what takes a device."""
+        variant = plan.container.variant
+        how = compiled_by(plan.container)
+        if not how or (facts.base and not facts.base.digest):
+            message = f"nothing is compiled ahead of time for the image {variant or 'of the plan'}"
+            hint = "use `--container-version 2.28.0` (vllm-nxdi), or `--compile off`"
+            yield Finding("error", "compile-unsupported", message, hint)
+        elif not neuron_arch(plan.instance.name):
+            message = f"the Neuron toolchain of {variant} does not compile for {plan.instance.name}"
+            hint = "use an instance of inf2, trn1 or trn2, or `--compile off`"
+            yield Finding("error", "neuron-target", message, hint)
+        elif how == "neo":
+            message = "LMI's image compiles on a machine with NeuronCores only"
+            hint = "import Neo's output: `packager cache import --from neo --as KEY.json DIR`"
+            yield Finding("warning", "neuron-import-only", message, hint)
+
+    def step(
+        self,
+        facts: Facts,
+        plan: Plan,
+        serving: ServingConfig,
+        inputs: Mapping[str, StepInput],
+    ) -> Step:
+        """Describe one run of the toolchain in the serving image, without a device."""
+        env = _env(plan)
+        rendered = tuple(
+            ModelFile(path=name, role="other", content=Inline(file.data))
+            for file in serving.files
+            if (name := file.path.removeprefix(f"{SERVING_DIR}/")) != file.path
+        )
+        weights = plan.profile.weight_bytes
+        return Step(
+            name="compile",
+            tool=self.tool,
+            gives="compiled",
+            parameters={
+                "command": _command(plan, serving),
+                "serving_dir": SERVING_DIR,
+                "versions": {"vllm": plan.container.engine_version},
+                "expected": _expected(plan),
+            },
+            inputs={**inputs, "serving": StepInput(files=rendered)},
+            env=env,
+            key=_key(facts, plan, env),
+            needs=Estimate(memory_bytes=2 * weights + TOOLCHAIN_BYTES, disk_bytes=2 * weights),
+            image=facts.base,
+            places={
+                "model": serving.model_dir,
+                "serving": SERVING_DIR,
+                "output": COMPILED_DIR,
+            },
+        )
+
+
+def _env(plan: Plan) -> dict[str, str]:
+    """Say what is compiled for where there is no device to ask."""
+    return {
+        "NEURON_PLATFORM_TARGET_OVERRIDE": neuron_arch(plan.instance.name),
+        "NEURON_LOGICAL_NC_CONFIG": str(logical_core_size(plan.instance.name)),
+    }
+
+
+def _command(plan: Plan, serving: ServingConfig) -> list[str]:
+    """Give the toolchain's command line; `{traced}` is where the worker wants the result."""
+    match compiled_by(plan.container):
+        case "optimum":
+            return [*export_command(plan, serving.model_dir), "{traced}"]
+        case "nxdi":
+            return _nxdi(plan, serving)
+    return []
+
+
+def _nxdi(plan: Plan, serving: ServingConfig) -> list[str]:
+    """Tell NxD Inference what vLLM's plug-in would, from the same sizes."""
+    batch, length = str(plan.shape.max_batch), str(plan.shape.max_total_tokens)
+    words = {
+        "--model-path": serving.model_dir,
+        "--compiled-model-path": "{traced}",
+        "--torch-dtype": TORCH_DTYPES[plan.dtype],
+        "--tp-degree": str(plan.tp_degree),
+        "--batch-size": batch,
+        "--ctx-batch-size": "1",
+        "--tkg-batch-size": batch,
+        "--max-context-length": length,
+        "--seq-len": length,
+        "--padding-side": "right",
+        "--global-topk": str(MAX_TOP_K),
+        "--logical-nc-config": str(logical_core_size(plan.instance.name)),
+        "--prompt": "unused",  # it must be given, and is not asked when only compiling
+    }
+    flags = ["--enable-bucketing", "--on-device-sampling", "--dynamic"]
+    if plan.shape.max_batch > 1:
+        flags.append("--is-continuous-batching")
+    spelled = [word for pair in words.items() for word in pair]
+    task = ["inference_demo", "--model-type", _model_type(plan), "--task-type", "causal-lm"]
+    return [*task, "run", *spelled, *flags, "--compile-only"]
+
+
+def _model_type(plan: Plan) -> str:
+    """Name the model as NxD Inference does: by its architecture, without the head."""
+    return plan.profile.architecture.removesuffix("ForCausalLM").lower()
+
+
+def _expected(plan: Plan) -> dict[str, Any]:
+    """What the toolchain's neuron_config.json must say where it says anything."""
+    length = plan.shape.max_total_tokens
+    return {
+        "target": neuron_arch(plan.instance.name),
+        "batch_size": plan.shape.max_batch,
+        "sequence_length": length,
+        "seq_len": length,
+        "tp_degree": plan.tp_degree,
+        "torch_dtype": TORCH_DTYPES[plan.dtype],
+    }
+
+
+def _key(facts: Facts, plan: Plan, env: Mapping[str, str]) -> NeuronKey | None:
+    """State every input; None while the base is not known."""
+    if facts.base is None or not facts.base.digest:
+        return None
+    config, tp = facts.model.config, plan.tp_degree
+    return NeuronKey(
+        layout="neff-cache",
+        weights=None,
+        graph=Graph(architecture=graph_digest(config), code=None, plugins=()),
+        shape=_shape(plan),
+        precision=Precision(
+            dtype=plan.dtype,
+            weights=None,
+            activations=None,
+            kv_dtype=plan.dtype,
+            auto_cast="none",
+            auto_cast_dtype=None,
+            logits_dtype="fp32",
+        ),
+        parallelism=Parallelism(
+            tp=tp,
+            pp=1,
+            ep=1,
+            attention_dp=1,
+            cp=1,
+            world=tp,
+            local_ranks=tp,
+            start_rank=0,
+            ranks=tuple(range(tp)),
+            sharding=sharding_of(config, tp) or "unknown",
+        ),
+        target=Target(
+            backend="neuron",
+            arch=neuron_arch(plan.instance.name),
+            device=None,
+            logical_core_size=logical_core_size(plan.instance.name),
+            cpu=None,
+            os="linux",
+            machine="any",
+            libc="none",
+        ),
+        toolchain=_toolchain(facts, plan),
+        invocation=Invocation(compiler_args=(), engine_args=_engine_args(plan), env=dict(env)),
+        speculation=None,
+        sampling=_sampling(plan),
+        lora=None,
+    )
+
+
+def _shape(plan: Plan) -> Shape:
+    """State the sizes as the toolchain is given them: exact ones, prompts up to the length."""
+    batch, length = plan.shape.max_batch, plan.shape.max_total_tokens
+    optimum = compiled_by(plan.container) == "optimum"
+    chunk = CHUNK_TOKENS if optimum and length > CHUNK_TOKENS else None
+    return Shape(
+        max_batch=batch,
+        context_batch=1,
+        token_batch=batch,
+        max_input_tokens=length,
+        max_total_tokens=length,
+        max_batched_tokens=None,
+        context_buckets=(chunk or length,),
+        token_buckets=(length,),
+        prefill_chunk_tokens=chunk,
+        beam_width=1,
+        block_tokens=None,
+        paged=False,
+        graph_sizes=(),
+        dynamic=(),
+    )
+
+
+def _sampling(plan: Plan) -> Sampling:
+    """Sampling ends the graph, but in LMI's."""
+    on_device = compiled_by(plan.container) != "neo"
+    return Sampling(on_device=on_device, max_top_k=MAX_TOP_K if on_device else None)
+
+
+def _engine_args(plan: Plan) -> dict[str, str]:
+    """Give what else the toolchain is told, and the options asked for by name."""
+    return {"packager.toolchain": compiled_by(plan.container), **dict(plan.engine_options)}
+
+
+def _toolchain(facts: Facts, plan: Plan) -> Toolchain:
+    """Name the image, in which the compiler is, and for people the engine."""
+    assert facts.base is not None
+    tool = toolchain_of(facts.tools["neuron"], image=facts.base.digest.removeprefix("sha256:"))
+    engine = Package(name=plan.container.engine, version=plan.container.engine_version, digest=None)
+    return tool.model_copy(update={"packages": (*tool.packages, engine)})
