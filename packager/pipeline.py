@@ -199,6 +199,12 @@ def as_allowed(planned: Planned, on_miss: OnMiss) -> Planned:
     skipped = [one for one in missing if one.step in compiling]
     if on_miss != "skip-compile" or not skipped:
         return planned
+    if _only_quantizer(planned.recipe, planned.plan) in compiling:
+        raise NotCached(
+            f"step {skipped[0].step!r} is not in the cache{_why_missing(skipped[0])}, "
+            "and the model is quantized nowhere else",
+            hint="build without --no-compile-on-miss, or without --compile",
+        )
     message = (
         f"nothing is compiled ahead of time: step {skipped[0].step!r} "
         f"is not in the cache{_why_missing(skipped[0])}"
@@ -211,6 +217,14 @@ def as_allowed(planned: Planned, on_miss: OnMiss) -> Planned:
         recipe=Recipe(tuple(one for one in planned.recipe.steps if one.name not in compiling)),
         forecasts=tuple(one for one in planned.forecasts if one.step not in compiling),
     )
+
+
+def _only_quantizer(recipe: Recipe, plan: Plan) -> str:
+    """Name the compiling step that quantizes on its way; "" where a step of its own does."""
+    chosen = plan.quantization
+    if chosen is None or chosen.existing or any(step.gives == "model" for step in recipe.steps):
+        return ""
+    return next((step.name for step in recipe.steps if step.holds_weights), "")
 
 
 def _why_missing(forecast: StepForecast) -> str:
@@ -248,6 +262,8 @@ def run_recipe(recipe: Recipe, facts: Facts, run_step: RunStep | None) -> Artifa
         assert run_step is not None
         outcomes[step.name] = run_step(with_results(step, outcomes))
         files[step.gives] = outcomes[step.name].files
+        if step.holds_weights:
+            files["model"] = tuple(file for file in files["model"] if file.role != "weights")
     return Artifacts(
         model=files["model"],
         draft=files["draft"],

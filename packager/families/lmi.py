@@ -1,5 +1,7 @@
 """The LMI family: AWS Large Model Inference, which is DJL Serving around vLLM.
 
+Images with TensorRT-LLM inside have keys of their own: see `lmi_trtllm`.
+
 The model's directory is the model store, and `serving.properties` at its root
 makes it one model; a store of directories alone would be loaded as several
 models.  HF_MODEL_ID stays unset: it would add a second model.
@@ -30,6 +32,7 @@ from packager.core.artifact import Artifacts
 from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import MODEL_DIR, RenderedFile, ServingConfig
+from packager.families import lmi_trtllm
 from packager.families.sagemaker import check_environment
 from packager.families.schema import EngineSchema, Option, check_value, nearest
 from packager.families.shared import (
@@ -52,6 +55,7 @@ from packager.families.vllm_options import (
     schema_of,
     speculative_config,
 )
+from packager.planning.trtllm import ENGINE as TENSORRT
 from packager.rendering.check import check_properties
 from packager.rendering.environment import (
     NotRepresentable,
@@ -86,12 +90,15 @@ class LmiOptions:
 
 
 class LmiFamily:
-    """Describes images whose server is DJL Serving with vLLM inside, on GPUs."""
+    """Describes images whose server is DJL Serving, with vLLM or TensorRT-LLM, on GPUs."""
 
     name = "lmi"
 
     def check(self, plan: Plan) -> Iterator[Finding]:
         """Say what LMI would drop without a word, or refuse when it starts."""
+        if plan.container.engine == TENSORRT:
+            yield from lmi_trtllm.check(plan)
+            return
         if plan.container.engine != "vllm":
             message = f"packager writes no configuration for LMI with {plan.container.engine}"
             yield Finding("error", "engine-not-rendered", message, "choose an LMI with vLLM")
@@ -140,6 +147,8 @@ def release_of(plan: Plan) -> int:
 
 def settings(plan: Plan) -> dict[str, str]:
     """Spell the plan, and the options asked for by name, in LMI's keys."""
+    if plan.container.engine == TENSORRT:
+        return lmi_trtllm.settings(plan)
     asked = {option_key(name): value for name, value in plan.engine_options}
     return {**_planned(plan), **asked}
 

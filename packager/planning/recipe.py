@@ -28,7 +28,8 @@ def make_recipe(
     """
     steps = tuple(_steps(plan, facts, quantizer))
     if compiler is not None and family is not None:
-        steps = (*steps, _compiling(plan, facts, compiler, family, steps))
+        compiling = _compiling(plan, facts, compiler, family, steps)
+        steps = (*(step for step in steps if _is_used(step, compiling)), compiling)
     missing = tuple(_missing_steps(plan, steps))
     if missing and facts.base is not None:
         raise PlanRejected((*plan.findings, *missing))
@@ -67,6 +68,12 @@ def _compiling(
     serving = family.render(plan, Artifacts(model=files["model"], draft=files["draft"]))
     step = compiler.step(facts, plan, serving, inputs)
     return replace(step, labels={"model": plan.served_name, **step.labels})
+
+
+def _is_used(step: Step, last: Step) -> bool:
+    """Say whether anybody takes what `step` gives: a compiler that quantizes itself does not."""
+    taken = any(given.result_of == step.name for given in last.inputs.values())
+    return taken or step.gives != "model" or not last.holds_weights
 
 
 def _missing_steps(plan: Plan, steps: tuple[Step, ...]) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from packager.families.lmi import LmiFamily, check_settings, lmi_options, settin
 from packager.families.vllm_options import schema_of
 from tests.families.plans import (
     AWQ,
+    CONTAINERS,
     DRAFT_MODEL,
     EAGLE3,
     FP8_AT_LOAD,
@@ -264,5 +265,6 @@ def test_options_asked_for_by_name_are_handed_on() -> None:
     assert errors(plan) == []
 
 
-def test_tensorrt_llm_is_not_written_for() -> None:
-    assert errors(plan_for("lmi-trt", draft=MEDUSA_V1)) == ["engine-not-rendered"]
+def test_old_tensorrt_llm_is_not_written_for() -> None:
+    container = replace(CONTAINERS["lmi-trt"], engine_version="0.12.0")
+    assert errors(replace(plan_for("lmi-trt"), container=container)) == ["engine-not-rendered"]

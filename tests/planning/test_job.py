@@ -34,6 +34,14 @@ def test_a_step_that_asks_for_gpus_gets_as_many() -> None:
     assert job_instance(step(8 * GB, gpus=8), EVERYTHING) == ""
 
 
+def test_a_result_for_one_gpu_is_made_on_that_gpu() -> None:
+    other = replace(GPUS, name="ml.other", device_name="L4", price_usd_hour=2.0)
+    wanted = replace(step(8 * GB, gpus=2), gpu=GPUS.device_name)
+
+    assert job_instance(wanted, (other, GPUS)).startswith("ml.gpus")
+    assert job_instance(wanted, (other,)) == ""
+
+
 def test_nothing_is_said_where_nothing_holds_it_or_nobody_knows() -> None:
     assert job_instance(step(500 * GB), EVERYTHING) == ""
     assert job_instance(step(0), EVERYTHING) == ""

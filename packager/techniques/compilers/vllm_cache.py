@@ -111,6 +111,7 @@ class VllmCacheCompiler:
             key=_key(facts, plan, serving, argv, env),
             needs=Estimate(memory_bytes=plan.budget.needed_bytes + _COMPILING_BYTES),
             gpus=plan.tp_degree * plan.pp_degree if plan.instance.kind == "nvidia" else 0,
+            gpu=plan.instance.device_name if plan.instance.kind == "nvidia" else "",
             image=facts.base,
             places={
                 "model": serving.model_dir,

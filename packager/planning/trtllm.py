@@ -1,0 +1,69 @@
+"""TensorRT-LLM as data: which versions build engines, and who reads which option.
+
+See `data/trtllm_options.toml`.  The compiler and the family must agree on what an engine
+is built for, so the numbers that both need are worked out here.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from packager.core.facts import ContainerFacts
+from packager.core.plan import Plan
+from packager.core.versions import version_key
+
+DATA = Path(__file__).parent / "data" / "trtllm_options.toml"
+
+ENGINE = "tensorrt-llm"
+COMPILER = "tensorrt_llm"
+LEAST_BATCHED_TOKENS = 8192  # trtllm-build's own; a prompt must fit in one step beside others
+
+DTYPES: Mapping[str, str] = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+
+
+def builds_engines(container: ContainerFacts) -> bool:
+    """Say whether the version still has the engine backend, built in the open."""
+    version, ended = version_key(container.engine_version), version_key(_versions()["ended"])
+    if container.engine != ENGINE or version is None or ended is None or is_legacy(container):
+        return False
+    return version[0] < ended[0]  # candidates for the release that ends it count as that
+
+
+def is_legacy(container: ContainerFacts) -> bool:
+    """Say whether LMI serves this version through the closed toolkit of older releases."""
+    version, least = version_key(container.engine_version), version_key(_versions()["least"])
+    return version is None or least is None or version < least
+
+
+def batched_tokens(plan: Plan) -> int:
+    """Give the tokens of one step: an engine refuses a prompt that is longer."""
+    if plan.max_prefill_tokens is not None:
+        return plan.max_prefill_tokens
+    return max(plan.shape.max_input_tokens, LEAST_BATCHED_TOKENS)
+
+
+def option_name(name: str) -> str:
+    """Spell an option as the builder and LMI do, without LMI's prefix."""
+    bare = name.removeprefix("--").removeprefix("option.")
+    return bare if bare == "entryPoint" else bare.lower().replace("-", "_")
+
+
+def build_options(plan: Plan) -> dict[str, str]:
+    """Give those options asked for by name that the builder reads."""
+    asked = {option_name(name): value for name, value in plan.engine_options}
+    return {name: value for name, value in asked.items() if name in options()["build"]}
+
+
+@cache
+def options() -> Mapping[str, Any]:
+    """Read the shipped table."""
+    return tomllib.loads(DATA.read_text(encoding="utf-8"))
+
+
+def _versions() -> Mapping[str, str]:
+    versions: Mapping[str, str] = options()["versions"]
+    return versions
