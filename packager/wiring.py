@@ -687,7 +687,10 @@ def environments_for(settings: Settings) -> Environments:
 
 
 def find_quantizer(asked: str | None) -> Quantizer | None:
-    """Find who does `METHOD`, or is named by `QUANTIZER:METHOD`; None where nobody is needed."""
+    """Find who does `METHOD`, or is named by `QUANTIZER:METHOD`; None where nobody is needed.
+
+    For a wrong name it is the first of all: whoever refuses it lists what there is.
+    """
     if asked in (None, NONE):
         return None
     assert asked is not None
@@ -696,8 +699,8 @@ def find_quantizer(asked: str | None) -> Quantizer | None:
     if wanted.quantizer:
         quantizer: Quantizer = plugins.load(table, wanted.quantizer)()
         return quantizer
-    made = (plugins.load(table, name)() for name in table)
-    return next((found for found in made if wanted.method in found.methods), None)
+    made: list[Quantizer] = [plugins.load(table, name)() for name in table]
+    return next((found for found in made if wanted.method in found.methods), made[0])
 
 
 def find_compilers(asked: str | None) -> Mapping[str, Compiler]:

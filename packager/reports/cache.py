@@ -243,7 +243,7 @@ def explanation_lines(found: Mapping[str, Any], now: float) -> Iterator[str]:
     if found["hit"]:
         return
     if not found["nearest"]:
-        yield "  no entry of this kind is in the cache"
+        yield "  no entry of this kind is in the cache of this machine"
     for one in found["nearest"]:
         yield from neighbour_lines(one, now)
 

@@ -98,3 +98,12 @@ def test_a_refreshed_price_is_what_a_plan_costs(packager: Packager, tmp_path: Pa
 
     done = packager("plan", *MODEL, "--instance", "ml.g5.12xlarge", env=env)
     assert "$6.8/h (offer file, us-east-1, 2026-11-01)" in done.out
+
+
+def test_an_unknown_quantization_is_told_every_method(packager: Packager) -> None:
+    done = packager("plan", *MODEL, "--instance", "ml.g5.xlarge", "--quantize", "awq8")
+
+    assert done.status == 3
+    assert done.err.splitlines()[-1] == (
+        "hint: choose one of none, awq, gptq, fp8, smoothquant, nvfp4, rtn"
+    )
