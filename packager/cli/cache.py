@@ -553,6 +553,7 @@ def _import(source: str, place: CachePlace, settings: wiring.Settings) -> Import
     "--limit", type=click.IntRange(1, 20), default=3, show_default=True, help="Neighbours shown."
 )
 @request_options
+@click.option("--base", metavar="IMAGE", help="Base image, which keys of compiled files name.")
 @cache_options
 @format_option
 def explain(key: str | None, last: bool, limit: int, output_format: str, **given: Any) -> None:
@@ -614,6 +615,7 @@ def _last() -> list[dict[str, Any]]:
 
 
 def _of_request(limit: int, given: dict[str, Any]) -> list[dict[str, Any]]:
+    from artifact_cache.key import plain
     from packager import pipeline, wiring
     from packager.adapters.lookups import explanation_document
     from packager.cli.options import make_request
@@ -641,7 +643,8 @@ def _of_request(limit: int, given: dict[str, Any]) -> list[dict[str, Any]]:
                 hint="build once: the digests of the weights are kept from then on",
             )
         found = explanation_document(opened.explain(step.key, limit))
-        documents.append({"step": step.name, "labels": dict(step.labels), **found})
+        asked = {"step": step.name, "labels": dict(step.labels), "document": plain(step.key)}
+        documents.append({**asked, **found})
     return documents
 
 
