@@ -262,8 +262,8 @@ def run_recipe(recipe: Recipe, facts: Facts, run_step: RunStep | None) -> Artifa
         assert run_step is not None
         outcomes[step.name] = run_step(with_results(step, outcomes))
         files[step.gives] = outcomes[step.name].files
-        if step.holds_weights:
-            files["model"] = tuple(file for file in files["model"] if file.role != "weights")
+    if any(step.holds_weights for step in recipe.steps):
+        files["model"] = tuple(file for file in files["model"] if file.role != "weights")
     return Artifacts(
         model=files["model"],
         draft=files["draft"],

@@ -277,3 +277,10 @@ def test_a_quantized_engine_that_is_not_cached_is_not_served_unquantized() -> No
 
     with pytest.raises(NotCached, match="quantized nowhere else"):
         as_allowed(planned, "skip-compile")
+
+
+def test_a_dry_run_shows_the_layers_that_there_will_be() -> None:
+    facts = engine_facts()
+    artifacts = run_recipe(recipe_for(facts), facts, None)
+
+    assert [file.path for file in artifacts.model] == ["config.json"]
