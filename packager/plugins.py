@@ -64,6 +64,14 @@ COMPILERS: Mapping[str, Plugin] = {
         "packager.techniques.compilers.vllm_cache:VllmCacheCompiler",
         "what vLLM compiles at its first start: torch.compile, Triton, FlashInfer",
     ),
+    "neuron": Plugin(
+        "packager.techniques.compilers.neuron:NeuronCompiler",
+        "graphs for Inferentia and Trainium, compiled without a device",
+    ),
+    "tensorrt_llm": Plugin(
+        "packager.techniques.compilers.tensorrt_llm:TensorRtLlmCompiler",
+        "a TensorRT-LLM engine for one GPU model, up to TensorRT-LLM 1.2",
+    ),
 }
 EXECUTORS: Mapping[str, Plugin] = {
     "local": Plugin("packager.adapters.executors.local:LocalExecutor", "a subprocess here"),
