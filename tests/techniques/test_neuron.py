@@ -245,6 +245,9 @@ def test_an_imported_neo_tree_is_a_hit_for_lmi(tmp_path: Path, place: CachePlace
 def test_what_cannot_be_compiled_is_refused_and_lmi_is_warned_of() -> None:
     assert found(compile_facts()) == {}
     assert found(compile_facts("lmi-neuronx")) == {"neuron-import-only": "warning"}
+    by_itself = compile_facts("lmi-neuronx")
+    auto = replace(by_itself, request=by_itself.request.model_copy(update={"compile": "auto"}))
+    assert found(auto) == {"neuron-import-only": "error"}  # passed over: it would fail on a miss
     for variant in ("tgi-neuronx", "vllm-neuron"):
         other = replace(compile_facts().container, variant=variant)
         facts = replace(compile_facts(), container=other)

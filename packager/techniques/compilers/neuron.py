@@ -70,7 +70,8 @@ class NeuronCompiler:
         elif how == "neo":
             message = "LMI's image compiles on a machine with NeuronCores only"
             hint = "import Neo's output: `packager cache import --from neo --as KEY.json DIR`"
-            yield Finding("warning", "neuron-import-only", message, hint)
+            unasked = facts.request.compile == "auto"  # which then takes nothing that may fail
+            yield Finding("error" if unasked else "warning", "neuron-import-only", message, hint)
 
     def step(
         self,
@@ -252,7 +253,8 @@ def _sampling(plan: Plan) -> Sampling:
 
 def _engine_args(plan: Plan) -> dict[str, str]:
     """Give what else the toolchain is told, and the options asked for by name."""
-    return {"packager.toolchain": compiled_by(plan.container), **dict(plan.engine_options)}
+    asked = {name.lstrip("-"): value or "true" for name, value in plan.engine_options}
+    return {**asked, "packager.toolchain": compiled_by(plan.container)}
 
 
 def _toolchain(facts: Facts, plan: Plan) -> Toolchain:
