@@ -171,6 +171,13 @@ def test_medusa_v2_heads_cannot_load_on_a_packed_model(method: str) -> None:
     assert errors({**asked, "quantize": "fp8", "scheme": "W8A16-FP8"}) == []
 
 
+@pytest.mark.parametrize("scheme", ["NVFP4", "NVFP4A16"])
+def test_tgi_is_given_no_nvfp4_with_or_without_quantized_activations(scheme: str) -> None:
+    asked = situation("ml.p6-b200.48xlarge", "tgi", quantize="nvfp4", scheme=scheme)
+
+    assert errors(asked) == ["tgi-nvfp4"]
+
+
 @pytest.mark.parametrize(("tokens", "expected"), [(3, []), (4, ["tgi-medusa-too-many-tokens"])])
 def test_tgi_speculates_no_further_than_its_heads(tokens: int, expected: list[str]) -> None:
     asked = situation(

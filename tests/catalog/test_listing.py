@@ -15,9 +15,11 @@ from click.testing import CliRunner, Result
 from packager.catalog import listing
 from packager.catalog.containers import accounts
 from packager.catalog.listing import Filter
+from packager.catalog.techniques import techniques
 from packager.cli.list_ import list_
 from packager.core.own import OwnRows
 from packager.errors import UsageError
+from packager.techniques.quantizers.llmcompressor import LlmCompressorQuantizer
 
 CATALOG = {
     "instances": listing.list_instances,
@@ -124,7 +126,7 @@ def test_a_rule_without_a_situation_names_what_it_depends_on(home: dict[str, str
 def test_techniques_say_who_serves_them(home: dict[str, str]) -> None:
     names = [row["name"] for row in records(home, "techniques", "--family", "tgi")]
 
-    assert names == ["awq", "gptq", "fp8", "smoothquant", "medusa", "ngram"]
+    assert names == ["awq", "gptq", "fp8", "smoothquant", "rtn", "medusa", "ngram"]
 
 
 def test_csv_has_every_field_and_reads_back(home: dict[str, str]) -> None:
@@ -186,3 +188,9 @@ def test_plug_ins_are_listed_by_name(home: dict[str, str]) -> None:
     assert {"name": "lmi", "what": "AWS Large Model Inference (DJL Serving)"} in records(
         home, "families"
     )
+
+
+def test_every_method_of_the_quantizer_is_listed() -> None:
+    listed = {found.name for found in techniques() if found.kind == "quantizer"}
+
+    assert listed == set(LlmCompressorQuantizer.methods)
