@@ -255,7 +255,7 @@ def test_the_awq_format_holds_the_same_integers(built: Callable[[str], Built]) -
     plain, gemm = built("awq"), built("awq-gemm")
 
     for module in modules_of(plain.tensors):
-        ours, half = dequantized(plain.tensors, module)
+        ours, _ = dequantized(plain.tensors, module)
         theirs, _ = dequantized(gemm.tensors, module)
         assert (ours == theirs).all(), module
 
