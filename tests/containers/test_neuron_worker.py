@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from packager.adapters.foreign_caches.neuron import find_compiler_caches
+from packager.adapters.foreign_caches.optimum_neuron import read_registry
 from tests.adapters.foreign_caches.trees import VERSION, neff
 from tests.containers.loading import ROOT, SERVING, load
 
@@ -51,9 +52,10 @@ if way != "unfinished":
 (module / "compile_flags.json").write_text("{{" if way == "json" else "[]")
 traced.mkdir()
 batch = 8 if way == "batch" else 4
-told = {{"batch_size": batch, "target": "trn1", "torch_dtype": "torch.bfloat16"}}
+told = json.loads(os.environ.get("TOLD", "{{}}"))
+told |= {{"batch_size": batch, "target": "trn1", "torch_dtype": "torch.bfloat16"}}
 (traced / "neuron_config.json").write_text(json.dumps(told))
-(traced / "config.json").write_text("{{}}")
+(traced / "config.json").write_text('{{"model_type": "llama", "bos_token_id": 1}}')
 (traced / "model.pt").write_bytes(b"" if way == "empty" else b"traced")
 (traced / "checkpoint/weights").mkdir(parents=True)
 (traced / "checkpoint/weights/tp0_sharded_checkpoint.safetensors").write_bytes(b"weights")
@@ -80,8 +82,9 @@ class Worker:
             "serving_dir": str(self.root / "serving"),
             "versions": {"pydantic": importlib.metadata.version("pydantic")},
             "expected": {"batch_size": 4, "target": "trn1", "torch_dtype": "bfloat16"},
-            **changes,
         }
+        told = json.dumps(changes.pop("told", {}))
+        parameters |= changes
         spec = {
             "protocol": 1, "tool": "neuron", "step": "compile", "inputs": {}, "gpus": 0,
             "parameters": parameters, "output": str(self.output),
@@ -94,6 +97,7 @@ class Worker:
                 "PATH": "/usr/bin:/bin",
                 "PYTHONPATH": str(HELPER),
                 "NEURON_PLATFORM_TARGET_OVERRIDE": "trn1",
+                "TOLD": told,
             },
             capture_output=True, timeout=60, check=False,
         )  # fmt: skip
@@ -151,6 +155,23 @@ def test_what_goes_wrong_has_a_class_and_a_reason(
     assert said in error["message"]
 
 
+def test_an_export_is_registered_so_that_it_can_be_read_as_optimum_neurons_cache(
+    worker: Worker,
+) -> None:
+    result = worker.run(told={"neuronxcc_version": VERSION, "optimum_neuron_version": "0.4.5"})
+
+    assert "error" not in result, result
+    registry = read_registry(worker.output)
+    assert registry.left_out == ()
+    [entry] = registry.entries
+    assert (entry.model, entry.task, entry.config) == (
+        "llama",
+        "text-generation",
+        {"model_type": "llama"},
+    )
+    assert entry.neuron["batch_size"] == 4
+
+
 def test_an_image_without_the_toolchain_says_what_to_do(worker: Worker) -> None:
     error = worker.run(command=["no-such-program"])["error"]
 
@@ -201,7 +222,7 @@ def test_a_start_copies_the_cache_and_serves_the_traced_model_beside_the_weights
     assert os.access(graph.parent, os.W_OK)
     assert not graph.is_symlink()
     assert (start.copy / "model/model.safetensors").read_bytes() == b"weights"
-    assert (start.copy / "model/config.json").read_text() == "{}"  # of the export
+    assert (start.copy / "model/config.json").read_text() != '{"of": "the model"}'
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "missing"])

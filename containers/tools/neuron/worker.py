@@ -7,6 +7,7 @@ the model's own, beside it in the image, so fine-tunes share what is kept.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -39,6 +40,14 @@ NO_TOOLCHAIN = re.compile(
 KILLED = re.compile(r"\[F137\]|forcibly killed|MemoryError|[Oo]ut of memory")
 TAIL_LINES = 400
 
+# What optimum-neuron leaves out of a config that it registers (cache_entry.py of 0.4.5).
+UNREGISTERED = frozenset({
+    "_name_or_path", "transformers_version", "_diffusers_version", "eos_token_id", "bos_token_id",
+    "pad_token_id", "torchscript", "torch_dtype", "_commit_hash", "sample_size", "projection_dim",
+    "_use_default_values", "_attn_implementation_autoset", "return_dict",
+})  # fmt: skip
+TASK = "text-generation"
+
 
 def work(spec: Spec, report: Report) -> dict[str, Any]:
     """Compile, keep what is sound, and say what came out."""
@@ -58,6 +67,7 @@ def work(spec: Spec, report: Report) -> dict[str, Any]:
         compile_model(asked["command"], spec.work, cache, traced)
     graphs = keep_cache(compiled_cache, cache, spec.output)
     model = keep_traced(traced, spec.output / compiled_cache.MODEL, asked["expected"])
+    register(spec.output, spec.output / compiled_cache.MODEL)
     write_manifest(compiled_cache, spec.output)
     return {"graphs": graphs, "traced": model, "compiler": compiler_of(spec.output)}
 
@@ -162,6 +172,36 @@ def keep_traced(traced: Path, output: Path, expected: Mapping[str, Any]) -> list
             raise RuntimeError(f"the toolchain left {name} empty")
         shutil.move(traced / name, output / name)
     return kept
+
+
+def register(output: Path, traced: Path) -> None:
+    """File what was exported as optimum-neuron does, which registers no model of a directory.
+
+    The tree can then be read as its cache.  NxD Inference's has no such fields, and no registry.
+    """
+    neuron = read_object(traced / "neuron_config.json", dict)
+    versions = [
+        str(neuron.get(name, "")) for name in ("neuronxcc_version", "optimum_neuron_version")
+    ]
+    [cache] = output.glob("neuronxcc-*")  # one run has one compiler
+    if not all(versions) or not cache.name.removeprefix("neuronxcc-").startswith(versions[0]):
+        return
+    saved = read_object(traced / "config.json", dict)
+    config = {name: value for name, value in saved.items() if name not in UNREGISTERED}
+    family = str(config.get("model_type", ""))
+    named = {"model_type": family, "task": TASK, "config": config}
+    digest = hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
+    entry = {
+        **config,
+        "neuron": neuron,
+        "_entry_class": "SingleModelCacheEntry",
+        "_model_id": family,  # fine-tunes share this: no model's own name
+        "_task": TASK,
+    }
+    text = json.dumps(entry, indent=2, sort_keys=True).encode()
+    place = cache / "0_REGISTRY" / versions[1] / digest
+    place.mkdir(parents=True)
+    (place / f"{hashlib.sha512(text).hexdigest()[:20]}.json").write_bytes(text)
 
 
 def read_object(path: Path, kind: type) -> Any:
