@@ -38,6 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from artifact_cache.cache import ArtifactCache, open_local
 from artifact_cache.entry import Entry, Writer, entry_bytes, parse_entry
 from artifact_cache.files import HASHING_THREADS, describe, seal
+from artifact_cache.gc import GcPolicy, collect
 from artifact_cache.index import Index
 from artifact_cache.key import KEY_PREFIX, key_of, plain
 from artifact_cache.store import address_of
@@ -118,7 +119,7 @@ def _lookups(at: Path, arguments: argparse.Namespace, piece: Piece) -> None:
     for _ in range(arguments.rounds):
         (at / "index.sqlite").unlink(missing_ok=True)
         piece("explain", "explain-first", at=at)
-        for name in ("explain", "list", "lookup"):
+        for name in ("explain", "list", "lookup", "gc"):
             piece(name, at=at)
 
 
@@ -263,6 +264,12 @@ def list_all(arguments: argparse.Namespace) -> Figures:
     return timed(Index(arguments.at).summaries)
 
 
+def look_for_garbage(arguments: argparse.Namespace) -> Figures:
+    """What a collection takes before it removes anything."""
+    store = LocalStore(arguments.at)
+    return timed(lambda: collect(store, GcPolicy(max_bytes=0), dry_run=True))
+
+
 def publish(arguments: argparse.Namespace, name: str = "cache", mode: int = 0o644) -> Figures:
     """Keep what a build left; making the files is not part of it."""
     into = linked(arguments, mode)
@@ -398,6 +405,7 @@ PIECES: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "lookup": lookup,
     "explain": explain,
     "list": list_all,
+    "gc": look_for_garbage,
     "publish": publish,
     "publish-programs": lambda arguments: publish(arguments, "programs", 0o755),
     "stamped-hit": hit,
