@@ -114,7 +114,7 @@ def build(
 ) -> None:
     """Plan, render and package a model into an image; print its digest.
 
-    Weights are read once, whatever the number of outputs, and not at all when
+    Layouts and registries share one read of the weights, and need none when
     their digests are known.  A name or tag appears only when everything it
     needs is there.
 
