@@ -33,10 +33,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     With `-n 2 --dist loadgroup` a group runs in one process, so there is one engine.
     """
     for item in items:
-        if item.get_closest_marker("live"):
-            with_engine = "docker_host" in getattr(item, "fixturenames", ())
-            group = "engine" if with_engine else item.nodeid.partition("::")[0]
-            item.add_marker(pytest.mark.xdist_group(group))
+        if item.get_closest_marker("xdist_group"):
+            continue
+        if "docker_host" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("engine"))
+        elif item.get_closest_marker("live"):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     items.sort(key=lambda item: item.get_closest_marker("live") is None)
 
 

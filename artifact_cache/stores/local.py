@@ -64,6 +64,7 @@ LOCK_WAIT_S = 60.0  # for a collector's batch; one that was stopped must not sto
 
 # A file written twice within one tick of the clock looks unchanged (git: "racily clean").
 STAMP_AFTER_NS = 2_000_000_000
+REPLACED_AGAIN = 16  # times that a blob may be replaced while one link to it is made
 
 
 class LocalStore:
@@ -181,7 +182,7 @@ class LocalStore:
             self.set_aside(blob, ".blob")
             raise Corrupt(name, f"has not {output.size} bytes any more")
         try:
-            digest = hand_over(blob, target, sealed_mode(output))
+            digest = _hand_over_existing(blob, target, sealed_mode(output))
         except FileNotFoundError:
             raise Corrupt(name, "is missing") from None
         if digest is None:
@@ -378,6 +379,20 @@ class LocalStore:
     def use_path(self, key: str) -> Path:
         """Give the file whose mtime is the last use of an entry."""
         return self.root / "use" / key[:2] / key
+
+
+def _hand_over_existing(blob: Path, target: Path, mode: int) -> str | None:
+    """Hand a blob over, also while publishers put equal ones in its place.
+
+    The kernel refuses to link to a file that was replaced since its name was
+    looked up (ENOENT from `vfs_link`), as if the name were not there.
+    """
+    for _ in range(REPLACED_AGAIN):
+        try:
+            return hand_over(blob, target, mode)
+        except FileNotFoundError:
+            blob.lstat()  # raises when it is really gone
+    return hand_over(blob, target, mode)
 
 
 def _unsafe(root: Path) -> str:

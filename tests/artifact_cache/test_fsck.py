@@ -203,8 +203,8 @@ def test_what_was_restored_survives_a_collector_that_looked_before(
     LocalStore(root).set_aside(LocalStore(root).entry_path(address_of(document(1))), ".json")
     entries = gc._Collection.entries
 
-    def before_the_check(self: gc._Collection) -> list[gc._Entry]:
-        found = list(entries(self))
+    def before_the_check(self: gc._Collection, blobs: object) -> list[gc._Entry]:
+        found = list(entries(self, blobs))
         assert actions(checked(root)) == ["restored"]
         return found
 

@@ -319,6 +319,27 @@ def test_a_lost_blob_is_a_corrupt_entry(root: Path, tmp_path: Path) -> None:
     assert store.get(address_of(CHECKPOINT)) is None
 
 
+def test_a_blob_replaced_while_it_is_linked_to_is_not_lost(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linking to a file that was just replaced fails as if it were not there."""
+    store = LocalStore(root)
+    published(store, tmp_path / "a", CHECKPOINT)
+    link = os.link
+    refused: list[Path] = []
+
+    def refusing(source: Path, target: Path, **options: bool) -> None:
+        if len(refused) < 3:
+            refused.append(source)
+            raise FileNotFoundError(2, "No such file or directory", str(source))
+        link(source, target, **options)
+
+    monkeypatch.setattr(os, "link", refusing)
+
+    assert extracted(store, CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
+    assert len(refused) == 3
+
+
 def test_a_link_in_place_of_a_blob_is_not_followed(root: Path, tmp_path: Path) -> None:
     store = LocalStore(root)
     published(store, tmp_path / "a", CHECKPOINT)

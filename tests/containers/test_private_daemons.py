@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 
 from tests.conftest import SCRIPTS, need, unavailable
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("engine")]  # no two start at once
 
 
 class Script:
@@ -38,13 +39,15 @@ class Script:
 
 
 @pytest.fixture
-def engine_script(tmp_path: Path) -> Iterator[Script]:
+def engine_script() -> Iterator[Script]:
     need("dockerd")
     if os.geteuid() != 0:
         unavailable("root, to start a private Docker Engine,")
-    script = Script("docker-engine", tmp_path / "e")
-    yield script
-    script.run("stop")
+    # A socket's path has at most 107 bytes, and the engine puts some deep below its root.
+    with tempfile.TemporaryDirectory(prefix="engine-") as short:
+        script = Script("docker-engine", Path(short) / "e")
+        yield script
+        script.run("stop")
 
 
 @pytest.fixture
