@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from hypothesis import settings
 
 from tests.commandline import Packager, packager_in
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
+
+settings.register_profile("busy", deadline=None)  # a busy machine is no failure
+settings.load_profile("busy")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
