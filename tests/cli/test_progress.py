@@ -291,7 +291,7 @@ def test_a_blocked_display_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> N
 
     class Blocked(Broken):
         def show(self, news: Any, now: Any) -> None:
-            for_ever.wait(10)
+            for_ever.wait(120)
 
     ticker = Ticker(Blocked)
     time.sleep(0.05)
@@ -300,7 +300,7 @@ def test_a_blocked_display_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> N
         ticker.receive(layer(0, count))
     ticker.close()
 
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 60
     for_ever.set()
 
 

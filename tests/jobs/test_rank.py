@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -74,14 +73,11 @@ def test_a_ranking_does_not_ask_the_cache() -> None:
 
 
 def test_every_instance_is_ranked_or_left_out_with_a_reason() -> None:
-    started = time.process_time()
     ranking = ranked(model_of(LLAMA_3_8B))
-    took_s = time.process_time() - started
 
     left_out = [skipped.instance for skipped in ranking.skipped]
     assert sorted([*names_of(ranking), *left_out]) == sorted(known.name for known in instances())
     assert all(skipped.reason for skipped in ranking.skipped)
-    assert took_s < 2
 
 
 def test_a_large_model_fits_small_instances_only_quantized() -> None:

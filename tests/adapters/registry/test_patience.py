@@ -56,7 +56,7 @@ def test_a_byte_now_and_then_is_no_answer() -> None:
         answer.close()
         dribble.join()
 
-    assert PATIENCE_S <= time.monotonic() - started < 2
+    assert PATIENCE_S <= time.monotonic() - started < 15
 
 
 def test_silence_is_no_answer() -> None:
