@@ -117,6 +117,7 @@ class Settings:
     cache: CacheOptions = AS_SET_UP
     executor: str = "local"
     check_capacity: bool = True  # refuse steps that need more than this machine has
+    restart: bool = False  # of steps that an earlier run did not finish
     on_miss: OnMiss = "run"  # what happens to steps whose result is not in the cache
     sparse_base: bool = False  # layouts without the base's layers
     compression: Compression = "none"  # of the request: what that needs is looked for early
@@ -833,5 +834,6 @@ def _executor(settings: Settings, environments: Environments, reader: BlobReader
         read=reader.chunks,
         on_event=settings.on_event,
         check=settings.check_capacity,
+        restart=settings.restart,
     )
     return executor

@@ -28,7 +28,11 @@ def environments(
 
 
 def executor(
-    root: Path, *, tools: Environments | None = None, on_event: EventSink = ignore
+    root: Path,
+    *,
+    tools: Environments | None = None,
+    on_event: EventSink = ignore,
+    restart: bool = False,
 ) -> LocalExecutor:
     return LocalExecutor(
         tools or environments(root),
@@ -36,6 +40,7 @@ def executor(
         log_dir=root / "logs",
         read=BlobReader().chunks,
         on_event=on_event,
+        restart=restart,
     )
 
 

@@ -23,6 +23,7 @@ from typing import IO, Any
 from packager.adapters.engine import connect_engine
 from packager.adapters.executors.capacity import check_capacity, machine_capacity
 from packager.adapters.executors.failures import read_tail
+from packager.adapters.executors.kept import kept_work
 from packager.adapters.executors.logs import new_log
 from packager.adapters.executors.processes import SUPERVISOR
 from packager.adapters.executors.protocol import (
@@ -69,6 +70,7 @@ class DockerExecutor:
         read: ReadBlob,
         on_event: EventSink,
         check: bool = True,
+        restart: bool = False,
         base: str = "",
         load_image: Callable[[BaseImage], str] = cannot_load,
         environment: Mapping[str, str] | None = None,
@@ -79,6 +81,8 @@ class DockerExecutor:
         self._read = read
         self._on_event = on_event
         self._check = check
+        self._kept_dir = work_dir.with_name(f"{work_dir.name}-unfinished")
+        self._restart = restart
         self._load_image = load_image
         self._environment = os.environ if environment is None else environment
         self._base = base or self._environment.get("PACKAGER_TOOL_BASE", "")
@@ -106,7 +110,11 @@ class DockerExecutor:
             check_capacity(step, self.capacity(), fetched=fetched_bytes(step))
         tool = self._environments.tool(step.tool)
         image = self._image(tool) if step.image is None else self._load_image(step.image)
-        with Workspace(self._work_dir) as workspace, explain_disk_errors(self._work_dir):
+        with (
+            Workspace(self._work_dir) as workspace,
+            kept_work(self._kept_dir, step, restart=self._restart) as kept,
+            explain_disk_errors(self._work_dir),
+        ):
             place = workspace.directory(step.name)
             log = new_log(self._log_dir, step.name)
             mounts: dict[str, str] = {}
@@ -116,7 +124,7 @@ class DockerExecutor:
                 role, _, path = target.relative_to(place / "inputs").as_posix().partition("/")
                 mounts[str(source)] = f"{_place_of(step, role)}/{path}"
 
-            lay_out(step, place, self._read, self._on_event, offer)
+            lay_out(step, place, self._read, self._on_event, offer, work=kept)
             spec = make_spec(step, root=ROOT, output=f"{ROOT}/output")
             (place / "spec.json").write_text(spec.model_dump_json(), encoding="utf-8")
             with log.open("ab") as sink:
@@ -159,7 +167,9 @@ class DockerExecutor:
             "working_dir": f"{ROOT}/work",
             "mounts": [
                 *(
-                    bind(str(place / name), f"{ROOT}/{name}", read_only=name == "inputs")
+                    bind(
+                        str((place / name).resolve()), f"{ROOT}/{name}", read_only=name == "inputs"
+                    )
                     for name in ("inputs", "work", "home", "tmp", "answer")
                 ),
                 bind(str(place / "spec.json"), f"{ROOT}/spec.json"),

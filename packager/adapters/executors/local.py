@@ -12,6 +12,7 @@ from packager.adapters.executors.capacity import (
     machine_capacity,
     visible_gpus,
 )
+from packager.adapters.executors.kept import kept_work
 from packager.adapters.executors.logs import new_log
 from packager.adapters.executors.processes import started
 from packager.adapters.executors.protocol import (
@@ -46,6 +47,7 @@ class LocalExecutor:
         read: ReadBlob,
         on_event: EventSink,
         check: bool = True,
+        restart: bool = False,
     ) -> None:
         self._environments = environments
         self._work_dir = work_dir
@@ -53,6 +55,8 @@ class LocalExecutor:
         self._read = read
         self._on_event = on_event
         self._check = check
+        self._kept_dir = work_dir.with_name(f"{work_dir.name}-unfinished")
+        self._restart = restart
 
     def find_tool(self, name: str) -> ToolFacts:
         """Describe the tool as its environment has it, or as it declares itself."""
@@ -70,11 +74,12 @@ class LocalExecutor:
         with (
             self._environments.in_use(step.tool) as python,
             Workspace(self._work_dir) as workspace,
+            kept_work(self._kept_dir, step, restart=self._restart) as kept,
             explain_disk_errors(self._work_dir),
         ):
             place = workspace.directory(step.name)
             log = new_log(self._log_dir, step.name)
-            lay_out(step, place, self._read, self._on_event)
+            lay_out(step, place, self._read, self._on_event, work=kept)
             spec = make_spec(step, root=str(place), output=str(into.absolute()))
             (place / "spec.json").write_text(spec.model_dump_json(), encoding="utf-8")
             command = [str(python), str(tool.worker), str(place / "spec.json")]

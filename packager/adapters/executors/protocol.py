@@ -71,13 +71,20 @@ def lay_out(
     read: ReadBlob,
     on_event: EventSink,
     offer: Callable[[Path, Path], None] = lambda source, target: target.symlink_to(source),
+    *,
+    work: Path | None = None,
 ) -> None:
     """Make the directories of a run, with links to local files and copies of the rest.
 
-    `offer` shows a local file at a place in the inputs, without copying it.
+    `offer` shows a local file at a place in the inputs, without copying it.  `work` is
+    a directory that the step keeps, where it has one.
     """
-    for name in ("inputs", "work", "home", "tmp", "answer"):
+    for name in ("inputs", "home", "tmp", "answer"):
         (place / name).mkdir(mode=0o700)
+    if work is None:
+        (place / "work").mkdir(mode=0o700)
+    else:
+        (place / "work").symlink_to(work.absolute())
     for role, given in step.inputs.items():
         root = place / "inputs" / role
         root.mkdir()

@@ -36,7 +36,7 @@ class Workspace:
         trace: TracebackType | None,
     ) -> None:
         if self._place is not None:
-            _remove(self._place)
+            remove_tree(self._place)
             os.close(self._lock)
             self._place = None
 
@@ -69,12 +69,12 @@ class Workspace:
                 descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _remove(path)
+                    remove_tree(path)
                 finally:
                     os.close(descriptor)
 
 
-def _remove(place: Path) -> None:
+def remove_tree(place: Path) -> None:
     """Remove a tree with everything that steps may have made read-only."""
     for parent, names, _ in os.walk(place):
         for name in names:

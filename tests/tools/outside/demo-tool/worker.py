@@ -69,6 +69,16 @@ def eat(spec, report):
         eaten.append(b"x" * (1 << 20))
 
 
+def count_up(spec, report):
+    """Go on by one step each time, and fail until all are done."""
+    count = Path("count")
+    done = (count.read_text() if count.exists() else "") + "x"
+    count.write_text(done)
+    if len(done) < spec.parameters["until"]:
+        raise RuntimeError("the power went off")
+    (spec.output / "count").write_text(done)
+
+
 def half_a_result(spec, report):
     spec.result.write_text('{"protocol": 1, "fil')
     os._exit(0)

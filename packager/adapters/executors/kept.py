@@ -1,0 +1,106 @@
+"""Work directories that outlive a run which did not end well, so that the next one goes on there.
+
+One for each key: another input is another directory.  Only one run has it at a time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from packager.adapters.executors.failures import StepFailed
+from packager.adapters.executors.workspace import remove_tree
+from packager.adapters.files import explain_disk_errors
+from packager.core.recipe import Step
+
+KEPT_DAYS = 14
+
+
+@contextmanager
+def kept_work(root: Path, step: Step, *, restart: bool = False) -> Iterator[Path | None]:
+    """Give the directory where a step works, with what an interrupted run left in it.
+
+    None where the step keeps nothing, its inputs are not all known, or another run has it.
+    It is removed when the run ends well, or never can.  `restart` empties it first.
+    """
+    name = _name(step)
+    held = _held(root, name) if name else None
+    if held is None:
+        yield None
+        return
+    place, lock = held
+    try:
+        if restart:
+            _empty(place)
+        os.utime(place)
+        yield place
+        remove_tree(place)
+    except StepFailed as error:
+        if error.permanent:
+            remove_tree(place)
+        else:
+            again = "the same command goes on where this one ended"
+            error.hint = f"{error.hint}; {again}" if error.hint else again
+        raise
+    finally:
+        os.close(lock)
+
+
+def _name(step: Step) -> str:
+    if not step.keeps_work or step.key is None:
+        return ""
+    from artifact_cache.key import key_of
+
+    return key_of(step.key)
+
+
+def _held(root: Path, name: str) -> tuple[Path, int] | None:
+    """Make the directory and lock it; None when somebody else has it."""
+    with explain_disk_errors(root):
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _reap(root)
+        place = root / name
+        while True:
+            place.mkdir(mode=0o700, exist_ok=True)
+            lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(lock)
+                return None
+            if _is_still(place, lock):
+                return place, lock
+            os.close(lock)  # whoever had it has removed it meanwhile
+
+
+def _is_still(place: Path, descriptor: int) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(place.stat(), os.fstat(descriptor))
+    return False
+
+
+def _reap(root: Path) -> None:
+    """Remove what nobody went on with for a long time."""
+    oldest = time.time() - KEPT_DAYS * 24 * 3600
+    for path in root.iterdir():
+        with suppress(OSError):
+            if path.stat().st_mtime > oldest:
+                continue
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove_tree(path)
+            finally:
+                os.close(lock)
+
+
+def _empty(place: Path) -> None:
+    for path in place.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            remove_tree(path)
+        else:
+            path.unlink()

@@ -1,0 +1,112 @@
+"""What a run that did not end well leaves for the next one."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from packager.adapters.executors.failures import StepRejected
+from packager.adapters.executors.kept import kept_work
+from packager.adapters.tools.environments import Environments
+from packager.core.recipe import Step
+from packager.errors import StepFailed
+from tests.artifact_cache.samples import DRAFT
+from tests.tools.steps import executor, step
+
+
+def kept(do: str, **parameters: object) -> Step:
+    env = dict(DRAFT.invocation.env)
+    return step(do, key=DRAFT, env=env, keeps_work=True, parameters=parameters)
+
+
+def unfinished(root: Path) -> list[str]:
+    return sorted(path.name for path in (root / "work-unfinished").rglob("*") if path.is_file())
+
+
+def test_the_next_run_goes_on_where_the_last_one_failed(
+    tmp_path: Path, into: Path, tools: Environments
+) -> None:
+    run = executor(tmp_path, tools=tools).run
+
+    with pytest.raises(StepFailed) as failure:
+        run(kept("count_up", until=3), into)
+    assert "goes on" in failure.value.hint
+    with pytest.raises(StepFailed):
+        run(kept("count_up", until=3), into)
+    assert unfinished(tmp_path) == ["count"]
+    run(kept("count_up", until=3), into)
+
+    assert (into / "count").read_text() == "xxx"
+    assert unfinished(tmp_path) == [], "what ended well needs no second try"
+
+
+def test_another_input_begins_anew(tmp_path: Path, into: Path, tools: Environments) -> None:
+    run = executor(tmp_path, tools=tools).run
+    with pytest.raises(StepFailed):
+        run(kept("count_up", until=2), into)
+
+    other = DRAFT.model_copy(update={"calibration": None})
+    with pytest.raises(StepFailed):
+        run(replace(kept("count_up", until=2), key=other), into)
+
+    assert unfinished(tmp_path) == ["count", "count"]
+
+
+def test_asking_for_it_begins_anew(tmp_path: Path, into: Path, tools: Environments) -> None:
+    with pytest.raises(StepFailed):
+        executor(tmp_path, tools=tools).run(kept("count_up", until=2), into)
+
+    with pytest.raises(StepFailed):
+        executor(tmp_path, tools=tools, restart=True).run(kept("count_up", until=2), into)
+
+
+def test_nothing_is_kept_of_what_can_never_be_finished(
+    tmp_path: Path, into: Path, tools: Environments
+) -> None:
+    with pytest.raises(StepRejected):
+        executor(tmp_path, tools=tools).run(kept("refuse"), into)
+
+    assert list((tmp_path / "work-unfinished").iterdir()) == []
+
+
+def test_a_step_that_keeps_nothing_or_has_no_key_works_in_a_new_directory(tmp_path: Path) -> None:
+    for other in (step("copy", key=DRAFT, env=dict(DRAFT.invocation.env)), step("copy")):
+        with kept_work(tmp_path, other) as place:
+            assert place is None
+    with kept_work(tmp_path, step("copy", keeps_work=True)) as place:
+        assert place is None
+
+
+def test_two_runs_never_share_a_directory(tmp_path: Path) -> None:
+    with kept_work(tmp_path, kept("copy")) as first, kept_work(tmp_path, kept("copy")) as second:
+        assert first is not None
+        assert second is None
+
+
+def test_an_interrupt_leaves_the_work(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), kept_work(tmp_path, kept("copy")) as place:
+        assert place is not None
+        (place / "half").touch()
+        raise KeyboardInterrupt
+
+    with kept_work(tmp_path, kept("copy")) as place:
+        assert place is not None
+        assert [path.name for path in place.iterdir()] == ["half"]
+
+
+def test_what_nobody_went_on_with_is_removed(tmp_path: Path) -> None:
+    old, young = tmp_path / "old", tmp_path / "young"
+    long_ago = time.time() - 15 * 24 * 3600
+    for place in (old, young):
+        place.mkdir()
+        (place / "checkpoint").touch()
+    os.utime(old, (long_ago, long_ago))
+
+    with kept_work(tmp_path, kept("copy")) as place:
+        assert place is not None
+        assert not old.exists()
+        assert young.exists()
