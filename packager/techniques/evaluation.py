@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from packager.core.image import Inline
 from packager.core.model import ModelFile, ModelFiles
 from packager.core.quality import STEP, TOOL, Evaluation
 from packager.core.recipe import Estimate, Step, StepInput
 from packager.core.samples import Samples
 from packager.core.tool import ToolFacts
+from packager.techniques.inputs import samples_file
 
 if TYPE_CHECKING:
     from artifact_cache.key import QualityReportKey
@@ -52,7 +52,7 @@ def evaluation_step(
         inputs={
             "base": StepInput(files=base.files),
             "candidate": StepInput(files=candidate),
-            "samples": StepInput(files=(_samples_file(samples),)),
+            "samples": StepInput(files=(samples_file(samples),)),
         },
         env=env,
         key=_key(base.files, candidate, samples, parameters, asked.seed, tool, env),
@@ -95,15 +95,6 @@ def _key(
             },
             env=dict(env),
         ),
-    )
-
-
-def _samples_file(samples: Samples) -> ModelFile:
-    return ModelFile(
-        path="samples.jsonl",
-        role="other",
-        content=Inline(samples.jsonl()),
-        sha256=samples.digest.removeprefix("sha256:"),
     )
 
 

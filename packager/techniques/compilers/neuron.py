@@ -15,16 +15,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from artifact_cache.key import (
-    Graph,
     Invocation,
     NeuronKey,
-    Package,
-    Parallelism,
     Precision,
     Sampling,
     Shape,
     Target,
-    Toolchain,
 )
 from packager.core.facts import Facts
 from packager.core.findings import Finding
@@ -40,8 +36,8 @@ from packager.planning.neuron_targets import (
     logical_core_size,
     neuron_arch,
 )
-from packager.techniques.keys import toolchain_of
-from packager.techniques.neuron_keys import graph_digest, sharding_of
+from packager.techniques.keys import graph_of, parallelism_of, toolchain_in_image
+from packager.techniques.neuron_keys import NO_GRAPH, sharding_of
 
 TOOLCHAIN_BYTES = 16 * GIB  # neuronx-cc beside the model; its own guides ask for no less
 CHUNK_TOKENS = 1024  # optimum-neuron prefills longer prompts in pieces of this
@@ -181,7 +177,7 @@ def _key(facts: Facts, plan: Plan, env: Mapping[str, str]) -> NeuronKey | None:
     return NeuronKey(
         layout="neff-cache",
         weights=None,
-        graph=Graph(architecture=graph_digest(config), code=None, plugins=()),
+        graph=graph_of(config, NO_GRAPH),
         shape=_shape(plan),
         precision=Precision(
             dtype=plan.dtype,
@@ -192,18 +188,7 @@ def _key(facts: Facts, plan: Plan, env: Mapping[str, str]) -> NeuronKey | None:
             auto_cast_dtype=None,
             logits_dtype="fp32",
         ),
-        parallelism=Parallelism(
-            tp=tp,
-            pp=1,
-            ep=1,
-            attention_dp=1,
-            cp=1,
-            world=tp,
-            local_ranks=tp,
-            start_rank=0,
-            ranks=tuple(range(tp)),
-            sharding=sharding_of(config, tp) or "unknown",
-        ),
+        parallelism=parallelism_of(tp=tp, pp=1, sharding=sharding_of(config, tp) or "unknown"),
         target=Target(
             backend="neuron",
             arch=neuron_arch(plan.instance.name),
@@ -214,7 +199,7 @@ def _key(facts: Facts, plan: Plan, env: Mapping[str, str]) -> NeuronKey | None:
             machine="any",
             libc="none",
         ),
-        toolchain=_toolchain(facts, plan),
+        toolchain=toolchain_in_image(facts.tools["neuron"], facts.base, plan.container),
         invocation=Invocation(compiler_args=(), engine_args=_engine_args(plan), env=dict(env)),
         speculation=None,
         sampling=_sampling(plan),
@@ -255,11 +240,3 @@ def _engine_args(plan: Plan) -> dict[str, str]:
     """Give what else the toolchain is told, and the options asked for by name."""
     asked = {name.lstrip("-"): value or "true" for name, value in plan.engine_options}
     return {**asked, "packager.toolchain": compiled_by(plan.container)}
-
-
-def _toolchain(facts: Facts, plan: Plan) -> Toolchain:
-    """Name the image, in which the compiler is, and for people the engine."""
-    assert facts.base is not None
-    tool = toolchain_of(facts.tools["neuron"], image=facts.base.digest.removeprefix("sha256:"))
-    engine = Package(name=plan.container.engine, version=plan.container.engine_version, digest=None)
-    return tool.model_copy(update={"packages": (*tool.packages, engine)})

@@ -15,22 +15,16 @@ from typing import Any
 
 from artifact_cache.key import (
     ActivationQuantization,
-    Graph,
     Invocation,
-    Package,
-    Parallelism,
     Precision,
     Sampling,
     Shape,
-    Target,
     TensorRtLlmEngineKey,
     Weights,
 )
 from artifact_cache.key import Quantization as QuantizationKey
 from packager.core.facts import Facts
 from packager.core.findings import Finding
-from packager.core.image import BaseImage, Inline
-from packager.core.model import ModelFile
 from packager.core.plan import Plan
 from packager.core.recipe import Estimate, Step, StepInput
 from packager.core.samples import CALIBRATION_TOKENS, Samples
@@ -45,7 +39,14 @@ from packager.planning.trtllm import (
     builds_engines,
     options,
 )
-from packager.techniques.keys import NO_SHAPE, architecture_digest, digest_of_files, toolchain_of
+from packager.techniques.inputs import environment_of, samples_file
+from packager.techniques.keys import (
+    cuda_target,
+    digest_of_files,
+    graph_of,
+    parallelism_of,
+    toolchain_in_image,
+)
 
 # method → ModelOpt's format, and what the engine's config.json calls the result
 FORMATS: Mapping[str, tuple[str, str]] = {
@@ -62,7 +63,6 @@ _OPTIONS: Mapping[str, frozenset[str]] = {
 _BEAMS = 1
 _BUILDING_BYTES = 8 * GIB  # TensorRT beside the weights
 _QUIET_S = 4 * 3600.0  # tactics of one large layer are timed without a word
-_OF_THE_IMAGE = "as in the image"  # stated by its digest
 
 
 class TensorRtLlmCompiler:
@@ -120,7 +120,7 @@ class TensorRtLlmCompiler:
         )
         given = {"model": StepInput(files=facts.model.files)}
         if samples is not None:
-            given["samples"] = StepInput(files=(_texts_file(samples),))
+            given["samples"] = StepInput(files=(samples_file(samples),))
         return Step(
             name="compile",
             tool=self.tool,
@@ -128,7 +128,7 @@ class TensorRtLlmCompiler:
             parameters={
                 "engine": {"name": ENGINE, "version": plan.container.engine_version},
                 "target": _target_words(plan),
-                "env": _base_env(facts.base),
+                "env": environment_of(facts.base),
                 "dtype": DTYPES[plan.dtype],
                 "mapping": {"tp_size": plan.tp_degree, "pp_size": plan.pp_degree},
                 "quantize": quantize,
@@ -264,15 +264,6 @@ def _quantize(facts: Facts, plan: Plan, samples: Samples | None) -> dict[str, An
     }
 
 
-def _texts_file(samples: Samples) -> ModelFile:
-    return ModelFile(
-        path="samples.jsonl",
-        role="other",
-        content=Inline(samples.jsonl()),
-        sha256=samples.digest.removeprefix("sha256:"),
-    )
-
-
 def _target_words(plan: Plan) -> dict[str, str]:
     """What the worker compares with nvidia-smi's words."""
     instance = plan.instance
@@ -280,11 +271,6 @@ def _target_words(plan: Plan) -> dict[str, str]:
         "gpu": instance.device_name,
         "compute_capability": f"{instance.compute_capability or 0.0:.1f}",
     }
-
-
-def _base_env(base: BaseImage | None) -> dict[str, str]:
-    config = (base.config.get("config") or {}) if base else {}
-    return dict(line.split("=", 1) for line in config.get("Env") or () if "=" in line)
 
 
 def _key(
@@ -300,17 +286,13 @@ def _key(
     said = {name: str(value) for name, value in (quantize or {}).items() if value is not None}
     if samples is not None:
         said["calibration"] = samples.digest
-    tool = toolchain_of(facts.tools["tensorrt-llm"], image=base.digest.removeprefix("sha256:"))
-    engine = Package(name=ENGINE, version=plan.container.engine_version, digest=None)
     return TensorRtLlmEngineKey(
-        graph=Graph(
-            architecture=architecture_digest(facts.model.config, NO_SHAPE), code=None, plugins=()
-        ),
+        graph=graph_of(facts.model.config),
         shape=_shape(plan),
         precision=_precision(plan),
-        parallelism=_parallelism(plan),
-        target=_target(plan),
-        toolchain=tool.model_copy(update={"packages": (*tool.packages, engine)}),
+        parallelism=parallelism_of(tp=plan.tp_degree, pp=plan.pp_degree, sharding="replicate"),
+        target=cuda_target(plan.instance),
+        toolchain=toolchain_in_image(facts.tools["tensorrt-llm"], base, plan.container),
         invocation=Invocation(compiler_args=tuple(_flags(plan)), engine_args=said, env={}),
         speculation=None,
         sampling=Sampling(on_device=False, max_top_k=None),
@@ -368,34 +350,3 @@ def _activations(chosen: Quantization) -> ActivationQuantization | None:
         return None
     dtype = "fp8_e4m3" if chosen.method == "fp8" else "int8"
     return ActivationQuantization(dtype=dtype, granularity="tensor", dynamic=False)
-
-
-def _parallelism(plan: Plan) -> Parallelism:
-    world = plan.tp_degree * plan.pp_degree
-    return Parallelism(
-        tp=plan.tp_degree,
-        pp=plan.pp_degree,
-        ep=1,
-        attention_dp=1,
-        cp=1,
-        world=world,
-        local_ranks=world,
-        start_rank=0,
-        ranks=tuple(range(world)),
-        sharding="replicate",
-    )
-
-
-def _target(plan: Plan) -> Target:
-    instance = plan.instance
-    capability = f"{instance.compute_capability or 0.0:.1f}".replace(".", "")
-    return Target(
-        backend="cuda",
-        arch=f"sm_{capability}",
-        device=instance.device_name,
-        logical_core_size=None,
-        cpu=None,
-        os="linux",
-        machine=instance.machine or "x86_64",
-        libc=_OF_THE_IMAGE,
-    )

@@ -16,16 +16,12 @@ from typing import Any
 
 from artifact_cache.key import (
     Cpu,
-    Graph,
     Invocation,
-    Package,
-    Parallelism,
     Precision,
     Sampling,
     Shape,
     Speculation,
     Target,
-    Toolchain,
     VllmCompileKey,
 )
 from artifact_cache.key import Quantization as QuantizationKey
@@ -38,7 +34,16 @@ from packager.core.recipe import Estimate, Step, StepInput
 from packager.core.serving import COMPILED_DIR, SERVING_DIR, RenderedFile, ServingConfig
 from packager.core.units import GIB
 from packager.planning.compile_caches import find_caches
-from packager.techniques.keys import NO_SHAPE, architecture_digest, toolchain_of
+from packager.techniques.inputs import environment_of
+from packager.techniques.keys import (
+    NO_SHAPE,
+    OF_THE_IMAGE,
+    architecture_digest,
+    cuda_target,
+    graph_of,
+    parallelism_of,
+    toolchain_in_image,
+)
 
 # Of the command line, what decides nothing of what is compiled.
 _DECIDES_NOTHING = frozenset({"host", "port", "served-model-name", "middleware", "model"})
@@ -46,7 +51,6 @@ _PROMPT = "The quick brown fox jumps over"
 _TOKENS = 16
 _READY_S = 3600.0
 _COMPILING_BYTES = 2 * GIB  # a C++ compiler beside the engine
-_OF_THE_IMAGE = "as in the image"  # stated by its digest
 
 
 class VllmCacheCompiler:
@@ -92,7 +96,12 @@ class VllmCacheCompiler:
             "command": [*serving.entrypoint, *serving.cmd],
             "directory": _directory(facts.base),
             # Containers of steps have no network.
-            "env": {**env, **_base_env(facts.base), **serving.env, "VLLM_HOST_IP": "127.0.0.1"},
+            "env": {
+                **env,
+                **environment_of(facts.base),
+                **serving.env,
+                "VLLM_HOST_IP": "127.0.0.1",
+            },
             "verify_env": dict(caches.verify_env),
             "serving_dir": SERVING_DIR,
             "port": serving.port,
@@ -173,11 +182,6 @@ def _rendered(files: Iterable[RenderedFile], directory: str) -> Iterator[ModelFi
             )
 
 
-def _base_env(base: BaseImage | None) -> dict[str, str]:
-    config = (base.config.get("config") or {}) if base else {}
-    return dict(line.split("=", 1) for line in config.get("Env") or () if "=" in line)
-
-
 def _directory(base: BaseImage | None) -> str:
     config = (base.config.get("config") or {}) if base else {}
     return str(config.get("WorkingDir") or "/")
@@ -192,9 +196,7 @@ def _key(
         return None
     shape = plan.shape
     return VllmCompileKey(
-        graph=Graph(
-            architecture=architecture_digest(facts.model.config, NO_SHAPE), code=None, plugins=()
-        ),
+        graph=graph_of(facts.model.config),
         shape=Shape(
             max_batch=shape.max_batch,
             context_batch=None,
@@ -212,9 +214,9 @@ def _key(
             dynamic=(),
         ),
         precision=_precision(facts, plan),
-        parallelism=_parallelism(plan),
+        parallelism=parallelism_of(tp=plan.tp_degree, pp=plan.pp_degree, sharding="replicate"),
         target=_target(plan),
-        toolchain=_toolchain(facts, plan, base),
+        toolchain=toolchain_in_image(facts.tools["vllm-cache"], base, plan.container),
         invocation=Invocation(
             compiler_args=(), engine_args=_engine_args(facts, argv), env=dict(env)
         ),
@@ -222,7 +224,7 @@ def _key(
         sampling=Sampling(on_device=False, max_top_k=None),
         lora=None,
         model_path_in_image=serving.model_dir,
-        site_packages_in_image=_OF_THE_IMAGE,
+        site_packages_in_image=OF_THE_IMAGE,
     )
 
 
@@ -267,36 +269,10 @@ def _precision(facts: Facts, plan: Plan) -> Precision:
     )
 
 
-def _parallelism(plan: Plan) -> Parallelism:
-    world = plan.tp_degree * plan.pp_degree
-    return Parallelism(
-        tp=plan.tp_degree,
-        pp=plan.pp_degree,
-        ep=1,
-        attention_dp=1,
-        cp=1,
-        world=world,
-        local_ranks=world,
-        start_rank=0,
-        ranks=tuple(range(world)),
-        sharding="replicate",
-    )
-
-
 def _target(plan: Plan) -> Target:
     instance = plan.instance
     if instance.kind == "nvidia":
-        capability = f"{instance.compute_capability or 0.0:.1f}".replace(".", "")
-        return Target(
-            backend="cuda",
-            arch=f"sm_{capability}",
-            device=instance.device_name,
-            logical_core_size=None,
-            cpu=None,
-            os="linux",
-            machine=instance.machine or "x86_64",
-            libc=_OF_THE_IMAGE,
-        )
+        return cuda_target(instance)
     return Target(
         backend="cpu",
         arch=instance.machine,
@@ -305,15 +281,8 @@ def _target(plan: Plan) -> Target:
         cpu=Cpu(isa=instance.isa, threads=instance.vcpus),
         os="linux",
         machine=instance.machine,
-        libc=_OF_THE_IMAGE,
+        libc=OF_THE_IMAGE,
     )
-
-
-def _toolchain(facts: Facts, plan: Plan, base: BaseImage) -> Toolchain:
-    """Name the image, and for people the engine in it; the digest says all the rest."""
-    tool = toolchain_of(facts.tools["vllm-cache"], image=base.digest.removeprefix("sha256:"))
-    engine = Package(name=plan.container.engine, version=plan.container.engine_version, digest=None)
-    return tool.model_copy(update={"packages": (*tool.packages, engine)})
 
 
 def _speculation(facts: Facts, plan: Plan) -> Speculation | None:

@@ -21,7 +21,6 @@ from typing import Any
 from artifact_cache.key import (
     ActivationQuantization,
     Calibration,
-    Graph,
     Invocation,
     Precision,
     QuantizedCheckpointKey,
@@ -30,8 +29,6 @@ from artifact_cache.key import (
 from artifact_cache.key import Quantization as QuantizationKey
 from packager.core.facts import Facts
 from packager.core.findings import Finding
-from packager.core.image import Inline
-from packager.core.model import ModelFile
 from packager.core.plan import Plan
 from packager.core.recipe import Estimate, Step, StepInput
 from packager.core.samples import CALIBRATION_TOKENS, Samples
@@ -39,7 +36,8 @@ from packager.core.techniques import Quantization, Scheme
 from packager.core.units import GIB
 from packager.planning.memory import ELEMENT_BYTES, served_weight_bytes
 from packager.planning.schemes import W8A8_FP8, W8A8_INT8, W8A16_FP8, quantized_weight_bytes
-from packager.techniques.keys import architecture_digest, digest_of_files, toolchain_of
+from packager.techniques.inputs import samples_file
+from packager.techniques.keys import digest_of_files, graph_of, toolchain_of
 
 _ASYMMETRIC = Scheme(name="W4A16", needs="w4a16", word="w4a16", bits=4, group_size=128, zero_bits=4)
 _SYMMETRIC = Scheme(name="W4A16", needs="w4a16", word="w4a16", bits=4, group_size=128)
@@ -76,8 +74,6 @@ IGNORED = (
 USUAL_GROUPS = (128, 64, 32)  # what Marlin has kernels for
 SHARD_BYTES = 3 * GIB
 STRENGTH = 0.8  # llm-compressor's examples for Llama
-# Fields of config.json that do not shape the graph.
-_NO_SHAPE = frozenset({"_name_or_path", "transformers_version", "torch_dtype", "dtype"})
 # Memory, measured on a model of 1.1 GB: docs/quantization.md, "Memory".
 _LIBRARIES_BYTES = 500_000_000  # torch, transformers and llm-compressor, loaded
 _SPARE = 1.1  # of weights and result
@@ -129,7 +125,7 @@ class LlmCompressorQuantizer:
         needs = _needs(plan, chosen, samples, parameters)
         inputs = {"model": StepInput(files=facts.model.files)}
         if samples is not None:
-            inputs["samples"] = StepInput(files=(_samples_file(samples),))
+            inputs["samples"] = StepInput(files=(samples_file(samples),))
         return Step(
             name="quantize",
             tool=self.tool,
@@ -182,9 +178,7 @@ def _key(
         return None
     said = ("ignore", "max_tokens", "seed")  # have a place of their own in the document
     return QuantizedCheckpointKey(
-        graph=Graph(
-            architecture=architecture_digest(facts.model.config, _NO_SHAPE), code=None, plugins=()
-        ),
+        graph=graph_of(facts.model.config),
         weights=Weights(files=weights, adapters=(), draft=None),
         precision=Precision(
             dtype=plan.profile.dtype,
@@ -334,16 +328,6 @@ def _sequence_tokens(facts: Facts, plan: Plan) -> int:
     """Samples are cut to what was asked for, and never longer than the model reads."""
     asked = facts.request.calibration_tokens or CALIBRATION_TOKENS
     return min(asked, plan.profile.max_positions or asked)
-
-
-def _samples_file(samples: Samples) -> ModelFile:
-    data = samples.jsonl()
-    return ModelFile(
-        path="samples.jsonl",
-        role="other",
-        content=Inline(data),
-        sha256=samples.digest.removeprefix("sha256:"),
-    )
 
 
 def _is_share(text: str) -> bool:
