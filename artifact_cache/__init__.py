@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from artifact_cache.index import Index as Index
     from artifact_cache.key import DraftHeadKey as DraftHeadKey
     from artifact_cache.key import KeyDocument as KeyDocument
+    from artifact_cache.key import ModelAnswersKey as ModelAnswersKey
     from artifact_cache.key import NeuronKey as NeuronKey
     from artifact_cache.key import QualityReportKey as QualityReportKey
     from artifact_cache.key import QuantizedCheckpointKey as QuantizedCheckpointKey
@@ -90,6 +91,7 @@ _HOMES = {
     "DraftHeadKey": "key",
     "KeyDocument": "key",
     "NeuronKey": "key",
+    "ModelAnswersKey": "key",
     "QualityReportKey": "key",
     "QuantizedCheckpointKey": "key",
     "TensorRtLlmEngineKey": "key",

@@ -464,6 +464,21 @@ class QualityReportKey(KeyDocument):
     """What it is told, as text."""
 
 
+class ModelAnswersKey(KeyDocument):
+    """Texts in which a model's own answers stand: what its draft heads learn from."""
+
+    kind: Literal["model-answers"] = "model-answers"
+    """JSON lines."""
+    weights: Weights
+    """Whose answers, with its configuration and tokenizer."""
+    data: Calibration
+    """The texts that it answers."""
+    toolchain: Toolchain
+    """What runs the model."""
+    invocation: Invocation
+    """What it is told: temperature and the length of answers are here, as text."""
+
+
 KINDS: Mapping[str, type[KeyDocument]] = {
     "vllm-compile": VllmCompileKey,
     "neuron": NeuronKey,
@@ -471,6 +486,7 @@ KINDS: Mapping[str, type[KeyDocument]] = {
     "quantized-checkpoint": QuantizedCheckpointKey,
     "draft-head": DraftHeadKey,
     "quality-report": QualityReportKey,
+    "model-answers": ModelAnswersKey,
 }
 
 

@@ -126,7 +126,10 @@ QUALITY = key.QualityReportKey(
     toolchain=TOOLCHAIN,
     invocation=INVOCATION,
 )
-DOCUMENTS = (VLLM, NEURON, TENSORRT, CHECKPOINT, DRAFT, QUALITY)
+ANSWERS = key.ModelAnswersKey(
+    weights=WEIGHTS, data=CALIBRATION, toolchain=TOOLCHAIN, invocation=INVOCATION
+)
+DOCUMENTS = (VLLM, NEURON, TENSORRT, CHECKPOINT, DRAFT, QUALITY, ANSWERS)
 
 
 # What a later version wrote: {"schema":2}, with the digest that belongs to it.

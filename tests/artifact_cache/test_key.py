@@ -16,6 +16,7 @@ import artifact_cache
 from artifact_cache import key
 from artifact_cache.key import KeyDocument, KeyPart, key_of, manifest_digest, parse_document, plain
 from tests.artifact_cache.samples import (
+    ANSWERS,
     CHECKPOINT,
     DOCUMENTS,
     DRAFT,
@@ -199,6 +200,11 @@ def test_the_samples_reach_every_field_of_every_group() -> None:
             QUALITY,
             "005bea9e14202e2fda0fcd94413bd9db812842912ca4a2bd1cbc134752ed92a9",
             id="quality",
+        ),
+        pytest.param(
+            ANSWERS,
+            "0a684058c6e4ef8c47a93d6e22d74b8a2e7eb6c7a93b9b388a04fa2fd8e422a1",
+            id="answers",
         ),
     ],
 )
