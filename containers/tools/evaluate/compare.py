@@ -11,11 +11,11 @@ with, `noise_texts`, `prompts` and `answer_tokens` of the greedy answers.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from conversations import tokens_of
 from loading import load_model, load_tokenizer
 from measures import Comparison, Generations
 from packager_worker import BadInput, Rejected, Report, Spec
@@ -116,69 +116,9 @@ def _answer(model: Any, prompt: torch.Tensor, tokens: int) -> list[int]:
 
 def _text(row: dict[str, Any], tokenizer: Any, most: int) -> Text:
     """Tokens of a sample. The template is the model's; prompts were templated already."""
-    pieces = list(_pieces(row, tokenizer))
-    ids: list[int] = _beginning(row, tokenizer)
-    marks = [False] * len(ids)
-    start = 0
-    for piece, is_answer in pieces:
-        tokens = tokenizer(piece, add_special_tokens=False)["input_ids"]
-        if is_answer:
-            start = len(ids)
-        ids += tokens
-        marks += [is_answer] * len(tokens)
-    has_prompt = any(is_answer for _, is_answer in pieces) and 0 < start < most
+    ids, is_answer, asked = tokens_of(row, tokenizer)
     return Text(
         ids=torch.tensor(ids[:most], dtype=torch.long),
-        is_answer=torch.tensor(marks[:most], dtype=torch.bool),
-        prompt=torch.tensor(ids[:start] if has_prompt else [], dtype=torch.long),
+        is_answer=torch.tensor(is_answer[:most], dtype=torch.bool),
+        prompt=torch.tensor(ids[:asked] if asked < most else [], dtype=torch.long),
     )
-
-
-def _beginning(row: dict[str, Any], tokenizer: Any) -> list[int]:
-    """The token that opens a text, where the tokenizer sets one; templates set it themselves."""
-    first = row.get("text", row.get("prompt"))
-    if first is None or (tokenizer.bos_token and first.startswith(tokenizer.bos_token)):
-        return []
-    opening = tokenizer("")["input_ids"][:1]
-    return opening if opening == [tokenizer.bos_token_id] else []
-
-
-def _pieces(row: dict[str, Any], tokenizer: Any) -> Iterator[tuple[str, bool]]:
-    """The sample's text in order, and which pieces are reference answers."""
-    if "text" in row:
-        yield row["text"], False
-    elif "prompt" in row:
-        yield row["prompt"], False
-        if row.get("completion"):
-            yield row["completion"], True
-    elif tokenizer.chat_template is None:
-        for turn in row["messages"]:
-            yield f"{turn['role']}: {turn['content']}\n", turn["role"] == "assistant"
-    else:
-        yield from _templated(row["messages"], tokenizer)
-
-
-def _templated(messages: list[dict[str, str]], tokenizer: Any) -> Iterator[tuple[str, bool]]:
-    """Split the templated conversation where answers begin and end.
-
-    A template may write turns differently by what follows them; then the parts
-    do not add up, and the conversation counts as one text without answers.
-    """
-    whole = tokenizer.apply_chat_template(messages, tokenize=False)
-    done = ""
-    pieces = []
-    for number, turn in enumerate(messages):
-        if turn["role"] != "assistant":
-            continue
-        asked = tokenizer.apply_chat_template(
-            messages[:number], tokenize=False, add_generation_prompt=True
-        )
-        answered = tokenizer.apply_chat_template(messages[: number + 1], tokenize=False)
-        if not (
-            asked.startswith(done) and answered.startswith(asked) and whole.startswith(answered)
-        ):
-            yield whole, False
-            return
-        pieces += [(asked[len(done) :], False), (answered[len(asked) :], True)]
-        done = answered
-    yield from (*pieces, (whole[len(done) :], False))

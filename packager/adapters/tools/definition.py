@@ -112,21 +112,28 @@ def read_tool(name: str, directory: Path, helper: Path) -> ToolDefinition:
             f"the description of tool {name!r} cannot be used: {said}",
             hint="docs/tools.md says what stands in tool.toml",
         ) from error
-    python = sorted(directory.rglob("*.py")) + sorted(helper.glob("packager_worker.py"))
-    worker = {
-        path.name if path.parent == helper else str(path.relative_to(directory)): path
-        for path in python
-    }
+    own = {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*.py")}
     return ToolDefinition(
         name=name,
         directory=directory,
         file=file,
-        worker_digest=_digest(
-            {"protocol": str(PROTOCOL).encode()}
-            | {label: path.read_bytes() for label, path in worker.items()}
-        ),
+        worker_digest=_digest({"protocol": str(PROTOCOL).encode()} | own | _shared(helper, own)),
         requirements_digest=requirements,
     )
+
+
+def _shared(helper: Path, own: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The modules that workers share, as far as this one imports them; they import no others."""
+    imported = {
+        name
+        for data in own.values()
+        for name in re.findall(rb"^\s*(?:from|import) (\w+)", data, re.M)
+    }
+    return {
+        path.name: path.read_bytes()
+        for path in helper.glob("*.py")
+        if path.stem.encode() in imported
+    }
 
 
 def normal(name: str) -> str:

@@ -1,0 +1,105 @@
+"""What an interrupted run leaves for the next: whole files only, and only of the same job.
+
+A file gets its name when all of it is on the disk.  The name holds the digest of
+its bytes: one that was spoilt since is not taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from packager_worker import Spec
+from rows import Row
+
+SUFFIX = ".pt"
+
+
+def job_of(spec: Spec, *rows: Sequence[Row]) -> str:
+    """Identify what is asked for: parameters, tokens, and the files of model and head by size."""
+    whole = hashlib.sha256(json.dumps(dict(spec.parameters), sort_keys=True).encode())
+    for role, place in sorted(spec.inputs.items()):
+        files = sorted(path for path in place.rglob("*") if path.is_file())
+        listed = [(str(path.relative_to(place)), path.stat().st_size) for path in files]
+        whole.update(json.dumps([role, listed]).encode())
+    whole.update(json.dumps(rows).encode())
+    return whole.hexdigest()
+
+
+class Checkpoints:
+    """The last state of a job, below a directory of its own."""
+
+    def __init__(self, place: Path, job: str) -> None:
+        self._place = place
+        self._job = job
+        place.mkdir(parents=True, exist_ok=True)
+
+    def save(self, step: int, state: Mapping[str, Any]) -> None:
+        """Write the state after `step`; the one before goes when this one stands."""
+        earlier = list(self._place.iterdir())
+        draft = self._place / "part"
+        with draft.open("wb") as file:
+            hashing = _Hashing(file)
+            torch.save({"job": self._job, "step": step, "state": dict(state)}, hashing)
+        finish(draft, self._place / f"{step:09}-{hashing.digest}{SUFFIX}")
+        for path in earlier:
+            path.unlink(missing_ok=True)
+
+    def load(self) -> tuple[int, dict[str, Any]] | None:
+        """Give the last step and the state after it, if this job left one that is whole."""
+        for path in sorted(self._place.glob(f"*{SUFFIX}"), reverse=True):
+            if path.stem.rpartition("-")[2] != digest_of(path):
+                continue
+            kept = torch.load(path, weights_only=False, map_location="cpu")
+            if kept["job"] == self._job:
+                return kept["step"], kept["state"]
+        return None
+
+
+def write_whole(place: Path, write: Callable[[Path], None]) -> None:
+    """Have a file written under another name, and name it when it is on the disk."""
+    draft = place.with_name(place.name + ".part")
+    write(draft)
+    finish(draft, place)
+
+
+def finish(draft: Path, place: Path) -> None:
+    """Give a written file its name, after its bytes are on the disk."""
+    for path, flags in ((draft, os.O_RDWR), (place.parent, os.O_RDONLY)):
+        if path == place.parent:
+            draft.replace(place)
+        descriptor = os.open(path, flags)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def digest_of(path: Path) -> str:
+    """Digest a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class _Hashing:
+    """A file that digests what is written to it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._whole = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self._whole.update(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    @property
+    def digest(self) -> str:
+        return self._whole.hexdigest()
