@@ -1,28 +1,18 @@
-"""Smoke test of an image: start it, wait for /ping, ask it, stop it.
-
-The port is published on loopback only, where the engine has a bridge; an
-engine without one runs the container on the host's network.  Whatever
-happens, the container is removed.
-"""
+"""Smoke test of an image: start it, wait for /ping, ask it, stop it."""
 
 from __future__ import annotations
 
 import json
-import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import urllib3
 
-from packager.errors import NotFound, SmokeFailed, Unavailable, UsageError
+from packager.adapters.serving.containers import log_of, running, wait_for_ping
+from packager.errors import SmokeFailed
 
-PORT = 8080
-_LOG_LINES = 40
-_LOG_BYTES = 16 * 1024  # a line has no limit
-_POLL_S = 0.5
 _REQUEST_TIMEOUT_S = 300.0
 
 
@@ -61,10 +51,10 @@ def smoke(
     Raises `SmokeFailed` with the end of the container's log.
     """
     started = time.monotonic()
-    with _running(engine, image, env or {}, on_progress) as (container, url):
+    with running(engine, image, env or {}, on_progress) as (container, url):
         http = urllib3.PoolManager(retries=False)
         try:
-            _wait_for_ping(http, container, url, deadline_s, on_progress)
+            wait_for_ping(http, container, url, deadline_s, on_progress)
             ready = time.monotonic() - started
             on_progress(f"/ping answers after {ready:.1f} s")
             model = _model_name(http, url)
@@ -73,7 +63,7 @@ def smoke(
                 _ask_invocations(http, url, prompt, max_tokens),
             )
         except SmokeFailed as error:
-            raise SmokeFailed(error.message, hint=error.hint, log=_log(container)) from error
+            raise SmokeFailed(error.message, hint=error.hint, log=log_of(container)) from error
         except (
             urllib3.exceptions.HTTPError,
             ValueError,
@@ -84,90 +74,9 @@ def smoke(
             raise SmokeFailed(
                 f"the container's answer is unusable: {type(error).__name__}: {error}",
                 hint="its log is above",
-                log=_log(container),
+                log=log_of(container),
             ) from error
     return SmokeResult(image=image, model=model, seconds_to_ping=ready, answers=answers)
-
-
-@contextmanager
-def _running(
-    engine: Any, image: str, env: Mapping[str, str], on_progress: Callable[[str], None]
-) -> Iterator[tuple[Any, str]]:
-    from docker.errors import APIError, DockerException, ImageNotFound, NullResource
-
-    try:
-        engine.images.get(image)
-    except (ImageNotFound, NullResource) as error:
-        raise NotFound(
-            f"the engine has no image {image!r}",
-            hint=f"build it with --output docker:{image}, or pull it first",
-        ) from error
-    except APIError as error:
-        raise UsageError(
-            f"the engine does not take {image!r}: {error.explanation or error}",
-            hint="name an image as `docker images` shows it",
-        ) from error
-    bridged = any(network["Driver"] == "bridge" for network in engine.api.networks())
-    ports = {"ports": {f"{PORT}/tcp": ("127.0.0.1", None)}} if bridged else {"network_mode": "host"}
-    name = f"packager-smoke-{secrets.token_hex(6)}"  # known before an interrupt can hide the id
-    try:
-        try:
-            container = engine.containers.create(
-                image, name=name, environment=dict(env), shm_size="1g", **ports
-            )
-            on_progress(f"starting {container.short_id} from {image}")
-            container.start()
-        except APIError as error:
-            raise SmokeFailed(
-                f"the engine cannot start {image!r}: {error.explanation or error}",
-                hint="an image built on scratch has nothing to run; give a serving base",
-            ) from error
-        container.reload()
-        bound = (container.ports or {}).get(f"{PORT}/tcp") if bridged else None
-        yield container, f"http://127.0.0.1:{bound[0]['HostPort'] if bound else PORT}"
-    except APIError as error:
-        raise SmokeFailed(f"the engine lost the container: {error.explanation or error}") from error
-    except (DockerException, OSError) as error:
-        raise Unavailable(
-            "the connection to the Docker Engine was lost",
-            hint="see whether it still runs: `docker info`",
-        ) from error
-    finally:
-        with suppress(DockerException, OSError):
-            engine.api.remove_container(name, force=True, v=True)
-
-
-def _wait_for_ping(
-    http: urllib3.PoolManager,
-    container: Any,
-    url: str,
-    deadline_s: float,
-    on_progress: Callable[[str], None],
-) -> None:
-    """Poll until /ping says 200. An ended container fails at once, not at the deadline."""
-    started = time.monotonic()
-    said = started
-    while True:
-        with suppress(urllib3.exceptions.HTTPError):
-            if http.request("GET", f"{url}/ping", timeout=5.0).status == 200:
-                return
-        container.reload()
-        if container.status not in ("running", "created"):
-            code = container.attrs["State"]["ExitCode"]
-            raise SmokeFailed(
-                f"the container ended with status {code} before it answered",
-                hint="its log is above",
-            )
-        now = time.monotonic()
-        if now - started > deadline_s:
-            raise SmokeFailed(
-                f"/ping did not answer within {deadline_s:.0f} s",
-                hint="give it longer with --timeout, or read its log above",
-            )
-        if now - said > 10:
-            said = now
-            on_progress(f"waiting for /ping, {now - started:.0f} s")
-        time.sleep(_POLL_S)
 
 
 def _model_name(http: urllib3.PoolManager, url: str) -> str:
@@ -218,10 +127,3 @@ def _post(http: urllib3.PoolManager, url: str, body: dict[str, Any]) -> tuple[An
             hint="its log is above",
         )
     return json.loads(answer.data), time.monotonic() - started
-
-
-def _log(container: Any) -> str:
-    with suppress(Exception):
-        log: bytes = container.logs(tail=_LOG_LINES)
-        return log[-_LOG_BYTES:].decode(errors="replace")
-    return ""

@@ -69,6 +69,37 @@ def test_arguments_of_the_container_follow_the_command(
     assert launcher.run(*given)[1][0] == received
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["--speculative-config", '{"method":"ngram"}'],
+        ['--speculative-config={"method":"ngram"}'],
+        ["--speculative_config", "-"],
+        ["--speculative-config.method", "ngram", "--speculative-config.num_speculative_tokens=4"],
+        ["--speculative-algorithm", "EAGLE3", "--speculative-num-steps", "3"],
+        ["--speculative-algorithm", "NGRAM", "--speculative-switch"],
+    ],
+    ids=["two-words", "one-word", "underscores", "dots", "sglang", "switch"],
+)
+def test_speculation_can_be_switched_off(launcher: Launcher, asked: list[str]) -> None:
+    """With the words before and after it left alone."""
+    base = [sys.executable, "-c", SHOW, "--port", "8080"]
+    launcher.write({"argv": [*base, *asked, "--enforce-eager"]})
+    plain = ["--port", "8080", "--enforce-eager", "--seed", "7"]
+
+    off = launcher.run("--seed", "7", env={"PACKAGER_SPECULATION": "off"})[1][0]
+    on = launcher.run("--seed", "7")[1][0]
+
+    assert off == plain
+    assert on == ["--port", "8080", *asked, "--enforce-eager", "--seed", "7"]
+
+
+def test_speculation_asked_for_at_the_start_is_switched_off_too(launcher: Launcher) -> None:
+    off = {"PACKAGER_SPECULATION": "off"}
+
+    assert launcher.run("--speculative-config", "{}", env=off)[1][0] == ["--port", "8080"]
+
+
 def test_the_environment_of_the_container_wins(launcher: Launcher) -> None:
     assert launcher.run()[1][1]["THREADS"] == "1"
     assert launcher.run(env={"THREADS": "8"})[1][1]["THREADS"] == "8"

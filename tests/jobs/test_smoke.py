@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from docker.errors import APIError
 
+from packager.adapters.serving import containers
 from packager.errors import SmokeFailed, Unavailable, UsageError
-from packager.jobs import smoke as job
 from packager.jobs.smoke import SmokeResult, smoke
 
 CHAT = {
@@ -208,7 +208,7 @@ def test_what_the_engine_refuses_is_explained(
 def test_what_goes_away_during_the_test_is_explained(
     lost: Exception, expected: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job, "_POLL_S", 0.0)
+    monkeypatch.setattr(containers, "_POLL_S", 0.0)
 
     with pytest.raises(expected):
         run(FakeEngine(FakeContainer(port=1, lost=lost)))

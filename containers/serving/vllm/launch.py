@@ -6,6 +6,9 @@ overrides a flag.  The values in `env` are defaults: what the container's enviro
 sets, wins.  This directory goes onto PYTHONPATH, so that the server finds
 `inputs_adapter`.
 
+`PACKAGER_SPECULATION=off` drops the options of speculative decoding, so that the same
+image can be measured without its draft.
+
 Where `PACKAGER_COMPILED` names a directory, what was compiled ahead of time is put in
 place first; `PACKAGER_COMPILED=off` leaves it alone.
 
@@ -33,6 +36,8 @@ def main(arguments: Sequence[str]) -> int:
         return fail(f"{path}: {error}", "this file is written by packager; build the image again")
     argv = [*argv, *own_arguments(arguments)]
     environment = make_environment(os.environ, defaults, directory)
+    if environment.get("PACKAGER_SPECULATION") == "off":
+        argv = without_speculation(argv)
     if (compiled := environment.get("PACKAGER_COMPILED", "off")) != "off":
         import compiled_cache  # beside this file where something was compiled
 
@@ -60,6 +65,21 @@ def read_command(text: str) -> tuple[list[str], dict[str, str]]:
 def own_arguments(arguments: Sequence[str]) -> list[str]:
     """The container's arguments without the `serve` that SageMaker runs every image with."""
     return list(arguments[1:] if arguments[:1] == ["serve"] else arguments)
+
+
+def without_speculation(argv: Sequence[str]) -> list[str]:
+    """Leave out every `--speculative-…` and its value, as vLLM and SGLang spell them."""
+    kept: list[str] = []
+    in_option = False
+    for word in argv:
+        if word.replace("_", "-").startswith("--speculative-"):
+            in_option = "=" not in word
+        elif in_option and not word.startswith("--"):
+            in_option = False
+        else:
+            in_option = False
+            kept.append(word)
+    return kept
 
 
 def make_environment(

@@ -1,0 +1,1 @@
+"""Serving containers and servers that run: starting, asking and reading them."""
