@@ -139,10 +139,10 @@ def _answer(response: object) -> str | None:
         response = response[0]
     if not isinstance(response, Mapping):
         return None
-    choices = response.get("choices")
-    if isinstance(choices, Sequence) and choices and isinstance(choices[0], Mapping):
-        message = choices[0].get("message")
-        text = message.get("content") if isinstance(message, Mapping) else choices[0].get("text")
+    choice = _first_choice(response)
+    if choice is not None:
+        message = choice.get("message")
+        text = message.get("content") if isinstance(message, Mapping) else choice.get("text")
     else:
         text = response.get("generated_text")
     return text if isinstance(text, str) else None
@@ -166,14 +166,22 @@ def _streamed(body: str) -> str | None:
 def _piece(event: object) -> str:
     if not isinstance(event, Mapping):
         return ""
-    choices = event.get("choices")
-    if isinstance(choices, Sequence) and choices and isinstance(choices[0], Mapping):
-        delta = choices[0].get("delta")
-        text = delta.get("content") if isinstance(delta, Mapping) else choices[0].get("text")
+    choice = _first_choice(event)
+    if choice is not None:
+        delta = choice.get("delta")
+        text = delta.get("content") if isinstance(delta, Mapping) else choice.get("text")
     else:
         token = event.get("token")
         text = token.get("text") if isinstance(token, Mapping) else None
     return text if isinstance(text, str) else ""
+
+
+def _first_choice(said: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Give the first of OpenAI's choices; None where there is none, as TGI and LMI answer."""
+    choices = said.get("choices")
+    if not isinstance(choices, Sequence) or not choices or not isinstance(choices[0], Mapping):
+        return None
+    return choices[0]
 
 
 def _body(response: object) -> object:
