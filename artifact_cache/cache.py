@@ -201,10 +201,15 @@ def open_local(
     notify: Callable[[Notice], None] = _ignore,
     trust: Trust | None = None,
     signer: Signer | None = None,
+    store: CacheStore | None = None,
+    lease: Lease | None = None,
 ) -> ArtifactCache:
-    """Open the cache below `root`. Ask `store.capability()` and show what it says."""
+    """Open the cache below `root`, or `store`, of which it is the nearest part.
+
+    Ask `store.capability()` and show what it says.
+    """
     return ArtifactCache(
-        LocalStore(root),
+        store or LocalStore(root),
         KeyLocks(root / "locks"),
         builder_id=builder_id,
         version=version,
@@ -215,6 +220,7 @@ def open_local(
         failures=Failures(root / "neg"),
         stats=StatsLog(root / "stats.jsonl"),
         index=Index(root),
+        lease=lease,
     )
 
 

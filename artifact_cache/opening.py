@@ -21,11 +21,9 @@ from pathlib import Path
 from typing import Literal, get_args
 from urllib.parse import parse_qsl
 
-from artifact_cache.cache import WAIT_S, ArtifactCache, Notice
+from artifact_cache.cache import WAIT_S, ArtifactCache, Notice, open_local
 from artifact_cache.errors import CacheError
-from artifact_cache.index import Index
-from artifact_cache.locks import KeyLocks, Lease
-from artifact_cache.negative import Failures
+from artifact_cache.locks import Lease
 from artifact_cache.stats import StatsLog, event_of
 from artifact_cache.store import CacheStore
 from artifact_cache.stores.local import LocalStore
@@ -150,18 +148,15 @@ def open_cache(
             notify=lambda message: notify(Notice("store", message)),
             count=lambda tier, error: stats.count(event_of(error), tier=tier, kind="any"),
         )
-    return ArtifactCache(
-        store,
-        KeyLocks(root / "locks"),
+    return open_local(
+        root,
         builder_id=builder_id,
         version=version,
         wait_s=wait_s,
         notify=notify,
         trust=trust,
         signer=signer,
-        failures=Failures(root / "neg"),
-        stats=stats,
-        index=Index(root),
+        store=store,
         lease=lease,
     )
 
