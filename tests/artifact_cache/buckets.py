@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import boto3
+import pytest
 
 from artifact_cache.stores.s3 import S3Store
 from artifact_cache.stores.s3_blobs import S3Blobs
 from artifact_cache.stores.s3_calls import Bucket, Limits
 from tests.doubles.s3 import Bucket as MotoBucket
+from tests.doubles.s3 import bucket_server
 
 LIMITS = Limits(connect_s=5, silence_s=10, answer_s=20, deadline_s=40, attempts=4)
 HASTY = Limits(connect_s=2, silence_s=2, answer_s=4, deadline_s=4, attempts=4)
@@ -82,3 +85,18 @@ class Place:
         """Multipart uploads that were begun and neither finished nor aborted."""
         found = self.client.list_multipart_uploads(Bucket=self.name)
         return [one["UploadId"] for one in found.get("Uploads", ())]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """Run one server for all tests of a module, and give its address."""
+    with bucket_server() as url:
+        yield url
+
+
+@pytest.fixture
+def place(server: str, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """Make a bucket, with the credentials in the environment that open it."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDCANARY")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-canary")
+    return Place(server)

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from artifact_cache.cache import ArtifactCache, open_local
+from tests.artifact_cache.buckets import place as place
+from tests.artifact_cache.buckets import server as server
 
 Mount = Callable[..., Path]
 

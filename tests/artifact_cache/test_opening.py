@@ -12,7 +12,6 @@ from artifact_cache.store import Capability
 from artifact_cache.trust import Trust, generate_key, load_signer, load_trusted_keys, trust_key
 from tests.artifact_cache.buckets import Place
 from tests.artifact_cache.samples import CHECKPOINT, Build, files_below, files_of
-from tests.doubles.s3 import bucket_server
 
 
 @pytest.mark.parametrize(
@@ -84,22 +83,18 @@ def test_two_machines_share_a_directory(tmp_path: Path) -> None:
     assert files_below(tmp_path / "b") == files_of(b"tensors")
 
 
-def test_two_machines_share_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDCANARY")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-canary")
-    with bucket_server() as server:
-        place = Place(server)
-        address = f"s3://{place.name}/p?endpoint_url={server}&region=us-east-1"
-        build = Build()
-        open_cache(tmp_path / "A", [address]).get_or_build(CHECKPOINT, build, tmp_path / "a")
-        second = open_cache(tmp_path / "B", [address])
-        result = second.get_or_build(CHECKPOINT, build, tmp_path / "b")
+def test_two_machines_share_a_bucket(place: Place, tmp_path: Path) -> None:
+    address = f"s3://{place.name}/p?endpoint_url={place.server}&region=us-east-1"
+    build = Build()
+    open_cache(tmp_path / "A", [address]).get_or_build(CHECKPOINT, build, tmp_path / "a")
+    second = open_cache(tmp_path / "B", [address])
+    result = second.get_or_build(CHECKPOINT, build, tmp_path / "b")
 
-        assert build.runs == 1
-        assert result.hit
-        assert second.store.capability() == Capability("read-write")
-        keys = place.keys()
-        assert [key.split("/")[0] for key in keys] == ["VERSION", "ac", "cas", "cas", "cas"]
+    assert build.runs == 1
+    assert result.hit
+    assert second.store.capability() == Capability("read-write")
+    keys = place.keys()
+    assert [key.split("/")[0] for key in keys] == ["VERSION", "ac", "cas", "cas", "cas"]
 
 
 def test_a_bucket_that_does_not_answer_is_said_and_costs_no_build(

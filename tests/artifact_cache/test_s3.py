@@ -23,24 +23,6 @@ from tests.artifact_cache.buckets import HASTY, PART, RANGE, Place
 from tests.artifact_cache.samples import CHECKPOINT, NEURON, NEWER, VLLM, document, files_of
 from tests.artifact_cache.test_stores import built, damage, extracted, published
 from tests.doubles.fault_proxy import Fault, FaultProxy
-from tests.doubles.s3 import bucket_server
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with bucket_server() as url:
-        yield url
-
-
-@pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDCANARY")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-canary")
-
-
-@pytest.fixture
-def place(server: str) -> Place:
-    return Place(server)
 
 
 @pytest.fixture
@@ -472,8 +454,7 @@ def test_an_empty_bucket_that_may_not_be_written_to_is_off(place: Place, proxy: 
     )
 
 
-def test_a_bucket_that_does_not_exist_is_off(server: str) -> None:
-    place = Place(server)
+def test_a_bucket_that_does_not_exist_is_off(place: Place) -> None:
     place.name = "no-such-bucket-anywhere"
 
     assert place.store().capability() == Capability("off", "there is no such bucket")

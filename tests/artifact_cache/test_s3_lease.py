@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,27 +22,9 @@ from tests.artifact_cache.buckets import Place
 from tests.artifact_cache.samples import CHECKPOINT, Build, files_below
 from tests.artifact_cache.test_processes import wait_for
 from tests.doubles.fault_proxy import Fault, FaultProxy
-from tests.doubles.s3 import bucket_server
 
 ADDRESS = address_of(CHECKPOINT)
 LEASE = f"leases/{ADDRESS.key}.json"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with bucket_server() as url:
-        yield url
-
-
-@pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDCANARY")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-canary")
-
-
-@pytest.fixture
-def place(server: str) -> Place:
-    return Place(server)
 
 
 def lease_in(place: Place, url: str = "", *, duration_s: float = 20, holder: str = "") -> S3Lease:

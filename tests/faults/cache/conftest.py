@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.artifact_cache.buckets import place as place
+from tests.artifact_cache.buckets import server as server
 from tests.conftest import need, unavailable
 
 Mount = Callable[[str], Path]

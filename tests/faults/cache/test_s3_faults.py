@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from artifact_cache.stores.tiered import Tier, TieredStore
 from tests.artifact_cache.buckets import PART, Place
 from tests.artifact_cache.samples import CHECKPOINT, Build, files_below, files_of
 from tests.doubles.fault_proxy import Fault, FaultProxy
-from tests.doubles.s3 import bucket_server
 from tests.faults.counters import never, tried
 from tests.faults.scale import LONG
 
@@ -23,18 +21,6 @@ ROUNDS = 200 if LONG else 8
 LOSSY_ROUNDS = 20 if LONG else 2
 ACTIONS = ("reset", "drop", "flip", "truncate", "cut", "answer", "answer", "half-close")
 STATUSES = (200, 403, 404, 408, 409, 412, 429, 500, 503)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with bucket_server() as url:
-        yield url
-
-
-@pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDCANARY")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-canary")
 
 
 class LargeBuild(Build):
@@ -75,12 +61,11 @@ def random_fault(dice: random.Random) -> Fault:
 
 @pytest.mark.parametrize("seed", range(ROUNDS))
 def test_whatever_happens_on_the_way_the_files_are_right(
-    server: str, tmp_path: Path, seed: int
+    place: Place, tmp_path: Path, seed: int
 ) -> None:
     dice = random.Random(seed)
-    place = Place(server)
     known = {b"publisher", b"reader", b"heir", b"last"}
-    with FaultProxy(server.removeprefix("http://")) as proxy:
+    with FaultProxy(place.server.removeprefix("http://")) as proxy:
         proxy.add(*(random_fault(dice) for _ in range(dice.randrange(1, 4))))
         for name in (b"publisher", b"reader"):
             cache = machine(place, tmp_path / name.decode(), proxy.url)
@@ -109,10 +94,9 @@ def test_whatever_happens_on_the_way_the_files_are_right(
 
 @pytest.mark.parametrize("seed", range(LOSSY_ROUNDS))
 def test_a_bucket_that_loses_blobs_costs_builds_and_nothing_else(
-    server: str, tmp_path: Path, seed: int
+    place: Place, tmp_path: Path, seed: int
 ) -> None:
     dice = random.Random(seed)
-    place = Place(server)
     builds = 0
     for turn in range(3):
         for key in place.keys("cas/"):
