@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -59,6 +61,26 @@ class Checkpoints:
             if kept["job"] == self._job:
                 return kept["step"], kept["state"]
         return None
+
+
+class Pace:
+    """Says when to save: every few seconds, but a twentieth of the time is all that it may take."""
+
+    def __init__(self, every_s: float = 5.0) -> None:
+        self._every_s = every_s
+        self._next = time.monotonic() + every_s
+
+    @property
+    def due(self) -> bool:
+        return time.monotonic() >= self._next
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Measure how long it takes."""
+        started = time.monotonic()
+        yield
+        now = time.monotonic()
+        self._next = now + max(self._every_s, 19 * (now - started))
 
 
 def write_whole(place: Path, write: Callable[[Path], None]) -> None:
