@@ -1,6 +1,6 @@
 """What people do with the artifact cache: look, check, tidy, hand on, ask why.
 
-Everything here takes an opened cache and gives values; `cli.cache` prints them.
+Everything here takes an opened cache and gives values; `cli.cache` and its neighbours print them.
 """
 
 from __future__ import annotations

@@ -1,0 +1,120 @@
+"""`packager cache explain`."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from packager.cli.cache_place import opened_place, warn
+from packager.cli.options import (
+    cache_options,
+    format_option,
+    request_options,
+    take_cache_options,
+)
+from packager.errors import NotFound, UsageError
+from packager.reports.text import json_text
+
+
+@click.command()
+@click.argument("key", required=False)
+@click.option("--last", is_flag=True, help="What the last build asked the cache.")
+@click.option(
+    "--limit", type=click.IntRange(1, 20), default=3, show_default=True, help="Neighbours shown."
+)
+@request_options
+@click.option("--base", metavar="IMAGE", help="Base image, which keys of compiled files name.")
+@cache_options
+@format_option
+def explain(key: str | None, last: bool, limit: int, output_format: str, **given: Any) -> None:
+    """Say why a look-up missed: the nearest entries, and each field that differs.
+
+    Of what was asked by the last build (--last), of what a build with these
+    options would ask, or of an entry that is there (KEY).
+
+    \b
+    packager cache explain --last
+    packager cache explain --model MODEL --instance ml.g5.xlarge --quantize awq
+    """
+    from packager.reports.cache import explanation_lines, neighbour_lines
+
+    asked = {name: value for name, value in given.items() if value not in (None, (), False)}
+    asked_for = {"model", "request_file"} & asked.keys()
+    if sum((key is not None, last, bool(asked_for))) != 1:
+        raise UsageError(
+            "it is not said what to explain", hint="give one of KEY, --last, and --model …"
+        )
+    if key is not None:
+        lines, documents = _neighbours(key, limit, given)
+        if output_format == "text":
+            lines += [line for one in documents for line in neighbour_lines(one, time.time())]
+            lines += [] if documents else ["  no other entry of its kind is in the cache"]
+    else:
+        documents = _last() if last else _of_request(limit, given)
+        lines = [line for one in documents for line in explanation_lines(one, time.time())]
+    if output_format == "json":
+        click.echo(json_text(documents))
+        return
+    from packager.reports.text import plain
+
+    click.echo(plain("\n".join(lines)))
+
+
+def _neighbours(
+    key: str, limit: int, given: dict[str, Any]
+) -> tuple[list[str], list[dict[str, Any]]]:
+    from packager.adapters.lookups import neighbour_document
+
+    with opened_place(given) as (place, _):
+        address = place.find(key)
+        nearest = place.nearest(address, limit)
+    documents = [neighbour_document(one) for one in nearest]
+    return [f"{address.kind}: {address.key[:12]} is in the cache"], documents
+
+
+def _last() -> list[dict[str, Any]]:
+    from packager import wiring
+
+    found = [dict(one) for one in wiring.last_lookups(wiring.Settings())]
+    if not found:
+        raise NotFound(
+            "no build has asked the cache yet",
+            hint="build something that is quantized or compiled, or give --model …",
+        )
+    return found
+
+
+def _of_request(limit: int, given: dict[str, Any]) -> list[dict[str, Any]]:
+    from artifact_cache.key import plain
+    from packager import pipeline, wiring
+    from packager.adapters.lookups import explanation_document
+    from packager.cli.options import make_request
+
+    settings = wiring.Settings(
+        headers_only=True,
+        cache_dir=given.pop("cache_dir", None),
+        use_cache=not given.pop("no_cache", False),
+        cache=take_cache_options(given),
+        on_warning=warn,
+    )
+    request = make_request(given.pop("request_file", None), **given)
+    planned = pipeline.plan(request, wiring.tools_for(settings))
+    if not planned.recipe.steps:
+        raise UsageError(
+            "a build of this would ask the cache for nothing: no step is planned",
+            hint="add what shall be done, such as --quantize awq",
+        )
+    opened = wiring.artifact_cache_for(settings)
+    documents = []
+    for step, forecast in zip(planned.recipe.steps, planned.forecasts, strict=True):
+        if step.key is None or opened is None:
+            raise UsageError(
+                f"step {step.name!r} cannot be looked up: {forecast.reason}",
+                hint="build once: the digests of the weights are kept from then on",
+            )
+        found = explanation_document(opened.explain(step.key, limit))
+        asked = {"step": step.name, "labels": dict(step.labels), "document": plain(step.key)}
+        documents.append({**asked, **found})
+    return documents

@@ -1,0 +1,237 @@
+"""`packager cache export` and `import`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from packager.cli.cache_place import opened_place, warn, working
+from packager.cli.options import cache_place_options, format_option, registry_options
+from packager.cli.progress import progress_options, shown_progress
+from packager.errors import NotFound, UsageError
+from packager.reports.text import json_text
+
+if TYPE_CHECKING:
+    from artifact_cache.entry import Entry
+    from artifact_cache.stores.archive import Imported
+    from packager import wiring
+    from packager.jobs.cache import CachePlace
+    from packager.ports import ImageSink
+
+_OF_TREES = {
+    "instance": "instance",
+    "logical_core_size": "logical-core-size",
+    "model": "model",
+    "modules": "module",
+    "logs": "log",
+    "all_modules": "all-modules",
+    "config": "config",
+    "stated": "state",
+    "document": "as",
+}
+
+
+@click.command("export")
+@click.argument("keys", metavar="KEY...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Every entry on this machine.")
+@click.option(
+    "--to",
+    "target",
+    metavar="TARGET",
+    required=True,
+    help="FILE.tar, oci:DIR, or REGISTRY/REPOSITORY.",
+)
+@cache_place_options
+@registry_options
+@progress_options
+@format_option
+def export(
+    keys: tuple[str, ...],
+    everything: bool,
+    target: str,
+    progress: str,
+    quiet: bool,
+    output_format: str,
+    **given: Any,
+) -> None:
+    """Write entries to an archive, an OCI layout or a registry; print where they are.
+
+    Every file is compared on its way out, and signatures stay.
+
+    \b
+    packager cache export 731d075e7ccf --to entries.tar
+    packager cache export --all --to REGISTRY/models/cache
+    """
+    if bool(keys) == everything:
+        raise UsageError("it is not said what to export", hint="give keys, or --all")
+    with (
+        shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event,
+        opened_place(given, on_event) as (place, settings),
+        working(on_event, "export", target),
+    ):
+        found = [place.find(key) for key in keys]
+        found += [place.find(f"{one.kind}/{one.key}") for one in place.listed() if everything]
+        if target.endswith(".tar"):
+            size = place.export_to_archive(found, Path(target))
+            written = [{"name": target, "entries": len(found), "bytes": size}]
+        else:
+            refs = place.export_to_images(found, _sink_of(target, len(found), settings))
+            written = [{"name": ref.name, "digest": ref.digest} for ref in refs]
+    if output_format == "json":
+        click.echo(json_text(written))
+        return
+    for one in written:
+        click.echo(f"{one['name']}@{one['digest']}" if "digest" in one else str(one["name"]))
+
+
+def _sink_of(target: str, count: int, settings: wiring.Settings) -> Callable[[Entry], ImageSink]:
+    from packager import plugins, wiring
+    from packager.adapters.cache_oci import tag_of
+
+    scheme = plugins.scheme_of(target, plugins.SINKS)
+    if scheme == "docker":
+        raise UsageError(
+            f"{target!r} is an engine, and an entry is no image",
+            hint="give FILE.tar, oci:DIR or REGISTRY/REPOSITORY",
+        )
+    tagged = ":" in target.removeprefix("oci:").rpartition("/")[2]
+    if tagged and count > 1:
+        raise UsageError(
+            f"{target!r} names one tag for {count} entries",
+            hint="leave the tag out: each gets one of its kind and key",
+        )
+    return lambda entry: wiring.entry_sink(
+        target if tagged else f"{target}:{tag_of(entry)}", settings
+    )
+
+
+@click.command("import")
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.option(
+    "--from",
+    "layout",
+    type=click.Choice(("optimum-neuron", "neo")),
+    help="SOURCE is a directory that these tools keep compiled graphs in.",
+)
+@click.option("--instance", metavar="TYPE", help="What the graphs were compiled for: ml.inf2.…")
+@click.option(
+    "--logical-core-size",
+    type=click.IntRange(1, 8),
+    metavar="N",
+    help="Physical NeuronCores that act as one, where neither flags nor files say it.",
+)
+@click.option("--model", metavar="NAME", help="Only what the registry has of this model.")
+@click.option(
+    "--module", "modules", multiple=True, metavar="MODULE_…", help="Only these graphs. Repeatable."
+)
+@click.option(
+    "--log",
+    "logs",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="Only graphs that this log of a compilation names. Repeatable.",
+)
+@click.option("--all-modules", is_flag=True, help="Give every model all graphs that may be its.")
+@click.option(
+    "--config", type=click.Path(path_type=Path), metavar="FILE", help="The model's config.json."
+)
+@click.option(
+    "--state",
+    "stated",
+    multiple=True,
+    metavar="/POINTER=JSON",
+    help="What the tree does not say of the key, such as /shape/max_batch=8. Repeatable.",
+)
+@click.option(
+    "--as",
+    "document",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The key document that shall find it; what the tree says must agree.",
+)
+@cache_place_options
+@registry_options
+@progress_options
+@format_option
+def import_(
+    sources: tuple[str, ...],
+    layout: str | None,
+    progress: str,
+    quiet: bool,
+    output_format: str,
+    **given: Any,
+) -> None:
+    """Take entries from archives, OCI layouts, registries, or other tools' caches.
+
+    SOURCE is FILE.tar, - for one on stdin, oci:DIR[:TAG] or REGISTRY/REPOSITORY:TAG;
+    with --from, a directory.  Everything is compared before anything is kept,
+    and the trust policy decides what is taken.
+
+    \b
+    packager cache import entries.tar
+    packager cache import --from optimum-neuron /var/tmp/neuron-compile-cache
+    """
+    said = {name: given.pop(name) for name in _OF_TREES}
+    if layout is None and any(said.values()):
+        wrong = next(name for name in _OF_TREES if said[name])
+        raise UsageError(
+            f"--{_OF_TREES[wrong]} is for other tools' caches",
+            hint="add --from optimum-neuron or --from neo",
+        )
+    published: list[Entry] = []
+    known: list[Entry] = []
+    with (
+        shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event,
+        opened_place(given, on_event) as (place, settings),
+    ):
+        for source in sources:
+            with working(on_event, "import", source):
+                if layout is not None:
+                    from packager.jobs.foreign_caches import Stated, import_tree
+
+                    done = import_tree(layout, Path(source), place, Stated(**said))
+                    for text in done.notes:
+                        warn(text)
+                    taken = done.imported
+                else:
+                    taken = _import(source, place, settings)
+                published += taken.published
+                known += taken.known
+    if output_format == "json":
+        click.echo(
+            json_text(
+                {
+                    "published": [f"{one.kind}/{one.key}" for one in published],
+                    "known": [f"{one.kind}/{one.key}" for one in known],
+                }
+            )
+        )
+        return
+    for one in published:
+        click.echo(f"{one.kind}/{one.key}")
+    if not quiet:
+        from packager.reports.cache import entries
+
+        already = f", {len(known)} here already" if known else ""
+        click.echo(f"{entries(len(published))} imported{already}", err=True)
+
+
+def _import(source: str, place: CachePlace, settings: wiring.Settings) -> Imported:
+    from packager import wiring
+
+    if source == "-":
+        return place.import_from_archive(sys.stdin.buffer)
+    if source.endswith(".tar") and not source.startswith("oci:"):
+        try:
+            with Path(source).open("rb") as reader:
+                return place.import_from_archive(reader)
+        except FileNotFoundError as error:
+            raise NotFound(
+                f"there is no archive {source!r}", hint="`packager cache export` writes one"
+            ) from error
+    return wiring.import_entries(source, place.cache.store, place.scratch, settings)

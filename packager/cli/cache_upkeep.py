@@ -1,0 +1,185 @@
+"""`packager cache verify`, `gc`, `pin`, `unpin` and `pins`."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import click
+
+from packager.cli.cache_place import opened_place, working
+from packager.cli.options import cache_place_options, format_option
+from packager.cli.progress import progress_options, shown_progress
+from packager.core.events import StepEvent
+from packager.core.units import parse_size
+from packager.errors import Unavailable, UsageError
+from packager.reports.text import json_text
+
+_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(s|min|h|d|w)")
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def _size(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:  # noqa: ARG001
+    try:
+        return None if text is None else int(str(parse_size(text)))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _span(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:  # noqa: ARG001
+    if text is None:
+        return None
+    found = _SPAN.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"{text!r} is not a span of time", hint="write it as 30d, 12h or 90min")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+@click.command()
+@click.option("--no-repair", is_flag=True, help="Only look: set nothing aside, bring nothing back.")
+@cache_place_options
+@progress_options
+@format_option
+def verify(no_repair: bool, progress: str, quiet: bool, output_format: str, **given: Any) -> int:
+    """Read every byte on this machine and compare it; set aside what is broken.
+
+    Ends with status 65 when something was broken, also when it was dealt with.
+    """
+    from artifact_cache.fsck import check
+    from packager import wiring
+    from packager.adapters.cache_errors import CacheRefused
+    from packager.reports.cache import checked_document, checked_text
+
+    started = time.monotonic()
+    with (
+        shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event,
+        opened_place(given, on_event) as (place, settings),
+        working(on_event, "verify", str(place.root)),
+    ):
+        trust = wiring.trust_for(settings)
+        found = check(
+            place.store,
+            trust=trust,
+            repair=not no_repair,
+            on_bytes=lambda done, size: on_event(
+                StepEvent(
+                    step="verify", detail=str(place.root), state="running", done=done, size=size
+                )
+            ),
+        )
+    seconds = time.monotonic() - started
+    if output_format == "json":
+        click.echo(json_text(checked_document(found)))
+    else:
+        click.echo(checked_text(found, seconds))
+    return CacheRefused.exit_code if found.problems else 0
+
+
+@click.command()
+@click.option("--max-size", metavar="SIZE", callback=_size, help="Keep no more than, say, 200GB.")
+@click.option(
+    "--max-age", metavar="SPAN", callback=_span, help="Keep nothing unused for, say, 30d."
+)
+@click.option(
+    "--grace",
+    metavar="SPAN",
+    callback=_span,
+    default="1h",
+    show_default=True,
+    help="Leave what is younger alone.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@cache_place_options
+@progress_options
+@format_option
+def gc(
+    max_size: int | None,
+    max_age: float | None,
+    grace: float,
+    dry_run: bool,
+    progress: str,
+    quiet: bool,
+    output_format: str,
+    **given: Any,
+) -> int:
+    """Remove what is unused for too long, then the least recently used until the rest fits.
+
+    Without --max-size and --max-age only what killed processes left goes, and
+    blobs that belong to no entry.  What is pinned stays.  Safe beside builds.
+    """
+    from artifact_cache.gc import GcPolicy, collect
+    from packager.reports.cache import collected_document, collected_text
+
+    with (
+        shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event,
+        opened_place(given, on_event) as (place, _),
+        working(on_event, "gc", str(place.root)),
+    ):
+        policy = GcPolicy(max_bytes=max_size, max_age_s=max_age, grace_s=grace)
+        found = collect(place.store, policy, dry_run=dry_run)
+    if output_format == "json":
+        click.echo(json_text(collected_document(found)))
+    else:
+        click.echo(collected_text(found, time.time()))
+    return Unavailable.exit_code if found.problem else 0
+
+
+@click.command()
+@click.argument("keys", metavar="KEY...", nargs=-1)
+@click.option("--name", metavar="NAME", help="The pin's name; made of the key if none.")
+@click.option("--model", metavar="MODEL", help="Hold every entry of this model, also later ones.")
+@cache_place_options
+@format_option
+def pin(
+    keys: tuple[str, ...], name: str | None, model: str | None, output_format: str, **given: Any
+) -> None:
+    """Keep entries from being collected; print the pin's name.
+
+    \b
+    packager cache pin 731d075e7ccf --name release-4
+    packager cache pin --model meta-llama/Llama-3.1-8B --name llama
+    """
+    if not keys and not model:
+        raise UsageError("nothing is named to be pinned", hint="give keys, or --model MODEL")
+    with opened_place(given) as (place, _):
+        found = [place.find(key) for key in keys]
+        if name is None:
+            if not found:
+                raise UsageError("the pin has no name", hint="add --name NAME")
+            name = f"{found[0].kind}-{found[0].key[:12]}"
+        made = place.pin(name, [one.key for one in found], {"model": model} if model else {})
+    if output_format == "json":
+        click.echo(json_text({"name": name, **made.model_dump(mode="json", by_alias=True)}))
+    else:
+        click.echo(name)
+
+
+@click.command()
+@click.argument("name", metavar="NAME|KEY")
+@cache_place_options
+def unpin(name: str, **given: Any) -> None:
+    """Let go of a pin, or of a key in whatever pins hold it; print their names."""
+    with opened_place(given) as (place, _):
+        gone = place.unpin(name)
+    click.echo("\n".join(gone))
+
+
+@click.command()
+@cache_place_options
+@format_option
+def pins(output_format: str, **given: Any) -> None:
+    """List the pins and what they hold."""
+    with opened_place(given) as (place, _):
+        found = place.pins.all()
+    if output_format == "json":
+        documents = {
+            name: one.model_dump(mode="json", by_alias=True) for name, one in found.items()
+        }
+        click.echo(json_text(documents))
+        return
+    for name, one in found.items():
+        holds = [key[:12] for key in one.keys]
+        holds += [f"{label}={value}" for label, value in one.labels.items()]
+        holds += [f"{pointer}={value}" for pointer, value in one.where.items()]
+        click.echo(f"{name}  {', '.join(holds)}")
