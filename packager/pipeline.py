@@ -40,6 +40,7 @@ from packager.core.request import BuildRequest
 from packager.core.samples import Samples
 from packager.core.serving import ServingConfig
 from packager.core.techniques import Draft
+from packager.core.tool import ToolFacts
 from packager.errors import NotCached, PackagerError, QualityRejected, UsageError
 from packager.imaging.assemble import assemble_image, check_layers
 from packager.imaging.reshard import split_large
@@ -323,14 +324,25 @@ def run_evaluation(
     tools: Tools,
     run_step: RunStep,
 ) -> tuple[Step, StepOutcome]:
-    """Compare two checkpoints, or take the figures from the cache.
+    """Compare two checkpoints, or take the figures from the cache."""
+
+    def describe(tool: ToolFacts) -> Step:
+        return evaluation_step(base, candidate, samples, asked, tool)
+
+    return run_with_tool(describe, TOOL, tools, run_step)
+
+
+def run_with_tool(
+    describe: Callable[[ToolFacts], Step], name: str, tools: Tools, run_step: RunStep
+) -> tuple[Step, StepOutcome]:
+    """Run a step that is in no recipe, with its tool installed where it has to run.
 
     As in `with_tools_installed`, the tool is looked at again when it was installed.
     """
-    step = evaluation_step(base, candidate, samples, asked, tools.executor.find_tool(TOOL))
+    step = describe(tools.executor.find_tool(name))
     if tools.foresee(step).state != "hit":
-        tools.executor.prepare(TOOL)
-        step = evaluation_step(base, candidate, samples, asked, tools.executor.find_tool(TOOL))
+        tools.executor.prepare(name)
+        step = describe(tools.executor.find_tool(name))
     return step, run_step(step)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from packager import __version__, plugins
 from packager.adapters.blobs import BlobReader
@@ -65,6 +65,7 @@ from packager.core.samples import (
     choose_others,
     choose_samples,
 )
+from packager.core.training import TrainingTexts, split_texts
 from packager.errors import NotReproduced, UsageError
 from packager.pipeline import OnMiss, RunStep, Tools
 from packager.planning.drafts.known import choose_known
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     from packager.adapters.registry.client import RegistryClients
     from packager.adapters.tools.environments import Environments
     from packager.core.warmup import Fleet
+    from packager.jobs.draft_training import HeadTools
 
 Clients = Callable[[], "RegistryClients"]
 
@@ -731,6 +733,37 @@ def evaluation_texts(
 ) -> Samples:
     """Choose texts to measure quality with."""
     return choose_others(_all_samples(reference), count, seed, calibration)
+
+
+def training_texts(
+    reference: str,
+    *,
+    count: int | None,
+    held_out: str | None,
+    seed: int,
+    broken: Literal["skip", "refuse"] = "skip",
+) -> TrainingTexts:
+    """Choose texts to train a head with, and others to measure it with: a share, or `held_out`."""
+    from packager.adapters.samples.load import load_samples
+
+    found = load_samples(reference, broken=broken)
+    if held_out is not None:
+        other = load_samples(held_out, broken=broken)
+        return split_texts(found, other, count=count, seed=seed)
+    return split_texts(found, None, count=count, seed=seed)
+
+
+def head_tools_for(output: Path) -> HeadTools:
+    """Choose who reads and writes a trained head; refuse a place that cannot be written."""
+    from packager.adapters.training import check_head_place, read_head, read_training, write_head
+    from packager.jobs.draft_training import HeadTools
+
+    check_head_place(output)
+    return HeadTools(
+        read_report=read_training,
+        read_head=read_head,
+        write=lambda files: write_head(files, output),
+    )
 
 
 @cache  # ranking plans one model many times

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import importlib
 import itertools
 import json
 import os
@@ -22,6 +21,7 @@ from typing import Any
 import click
 
 from packager import __version__
+from packager.cli.lazy import LazyGroup
 from packager.cli.terminal import harmless
 from packager.errors import (
     EXIT_INTERRUPTED,
@@ -46,6 +46,7 @@ COMMANDS = {
     "copy": ("packager.cli.copy:copy", "Copy an image, or a view of it, byte for byte."),
     "push": ("packager.cli.copy:push", "Copy an image from this machine to registries."),
     "evaluate": ("packager.cli.evaluate:evaluate", "Say what quantizing did to a model."),
+    "draft": ("packager.cli.draft:draft", "Train draft heads; measure what a draft gains."),
     "smoke": ("packager.cli.smoke:smoke", "Start an image, ask it something, stop it."),
     "doctor": ("packager.cli.doctor:doctor", "Say what this machine can do, and how to fix it."),
     "list": ("packager.cli.list_:list_", "List instances, containers and plug-ins."),
@@ -59,28 +60,13 @@ COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
-    """Loads a command's module only when the command is run."""
+class Commands(LazyGroup):
+    """Every command."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """All commands, in the order a user meets them."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import the command, or None for a wrong name."""
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, function = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), function)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the list from the table, without importing anything."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+    table = COMMANDS
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="packager %(version)s")
 def app() -> None:
     """Turn (model, target instance) into a deployable serving image."""

@@ -17,7 +17,7 @@ from packager.core.model import ModelFile
 if TYPE_CHECKING:
     from artifact_cache.key import KeyDocument
 
-OutputRole = Literal["model", "draft", "compiled", "quality"]
+OutputRole = Literal["model", "draft", "compiled", "quality", "answers", "head"]
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 

@@ -7,10 +7,10 @@ from packager.core.model import ModelFile
 from packager.core.samples import Samples
 
 
-def samples_file(samples: Samples) -> ModelFile:
+def samples_file(samples: Samples, path: str = "samples.jsonl") -> ModelFile:
     """Give the chosen texts as the file that every worker reads."""
     return ModelFile(
-        path="samples.jsonl",
+        path=path,
         role="other",
         content=Inline(samples.jsonl()),
         sha256=samples.digest.removeprefix("sha256:"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from packager.adapters.executors.failures import StepBroken
 from packager.adapters.quality import read_quality
 from packager.adapters.sources.local import LocalSource
+from packager.adapters.training import check_answers, read_training
 from packager.core.image import FileRange
 from packager.core.model import ModelFile
 from packager.core.recipe import Step
@@ -25,10 +26,16 @@ def read_result(step: Step, place: Path, digests: Mapping[str, str]) -> tuple[Mo
     elif step.gives == "quality":
         found = _all_files(place)
         read_quality(found)
+    elif step.gives == "answers":
+        found = _all_files(place)
+        check_answers(found)
     else:
-        source = LocalSource(is_draft=step.gives == "draft")
+        source = LocalSource(is_draft=step.gives != "model")
         try:
             found = source.facts(str(place)).files
+            if step.gives == "head":
+                found = _all_files(place)
+                read_training(found)
         except PackagerError as error:
             kind = "model" if step.gives == "model" else "draft"
             raise StepBroken(

@@ -36,7 +36,7 @@ TEMPORARY = re.compile(r".*(~|\.(lock|tmp|temp|part|partial|incomplete|crdownloa
 TRAINING_FILE = re.compile(
     r"(optimizer|scheduler|rng_state|training_args|trainer_state|zero_pp_rank|scaler)\b.*"
     r"|rng_state_\d+.*|zero_pp_rank_.*|events\.out\.tfevents.*"
-    r"|(all|train|eval|predict|test)_results\.json|trainer_log.*|training_.*\.(json|jsonl|txt|png)"
+    r"|(all|train|eval|predict|test)_results\.json|trainer_log.*|training(_.*)?\.(json|jsonl|txt|png)"
 )
 TRAINING_DIRECTORY = re.compile(r"(checkpoint-\d+|global_step\d+|runs|wandb|logs)")
 LEGAL = re.compile(r"(license|licence|notice|use_policy|copying)([._-].*)?")

@@ -1,0 +1,108 @@
+"""Reads what training a head left: answers, figures, and the head, which goes to its place."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from packager.adapters.files import explain_disk_errors, sync_directory
+from packager.adapters.sources.local import LocalSource
+from packager.core.image import FileRange
+from packager.core.model import ModelFile, ModelFiles
+from packager.core.training import RESULT, TEXTS, TrainingReport
+from packager.errors import OutputFailed, StepFailed, UsageError
+
+HEAD_FILES = frozenset({"config.json", "model.safetensors", RESULT})
+
+
+def read_training(files: Iterable[ModelFile]) -> TrainingReport:
+    """Give the figures, or say what is wrong with them."""
+    content = _content(files, RESULT)
+    try:
+        return TrainingReport.model_validate_json(Path(content.path).read_bytes())
+    except (ValidationError, OSError) as error:
+        first = error.errors()[0]["msg"].lower() if isinstance(error, ValidationError) else error
+        raise StepFailed(f"the training's {RESULT} cannot be read: {first}") from error
+
+
+def read_head(files: Iterable[ModelFile]) -> ModelFiles:
+    """Read a head's headers, as a build with it would."""
+    place = Path(_content(files, "config.json").path).parent
+    return LocalSource(is_draft=True).facts(str(place))
+
+
+def check_answers(files: Iterable[ModelFile]) -> None:
+    """See that there are texts to learn from, and texts to measure with."""
+    for name in TEXTS:
+        if not _content(files, name).length:
+            raise StepFailed(
+                f"the model answered nothing of {name}",
+                hint="are the prompts longer than the model reads? Raise --max-tokens, or use "
+                "--answers data",
+            )
+
+
+def check_head_place(place: Path) -> None:
+    """Refuse a directory that holds something else than an earlier head, before any work."""
+    with explain_disk_errors(place):
+        if place.is_dir() and not place.is_symlink():
+            others = sorted(path.name for path in place.iterdir() if path.name not in HEAD_FILES)
+            if not others:
+                return
+            raise UsageError(
+                f"{str(place)!r} holds other files than a head's, such as {others[0]!r}",
+                hint="name a new directory with --output",
+            )
+        if os.path.lexists(place):
+            raise UsageError(f"{str(place)!r} is no directory", hint="name a new one with --output")
+        parent = place.absolute().parent
+        if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+            raise OutputFailed(
+                f"{str(place)!r} cannot be made: {str(parent)!r} is no directory to write to",
+                hint="make it, or name another place with --output",
+            )
+
+
+def write_head(files: Iterable[ModelFile], place: Path) -> None:
+    """Put a head's files into a directory that was not there, or in place of an earlier head.
+
+    At any moment the directory holds a whole head, the old or the new, or is not there.
+    """
+    place = place.absolute()
+    fresh = place.with_name(f".{place.name}.{secrets.token_hex(4)}.part")
+    with explain_disk_errors(place):
+        try:
+            fresh.mkdir()
+            for file in files:
+                _copy(file, fresh)
+            sync_directory(fresh)
+            if place.exists():
+                old = fresh.with_suffix(".old")
+                place.rename(old)
+                fresh.rename(place)
+                shutil.rmtree(old)
+            else:
+                fresh.rename(place)
+            sync_directory(place.parent)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _copy(file: ModelFile, into: Path) -> None:
+    assert isinstance(file.content, FileRange)
+    with Path(file.content.path).open("rb") as source, (into / file.path).open("xb") as target:
+        shutil.copyfileobj(source, target, 1 << 20)
+        target.flush()
+        os.fsync(target.fileno())
+
+
+def _content(files: Iterable[ModelFile], name: str) -> FileRange:
+    content = next((file.content for file in files if file.path == name), None)
+    if not isinstance(content, FileRange):
+        raise StepFailed(f"the step left no {name}")
+    return content

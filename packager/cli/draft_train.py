@@ -1,0 +1,258 @@
+"""`packager draft train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from packager import wiring
+from packager.cli.options import cache_options, format_option, take_cache_options
+from packager.cli.progress import progress_options, shown_progress
+from packager.core.samples import DEFAULT
+from packager.core.training import (
+    ANSWER_TOKENS,
+    BATCH_TOKENS,
+    EPOCHS,
+    MAX_TOKENS,
+    Answers,
+    HeadTraining,
+    Method,
+    TrainingTexts,
+)
+from packager.errors import UsageError
+from packager.jobs.draft_training import train_head
+from packager.reports.text import json_text
+from packager.reports.training import training_document, training_lines
+
+POSITIVE, COUNT = click.IntRange(1), click.IntRange(0)
+TRAINERS = ("speculators", "specforge")
+
+
+@click.command()
+@click.option("--model", required=True, metavar="MODEL", help="That the head proposes tokens for.")
+@click.option(
+    "--method", type=click.Choice(get_args(Method)), required=True, help="Which kind of head."
+)
+@click.option(
+    "--data",
+    default=DEFAULT,
+    show_default=True,
+    metavar="DATA",
+    help="Texts like those that will be served: a file, a directory, hf://datasets/….",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="Where the head goes; an earlier head there is replaced when the new one is whole.",
+)
+@click.option(
+    "--from",
+    "continue_from",
+    metavar="REF",
+    help="Train this head on, instead of a new one: a directory, org/name, hf://… or s3://….",
+)
+@click.option(
+    "--answers",
+    type=click.Choice(get_args(Answers)),
+    default="model",
+    show_default=True,
+    help="Learn from the model's own answers to the data's prompts, or from those in the data.",
+)
+@click.option(
+    "--answer-tokens", type=POSITIVE, default=ANSWER_TOKENS, show_default=True, metavar="N"
+)
+@click.option(
+    "--temperature",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    metavar="T",
+    help="Of the model's answers; 0 takes the likeliest token.",
+)
+@click.option(
+    "--samples", type=POSITIVE, metavar="N", help="Take so many of the texts; all if none."
+)
+@click.option(
+    "--held-out",
+    metavar="DATA",
+    help="Texts to measure the head with; if none, some of --data are kept aside.",
+)
+@click.option(
+    "--broken",
+    type=click.Choice(("skip", "refuse")),
+    default="skip",
+    show_default=True,
+    help="What to do when rows of the data are no samples.",
+)
+@click.option(
+    "--speculative-tokens",
+    type=POSITIVE,
+    metavar="N",
+    help="Tokens that it learns to propose at a time, 3 if none; as many Medusa heads.",
+)
+@click.option("--layers", type=POSITIVE, metavar="N", help="Of the head, or of each Medusa head.")
+@click.option(
+    "--aux-layers",
+    metavar="N,N,N",
+    help="Layers of the model that an EAGLE-3 head reads; 2,n/2,n-3 if none.",
+)
+@click.option(
+    "--draft-vocab-size",
+    type=POSITIVE,
+    metavar="N",
+    help="Have an EAGLE-3 head propose from the N likeliest tokens only.",
+)
+@click.option("--epochs", type=POSITIVE, default=EPOCHS, show_default=True, metavar="N")
+@click.option("--max-steps", type=POSITIVE, metavar="N", help="End after so many steps.")
+@click.option("--learning-rate", type=click.FloatRange(0, min_open=True), metavar="X")
+@click.option(
+    "--batch-tokens",
+    type=POSITIVE,
+    default=BATCH_TOKENS,
+    show_default=True,
+    metavar="N",
+    help="Positions that one step learns from.",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(8),
+    default=MAX_TOKENS,
+    show_default=True,
+    metavar="N",
+    help="Cut each text to so many.",
+)
+@click.option("--seed", type=COUNT, default=0, show_default=True, metavar="N")
+@click.option(
+    "--trainer",
+    type=click.Choice(TRAINERS),
+    default=TRAINERS[0],
+    show_default=True,
+    help="Of EAGLE-3 heads. specforge needs GPUs; heads of both serve everywhere.",
+)
+@click.option("--gpus", type=COUNT, default=0, show_default=True, metavar="N")
+@click.option("--restart", is_flag=True, help="Forget what an interrupted training left.")
+@cache_options
+@click.option("--executor", type=click.Choice(("local", "docker")), default="local")
+@click.option(
+    "--no-capacity-check", is_flag=True, help="Start even what seems too large for this machine."
+)
+@progress_options
+@format_option
+def train(
+    model: str,
+    method: Method,
+    data: str,
+    output: Path,
+    continue_from: str | None,
+    answers: Answers,
+    answer_tokens: int,
+    temperature: float,
+    samples: int | None,
+    held_out: str | None,
+    broken: Any,
+    speculative_tokens: int | None,
+    layers: int | None,
+    aux_layers: str | None,
+    draft_vocab_size: int | None,
+    epochs: int,
+    max_steps: int | None,
+    learning_rate: float | None,
+    batch_tokens: int,
+    max_tokens: int,
+    seed: int,
+    trainer: str,
+    gpus: int,
+    restart: bool,
+    cache_dir: Path | None,
+    no_cache: bool,
+    executor: str,
+    no_capacity_check: bool,
+    progress: str,
+    quiet: bool,
+    output_format: str,
+    **given: Any,
+) -> None:
+    """Train an EAGLE-3 head or Medusa heads for a model.
+
+    The model answers the data's prompts, the head learns to foresee the answers, and texts
+    kept aside say how many of its proposals the model would accept.  An interrupted training
+    goes on where it was when the same command is run again.
+
+    \b
+    packager draft train --model ./model --data chats.jsonl --method eagle3 --output ./head
+    packager build --model ./model --draft eagle3:./head --instance ml.g5.xlarge --output …
+    """
+    asked = HeadTraining(
+        method=method,
+        trainer=trainer,
+        speculative_tokens=speculative_tokens or 0,
+        layers=layers or 0,
+        aux_layers=_layers(aux_layers),
+        draft_vocab_size=draft_vocab_size or 0,
+        epochs=epochs,
+        max_steps=max_steps or 0,
+        learning_rate=learning_rate or 0.0,
+        batch_tokens=batch_tokens,
+        max_tokens=max_tokens,
+        seed=seed,
+        answers=answers,
+        answer_tokens=answer_tokens,
+        temperature=temperature,
+    )
+    doers = wiring.head_tools_for(output)
+    texts = wiring.training_texts(data, count=samples, held_out=held_out, seed=seed, broken=broken)
+    as_json = output_format == "json"
+    with shown_progress(progress, quiet=quiet, as_json=as_json) as on_event:
+        settings = wiring.Settings(
+            cache_dir=cache_dir,
+            use_cache=not no_cache,
+            cache=take_cache_options(given),
+            executor=executor,
+            check_capacity=not no_capacity_check,
+            restart=restart,
+            on_event=on_event,
+            on_warning=lambda text: click.echo(f"warning: {text}", err=True),
+        )
+        done = train_head(
+            model,
+            texts,
+            asked,
+            wiring.tools_for(settings),
+            doers,
+            continue_from=continue_from,
+            gpus=gpus,
+        )
+    if not quiet:
+        _warn_of_broken(texts)
+        for finding in done.findings:
+            click.echo(f"{finding.severity}: {finding.message}", err=True)
+    if as_json:
+        click.echo(json_text(training_document(done, texts, model, output)))
+        return
+    click.echo("\n".join(training_lines(done, texts, model, output)))
+
+
+def _layers(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdecimal() and len(part) < 6 for part in parts):
+        raise UsageError(
+            f"--aux-layers {text[:60]!r} is not a list of layers", hint="write 2,16,29"
+        )
+    return tuple(map(int, parts))
+
+
+def _warn_of_broken(texts: TrainingTexts) -> None:
+    for found in {texts.train.source: texts.train, texts.held_out.source: texts.held_out}.values():
+        if found.skipped_count:
+            first = found.skipped[0]
+            click.echo(
+                f"warning: {found.skipped_count} rows of {found.source!r} are no samples; "
+                f"the first is {first.place}: {first.reason}",
+                err=True,
+            )

@@ -1,0 +1,128 @@
+"""Training a draft head for a model, without building anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from packager.core.findings import Finding, errors_in
+from packager.core.model import ModelFile, ModelFiles, ModelProfile
+from packager.core.recipe import Step, StepOutcome
+from packager.core.tool import ToolFacts
+from packager.core.training import HeadTraining, TrainingReport, TrainingTexts
+from packager.errors import PlanRejected, StepFailed
+from packager.pipeline import RunStep, Tools, run_with_tool
+from packager.planning.drafts.training import (
+    check_continuing,
+    check_head,
+    check_training,
+    completed,
+)
+from packager.planning.profile import make_profile
+from packager.techniques.drafts.training import (
+    ANSWERING,
+    TOOLS,
+    Texts,
+    answers_step,
+    texts_of,
+    training_step,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadTools:
+    """Doers that only training needs."""
+
+    read_report: Callable[[tuple[ModelFile, ...]], TrainingReport]
+    read_head: Callable[[tuple[ModelFile, ...]], ModelFiles]  # headers of what a step left
+    write: Callable[[tuple[ModelFile, ...]], None]  # to where the user wants it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """A head that fits its model, and how it came to be."""
+
+    asked: HeadTraining  # with what was left open filled in
+    report: TrainingReport
+    outcomes: tuple[StepOutcome, ...]
+    weight_bytes: int
+    findings: tuple[Finding, ...] = ()
+
+
+def train_head(
+    reference: str,
+    texts: TrainingTexts,
+    asked: HeadTraining,
+    tools: Tools,
+    doers: HeadTools,
+    *,
+    continue_from: str | None = None,
+    gpus: int = 0,
+) -> Trained:
+    """Train a head for the model, or take it from the cache; hold it against the model.
+
+    What can be refused from headers is refused before anything runs.
+    """
+    model = tools.find_model(reference)
+    assert tools.find_draft is not None
+    head = tools.find_draft(continue_from) if continue_from else None
+    profile, findings = make_profile(model)
+    if errors_in(findings):
+        raise PlanRejected(findings)
+    if head is not None:
+        findings += tuple(check_continuing(asked, head))
+    asked = completed(asked, profile, head)
+    findings += tuple(check_training(asked, model, profile, head))
+    if errors_in(findings):
+        raise PlanRejected(findings)
+    model = tools.pin_files(model)
+    head = tools.pin_files(head) if head else None
+    outcomes: list[StepOutcome] = []
+    with tools.run_steps() as run_step:
+        given = texts_of(texts)
+        if asked.answers == "model":
+            given = _answered(model, profile, given, asked, tools, run_step, outcomes, gpus)
+
+        def describe(tool: ToolFacts) -> Step:
+            return training_step(model, profile, given, asked, head, tool, gpus=gpus)
+
+        _, outcome = run_with_tool(describe, TOOLS[asked.trainer], tools, run_step)
+        outcomes.append(outcome)
+        files = outcome.files
+        made = doers.read_head(files)
+        found = tuple(check_head(asked, made, model, profile))
+        if wrong := errors_in(found):
+            raise StepFailed(
+                f"the head that was trained does not fit the model: {wrong[0].message}",
+                hint="this is a bug of the trainer: report it with the options you gave",
+            )
+        report = doers.read_report(files)
+        doers.write(files)
+    return Trained(
+        asked=asked,
+        report=report,
+        outcomes=tuple(outcomes),
+        weight_bytes=made.weight_bytes,
+        findings=(*findings, *found),
+    )
+
+
+def _answered(
+    model: ModelFiles,
+    profile: ModelProfile,
+    texts: Texts,
+    asked: HeadTraining,
+    tools: Tools,
+    run_step: RunStep,
+    outcomes: list[StepOutcome],
+    gpus: int,
+) -> Texts:
+    """Have the model answer the texts: a head is to foresee what the model says, not others."""
+
+    def describe(tool: ToolFacts) -> Step:
+        return answers_step(model, profile, texts, asked, tool, gpus=gpus)
+
+    _, outcome = run_with_tool(describe, ANSWERING, tools, run_step)
+    outcomes.append(outcome)
+    answered = tools.pin_files(replace(model, files=outcome.files)).files
+    return replace(texts, files=answered)

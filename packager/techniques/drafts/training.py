@@ -1,0 +1,234 @@
+"""Describes training a head: the model answers the texts, and the head learns to foresee it.
+
+EAGLE-3 is trained with speculators or SpecForge, Medusa heads by a worker of our own.
+Both read hidden states of the model that were computed before, with transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from artifact_cache.key import (
+    Calibration,
+    DraftHeadKey,
+    Invocation,
+    ModelAnswersKey,
+    Precision,
+    Speculation,
+    Weights,
+)
+from packager.core.model import ModelFile, ModelFiles, ModelProfile
+from packager.core.recipe import Estimate, Step, StepInput
+from packager.core.tool import ToolFacts
+from packager.core.training import ANSWER, TEXTS, TRAIN, HeadTraining, TrainingTexts
+from packager.planning.memory import ELEMENT_BYTES
+from packager.techniques.inputs import samples_file
+from packager.techniques.keys import (
+    NO_SHAPE,
+    architecture_digest,
+    digest_of_files,
+    graph_of,
+    toolchain_of,
+)
+
+TOOLS: Mapping[str, str] = {"speculators": "draft-heads", "specforge": "specforge"}  # by trainer
+ANSWERING = "draft-heads"  # the tool that has the model answer
+
+# Rounding in bfloat16 would reach what the head learns, but large models are not had in float32.
+_FLOAT32_UP_TO_BYTES = 8_000_000_000
+_LIBRARIES_BYTES = 1_000_000_000
+_ADAM = 4  # copies of the head in 4 bytes: weights, gradients, two moments
+_LOGITS = 6  # copies of a step's logits in 4 bytes, at the most
+_OWN_PLACE = frozenset({"max_tokens", "seed", "speculative_tokens", "layers"})  # in the key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texts:
+    """The two files that workers read, and how many texts were asked for in them."""
+
+    files: tuple[ModelFile, ...]
+    count: int
+
+
+def texts_of(texts: TrainingTexts) -> Texts:
+    """Give the texts as files."""
+    both = zip(TEXTS, (texts.train, texts.held_out), strict=True)
+    return Texts(
+        files=tuple(samples_file(samples, path) for path, samples in both),
+        count=len(texts.train.samples) + len(texts.held_out.samples),
+    )
+
+
+def answers_step(
+    model: ModelFiles,
+    profile: ModelProfile,
+    texts: Texts,
+    asked: HeadTraining,
+    tool: ToolFacts,
+    *,
+    gpus: int = 0,
+) -> Step:
+    """Describe having the model answer; the step has a key when all files have digests."""
+    parameters = {
+        "task": "answers",
+        "max_tokens": asked.max_tokens,
+        "seed": asked.seed,
+        "dtype": _dtype(profile),
+        "answer_tokens": asked.answer_tokens,
+        "temperature": asked.temperature,
+    }
+    env = _env(gpus)
+    weights = digest_of_files(model.files)
+    key = None
+    if weights is not None:
+        key = ModelAnswersKey(
+            weights=Weights(files=weights, adapters=(), draft=None),
+            data=_calibration(texts, asked),
+            toolchain=toolchain_of(tool),
+            invocation=_invocation(parameters, env),
+        )
+    return Step(
+        name=ANSWER,
+        tool=tool.name,
+        gives="answers",
+        parameters=parameters,
+        inputs={"model": StepInput(files=model.files), "samples": StepInput(files=texts.files)},
+        env=env,
+        key=key,
+        needs=Estimate(memory_bytes=_LIBRARIES_BYTES + 2 * _model_bytes(profile)),
+        gpus=gpus,
+        keeps_work=True,
+    )
+
+
+def training_step(
+    model: ModelFiles,
+    profile: ModelProfile,
+    texts: Texts,
+    asked: HeadTraining,
+    head: ModelFiles | None,
+    tool: ToolFacts,
+    *,
+    gpus: int = 0,
+) -> Step:
+    """Describe the training; `asked` is completed, `head` what is trained on."""
+    parameters: dict[str, Any] = {
+        "task": asked.method,
+        "max_tokens": asked.max_tokens,
+        "seed": asked.seed,
+        "dtype": _dtype(profile),
+        "speculative_tokens": asked.speculative_tokens,
+        "layers": asked.layers,
+        "epochs": asked.epochs,
+        "max_steps": asked.max_steps,
+        "learning_rate": asked.learning_rate,
+        "batch_tokens": asked.batch_tokens,
+    }
+    if asked.method == "eagle3":
+        parameters["aux_layers"] = list(asked.aux_layers)
+        parameters["draft_vocab_size"] = asked.draft_vocab_size
+    inputs = {"model": StepInput(files=model.files), "samples": StepInput(files=texts.files)}
+    if head is not None:
+        inputs["head"] = StepInput(files=head.files)
+    env = _env(gpus)
+    return Step(
+        name=TRAIN,
+        tool=tool.name,
+        gives="head",
+        parameters=parameters,
+        inputs=inputs,
+        env=env,
+        key=_head_key(model, texts, asked, head, tool, parameters, env),
+        needs=_needs(profile, texts, asked),
+        gpus=gpus,
+        keeps_work=True,
+    )
+
+
+def _head_key(
+    model: ModelFiles,
+    texts: Texts,
+    asked: HeadTraining,
+    head: ModelFiles | None,
+    tool: ToolFacts,
+    parameters: Mapping[str, Any],
+    env: Mapping[str, str],
+) -> DraftHeadKey | None:
+    weights = digest_of_files(model.files)
+    given = digest_of_files(head.files) if head else None
+    if weights is None or (head is not None and given is None):
+        return None
+    return DraftHeadKey(
+        graph=graph_of(model.config),
+        weights=Weights(files=weights, adapters=(), draft=given),
+        precision=Precision(
+            dtype=parameters["dtype"],
+            weights=None,
+            activations=None,
+            kv_dtype="auto",
+            auto_cast=None,
+            auto_cast_dtype=None,
+            logits_dtype=parameters["dtype"],
+        ),
+        speculation=Speculation(
+            method=asked.method,
+            tokens=asked.speculative_tokens,
+            draft_config=architecture_digest(head.config, NO_SHAPE) if head else None,
+            heads=asked.speculative_tokens if asked.method == "medusa" else None,
+            layers=asked.layers,
+            tree=(),
+        ),
+        calibration=_calibration(texts, asked),
+        toolchain=toolchain_of(tool),
+        invocation=_invocation(parameters, env),
+    )
+
+
+def _calibration(texts: Texts, asked: HeadTraining) -> Calibration:
+    """State both files: figures of held-out texts are part of the result."""
+    digest = digest_of_files(texts.files)
+    assert digest is not None, "texts are written by us, and answers come out of the cache"
+    return Calibration(
+        dataset=digest, samples=texts.count, sequence_tokens=asked.max_tokens, seed=asked.seed
+    )
+
+
+def _invocation(parameters: Mapping[str, Any], env: Mapping[str, str]) -> Invocation:
+    said = {
+        name: ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        for name, value in sorted(parameters.items())
+        if name not in _OWN_PLACE
+    }
+    return Invocation(compiler_args=(), engine_args=said, env=dict(env))
+
+
+def _env(gpus: int) -> dict[str, str]:
+    # Sums do not depend on how many cores there are, and small models train faster.
+    return {} if gpus else {"OMP_NUM_THREADS": "1"}
+
+
+def _dtype(profile: ModelProfile) -> str:
+    return "float32" if profile.weight_bytes <= _FLOAT32_UP_TO_BYTES else "bfloat16"
+
+
+def _model_bytes(profile: ModelProfile) -> int:
+    return profile.parameters * (4 if _dtype(profile) == "float32" else ELEMENT_BYTES)
+
+
+def _needs(profile: ModelProfile, texts: Texts, asked: HeadTraining) -> Estimate:
+    """Reckon upper bounds: every byte of a text may be a token."""
+    hidden, vocabulary = profile.hidden_size, asked.draft_vocab_size or profile.vocab_size
+    tokens = sum(file.size for file in texts.files)
+    if asked.method == "medusa":
+        states = 1
+        head = asked.speculative_tokens * hidden * (asked.layers * hidden + profile.vocab_size)
+    else:
+        states = len(asked.aux_layers) + 1
+        layer = hidden * (6 * hidden + 3 * profile.intermediate_size)
+        head = asked.layers * layer + states * hidden * hidden + 2 * vocabulary * hidden
+    logits = _LOGITS * 4 * asked.batch_tokens * vocabulary
+    memory = _LIBRARIES_BYTES + _model_bytes(profile) + _ADAM * 4 * head + logits
+    disk = tokens * states * hidden * 4 + 6 * 4 * head
+    return Estimate(memory_bytes=memory, disk_bytes=disk)
