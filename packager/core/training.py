@@ -7,6 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from packager.core.findings import Finding
+from packager.core.recipe import StepOutcome
 from packager.core.samples import Samples, choose_samples
 
 Method = Literal["eagle3", "medusa"]
@@ -98,3 +100,14 @@ class TrainingReport(BaseModel):
     acceptance: tuple[float, ...]
     expected_length_before: float
     expected_length: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """A head that fits its model, and how it came to be."""
+
+    asked: HeadTraining  # with what was left open filled in
+    report: TrainingReport
+    outcomes: tuple[StepOutcome, ...]
+    weight_bytes: int
+    findings: tuple[Finding, ...] = ()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from packager.core.findings import Finding, errors_in
+from packager.core.findings import errors_in
 from packager.core.model import ModelFile, ModelFiles, ModelProfile
 from packager.core.recipe import Step, StepOutcome
 from packager.core.tool import ToolFacts
-from packager.core.training import HeadTraining, TrainingReport, TrainingTexts
+from packager.core.training import HeadTraining, Trained, TrainingReport, TrainingTexts
 from packager.errors import PlanRejected, StepFailed
 from packager.pipeline import RunStep, Tools, run_with_tool
 from packager.planning.drafts.training import (
@@ -36,17 +36,6 @@ class HeadTools:
     read_report: Callable[[tuple[ModelFile, ...]], TrainingReport]
     read_head: Callable[[tuple[ModelFile, ...]], ModelFiles]  # headers of what a step left
     write: Callable[[tuple[ModelFile, ...]], None]  # to where the user wants it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
-    """A head that fits its model, and how it came to be."""
-
-    asked: HeadTraining  # with what was left open filled in
-    report: TrainingReport
-    outcomes: tuple[StepOutcome, ...]
-    weight_bytes: int
-    findings: tuple[Finding, ...] = ()
 
 
 def train_head(

@@ -6,9 +6,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from packager.core.training import TrainingTexts
+from packager.core.training import Trained, TrainingTexts
 from packager.core.units import decimal
-from packager.jobs.draft_training import Trained
 from packager.reports.steps import duration
 
 
