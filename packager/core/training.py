@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from packager.core.findings import Finding
 from packager.core.recipe import StepOutcome
 from packager.core.samples import Samples, choose_samples
+from packager.errors import UsageError
 
 Method = Literal["eagle3", "medusa"]
 Answers = Literal["model", "data"]
@@ -64,15 +65,18 @@ def split_texts(
     whatever the order of the file.
     """
     chosen = choose_samples(found, count or len(found.samples), seed)
-    if others is not None:
-        aside = frozenset(others.samples)
-        kept = tuple(one for one in chosen.samples if one not in aside)
-        return TrainingTexts(train=replace(chosen, samples=kept), held_out=others)
-    aside_count = max(1, round(HELD_OUT * len(chosen.samples)), min(8, len(chosen.samples) // 4))
-    return TrainingTexts(
-        train=replace(chosen, samples=chosen.samples[aside_count:]),
-        held_out=replace(chosen, samples=chosen.samples[:aside_count]),
-    )
+    if others is None:
+        size = len(chosen.samples)
+        aside = max(1, round(HELD_OUT * size), min(8, size // 4))
+        others = replace(chosen, samples=chosen.samples[:aside])
+    measured = frozenset(others.samples)
+    kept = tuple(one for one in chosen.samples if one not in measured)
+    if not kept:
+        raise UsageError(
+            f"{found.source!r} holds no text that is not kept aside to measure the head with",
+            hint="name more texts with --data, or others with --held-out",
+        )
+    return TrainingTexts(train=replace(chosen, samples=kept), held_out=others)
 
 
 class TrainingReport(BaseModel):
