@@ -86,7 +86,9 @@ if TYPE_CHECKING:
     from artifact_cache.store import CacheStore
     from artifact_cache.stores.archive import Imported
     from artifact_cache.trust import Signer, Trust
+    from packager.adapters.executors.runner import Remember
     from packager.adapters.fleet.presence import Presence
+    from packager.adapters.lookups import LastLookups
     from packager.adapters.registry.client import RegistryClients
     from packager.adapters.tools.environments import Environments
     from packager.core.warmup import Fleet
@@ -152,6 +154,7 @@ def tools_for(settings: Settings) -> Tools:
     environments = environments_for(settings)
     executor = _executor(settings, environments, reader)
     artifacts = cache(lambda: artifact_cache_for(settings))
+    remember = _remember_lookups(settings)
     return Tools(
         # Ranking plans one model many times.
         find_model=cache(lambda reference: _find_model(reference, settings)),
@@ -171,8 +174,8 @@ def tools_for(settings: Settings) -> Tools:
         ),
         family=_family,
         executor=executor,
-        run_steps=lambda: _run_steps(settings, executor, artifacts),
-        foresee=lambda step: _foresee(step, executor, artifacts(), settings),
+        run_steps=lambda: _run_steps(settings, executor, artifacts, remember),
+        foresee=lambda step: _foresee(step, executor, artifacts(), settings, remember),
         find_quantizer=cache(find_quantizer),
         find_compilers=cache(find_compilers),
         on_miss=settings.on_miss,
@@ -792,11 +795,13 @@ def _tool_directory(name: str) -> Path:
 
 @contextmanager
 def _run_steps(
-    settings: Settings, executor: Executor, artifacts: Callable[[], ArtifactCache | None]
+    settings: Settings,
+    executor: Executor,
+    artifacts: Callable[[], ArtifactCache | None],
+    remember: Remember,
 ) -> Iterator[RunStep]:
     from packager.adapters.executors.runner import StepRunner
     from packager.adapters.executors.workspace import Workspace
-    from packager.adapters.lookups import LastLookups
 
     with Workspace(cache_dir(settings) / "work") as workspace:
         runner = StepRunner(
@@ -807,18 +812,40 @@ def _run_steps(
             warn=settings.on_warning,
             accept_larger=settings_of_cache(settings).match == "larger",
             retry_failed=settings.cache.retry_failed,
-            remember=LastLookups(state_dir(settings.environment)).remember,
+            remember=remember,
         )
         yield runner.run
 
 
 def _foresee(
-    step: Step, executor: Executor, artifacts: ArtifactCache | None, settings: Settings
+    step: Step,
+    executor: Executor,
+    artifacts: ArtifactCache | None,
+    settings: Settings,
+    remember: Remember,
 ) -> StepForecast:
+    """Ask what is there; where a miss ends the build or leaves a step out, it can be explained."""
     from packager.adapters.executors.runner import foresee
 
-    larger = settings_of_cache(settings).match == "larger"
-    return foresee(step, artifacts, executor, accept_larger=larger)
+    return foresee(
+        step,
+        artifacts,
+        executor,
+        accept_larger=settings_of_cache(settings).match == "larger",
+        remember=remember if settings.on_miss != "run" else None,
+    )
+
+
+def _remember_lookups(settings: Settings) -> Remember:
+    """Note what one build asks the cache, in place of what the one before it asked."""
+
+    @cache
+    def lookups() -> LastLookups:
+        from packager.adapters.lookups import LastLookups
+
+        return LastLookups(state_dir(settings.environment))
+
+    return lambda step, found: lookups().remember(step, found)
 
 
 def _pin_files(model: ModelFiles, settings: Settings, reader: BlobReader) -> ModelFiles:

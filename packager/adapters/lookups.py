@@ -31,25 +31,23 @@ class LastLookups:
     def __init__(self, state_dir: Path, *, clock: Callable[[], float] = time.time) -> None:
         self._path = state_dir / "lookups.json"
         self._clock = clock
-        self._noted: list[dict[str, Any]] = []
+        self._noted: dict[str, dict[str, Any]] = {}  # by step: what was foreseen is then asked for
 
     def remember(self, step: Step, found: Explanation) -> None:
         """Note a look-up. Never raises: it is a help for people, and no part of the work."""
         from artifact_cache.key import plain
 
         assert step.key is not None
-        self._noted.append(
-            {
-                "step": step.name,
-                "labels": dict(step.labels),
-                "at": int(self._clock()),
-                "document": plain(step.key),
-                **explanation_document(found),
-            }
-        )
+        self._noted[step.name] = {
+            "step": step.name,
+            "labels": dict(step.labels),
+            "at": int(self._clock()),
+            "document": plain(step.key),
+            **explanation_document(found),
+        }
         with suppress(OSError, PackagerError, ValueError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(self._path, json.dumps(self._noted).encode())
+            write_atomically(self._path, json.dumps(list(self._noted.values())).encode())
 
     def last(self) -> tuple[Mapping[str, Any], ...]:
         """Give the look-ups of the last build; nothing where nothing readable is noted."""

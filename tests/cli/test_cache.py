@@ -475,6 +475,30 @@ def test_why_a_build_missed_can_be_asked_before_and_after(
     assert "tiny" in cache("ls").out
 
 
+def test_what_ended_a_build_without_its_artifact_can_be_explained(
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(OUTSIDE))
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    monkeypatch.setenv("PACKAGER_TOOLS", str(tmp_path / "tools"))
+    build = ["build", "--model", str(TINY), "--instance", "local", "--served-name", "tiny"]
+    build += ["--base", "scratch", "--quiet"]
+    assert run([*build, "--output", "oci:out", "--quantize", "demo-copy,seed=1"]) == 0
+
+    asked = ["--require-cached", "--dry-run", "--quantize"]
+    assert run([*build, *asked, "demo-copy,seed=2"]) == 8
+    miss = cache("explain", "--last")
+    assert run([*build, *asked, "demo-copy,seed=1"]) == 0
+    hit = cache("explain", "--last")
+    assert run([*build, "--dry-run", "--quantize", "demo-copy,seed=2"]) == 0
+    after = cache("explain", "--last")
+
+    assert miss.out.startswith("quantize: miss (")
+    assert "/calibration/seed  asked for 2, there is 1" in miss.out
+    assert hit.out.startswith("quantize: hit (")
+    assert after.out == hit.out  # a dry run that may run the step: no look-up decided anything
+
+
 def test_a_build_shares_by_its_settings_and_a_second_machine_hits(
     cache: Cache,
     tmp_path: Path,

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from artifact_cache.matching import Match
 
 
+Remember = Callable[[Step, "Explanation"], None]
+
+
 def _forget(_step: Step, _found: Explanation) -> None:
     """Remember nothing of a look-up."""
 
@@ -42,7 +45,7 @@ class StepRunner:
         warn: Callable[[str], None],
         accept_larger: bool = False,
         retry_failed: bool = False,
-        remember: Callable[[Step, Explanation], None] = _forget,
+        remember: Remember = _forget,
     ) -> None:
         self._executor = executor
         self._open_cache = open_cache
@@ -119,13 +122,8 @@ class StepRunner:
         return replace(outcome, effective=effective_values(found.match))
 
     def _note(self, step: Step, *, hit: bool) -> None:
-        """Let the look-up be explained later: a miss that was built is a hit from then on."""
-        from artifact_cache.errors import CacheError
-
         assert self._cache is not None
-        assert step.key is not None
-        with suppress(CacheError, OSError):
-            self._remember(step, replace(self._cache.explain(step.key), hit=hit))
+        _note(step, self._cache, self._remember, hit=hit)
 
     def _outcome(
         self,
@@ -158,6 +156,7 @@ def foresee(
     executor: Executor,
     *,
     accept_larger: bool = False,
+    remember: Remember | None = None,
 ) -> StepForecast:
     """Say what will become of a step, without reading or running anything."""
     installs = not executor.find_tool(step.tool).installed
@@ -183,6 +182,8 @@ def foresee(
     if found is None and accept_larger:
         match = cache.find_larger(step.key)
         found = match.entry if match else None
+    if remember is not None:
+        _note(step, cache, remember, hit=found is not None)
     if found is None:
         return StepForecast(
             step=step.name,
@@ -218,6 +219,15 @@ def key_inputs(step: Step) -> dict[str, tuple[str, ...]]:
         for name, group in groups.items()
         if group is not None and name not in ("schema", "kind")
     }
+
+
+def _note(step: Step, cache: ArtifactCache, remember: Remember, *, hit: bool) -> None:
+    """Let the look-up be explained later: a miss that was built is a hit from then on."""
+    from artifact_cache.errors import CacheError
+
+    assert step.key is not None
+    with suppress(CacheError, OSError):
+        remember(step, replace(cache.explain(step.key), hit=hit))
 
 
 def _key(step: Step) -> str:
