@@ -1,7 +1,7 @@
 """Every plug-in protocol, on one page.
 
 Implementations inherit nothing.  Describers (`Quantizer`, `Compiler`,
-`DraftProvider`, `ContainerFamily`) are pure; the rest touch the world.
+`ContainerFamily`) are pure; the rest touch the world.
 `check` yields findings and never raises; silence means yes.
 """
 
@@ -72,24 +72,6 @@ class Compiler(Protocol):
         yet.  The base is None while only a plan is asked for and it is not at hand: the
         step then has no key where the key names it.
         """
-        ...
-
-
-class DraftProvider(Protocol):
-    """Describes one kind of draft: draft model, EAGLE, Medusa, n-gram."""
-
-    name: str
-
-    def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
-        """Say why the draft does not fit the model, from headers alone."""
-        ...
-
-    def step(self, facts: Facts, plan: Plan) -> Step | None:
-        """Describe a relayout or training, or None when the files serve as they are."""
-        ...
-
-    def serving(self, plan: Plan) -> Mapping[str, object]:
-        """Give the speculative settings in our own words."""
         ...
 
 

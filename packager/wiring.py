@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     from packager.adapters.registry.client import RegistryClients
     from packager.adapters.tools.environments import Environments
     from packager.core.warmup import Fleet
-    from packager.jobs.draft_training import HeadTools
+    from packager.jobs.train_draft import HeadTools
 
 Clients = Callable[[], "RegistryClients"]
 
@@ -759,7 +759,7 @@ def training_texts(
 def head_tools_for(output: Path) -> HeadTools:
     """Choose who reads and writes a trained head; refuse a place that cannot be written."""
     from packager.adapters.training import check_head_place, read_head, read_training, write_head
-    from packager.jobs.draft_training import HeadTools
+    from packager.jobs.train_draft import HeadTools
 
     check_head_place(output)
     return HeadTools(

@@ -20,7 +20,7 @@ from packager.core.samples import Sample, Samples
 from packager.core.tool import ToolFacts
 from packager.core.training import HeadTraining, TrainingTexts
 from packager.errors import PlanRejected, StepFailed
-from packager.jobs.draft_training import HeadTools, train_head
+from packager.jobs.train_draft import HeadTools, train_head
 from packager.pipeline import RunStep, Tools
 from tests.commandline import TINY
 from tests.core.test_training import FIGURES
