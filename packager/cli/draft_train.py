@@ -22,7 +22,7 @@ from packager.core.training import (
     TrainingTexts,
 )
 from packager.errors import UsageError
-from packager.jobs.draft_training import train_head
+from packager.jobs.train_draft import train_head
 from packager.reports.text import json_text
 from packager.reports.training import training_document, training_lines
 
