@@ -45,6 +45,7 @@ from packager.errors import NotCached, PackagerError, QualityRejected, UsageErro
 from packager.imaging.assemble import assemble_image, check_layers
 from packager.imaging.reshard import split_large
 from packager.planning.job import job_instance
+from packager.planning.neuron_targets import serves_only_exported
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe, needed_tools
 from packager.ports import Compiler, ContainerFamily, Executor, Quantizer
@@ -200,18 +201,18 @@ def as_allowed(planned: Planned, on_miss: OnMiss) -> Planned:
     skipped = [one for one in missing if one.step in compiling]
     if on_miss != "skip-compile" or not skipped:
         return planned
+    lacking = f"step {skipped[0].step!r} is not in the cache{_why_missing(skipped[0])}"
     if _only_quantizer(planned.recipe, planned.plan) in compiling:
         raise NotCached(
-            f"step {skipped[0].step!r} is not in the cache{_why_missing(skipped[0])}, "
-            "and the model is quantized nowhere else",
+            f"{lacking}, and the model is quantized nowhere else",
             hint="build without --no-compile-on-miss, or without --compile",
         )
-    message = (
-        f"nothing is compiled ahead of time: step {skipped[0].step!r} "
-        f"is not in the cache{_why_missing(skipped[0])}"
-    )
-    hint = "build without --no-compile-on-miss, here or where the cache is filled"
-    finding = Finding("warning", "compile-skipped", message, hint)
+    elsewhere = "build without --no-compile-on-miss, here or where the cache is filled"
+    variant = planned.plan.container.variant
+    if serves_only_exported(planned.plan.container):
+        raise NotCached(f"{lacking}, and {variant} serves nothing but its result", hint=elsewhere)
+    message = f"nothing is compiled ahead of time: {lacking}"
+    finding = Finding("warning", "compile-skipped", message, elsewhere)
     return replace(
         planned,
         plan=replace(planned.plan, compiler="", findings=(*planned.plan.findings, finding)),

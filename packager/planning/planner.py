@@ -28,6 +28,7 @@ from packager.planning.drafts.choose import choose_draft
 from packager.planning.drafts.split import check_draft_split
 from packager.planning.memory import Demand, make_budget
 from packager.planning.nearest import find_nearest
+from packager.planning.neuron_targets import check_exported
 from packager.planning.parallelism import (
     choose_tp_degree,
     find_degrees,
@@ -203,6 +204,7 @@ def _decide(
     chosen = choose_compiler(facts, plan, compilers)
     findings += chosen.findings
     plan = replace(plan, compiler=chosen.name)
+    findings += check_exported(facts, plan)
     stacked = check_stack(plan, rules, compiler=chosen.name or request.compile)
     findings += [finding for finding in stacked if finding.code not in said]
     findings += check_draft_split(plan) if may_fit else ()

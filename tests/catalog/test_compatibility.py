@@ -142,6 +142,7 @@ def test_a_server_that_will_compile_at_start_is_a_warning() -> None:
 
     assert errors(asked) == []
     assert "neuron-compiles-at-start" in codes(asked)
+    assert "neuron-compiles-at-start" not in codes({**asked, "variant": "hf-vllm-neuronx"})
 
 
 def test_newer_neuron_images_are_doubted_on_inferentia() -> None:

@@ -13,14 +13,17 @@ from artifact_cache.cache import open_local
 from artifact_cache.key import NeuronKey, key_of, plain
 from packager.core.artifact import Artifacts
 from packager.core.facts import Facts
-from packager.core.image import BaseImage, Platform
+from packager.core.findings import errors_in
+from packager.core.image import BaseImage, Inline, Platform
+from packager.core.model import ModelFile
 from packager.core.plan import Plan
-from packager.core.recipe import Step
+from packager.core.recipe import Step, StepForecast
 from packager.core.tool import ToolFacts
-from packager.errors import UsageError
+from packager.errors import NotCached, PlanRejected, UsageError
 from packager.families.neuron import NeuronFamily
 from packager.jobs.cache import CachePlace
 from packager.jobs.foreign_caches import Stated, import_tree
+from packager.pipeline import Planned, as_allowed
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
 from packager.techniques.compilers.neuron import NeuronCompiler
@@ -56,7 +59,8 @@ def compile_facts(
     **asked: Any,
 ) -> Facts:
     model = model_of({**MODEL, **(config or {})}, dtype=dtype)
-    facts = facts_of(model, instance, family="neuron", compile="neuron", **{**ASKED, **asked})
+    asked = {"compile": "neuron", **ASKED, **asked}
+    facts = facts_of(model, instance, family="neuron", **asked)
     container = replace(
         facts.container,
         variant=variant,
@@ -255,6 +259,50 @@ def test_what_cannot_be_compiled_is_refused_and_lmi_is_warned_of() -> None:
     facts = compile_facts()
     elsewhere = replace(facts, instance=replace(facts.instance, name="ml.trn3.48xlarge"))
     assert found(elsewhere) == {"neuron-target": "error"}
+
+
+def uncompiled(variant: str = "hf-vllm-neuronx", **asked: Any) -> Facts:
+    return compile_facts(variant, **{"compile": "off", **asked})
+
+
+def test_a_server_of_exported_models_gets_no_other_model() -> None:
+    with pytest.raises(PlanRejected) as refused:
+        plan_for(uncompiled())
+
+    [finding] = errors_in(refused.value.findings)
+    assert finding.code == "neuron-not-exported"
+    assert finding.message == (
+        "hf-vllm-neuronx serves nothing but a model exported by optimum-neuron, "
+        "and would not start with model"
+    )
+    assert "`--compile neuron`" in finding.hint
+    plan_for(uncompiled("vllm-nxdi"))  # which compiles when it starts
+
+
+def test_what_is_mounted_where_only_exported_models_are_served_is_warned_of() -> None:
+    findings = plan_for(uncompiled(weights="mounted")).findings
+
+    assert [one.severity for one in findings if one.code == "neuron-not-exported"] == ["warning"]
+
+
+def test_an_exported_model_is_served_as_it_is() -> None:
+    facts = uncompiled()
+    settings = ModelFile(path="neuron_config.json", role="config", content=Inline(b"{}"))
+    model = replace(facts.model, files=(*facts.model.files, settings))
+
+    findings = plan_for(replace(facts, model=model)).findings
+
+    assert "neuron-not-exported" not in {one.code for one in findings}
+
+
+def test_a_server_of_exported_models_is_not_built_without_what_the_cache_lacks() -> None:
+    facts = compile_facts()
+    recipe = make_recipe(plan_for(facts), facts, None, COMPILER, NeuronFamily())
+    forecast = StepForecast(step="compile", tool="neuron", state="miss")
+    planned = Planned(facts=facts, plan=plan_for(facts), recipe=recipe, forecasts=(forecast,))
+
+    with pytest.raises(NotCached, match="hf-vllm-neuronx serves nothing but its result"):
+        as_allowed(planned, "skip-compile")
 
 
 def rendered(variant: str) -> tuple[dict[str, str], list[str], dict[str, Any]]:
