@@ -7,6 +7,7 @@
     ├── NotReproduced              5  a build from a record gave another digest
     ├── StepFailed                 6  a tool did not finish its work; the end of its log is shown
     ├── QualityRejected            7  quantizing cost more quality than was allowed
+    ├── SpeculationRejected        7  a draft gains less than was asked for, or changes answers
     ├── NotCached                  8  something is not in the cache, and running it is not allowed
     ├── ModelRefused              65  the model's files are broken or unsafe
     ├── NotFound                  66  a model, base image, file or record is not there
@@ -104,6 +105,12 @@ class QualityRejected(PackagerError):
     def __init__(self, message: str, *, hint: str = "", quality: QualityReport) -> None:
         super().__init__(message, hint=hint)
         self.quality = quality
+
+
+class SpeculationRejected(PackagerError):
+    """A draft does not do for its server what was asked for. The figures were printed."""
+
+    exit_code = 7
 
 
 class NotCached(PackagerError):

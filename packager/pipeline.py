@@ -450,6 +450,7 @@ def make_record(
         shape=shape_of(plan),
         created=assembled.image.created,
         digest=written.image.digest,
+        config_digest=written.image.config_descriptor.digest,
         layers=tuple(
             RecordedLayer(role=layer.role, digest=layer.digest, size=layer.size)
             for layer in written.layers

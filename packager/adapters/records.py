@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -11,7 +13,8 @@ from pydantic import ValidationError
 from packager.adapters.files import explain_disk_errors, write_atomically
 from packager.adapters.sinks.layout import split_layout_reference
 from packager.core.record import RECORD_SCHEMA, BuildRecord
-from packager.errors import NotFound, OutputFailed, UsageError
+from packager.core.speculation import SpeculationReport
+from packager.errors import NotFound, OutputFailed, PackagerError, UsageError
 
 
 def check_place(path: Path) -> None:
@@ -34,8 +37,9 @@ def save_record(
     The image is named already, so that a place which we chose and cannot write
     is no failure of the build: it is given back.  `copy_to` was asked for, and raises.
     """
-    data = (record.model_dump_json(indent=2, exclude_none=True) + "\n").encode()
-    places = [state_dir / "records" / f"{record.digest.removeprefix('sha256:')}.json"]
+    ours = _place(state_dir, record.digest)
+    data = _document(_with_earlier_figures(record, ours))
+    places = [ours]
     for target in record.request.outputs:
         if target.startswith("oci:"):
             root, _ = split_layout_reference(target.removeprefix("oci:"))
@@ -49,6 +53,46 @@ def save_record(
     if copy_to is not None:
         _write(copy_to, data)
     return tuple(failures)
+
+
+def find_record(state_dir: Path, digests: Collection[str]) -> Path | None:
+    """Find the record of an image on this machine, by any digest that an engine knows it by."""
+    wanted = [digest.encode() for digest in digests]
+    for place in sorted((state_dir / "records").glob("*.json")):
+        with suppress(OSError, PackagerError):
+            data = place.read_bytes()
+            likely = any(digest in data for digest in wanted)
+            if likely and is_record_of(load_record(place), digests):
+                return place
+    return None
+
+
+def is_record_of(record: BuildRecord, digests: Collection[str]) -> bool:
+    """Whether one of the digests is the image's, or its configuration's."""
+    return record.digest in digests or record.config_digest in digests
+
+
+def put_speculation(place: Path, report: SpeculationReport) -> None:
+    """Put what was measured into a record that is there."""
+    record = load_record(place)
+    _write(place, _document(record.model_copy(update={"speculation": report})))
+
+
+def _with_earlier_figures(record: BuildRecord, place: Path) -> BuildRecord:
+    """Keep what was measured of the same image: building it again changes nothing of that."""
+    if record.speculation is not None or not place.is_file():
+        return record
+    with suppress(PackagerError):
+        return record.model_copy(update={"speculation": load_record(place).speculation})
+    return record
+
+
+def _place(state_dir: Path, digest: str) -> Path:
+    return state_dir / "records" / f"{digest.removeprefix('sha256:')}.json"
+
+
+def _document(record: BuildRecord) -> bytes:
+    return (record.model_dump_json(indent=2, exclude_none=True) + "\n").encode()
 
 
 def _write(place: Path, data: bytes) -> None:

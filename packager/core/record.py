@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from packager.core.quality import QualityReport
 from packager.core.request import BuildRequest
+from packager.core.speculation import SpeculationReport
 
 RECORD_SCHEMA = 1
 
@@ -108,10 +109,12 @@ class BuildRecord(_Document):
     shape: dict[str, int]
     created: str
     digest: str
+    config_digest: str = ""  # Docker's id of the image
     layers: tuple[RecordedLayer, ...]
     images: tuple[RecordedImage, ...]
     findings: tuple[RecordedFinding, ...] = ()
     steps: tuple[RecordedStep, ...] = ()
     quality: QualityReport | None = None  # None where it was not measured
+    speculation: SpeculationReport | None = None  # measured later, on the image as it runs
     transfer: Transfer
     seconds: float

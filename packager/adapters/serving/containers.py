@@ -40,6 +40,12 @@ def find_image(engine: Any, image: str) -> Any:
         ) from error
 
 
+def digests_of(found: Any) -> tuple[str, ...]:
+    """Give what the engine calls an image: its id, and manifests it was pulled or made by."""
+    names = found.attrs.get("RepoDigests") or ()
+    return (str(found.id), *(str(name).rpartition("@")[2] for name in names))
+
+
 @contextmanager
 def running(
     engine: Any,

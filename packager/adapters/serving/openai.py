@@ -1,0 +1,176 @@
+"""Asks a server in OpenAI's words, and takes its answer as it comes.
+
+Text comes in chunks; with speculation a chunk may hold several tokens, so tokens
+are what the server counts (`usage`), never chunks.  `return_token_ids` is vLLM's
+own; other servers leave it alone, or refuse it, and are asked without.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import urllib3
+
+from packager.core.asking import Answer, Question
+from packager.errors import UsageError
+
+_ANSWER_S = 600.0  # without any byte
+_CONNECT_S = 10.0
+_LONGEST_ANSWER = 64 * 1024 * 1024  # bytes; more is no answer to some hundred tokens
+
+
+class BadAnswer(Exception):
+    """The server refused, or said something that cannot be used."""
+
+
+class Server:
+    """A running server, asked from several threads."""
+
+    def __init__(self, url: str, *, connections: int = 8) -> None:
+        self.shown, self._base, self._headers = _parts(url)
+        self._http = urllib3.PoolManager(maxsize=connections, retries=False, block=False)
+        self._extras: dict[str, Any] = {"return_token_ids": True}
+
+    def model(self) -> str:
+        """Give the first model's name; servers without the list have none."""
+        answer = self._get("/v1/models", 30.0)
+        if answer.status != 200:
+            return ""
+        try:
+            return str(answer.json()["data"][0]["id"])
+        except (ValueError, LookupError, TypeError) as error:
+            raise BadAnswer("its list of models cannot be read") from error
+
+    def metrics(self) -> str:
+        """Give the text of its metrics; "" where it has none."""
+        answer = self._get("/metrics", 30.0)
+        return answer.data.decode("utf-8", "replace") if answer.status == 200 else ""
+
+    def ask(self, question: Question, model: str) -> Answer:
+        """Have it answered; a failure is in the answer."""
+        started = time.monotonic()
+        try:
+            return self._answer(question, model)
+        except (BadAnswer, urllib3.exceptions.HTTPError, OSError) as error:
+            seconds = time.monotonic() - started
+            reason = str(error) if isinstance(error, BadAnswer) else _reason(error)
+            return Answer(
+                error=reason, lost=not isinstance(error, BadAnswer), first_s=seconds, last_s=seconds
+            )
+
+    def _answer(self, question: Question, model: str) -> Answer:
+        body = {**question.body, **({"model": model} if model else {})}
+        started = time.monotonic()
+        response = self._post(question.endpoint, {**body, **self._extras})
+        if response.status in (400, 422) and self._extras:
+            response.drain_conn()
+            response = self._post(question.endpoint, body)
+            if response.status == 200:
+                self._extras = {}  # it is this that it does not take
+        try:
+            if response.status != 200:
+                said = response.read(300).decode("utf-8", "replace")
+                raise BadAnswer(f"{question.endpoint} answered {response.status}: {said}")
+            return _collected(_events(response), started, time.monotonic)
+        finally:
+            response.close()
+            response.release_conn()
+
+    def _post(self, endpoint: str, body: Mapping[str, Any]) -> urllib3.BaseHTTPResponse:
+        return self._http.request(
+            "POST",
+            self._base + endpoint,
+            json=body,
+            headers={**self._headers, "Content-Type": "application/json"},
+            timeout=urllib3.Timeout(connect=_CONNECT_S, read=_ANSWER_S),
+            preload_content=False,
+        )
+
+    def _get(self, path: str, timeout_s: float) -> urllib3.BaseHTTPResponse:
+        return self._http.request(
+            "GET", self._base + path, headers=self._headers, timeout=timeout_s
+        )
+
+
+def _events(response: urllib3.BaseHTTPResponse) -> Iterator[dict[str, Any]]:
+    size = 0
+    for line in response:
+        size += len(line)
+        if size > _LONGEST_ANSWER:
+            raise BadAnswer("its answer does not end")
+        name, _, data = line.strip().partition(b":")
+        data = data.strip()
+        if name != b"data" or data == b"[DONE]":
+            continue
+        try:
+            event = json.loads(data)
+        except ValueError as error:
+            raise BadAnswer("a chunk of its answer is no JSON") from error
+        if not isinstance(event, dict):
+            raise BadAnswer("a chunk of its answer is no object")
+        if event.get("error"):
+            raise BadAnswer(f"it broke off: {json.dumps(event['error'])[:300]}")
+        yield event
+
+
+def _collected(
+    events: Iterator[dict[str, Any]], started: float, clock: Callable[[], float]
+) -> Answer:
+    texts: list[str] = []
+    ids: list[int] = []
+    tokens: int | None = None
+    first = last = 0.0
+    try:
+        for event in events:
+            if event.get("usage"):
+                tokens = int(event["usage"]["completion_tokens"])
+            for choice in event.get("choices") or ():
+                ids += choice.get("token_ids") or ()
+                text = choice.get("text") or (choice.get("delta") or {}).get("content") or ""
+                if text:
+                    texts.append(text)
+                    last = clock() - started
+                    first = first or last
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise BadAnswer("a chunk of its answer has another form than OpenAI's") from error
+    end = clock() - started
+    if tokens is None:
+        raise BadAnswer("it does not count its tokens: the answer has no usage")
+    return Answer(
+        text="".join(texts),
+        tokens=tokens,
+        token_ids=tuple(ids),
+        chunks=len(texts),
+        first_s=first or end,
+        last_s=last or end,
+    )
+
+
+def _parts(url: str) -> tuple[str, str, dict[str, str]]:
+    """Give the address to show, the one to ask, and the headers that user and password make."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError as error:
+        raise UsageError("the server's address cannot be read", hint="http://HOST:PORT") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError("the server's address is no URL", hint="write http://HOST:PORT")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    path = parts.path.rstrip("/").removesuffix("/v1")
+    base = urlunsplit((parts.scheme, f"{host}{port}", path, "", ""))
+    headers: dict[str, str] = {}
+    if parts.username is not None:
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers = dict(urllib3.make_headers(basic_auth=user))
+    return base, base, headers
+
+
+def _reason(error: Exception) -> str:
+    """Say what went wrong with a connection, without its address."""
+    if isinstance(error, urllib3.exceptions.TimeoutError):
+        return "it did not answer in time"
+    return f"the connection failed ({type(error).__name__})"

@@ -1,0 +1,246 @@
+"""`packager draft measure`."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from packager import wiring
+from packager.adapters.engine import connect_engine
+from packager.adapters.files import explain_disk_errors, write_atomically
+from packager.adapters.records import (
+    check_place,
+    find_record,
+    is_record_of,
+    load_record,
+    put_speculation,
+)
+from packager.adapters.samples.load import load_samples
+from packager.adapters.serving.containers import digests_of, find_image
+from packager.cli.options import format_option
+from packager.cli.terminal import harmless
+from packager.core.samples import DEFAULT, choose_samples
+from packager.core.speculation import (
+    CONCURRENCY,
+    MEASURED_SAMPLES,
+    MEASURED_TOKENS,
+    Demands,
+    SpeculationReport,
+)
+from packager.errors import SpeculationRejected, UsageError
+from packager.jobs.speculation.run import Asked
+from packager.jobs.speculation.run import measure as run_measurement
+from packager.jobs.speculation.servers import AUTO, Opener, is_address, targets
+from packager.reports.speculation import speculation_lines
+from packager.reports.text import json_text
+
+POSITIVE = click.IntRange(1)
+
+
+def _loads(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:  # noqa: ARG001
+    try:
+        loads = tuple(int(word) for word in text.split(","))
+    except ValueError:
+        loads = ()
+    if not loads or min(loads) < 1 or max(loads) > 1024:
+        raise UsageError(f"--concurrency {text!r} is no list of numbers", hint="such as 1,2,4")
+    return loads
+
+
+@click.command()
+@click.argument("server", metavar="IMAGE|URL")
+@click.option(
+    "--data",
+    default=DEFAULT,
+    show_default=True,
+    metavar="DATA",
+    help="Prompts: a file, a directory, hf://datasets/….",
+)
+@click.option("--samples", type=POSITIVE, default=MEASURED_SAMPLES, show_default=True, metavar="N")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, metavar="N", help="Decides which are taken."
+)
+@click.option(
+    "--broken",
+    type=click.Choice(("skip", "refuse")),
+    default="skip",
+    show_default=True,
+    help="What to do with rows that are no samples.",
+)
+@click.option(
+    "--max-tokens",
+    type=POSITIVE,
+    default=MEASURED_TOKENS,
+    show_default=True,
+    metavar="N",
+    help="Of an answer.",
+)
+@click.option(
+    "--concurrency",
+    default=",".join(map(str, CONCURRENCY)),
+    show_default=True,
+    callback=_loads,
+    metavar="N,N",
+    help="Requests at a time. One at a time is always measured.",
+)
+@click.option(
+    "--plain",
+    default=AUTO,
+    show_default=True,
+    metavar="PLAIN",
+    help="What to compare with: auto (IMAGE with its draft switched off; nothing for a URL), "
+    "none, an image or a URL without a draft.",
+)
+@click.option("--require-identical", is_flag=True, help="Fail when an answer differs.")
+@click.option(
+    "--min-acceptance-length", type=click.FloatRange(1), metavar="X", help="Fail below it."
+)
+@click.option(
+    "--min-speedup",
+    type=click.FloatRange(0),
+    metavar="X",
+    help="Fail below it, at any of the concurrencies.",
+)
+@click.option(
+    "--timeout",
+    "deadline_s",
+    type=click.FloatRange(1),
+    default=600.0,
+    show_default=True,
+    help="Seconds until /ping of an image must answer.",
+)
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment of the container.")
+@click.option("--gpus", is_flag=True, help="Give the container all GPUs.")
+@click.option(
+    "--record",
+    "record_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The build record to put the figures in; the image's own, if none.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also write the figures here, as JSON.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@format_option
+def measure(
+    server: str,
+    data: str,
+    samples: int,
+    seed: int,
+    broken: Literal["skip", "refuse"],
+    max_tokens: int,
+    concurrency: tuple[int, ...],
+    plain: str,
+    require_identical: bool,
+    min_acceptance_length: float | None,
+    min_speedup: float | None,
+    deadline_s: float,
+    env: tuple[str, ...],
+    gpus: bool,
+    record_file: Path | None,
+    output: Path | None,
+    quiet: bool,
+    output_format: str,
+) -> None:
+    """Say what a draft gains: acceptance, tokens a second, and whether answers stay the same.
+
+    IMAGE is started in the Docker Engine, with its draft and then without; a URL
+    is a server that runs.  Ends with status 7 when a demand is not met.
+
+    \b
+    packager draft measure IMAGE --data prompts.jsonl --require-identical
+    packager draft measure http://localhost:8000 --plain http://localhost:8001
+    """
+    as_json = output_format == "json"
+    demands = Demands(
+        identical=require_identical,
+        min_acceptance_length=min_acceptance_length,
+        min_speedup=min_speedup,
+    )
+    for place in (output, record_file):
+        if place is not None:
+            check_place(place)
+    found = load_samples(data, broken=broken)
+    engine = cache(connect_engine)
+    first, second = targets(server, plain, _environment(env), engine)
+    record = _record_place(first.name, record_file, engine)
+
+    def say(line: str) -> None:
+        if not (quiet or as_json):
+            click.echo(harmless(line), err=True)
+
+    if found.skipped_count:
+        row = found.skipped[0]
+        say(f"warning: {found.skipped_count} rows are no samples; {row.place}: {row.reason}")
+    asked = Asked(
+        samples=choose_samples(found, samples, seed),
+        seed=seed,
+        max_tokens=max_tokens,
+        concurrency=concurrency,
+    )
+    opener = Opener(
+        connect=engine,
+        deadline_s=deadline_s,
+        connections=max(concurrency),
+        on_progress=say,
+        gpus=gpus,
+    )
+    report = run_measurement(
+        first,
+        second,
+        asked,
+        opener,
+        measured=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        on_progress=say,
+    )
+    if record is not None:
+        put_speculation(record, report)
+    document = {**report.model_dump(mode="json"), "record": str(record) if record else None}
+    if output is not None:
+        with explain_disk_errors(output):
+            write_atomically(output, (json_text(document) + "\n").encode())
+    click.echo(json_text(document) if as_json else "\n".join(speculation_lines(report)))
+    say(f"in the record {record}" if record else "no build record of it here: --record names one")
+    _demand(demands, report)
+
+
+def _demand(demands: Demands, report: SpeculationReport) -> None:
+    missed = list(demands.missed_by(report))
+    if missed:
+        raise SpeculationRejected(
+            f"the draft does not do what was asked for: {'; '.join(missed)}",
+            hint="the figures are above; another draft, or fewer --speculative-tokens, may",
+        )
+
+
+def _environment(pairs: tuple[str, ...]) -> dict[str, str]:
+    wrong = next((pair for pair in pairs if "=" not in pair), None)
+    if wrong is not None:
+        raise UsageError(f"--env {wrong!r} has no value", hint=f"write --env {wrong}=VALUE")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def _record_place(name: str, record_file: Path | None, engine: Any) -> Path | None:
+    """Find the record before anything is measured; refuse that of another image."""
+    if is_address(name):
+        if record_file is not None:
+            load_record(record_file)
+        return record_file
+    digests = digests_of(find_image(engine(), name))
+    if record_file is None:
+        return find_record(wiring.state_dir(os.environ), digests)
+    if not is_record_of(load_record(record_file), digests):
+        raise UsageError(
+            f"{str(record_file)!r} is the record of another image than {name!r}",
+            hint="name the record that its build wrote, or leave --record out",
+        )
+    return record_file

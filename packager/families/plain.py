@@ -1,0 +1,39 @@
+"""How to start an image of ours without its draft: variables to set, or to take away (None).
+
+The rest of the image stays as it is, so that only the draft makes the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from packager.core.serving import DRAFT_DIR, MODEL_DIR, SERVING_DIR
+
+SWITCH = "PACKAGER_SPECULATION"  # read by `launch.py`
+_BY_ENVIRONMENT = ("SM_VLLM_SPECULATIVE_", "SM_SGLANG_SPECULATIVE_")
+_TGI_MODEL = ("MODEL_ID", "HF_MODEL_ID")
+
+Changes = Mapping[str, str | None]
+
+
+def without_draft(config: Mapping[str, Any]) -> Changes | None:
+    """Give what to change, from an image's configuration; None where no variable does it.
+
+    LMI has the draft in serving.properties, which wins over every variable.
+    """
+    env = environment_of(config)
+    if f"{SERVING_DIR}/launch.py" in (config.get("Entrypoint") or ()):
+        return {SWITCH: "off"}
+    by_name: Changes = {name: None for name in env if name.startswith(_BY_ENVIRONMENT)}
+    if by_name:
+        return by_name
+    medusa: Changes = {name: MODEL_DIR for name in _TGI_MODEL if env.get(name) == DRAFT_DIR}
+    ngram: Changes = {"SPECULATE": None} if "SPECULATE" in env else {}
+    return {**medusa, **ngram} or None
+
+
+def environment_of(config: Mapping[str, Any]) -> dict[str, str]:
+    """Give the variables of an image's configuration."""
+    pairs = (str(entry).partition("=") for entry in config.get("Env") or ())
+    return {name: value for name, _, value in pairs}

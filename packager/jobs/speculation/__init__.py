@@ -1,0 +1,1 @@
+"""Measuring what a draft does for a server."""

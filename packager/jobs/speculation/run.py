@@ -1,0 +1,175 @@
+"""The measurement: the same questions to a server with its draft, and to one without.
+
+Two addresses are asked in turns, load by load.  Images are started one after the
+other, for two engines on one machine would measure each other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from packager.adapters.serving.acceptance import acceptance
+from packager.core.asking import Answer, Question, can_be_asked, question_of
+from packager.core.samples import Samples
+from packager.core.speculation import SpeculationReport
+from packager.errors import UsageError
+from packager.jobs.speculation.figures import sameness, speed
+from packager.jobs.speculation.load import Pass, ask_all
+from packager.jobs.speculation.servers import Open, Opener, Target, check_speculation
+
+_SETTLE_S, _SETTLED_S = 0.2, 3.0
+_SHOWN = 3  # reasons of failures that are kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What to measure with."""
+
+    samples: Samples
+    seed: int
+    max_tokens: int
+    concurrency: tuple[int, ...]  # one at a time is always measured, for the answers
+
+    @property
+    def loads(self) -> tuple[int, ...]:
+        return tuple(sorted({1, *self.concurrency}))
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """What one server did so far."""
+
+    shown: str
+    passes: dict[int, Pass] = field(default_factory=dict)
+    metrics: list[str] = field(default_factory=list)  # before the first load, after each
+
+    @property
+    def answers(self) -> list[Answer]:
+        every = itertools.chain.from_iterable(one.answers for one in self.passes.values())
+        return [answer for answer in every if answer]
+
+
+def measure(
+    speculative: Target,
+    plain: Target | None,
+    asked: Asked,
+    opener: Opener,
+    *,
+    measured: str,
+    on_progress: Callable[[str], None],
+) -> SpeculationReport:
+    """Ask both servers everything, under every load; give the figures."""
+    samples = [sample for sample in asked.samples.samples if can_be_asked(sample)]
+    if not samples:
+        raise UsageError(
+            f"{asked.samples.source!r} holds nothing that can be asked",
+            hint="conversations need a turn of the user, prompts and texts some words",
+        )
+    questions = [question_of(sample, asked.max_tokens) for sample in samples]
+    work = Work(questions=questions, loads=asked.loads, on_progress=on_progress)
+    if plain is not None and speculative.is_address and plain.is_address:
+        with opener.open(speculative) as one, opener.open(plain) as other:
+            first, second = work.in_turns(one, other)
+    else:
+        with opener.open(speculative) as one:
+            first = work.alone(one, wanted=True)
+        second = None
+        if plain is not None:
+            with opener.open(plain) as other:
+                second = work.alone(
+                    other, wanted=False, switched_off=plain.name == speculative.name
+                )
+    return SpeculationReport(
+        server=first.shown,
+        plain=second.shown if second else "",
+        measured=measured,
+        data=asked.samples.source,
+        data_digest=asked.samples.digest,
+        samples=len(samples),
+        seed=asked.seed,
+        max_tokens=asked.max_tokens,
+        acceptance=acceptance(first.metrics, first.answers),
+        speeds=tuple(
+            speed(first.passes[load], second.passes[load] if second else None)
+            for load in asked.loads
+        ),
+        sameness=sameness(questions, first.passes[1], second.passes[1]) if second else None,
+        failures=tuple(_failures([first, *([second] if second else [])])),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Everything that each server is asked."""
+
+    questions: Sequence[Question]
+    loads: tuple[int, ...]
+    on_progress: Callable[[str], None]
+
+    def alone(self, found: Open, *, wanted: bool, switched_off: bool = False) -> Run:
+        """Put one server under every load."""
+        run = self._begun(found, wanted=wanted, switched_off=switched_off)
+        for load in self.loads:
+            self._take(found, run, load)
+        return run
+
+    def in_turns(self, speculative: Open, plain: Open) -> tuple[Run, Run]:
+        """Put two under every load in turns; who begins changes, too."""
+        pair = (
+            (speculative, self._begun(speculative, wanted=True)),
+            (plain, self._begun(plain, wanted=False)),
+        )
+        for number, load in enumerate(self.loads):
+            for found, run in pair if number % 2 == 0 else reversed(pair):
+                self._take(found, run, load)
+        return pair[0][1], pair[1][1]
+
+    def _begun(self, found: Open, *, wanted: bool, switched_off: bool = False) -> Run:
+        """Ask once to warm it up, and see whether it has a draft."""
+        warm = ask_all(found, self.questions[:1], 1)
+        found.check(warm.lost)
+        metrics = _settled_metrics(found)
+        check_speculation(found, metrics, wanted=wanted, switched_off=switched_off)
+        return Run(shown=found.shown, metrics=[metrics])
+
+    def _take(self, found: Open, run: Run, load: int) -> None:
+        done = ask_all(found, self.questions, load)
+        found.check(done.lost)
+        answered = [answer for answer in done.answers if answer and not answer.error]
+        if not answered:
+            reason = next((answer.error for answer in done.answers if answer), "")
+            raise found.failure(f"{found.shown!r} answered nothing: {reason}")
+        run.passes[load] = done
+        run.metrics.append(_settled_metrics(found))
+        rate = sum(answer.tokens for answer in answered) / done.seconds
+        self.on_progress(f"{found.shown}, concurrency {load}: {rate:.1f} tokens/s")
+
+
+def _settled_metrics(found: Open) -> str:
+    """Read the metrics when they stand still: an engine counts after it has answered."""
+    deadline = time.monotonic() + _SETTLED_S
+    last = found.metrics()
+    while last and time.monotonic() < deadline:
+        time.sleep(_SETTLE_S)
+        now = found.metrics()
+        if _of_speculation(now) == _of_speculation(last):
+            return now
+        last = now
+    return last
+
+
+def _of_speculation(metrics: str) -> list[str]:
+    return [line for line in metrics.splitlines() if "spec" in line or "skipped" in line]
+
+
+def _failures(runs: Sequence[Run]) -> Iterator[str]:
+    reasons = {
+        f"{run.shown}: {answer.error}": None
+        for run in runs
+        for answer in run.answers
+        if answer.error
+    }
+    yield from itertools.islice(reasons, _SHOWN)

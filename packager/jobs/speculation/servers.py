@@ -1,0 +1,184 @@
+"""The servers to compare: one with its draft, one without; containers of ours or anybody's.
+
+An address is asked as it is.  An image is started for as long as it is measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import urllib3
+
+from packager.adapters.serving.acceptance import speculates
+from packager.adapters.serving.containers import find_image, log_of, running, wait_for_ping
+from packager.adapters.serving.openai import BadAnswer, Server
+from packager.errors import SmokeFailed, UsageError
+from packager.families.plain import SWITCH, Changes, environment_of, without_draft
+from packager.imaging.stored import RECORD
+
+AUTO, NONE = "auto", "none"
+
+
+class NoDraft(UsageError):
+    """There is nothing to measure."""
+
+    def __init__(self, shown: str) -> None:
+        super().__init__(
+            f"{shown!r} serves without a draft",
+            hint="build it with --draft, or serve it with one; `packager smoke` asks any image",
+        )
+
+
+class StillSpeculates(UsageError):
+    """What was to be without a draft has one."""
+
+    def __init__(self, shown: str, *, switched_off: bool) -> None:
+        hint = "name an image or a server without one with --plain, or say --plain none"
+        super().__init__(
+            f"the plain server {shown!r} has a draft, too",
+            hint=f"its launcher does not know {SWITCH} yet: build it again, or {hint}"
+            if switched_off
+            else hint,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """An image of the Docker Engine, or an address. `env` is for the container."""
+
+    name: str
+    env: Changes
+    shown: str = ""
+
+    @property
+    def is_address(self) -> bool:
+        return is_address(self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """A server that answers."""
+
+    server: Server
+    model: str
+    shown: str
+    container: Any = None
+
+    def check(self, lost: str = "") -> None:
+        """Raise `SmokeFailed` when the container ended, or answers were lost."""
+        code = None
+        if self.container is not None:
+            self.container.reload()
+            if self.container.status != "running":
+                code = self.container.attrs["State"]["ExitCode"]
+        if code is not None:
+            raise self.failure(f"the container ended with status {code} while it was measured")
+        if lost:
+            raise self.failure(f"{self.shown!r} stopped answering: {lost}")
+
+    def metrics(self) -> str:
+        """Give the text of its metrics; "" where it has none, or does not answer."""
+        with suppress(urllib3.exceptions.HTTPError):
+            return self.server.metrics()
+        return ""
+
+    def failure(self, message: str) -> SmokeFailed:
+        """Give the error, with the container's log where there is one."""
+        if self.container is None:
+            return SmokeFailed(message, hint="see the server's log, and ask it with curl")
+        return SmokeFailed(message, hint="its log is above", log=log_of(self.container))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opener:
+    """How targets are started and asked."""
+
+    connect: Callable[[], Any]  # to the Docker Engine
+    deadline_s: float
+    connections: int
+    on_progress: Callable[[str], None]
+    gpus: bool = False
+
+    @contextmanager
+    def open(self, target: Target) -> Iterator[Open]:
+        """Start the target where it is an image, and see that it answers."""
+        if target.is_address:
+            server = Server(target.name, connections=self.connections)
+            yield self._asked(server, server.shown)
+            return
+        env, purpose = target.env, "measure"
+        with running(
+            self.connect(), target.name, env, self.on_progress, purpose=purpose, gpus=self.gpus
+        ) as (container, url):
+            http = urllib3.PoolManager(retries=False)
+            try:
+                wait_for_ping(http, container, url, self.deadline_s, self.on_progress)
+            except SmokeFailed as error:
+                raise SmokeFailed(error.message, hint=error.hint, log=log_of(container)) from error
+            server = Server(url, connections=self.connections)
+            yield self._asked(server, target.shown or target.name, container)
+
+    def _asked(self, server: Server, shown: str, container: Any = None) -> Open:
+        found = Open(server=server, model="", shown=shown, container=container)
+        try:
+            return Open(server=server, model=server.model(), shown=shown, container=container)
+        except (BadAnswer, urllib3.exceptions.HTTPError) as error:
+            reason = str(error) if isinstance(error, BadAnswer) else "it does not answer"
+            raise found.failure(f"{shown!r} cannot be measured: {reason}") from error
+
+
+def targets(
+    name: str, plain: str, env: Mapping[str, str], connect: Callable[[], Any]
+) -> tuple[Target, Target | None]:
+    """Say what to start with the draft, and what without; refuse what has none to begin with."""
+    name, plain = _bare(name), _bare(plain)
+    config = {} if is_address(name) else find_image(connect(), name).attrs.get("Config") or {}
+    if not is_address(name):
+        _check_draft(name, config)
+    first = Target(name=name, env=env)
+    if plain == NONE or (plain == AUTO and is_address(name)):
+        return first, None
+    if plain != AUTO:
+        return first, Target(name=plain, env=env)
+    changes = without_draft(config)
+    if changes is None:
+        raise UsageError(
+            f"no variable switches off the draft of {name!r}",
+            hint="name the same image built with --draft none (it sends the configuration alone): "
+            "--plain IMAGE, or --plain none to measure it alone",
+        )
+    return first, Target(name=name, env={**env, **changes}, shown=f"{name} without its draft")
+
+
+def check_speculation(found: Open, metrics: str, *, wanted: bool, switched_off: bool) -> None:
+    """Refuse a server whose metrics say that it is not what it is measured for."""
+    told = speculates(metrics)
+    if wanted and told is False:
+        raise NoDraft(found.shown)
+    if not wanted and told:
+        raise StillSpeculates(found.shown, switched_off=switched_off)
+
+
+def is_address(name: str) -> bool:
+    """Say whether it is a URL."""
+    return name.startswith(("http://", "https://"))
+
+
+def _bare(name: str) -> str:
+    return name.removeprefix("docker:")
+
+
+def _check_draft(name: str, config: Mapping[str, Any]) -> None:
+    """Refuse an image of ours that was built without a draft; others are asked when they run."""
+    try:
+        record = json.loads((config.get("Labels") or {}).get(RECORD) or "null")
+    except ValueError:
+        return
+    if isinstance(record, dict) and not record.get("draft"):
+        asked = environment_of(config)
+        if not any("SPECULATIVE" in variable for variable in asked):
+            raise NoDraft(name)

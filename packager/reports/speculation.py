@@ -1,0 +1,125 @@
+"""What a draft does for a server, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from packager.core.speculation import (
+    Acceptance,
+    Load,
+    Sameness,
+    Source,
+    SpeculationReport,
+    Speed,
+)
+from packager.reports.text import plain, right_table_lines
+
+_SOURCES: dict[Source, str] = {
+    "vllm": "by vLLM's own count",
+    "tgi": "by TGI's own count",
+    "sglang": "by SGLang's own gauges",
+    "chunks": "an estimate from tokens for each streamed chunk; the server does not count",
+}
+
+
+def speculation_lines(report: SpeculationReport) -> Iterator[str]:
+    """Acceptance, speed by concurrency, and whether the answers are the same."""
+    against = f", against {report.plain}" if report.plain else ""
+    yield plain(f"{report.server}{against}")
+    yield plain(
+        f"{report.samples} prompts of {report.data!r}, up to {report.max_tokens} tokens each"
+    )
+    yield ""
+    yield from _acceptance_lines(report.acceptance)
+    yield ""
+    yield from _speed_lines(report.speeds)
+    yield ""
+    if report.sameness is None:
+        yield "answers     not compared: there is no plain server"
+    else:
+        yield from map(plain, _sameness_lines(report.sameness))
+    for reason in report.failures:
+        yield plain(f"failed      {reason}")
+
+
+def _acceptance_lines(found: Acceptance | None) -> Iterator[str]:
+    if found is None:
+        yield "acceptance  nothing tells of it"
+        return
+    if found.length is None:
+        yield f"acceptance  no draft was proposed, {_SOURCES[found.source]}"
+        return
+    about = "about " if found.is_estimate else ""
+    yield f"acceptance  {about}{found.length:.2f} tokens a step, {_SOURCES[found.source]}"
+    if found.rate is not None:
+        counted = (
+            f": {found.accepted_tokens} of {found.draft_tokens} in {found.drafts} drafts"
+            if found.drafts is not None
+            else ""
+        )
+        yield f"            {_percent(found.rate)} of the proposed tokens taken{counted}"
+    if found.by_position:
+        yield f"            by position {', '.join(map(_percent, found.by_position))}"
+
+
+def _speed_lines(speeds: Sequence[Speed]) -> Iterator[str]:
+    if any(speed.plain for speed in speeds):
+        header: tuple[str, ...] = (
+            *("concurrency", "tok/s", "plain", "speed-up"),
+            *("TTFT p50", "plain", "TPOT p50", "plain", "TPOT p95", "plain"),
+        )
+        rows = [_row_of_both(speed) for speed in speeds]
+    else:
+        header = ("concurrency", "tok/s", "TTFT p50", "TPOT p50", "TPOT p95")
+        rows = [_row_of_one(speed) for speed in speeds]
+    yield from right_table_lines(header, rows)
+    for speed in speeds:
+        for name, load in (("", speed.speculative), (" without the draft", speed.plain)):
+            if load is not None and load.failed:
+                yield (
+                    f"  {load.failed} of {load.requests} requests failed at concurrency "
+                    f"{speed.concurrency}{name}"
+                )
+
+
+def _row_of_one(speed: Speed) -> tuple[str, ...]:
+    load = speed.speculative
+    times = (load.ttft_p50_s, load.tpot_p50_s, load.tpot_p95_s)
+    return (str(speed.concurrency), f"{load.tokens_per_second:.1f}", *map(_ms, times))
+
+
+def _row_of_both(speed: Speed) -> tuple[str, ...]:
+    one, other = speed.speculative, speed.plain
+    return (
+        *(str(speed.concurrency), f"{one.tokens_per_second:.1f}"),
+        f"{other.tokens_per_second:.1f}" if other else "-",
+        f"{speed.speedup:.2f}x" if speed.speedup is not None else "-",
+        *(_ms(one.ttft_p50_s), _ms_of(other, "ttft_p50_s")),
+        *(_ms(one.tpot_p50_s), _ms_of(other, "tpot_p50_s")),
+        *(_ms(one.tpot_p95_s), _ms_of(other, "tpot_p95_s")),
+    )
+
+
+def _sameness_lines(same: Sameness) -> Iterator[str]:
+    if not same.compared:
+        yield "answers     not compared: no prompt was answered by both"
+        return
+    yield f"answers     {same.identical} of {same.compared} identical at temperature 0"
+    for found in same.differences:
+        token = f", token {found.token}" if found.token is not None else ""
+        yield f"            prompt {found.sample} ({found.prompt!r})"
+        yield f"              parts at character {found.character}{token}:"
+        yield f"              with     {found.speculative!r}"
+        yield f"              without  {found.plain!r}"
+
+
+def _ms_of(load: Load | None, name: str) -> str:
+    return _ms(getattr(load, name)) if load else "-"
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1000 * seconds:.1f} ms"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
