@@ -18,6 +18,7 @@ from typing import IO, Any
 import torch
 from packager_worker import Spec
 from rows import Row
+from safetensors.torch import save_file
 
 SUFFIX = ".pt"
 
@@ -83,11 +84,22 @@ class Pace:
         self._next = now + max(self._every_s, 19 * (now - started))
 
 
-def write_whole(place: Path, write: Callable[[Path], None]) -> None:
-    """Have a file written under another name, and name it when it is on the disk."""
-    draft = place.with_name(place.name + ".part")
-    write(draft)
-    finish(draft, place)
+def keep_tensors(place: Path, number: int, tensors: Mapping[str, torch.Tensor]) -> Path:
+    """Write the tensors of the `number`-th piece of some work."""
+    draft = place / "part"
+    save_file(dict(tensors), draft)
+    file = place / f"{number:06}-{digest_of(draft)}.safetensors"
+    finish(draft, file)
+    return file
+
+
+def kept_tensors(place: Path, number: int) -> Path | None:
+    """Find what an earlier run wrote of this piece, unless it was spoilt since."""
+    for file in place.glob(f"{number:06}-*.safetensors"):
+        if file.stem.rpartition("-")[2] == digest_of(file):
+            return file
+        file.unlink()
+    return None
 
 
 def finish(draft: Path, place: Path) -> None:

@@ -7,7 +7,7 @@ written count: answers of conversations, completions, and all of a plain text.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,9 +42,19 @@ def load_rows(place: Path, tokenizer: Any, max_tokens: int) -> list[Row]:
 def to_row(sample: dict[str, Any], tokenizer: Any, max_tokens: int) -> Row:
     """Tokenize one sample and cut it."""
     ids, is_answer, _ = tokens_of(sample, tokenizer)
-    if "text" in sample:
-        is_answer = [True] * len(ids)
-    return Row(ids[:max_tokens], is_answer[:max_tokens])
+    answered = [True] * len(ids) if "text" in sample else _ended(ids, is_answer, tokenizer)
+    return Row(ids[:max_tokens], answered[:max_tokens])
+
+
+def _ended(ids: Sequence[int], is_answer: Sequence[bool], tokenizer: Any) -> list[bool]:
+    """Count what templates write after the token that ends an answer to what follows."""
+    answered = []
+    ended = False
+    for token, mark in zip(ids, is_answer, strict=True):
+        ended = ended and mark
+        answered.append(mark and not ended)
+        ended = ended or (mark and token == tokenizer.eos_token_id)
+    return answered
 
 
 def positions(row: Row) -> int:
@@ -66,6 +76,17 @@ def load_both(samples: Path, tokenizer: Any, max_tokens: int) -> tuple[list[Row]
             "no held-out sample has an answered token", "give more samples: a head is measured too"
         )
     return rows, held_out
+
+
+def groups(rows: Sequence[Row], most: int) -> Iterator[Sequence[Row]]:
+    """Texts that are worked on and kept together, by their order: `most` tokens, or one text."""
+    start = size = 0
+    for end, row in enumerate(rows):
+        if size and size + len(row.ids) > most:
+            yield rows[start:end]
+            start, size = end, 0
+        size += len(row.ids)
+    yield rows[start:]
 
 
 def check_ids(rows: Sequence[Row], size: int) -> None:

@@ -10,6 +10,7 @@ Libraries are imported once stdout is the protocol's: some print while they load
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,8 @@ from packager_worker import Rejected, Report, Spec, run
 
 def work(spec: Spec, report: Report) -> dict[str, Any]:
     """Load the libraries that the task needs, then do it."""
+    if not spec.gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # libraries compile for what they find
     with report.busy("loading libraries"):
         task = _task(spec.parameters["task"])
     return task(spec, report)

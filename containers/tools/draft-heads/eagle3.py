@@ -1,0 +1,281 @@
+"""Trains an EAGLE-3 head: speculators' head, unrolling, loss and packing in a loop of ours.
+
+The library's own trainer needs an accelerator and goes on where an epoch ended,
+with optimizer states rounded to bfloat16.  This loop keeps all that there is, so
+that a run that was interrupted gives the bytes of one that was not.
+
+Parameters: `max_tokens`, `seed`, `dtype`, `speculative_tokens` (steps that the
+head is unrolled for), `layers`, `aux_layers`, `draft_vocab_size`, `epochs`,
+`max_steps`, `learning_rate`, `batch_tokens`.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from eagle3_heads import given_head, new_head, write_head
+from figures import Tally
+from figures import report as figures
+from hidden import Texts, compute_states
+from keeping import Checkpoints, job_of
+from loading import device_for, load_model, load_tokenizer
+from packager_worker import Rejected, Report, Spec
+from rows import Row, check_ids, load_both
+from speculators.losses import resolve_loss_config
+from speculators.models.eagle3 import Eagle3DraftModel, shift_batch
+from speculators.train.data import CollateFn
+from speculators.train.distributed_batch_sampler import MultipackDistributedBatchSamplerV2
+from transformers import get_linear_schedule_with_warmup
+
+PACK = 512  # tokens that pass through the head at once: attention grows with its square
+WEIGHT_DECAY, LARGEST_GRADIENT, WARMUP = 0.01, 1.0, 0.01  # as speculators' trainer has them
+SAVING = 0.05  # share of the time that keeping states may take
+SAVE_AFTER_S = 5.0
+
+Pack = Sequence[int]  # texts by number
+
+
+def train(spec: Spec, report: Report) -> dict[str, Any]:
+    """Train, or go on with it; the figures are in `training.json`."""
+    asked = {**spec.parameters, "aux_layers": sorted(set(spec.parameters["aux_layers"]))}
+    _be_deterministic(asked["seed"])
+    model = spec.inputs["model"]
+    tokenizer = load_tokenizer(model)
+    rows, held_out = load_both(spec.inputs["samples"], tokenizer, asked["max_tokens"])
+    texts, measured = _read_texts(spec, asked, rows, held_out, report)
+    attention = "simple_flex_attention" if spec.gpus else "sdpa"
+    with report.busy("making the head"):
+        if "head" in spec.inputs:
+            head = given_head(spec.inputs["head"], model, asked, attention)
+        else:
+            head = new_head(model, asked, rows, attention)
+        _check_rebuilt(head, measured)
+    trainer = Trainer(head.float().to(device_for(spec.gpus)), texts, asked, gpus=spec.gpus)
+    checkpoints = Checkpoints(spec.work / "checkpoints", job_of(spec, rows, held_out))
+    if kept := checkpoints.load():
+        trainer.restore(*kept)
+        report.note(f"continues at step {trainer.step} of {len(trainer.steps)}")
+    else:
+        trainer.before = trainer.measure(measured, held_out, report)
+    trainer.run(checkpoints, report)
+    with torch.no_grad():
+        for value in head.parameters():  # what is measured is what is written
+            value.copy_(value.to(torch.bfloat16))
+    after = trainer.measure(measured, held_out, report)
+    write_head(head, spec.output)
+    told = figures(
+        "eagle3", rows=rows, held_out=held_out, epochs=trainer.epochs, steps=trainer.step,
+        before=trainer.before, after=after,
+    )  # fmt: skip
+    (spec.output / "training.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    return told
+
+
+class Trainer:
+    """A head on its way: where it is, and all that the next step depends on."""
+
+    def __init__(
+        self, head: Eagle3DraftModel, texts: Texts, asked: dict[str, Any], *, gpus: int
+    ) -> None:
+        self._head = head
+        self._texts = texts
+        self._proposals: int = asked["speculative_tokens"]
+        self._gpus = gpus
+        self._pack = max(texts.max_len, min(PACK, asked["batch_tokens"]))
+        per_step = max(1, asked["batch_tokens"] // self._pack)
+        epochs = [self._packs(asked["seed"], epoch) for epoch in range(asked["epochs"])]
+        steps = [
+            packs[at : at + per_step] for packs in epochs for at in range(0, len(packs), per_step)
+        ]
+        self.steps: list[list[Pack]] = steps[: asked["max_steps"] or len(steps)]
+        self.epochs = round(sum(map(len, self.steps)) / len(epochs[0]), 3)
+        self.step = 0
+        self.before = Tally()
+        trained = [value for value in head.parameters() if value.requires_grad]
+        self._optimizer = torch.optim.AdamW(
+            trained, lr=asked["learning_rate"], weight_decay=WEIGHT_DECAY
+        )
+        self._schedule = get_linear_schedule_with_warmup(
+            self._optimizer, int(len(self.steps) * WARMUP), len(self.steps)
+        )
+        self._loss = resolve_loss_config("kl_div", "fused" if gpus else "eager")
+
+    def run(self, checkpoints: Checkpoints, report: Report) -> None:
+        """Do what steps there are left."""
+        self._head.train()
+        saved, cost = time.monotonic(), 0.0
+        while self.step < len(self.steps):
+            loss = self._optimize(self.steps[self.step])
+            self.step += 1
+            report.progress(f"training, loss {loss:.3f}", self.step, len(self.steps))
+            now = time.monotonic()
+            if now - saved > max(SAVE_AFTER_S, cost / SAVING):
+                checkpoints.save(self.step, self.state())
+                saved = time.monotonic()
+                cost = saved - now
+
+    def state(self) -> dict[str, Any]:
+        """Give all that changes."""
+        return {
+            "head": self._head.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "schedule": self._schedule.state_dict(),
+            "random": torch.get_rng_state(),
+            "before": asdict(self.before),
+        }
+
+    def restore(self, step: int, state: dict[str, Any]) -> None:
+        """Be where `state` was."""
+        self._head.load_state_dict(state["head"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._schedule.load_state_dict(state["schedule"])
+        torch.set_rng_state(state["random"])
+        self.before = Tally(**state["before"])
+        self.step = step
+
+    @torch.no_grad()
+    def measure(self, texts: Texts, rows: Sequence[Row], report: Report) -> Tally:
+        """Measure on texts one by one: nothing of one reaches another."""
+        self._head.eval()
+        tally = Tally()
+        for number in range(len(rows)):
+            report.progress("measuring", number, len(rows))
+            batch = self._batch(texts, [number], None if not self._gpus else self._pack)
+            tokens, _, told = self._forward(batch)
+            length = len(rows[number].ids) - 1
+            mask = batch["loss_mask"][0, :length].bool().cpu()
+            choices = texts.choices(number)[1:]
+            tally.add(
+                **self._compared([one[0, :length].cpu() for one in tokens], choices, mask, told)
+            )
+        if not tally.positions:
+            raise Rejected(
+                f"no held-out answer is longer than the {self._proposals} tokens that are proposed",
+                "give more samples, or let more tokens of each in",
+            )
+        return tally
+
+    def _compared(
+        self,
+        proposed: Sequence[torch.Tensor],
+        choices: torch.Tensor,
+        mask: torch.Tensor,
+        told: dict[str, torch.Tensor],
+    ) -> dict[str, Any]:
+        """Hold the proposals of a text against the model's choices, which may be any token."""
+        last = self._proposals - 1
+        size = max(0, len(mask) - last)
+        counted = torch.stack([mask[at : at + size] for at in range(last + 1)]).all(0)
+        right = counted
+        accepted = []
+        for at, tokens in enumerate(proposed):
+            right = right & (self._named(tokens)[:size] == choices[at : at + size])
+            accepted.append(int(right.sum()))
+        counts = [int(mask[at:].sum()) for at in range(last + 1)]
+        sums = [float(told[f"loss_{at}_sum"]) * count for at, count in enumerate(counts)]
+        return {
+            "positions": int(counted.sum()),
+            "accepted": accepted,
+            "loss_sums": sums,
+            "loss_counts": counts,
+        }
+
+    def _named(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Give the model's names of tokens of the head's own vocabulary."""
+        d2t = self._head.d2t
+        return tokens if d2t is None else tokens + d2t.cpu()[tokens]
+
+    def _optimize(self, packs: Sequence[Pack]) -> float:
+        """Take one step with the mean over all tokens of these packs."""
+        batches = [self._batch(self._texts, pack, self._pack) for pack in packs]
+        counts = [int(batch["loss_mask"].sum()) for batch in batches]
+        whole = 0.0
+        for batch, count in zip(batches, counts, strict=True):
+            _, loss, _ = self._forward(batch)
+            part = loss * (count / max(1, sum(counts)))
+            part.backward()
+            whole += float(part.detach())
+        torch.nn.utils.clip_grad_norm_(self._head.parameters(), LARGEST_GRADIENT)
+        self._optimizer.step()
+        self._schedule.step()
+        self._optimizer.zero_grad()
+        return whole / self._proposals
+
+    def _forward(self, batch: dict[str, torch.Tensor]) -> Any:
+        rounding = torch.autocast("cuda", torch.bfloat16) if self._gpus else nullcontext()
+        with rounding:
+            return self._head(**batch, ttt_steps=self._proposals, loss_config=self._loss)
+
+    def _batch(self, texts: Texts, pack: Pack, length: int | None) -> dict[str, torch.Tensor]:
+        """Put texts one after another, padded to `length` where one is named."""
+        items = [texts[number] for number in pack]
+        size = length or sum(len(item["input_ids"]) - 1 for item in items)
+        collate = CollateFn(
+            size, self._head.hidden_size, dtype=torch.float32, preprocess=shift_batch
+        )
+        device = self._head.device
+        return {
+            name: value.to(device)
+            for name, value in collate(items).items()
+            if isinstance(value, torch.Tensor)
+        }
+
+    def _packs(self, seed: int, epoch: int) -> list[Pack]:
+        """Give the packs of an epoch: texts shuffled, as many as fit."""
+        sampler = MultipackDistributedBatchSamplerV2(
+            self._pack, self._texts.approx_lengths, num_replicas=1, rank=0, seed=seed
+        )
+        sampler.set_epoch(epoch)
+        return [[int(number) for number in pack] for pack in sampler]
+
+
+def _read_texts(
+    spec: Spec, asked: dict[str, Any], rows: list[Row], held_out: list[Row], report: Report
+) -> tuple[Texts, Texts]:
+    """Have both sets read by the model, which is needed for nothing else."""
+    with report.busy("loading the model"):
+        model = load_model(spec.inputs["model"], asked["dtype"], spec.gpus)
+    check_ids([*rows, *held_out], model.get_input_embeddings().weight.shape[0])
+    made = []
+    for what, some in (("training", rows), ("held-out", held_out)):
+        place = spec.work / f"states-{what}"
+        files = compute_states(model, some, asked["aux_layers"], place, report, what)
+        made.append(Texts(some, files, max(len(row.ids) for row in some)))
+    del model
+    gc.collect()
+    return made[0], made[1]
+
+
+@torch.no_grad()
+def _check_rebuilt(head: Eagle3DraftModel, texts: Texts) -> None:
+    """Refuse a model whose choices the library cannot make again from its last layer.
+
+    It takes the last norm to be Llama's, and scores to be what `lm_head` gives.
+    """
+    states = texts[0]["verifier_last_hidden_states"].float()
+    found = head.verifier_lm_head(head.verifier_norm(states)).argmax(-1)
+    meant = texts.choices(0)
+    if head.t2d is not None:
+        found = found + head.d2t[found]
+        known = head.t2d[meant.long()]
+        found, meant = found[known], meant[known]
+    if len(meant) and (found == meant).float().mean() < 0.9:  # equal but for ties
+        raise Rejected(
+            "speculators cannot train a head for this model: it does not find the model's "
+            "choices in the last layer's states",
+            "train Medusa heads",
+        )
+
+
+def _be_deterministic(seed: int) -> None:
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(True, warn_only=True)
