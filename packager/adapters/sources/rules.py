@@ -37,6 +37,7 @@ TRAINING_FILE = re.compile(
     r"(optimizer|scheduler|rng_state|training_args|trainer_state|zero_pp_rank|scaler)\b.*"
     r"|rng_state_\d+.*|zero_pp_rank_.*|events\.out\.tfevents.*"
     r"|(all|train|eval|predict|test)_results\.json|trainer_log.*|training(_.*)?\.(json|jsonl|txt|png)"
+    r"|train_command\.txt|val_metrics\.json"  # the speculators library's: paths of the trainer
 )
 TRAINING_DIRECTORY = re.compile(r"(checkpoint-\d+|global_step\d+|runs|wandb|logs)")
 LEGAL = re.compile(r"(license|licence|notice|use_policy|copying)([._-].*)?")

@@ -73,6 +73,8 @@ def test_files_for_serving_are_packaged(path: str, role: str) -> None:
         ("scheduler.pt", "training state"),
         ("training_args.bin", "training state"),
         ("trainer_state.json", "training state"),
+        ("train_command.txt", "training state"),
+        ("val_metrics.json", "training state"),
         ("rng_state_0.pth", "training state"),
         ("checkpoint-500/model.safetensors", "training state"),
         ("model.safetensors.lock", "temporary or lock file"),
