@@ -192,7 +192,8 @@ def import_(
         for source in sources:
             with working(on_event, "import", source):
                 if layout is not None:
-                    from packager.jobs.foreign_caches import Stated, import_tree
+                    from packager.jobs.foreign_caches.importing import import_tree
+                    from packager.jobs.foreign_caches.stated import Stated
 
                     done = import_tree(layout, Path(source), place, Stated(**said))
                     for text in done.notes:

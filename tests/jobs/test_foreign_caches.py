@@ -19,7 +19,8 @@ from packager.adapters.cache_errors import CacheRefused
 from packager.adapters.foreign_caches.neff import read_neff_header
 from packager.errors import NotFound, PackagerError, UsageError
 from packager.jobs.cache import CachePlace
-from packager.jobs.foreign_caches import ImportedTree, Stated, import_tree
+from packager.jobs.foreign_caches.importing import ImportedTree, import_tree
+from packager.jobs.foreign_caches.stated import Stated
 from tests.adapters.foreign_caches.trees import (
     CONFIG,
     NEURON,

@@ -22,7 +22,8 @@ from packager.core.tool import ToolFacts
 from packager.errors import NotCached, PlanRejected, UsageError
 from packager.families.neuron import NeuronFamily
 from packager.jobs.cache import CachePlace
-from packager.jobs.foreign_caches import Stated, import_tree
+from packager.jobs.foreign_caches.importing import import_tree
+from packager.jobs.foreign_caches.stated import Stated
 from packager.pipeline import Planned, as_allowed
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe

@@ -1,0 +1,71 @@
+"""What the user says beside a tree."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from artifact_cache.key import parse_document, plain
+from packager.adapters.sources.strict_json import NotStrict, parse_json
+from packager.errors import NotFound, UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """What the user says beside the tree."""
+
+    instance: str | None = None
+    logical_core_size: int | None = None
+    model: str | None = None
+    modules: tuple[str, ...] = ()
+    logs: tuple[Path, ...] = ()
+    all_modules: bool = False
+    config: Path | None = None
+    stated: tuple[str, ...] = ()  # `/POINTER=JSON`
+    document: Path | None = None
+
+
+def own_words(stated: Stated) -> dict[str, Any]:
+    """Give what --state says, by JSON pointer into the key document."""
+    found = {}
+    for text in stated.stated:
+        pointer, equals, value = text.partition("=")
+        if not equals or not pointer.startswith("/"):
+            raise UsageError(
+                f"--state {text!r} is not /POINTER=JSON", hint="such as --state /shape/max_batch=8"
+            )
+        try:
+            found[pointer] = json.loads(value)
+        except ValueError:
+            found[pointer] = value  # a plain word needs no quotes
+    return found
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Read the key document of --as."""
+    found = read_json(path)
+    found = found.get("keydoc", found.get("document", found))  # of `show`, of `explain --last`
+    try:
+        return plain(parse_document(found))
+    except (ValidationError, ValueError, AttributeError) as error:
+        raise UsageError(
+            f"{str(path)!r} is no key document",
+            hint="`packager cache show KEY --format json` and `explain --last` have some",
+        ) from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object that the user names."""
+    try:
+        found = parse_json(path.read_bytes())
+    except (OSError, NotStrict) as error:
+        raise NotFound(f"cannot read {str(path)!r}: {error}", hint="name a JSON file") from error
+    if isinstance(found, list) and len(found) == 1:
+        found = found[0]
+    if not isinstance(found, dict):
+        raise UsageError(f"{str(path)!r} holds no JSON object, or several")
+    return found
