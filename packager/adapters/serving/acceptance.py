@@ -46,10 +46,13 @@ def speculates(text: str) -> bool | None:
     return None
 
 
-def acceptance(texts: Sequence[str], answers: Sequence[Answer]) -> Acceptance | None:
+def acceptance(
+    texts: Sequence[str], answers: Sequence[Answer], alone: Sequence[Answer]
+) -> Acceptance | None:
     """Give what was accepted between the first and the last reading of a server's metrics.
 
-    `answers` are all those in between: where no metric helps, their chunks do.
+    `answers` are all those in between, `alone` those that were asked for one at a time: where
+    no metric helps, their chunks do.  A server under load may put steps into one chunk.
     """
     readings = [_readings(text) for text in texts]
     answered = [answer for answer in answers if not answer.error]
@@ -57,7 +60,7 @@ def acceptance(texts: Sequence[str], answers: Sequence[Answer]) -> Acceptance | 
         _of_vllm(_counts(readings[0]), _counts(readings[-1]))
         or _of_tgi(_counts(readings[0]), _counts(readings[-1]), len(answered))
         or _of_sglang(readings[1:])
-        or _of_chunks(answered)
+        or _of_chunks([answer for answer in alone if not answer.error])
     )
 
 

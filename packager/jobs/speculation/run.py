@@ -47,6 +47,10 @@ class Run:
     metrics: list[str] = field(default_factory=list)  # before the first load, after each
 
     @property
+    def asked_alone(self) -> list[Answer]:
+        return [answer for answer in self.passes[1].answers if answer]
+
+    @property
     def answers(self) -> list[Answer]:
         every = itertools.chain.from_iterable(one.answers for one in self.passes.values())
         return [answer for answer in every if answer]
@@ -91,7 +95,7 @@ def measure(
         samples=len(samples),
         seed=asked.seed,
         max_tokens=asked.max_tokens,
-        acceptance=acceptance(first.metrics, first.answers),
+        acceptance=acceptance(first.metrics, first.answers, first.asked_alone),
         speeds=tuple(
             speed(first.passes[load], second.passes[load] if second else None)
             for load in asked.loads

@@ -1,0 +1,127 @@
+"""Asking a server that streams: what is taken from its answer, and what is a failure."""
+
+from __future__ import annotations
+
+import pytest
+
+from packager.adapters.serving.openai import Server
+from packager.core.asking import Answer, question_of
+from packager.core.samples import Message, Sample
+from packager.errors import UsageError
+from tests.doubles.speculating import SpeculatingServer
+
+PROMPT = question_of(Sample(prompt="one two three four five six seven"), 6)
+
+
+def test_text_tokens_and_chunks_are_told_apart() -> None:
+    with SpeculatingServer(step=3) as server:
+        answer = Server(server.url).ask(PROMPT, "m")
+
+    assert answer.text == "one two three four five six "
+    assert (answer.tokens, answer.chunks) == (6, 3)  # 1 and 3 and 2
+    assert answer.token_ids == (3, 3, 5, 4, 4, 3)
+    assert 0 < answer.first_s <= answer.last_s
+    assert not answer.error
+
+
+def test_chunks_are_seen_when_they_come() -> None:
+    with SpeculatingServer(pause_s=0.1) as server:
+        answer = Server(server.url).ask(PROMPT, "m")
+
+    assert answer.chunks == 6
+    assert answer.last_s - answer.first_s > 0.3  # 0.5, were no thread ever late
+    assert answer.first_s < answer.last_s / 2
+
+
+def test_time_for_a_token_counts_tokens_and_not_chunks() -> None:
+    answer = Answer(tokens=6, chunks=2, first_s=1.0, last_s=1.5)
+
+    assert answer.tpot_s == 0.1
+    assert Answer(tokens=1, chunks=1, first_s=1.0, last_s=1.0).tpot_s is None
+
+
+def test_everything_is_asked_for_at_temperature_0_with_a_count() -> None:
+    with SpeculatingServer() as server:
+        Server(server.url).ask(PROMPT, "m")
+
+    (body,) = server.asked
+    assert (body["model"], body["temperature"], body["max_tokens"]) == ("m", 0, 6)
+    assert body["stream_options"] == {"include_usage": True}
+    assert server.paths == ["/v1/completions"]
+
+
+def test_a_conversation_is_asked_as_one() -> None:
+    talk = Sample(
+        messages=(Message(role="user", content="a b"), Message(role="assistant", content="c"))
+    )
+    with SpeculatingServer() as server:
+        answer = Server(server.url).ask(question_of(talk, 6), "m")
+
+    assert server.paths == ["/v1/chat/completions"]
+    assert server.asked[0]["messages"] == [{"role": "user", "content": "a b"}]
+    assert (answer.text, answer.chunks) == ("a b ", 2)  # the chunk with the role is none
+
+
+def test_a_server_that_refuses_token_ids_is_asked_without_from_then_on() -> None:
+    with SpeculatingServer(knows_ids=False) as server:
+        client = Server(server.url)
+        answers = [client.ask(PROMPT, "m"), client.ask(PROMPT, "m")]
+
+    assert [(answer.text, answer.token_ids) for answer in answers] == [(answers[0].text, ())] * 2
+    assert answers[0].text.startswith("one")
+    assert all("return_token_ids" not in body for body in server.asked)
+
+
+def test_a_refusal_is_in_the_answer_and_not_the_connections_fault() -> None:
+    with SpeculatingServer(refused="two") as server:
+        client = Server(server.url)
+        refused = client.ask(PROMPT, "m")
+        client.ask(question_of(Sample(prompt="one"), 6), "m")
+
+    assert refused.error == '/v1/completions answered 400: {"error": "too long"}'
+    assert not refused.lost
+    assert server.asked[-1]["return_token_ids"]  # the refusal was not about it
+
+
+def test_an_answer_without_a_count_is_a_failure() -> None:
+    with SpeculatingServer(counts_usage=False) as server:
+        assert "does not count its tokens" in Server(server.url).ask(PROMPT, "m").error
+
+
+def test_a_connection_that_breaks_is_told_without_its_address() -> None:
+    with SpeculatingServer(breaks_after=0) as server:
+        answer = Server(server.url).ask(PROMPT, "m")
+
+    assert answer.lost
+    assert answer.error == "the connection failed (ProtocolError)"
+
+
+def test_user_and_password_reach_the_server_and_nothing_that_is_shown() -> None:
+    with SpeculatingServer() as server:
+        address = server.url.replace("http://", "http://ada:s3%3Acret@")
+        client = Server(f"{address}/v1/?key=hidden")
+        client.ask(PROMPT, client.model())
+
+    assert client.shown == server.url
+    assert server.headers[0]["authorization"] == "Basic YWRhOnMzOmNyZXQ="
+
+
+@pytest.mark.parametrize("address", ["ftp://host", "http://", "http://host:port", "http://[::1"])
+def test_an_address_that_is_none_is_refused_without_being_repeated(address: str) -> None:
+    with pytest.raises(UsageError, match="the server's address") as caught:
+        Server(address)
+
+    assert address not in caught.value.message
+
+
+def test_metrics_and_models_may_be_missing() -> None:
+    with SpeculatingServer(told="none") as server:
+        client = Server(server.url)
+        assert client.metrics() == ""
+        assert client.model() == "m"
+
+
+def test_a_question_says_which_it_was() -> None:
+    asked = question_of(Sample(prompt="word " * 40), 4)
+
+    assert asked.shown == f"…{'word ' * 12}".rstrip()

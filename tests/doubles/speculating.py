@@ -1,0 +1,215 @@
+"""A server on loopback that speaks OpenAI's words and counts as engines do.
+
+Its answer to a prompt is the prompt's own words again, one token each; a draft makes it stream
+several of them in one chunk.
+
+    with SpeculatingServer(step=3) as server:
+        ...ask server.url...
+    assert server.asked[0]["temperature"] == 0
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+
+DRAFTED = 4  # tokens that are proposed at a time
+
+
+@dataclass
+class Counters:
+    """What an engine counts."""
+
+    requests: int = 0
+    tokens: int = 0
+    drafts: int = 0
+    accepted: int = 0
+
+
+@dataclass
+class SpeculatingServer:
+    """`step` tokens a chunk: 1 is a server without a draft. `told` says whose metrics it has."""
+
+    step: int = 1
+    told: str = "vllm"  # "tgi", "sglang", "none"
+    answer: Callable[[str], list[str]] = lambda prompt: prompt.split()
+    knows_ids: bool = True  # else `return_token_ids` is refused, as by a strict schema
+    counts_usage: bool = True
+    refused: str = ""  # prompts with this in them
+    breaks_after: int = 10**9  # requests, after which it closes connections without an answer
+    pause_s: float = 0.0  # before each chunk
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    most_at_once: int = 0
+    counters: Counters = field(default_factory=Counters)
+
+    def __enter__(self) -> SpeculatingServer:
+        self._lock = threading.Lock()
+        self._now = 0
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._http.daemon_threads = True
+        threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._http.server_address[1]}"
+
+    @property
+    def port(self) -> int:
+        return int(self._http.server_address[1])
+
+    def metrics(self) -> str:
+        """Give its metrics as `told` spells them."""
+        counters = self.counters
+        if self.told == "vllm":
+            return vllm_metrics(counters, drafts=self.step > 1)
+        if self.told == "tgi":
+            steps = counters.requests + counters.drafts
+            return (
+                "# TYPE tgi_request_skipped_tokens histogram\n"
+                f"tgi_request_skipped_tokens_sum {counters.accepted}\n"
+                f"tgi_request_skipped_tokens_count {steps}\n"
+            )
+        if self.told == "sglang":
+            return f'sglang:spec_accept_length{{model_name="m"}} {self.step:.1f}\n'
+        return ""
+
+    def begin(self) -> int:
+        """Count a request that came, and how many are there now."""
+        with self._lock:
+            self._now += 1
+            self.most_at_once = max(self.most_at_once, self._now)
+            self.counters.requests += 1
+            return self.counters.requests
+
+    def end(self) -> None:
+        """Count it gone."""
+        with self._lock:
+            self._now -= 1
+
+    def note(self, tokens: int, *, drafted: bool) -> None:
+        """Count a step."""
+        with self._lock:
+            self.counters.tokens += tokens
+            if drafted:
+                self.counters.drafts += 1
+                self.counters.accepted += tokens - 1
+
+
+def vllm_metrics(counters: Counters, *, drafts: bool) -> str:
+    """Spell counters as vLLM 0.32.0 does."""
+    labels = 'engine="0",model_name="m"'
+    lines = [f"vllm:generation_tokens_total{{{labels}}} {float(counters.tokens)}"]
+    if drafts:
+        counts = {
+            "drafts": counters.drafts,
+            "draft_tokens": counters.drafts * DRAFTED,
+            "accepted_tokens": counters.accepted,
+        }
+        for name, value in counts.items():
+            lines.append(f"vllm:spec_decode_num_{name}_total{{{labels}}} {float(value)}")
+            lines.append(f"vllm:spec_decode_num_{name}_created{{{labels}}} 1.7e+09")
+        for position in range(DRAFTED):
+            taken = counters.accepted // 2 if position < 2 else 0
+            lines.append(
+                "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+                f'{{{labels},position="{position}"}} {float(taken)}'
+            )
+    return "\n".join(lines) + "\n"
+
+
+def _handler(server: SpeculatingServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            if self.path == "/v1/models":
+                self._say(200, json.dumps({"data": [{"id": "m"}]}))
+            elif self.path == "/metrics" and server.told != "none":
+                self._say(200, server.metrics())
+            elif self.path == "/ping":
+                self._say(200, "")
+            else:
+                self._say(404, "")
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if not server.knows_ids and "return_token_ids" in body:
+                self._say(422, "unknown field `return_token_ids`")
+                return
+            number = server.begin()
+            try:
+                self._answer(body, number)
+            finally:
+                server.end()
+
+        def _answer(self, body: dict[str, Any], number: int) -> None:
+            server.asked.append(body)
+            server.paths.append(self.path)
+            server.headers.append({name.lower(): text for name, text in self.headers.items()})
+            if number > server.breaks_after:
+                self.close_connection = True
+                self.connection.close()
+                return
+            chat = "messages" in body
+            prompt = body["messages"][-1]["content"] if chat else body["prompt"]
+            if server.refused and server.refused in prompt:
+                self._say(400, '{"error": "too long"}')
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            words = server.answer(prompt)[: body["max_tokens"]]
+            if chat:
+                self._event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
+            place = 0
+            while place < len(words):
+                taken = words[place : place + (server.step if place else 1)]
+                server.note(len(taken), drafted=place > 0 and server.step > 1)
+                time.sleep(server.pause_s)
+                text = "".join(f"{word} " for word in taken)
+                choice: dict[str, Any] = {"delta": {"content": text}} if chat else {"text": text}
+                if body.get("return_token_ids"):
+                    choice["token_ids"] = [len(word) for word in taken]
+                self._event({"choices": [choice]})
+                place += len(taken)
+            if server.counts_usage:
+                self._event({"choices": [], "usage": {"completion_tokens": len(words)}})
+            self._chunk(b"data: [DONE]\n\n")
+            self._chunk(b"")
+
+        def _event(self, event: dict[str, Any]) -> None:
+            self._chunk(b"data: " + json.dumps(event).encode() + b"\n\n")
+
+        def _chunk(self, data: bytes) -> None:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+            self.wfile.flush()
+
+        def _say(self, status: int, text: str) -> None:
+            data = text.encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    return Handler
