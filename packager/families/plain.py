@@ -5,10 +5,12 @@ The rest of the image stays as it is, so that only the draft makes the differenc
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from packager.core.serving import DRAFT_DIR, MODEL_DIR, SERVING_DIR
+from packager.imaging.stored import RECORD
 
 SWITCH = "PACKAGER_SPECULATION"  # read by `launch.py`
 _BY_ENVIRONMENT = ("SM_VLLM_SPECULATIVE_", "SM_SGLANG_SPECULATIVE_")
@@ -28,9 +30,25 @@ def without_draft(config: Mapping[str, Any]) -> Changes | None:
     by_name: Changes = {name: None for name in env if name.startswith(_BY_ENVIRONMENT)}
     if by_name:
         return by_name
-    medusa: Changes = {name: MODEL_DIR for name in _TGI_MODEL if env.get(name) == DRAFT_DIR}
-    ngram: Changes = {"SPECULATE": None} if "SPECULATE" in env else {}
-    return {**medusa, **ngram} or None
+    draft = draft_of(config)
+    if draft == "ngram" and "SPECULATE" in env:
+        return {"SPECULATE": None}
+    heads: Changes = {name: MODEL_DIR for name in _TGI_MODEL if env.get(name) == DRAFT_DIR}
+    if draft == "medusa" and heads:
+        return {**heads, "SPECULATE": None}
+    return None
+
+
+def draft_of(config: Mapping[str, Any]) -> str | None:
+    """Give the kind of draft that an image of ours was built with; None for others' images."""
+    try:
+        record = json.loads((config.get("Labels") or {}).get(RECORD) or "null")
+    except ValueError:
+        return None
+    if not isinstance(record, dict):
+        return None
+    draft = record.get("draft")
+    return str(draft.get("kind", "")) if isinstance(draft, dict) else ""
 
 
 def environment_of(config: Mapping[str, Any]) -> dict[str, str]:

@@ -5,7 +5,6 @@ An address is asked as it is.  An image is started for as long as it is measured
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,8 +16,13 @@ from packager.adapters.serving.acceptance import speculates
 from packager.adapters.serving.containers import find_image, log_of, running, wait_for_ping
 from packager.adapters.serving.openai import BadAnswer, Server
 from packager.errors import SmokeFailed, UsageError
-from packager.families.plain import SWITCH, Changes, environment_of, without_draft
-from packager.imaging.stored import RECORD
+from packager.families.plain import (
+    SWITCH,
+    Changes,
+    draft_of,
+    environment_of,
+    without_draft,
+)
 
 AUTO, NONE = "auto", "none"
 
@@ -174,11 +178,5 @@ def _bare(name: str) -> str:
 
 def _check_draft(name: str, config: Mapping[str, Any]) -> None:
     """Refuse an image of ours that was built without a draft; others are asked when they run."""
-    try:
-        record = json.loads((config.get("Labels") or {}).get(RECORD) or "null")
-    except ValueError:
-        return
-    if isinstance(record, dict) and not record.get("draft"):
-        asked = environment_of(config)
-        if not any("SPECULATIVE" in variable for variable in asked):
-            raise NoDraft(name)
+    if draft_of(config) == "" and not any("SPECULA" in one for one in environment_of(config)):
+        raise NoDraft(name)
