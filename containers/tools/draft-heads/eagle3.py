@@ -14,10 +14,10 @@ from __future__ import annotations
 import gc
 import json
 import os
-import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from eagle3_heads import given_head, new_head, write_head
 from figures import Tally
 from figures import report as figures
 from hidden import Texts, compute_states
-from keeping import Checkpoints, job_of
+from keeping import Checkpoints, Pace, job_of
 from loading import device_for, load_model, load_tokenizer
 from packager_worker import Rejected, Report, Spec
 from rows import Row, check_ids, load_both
@@ -37,8 +37,6 @@ from transformers import get_linear_schedule_with_warmup
 
 PACK = 512  # tokens that pass through the head at once: attention grows with its square
 WEIGHT_DECAY, LARGEST_GRADIENT, WARMUP = 0.01, 1.0, 0.01  # as speculators' trainer has them
-SAVING = 0.05  # share of the time that keeping states may take
-SAVE_AFTER_S = 5.0
 
 Pack = Sequence[int]  # texts by number
 
@@ -50,7 +48,8 @@ def train(spec: Spec, report: Report) -> dict[str, Any]:
     model = spec.inputs["model"]
     tokenizer = load_tokenizer(model)
     rows, held_out = load_both(spec.inputs["samples"], tokenizer, asked["max_tokens"])
-    texts, measured = _read_texts(spec, asked, rows, held_out, report)
+    job = job_of(spec, rows, held_out)
+    texts, measured = _read_texts(spec, asked, spec.work / job[:16], rows, held_out, report)
     attention = "simple_flex_attention" if spec.gpus else "sdpa"
     with report.busy("making the head"):
         if "head" in spec.inputs:
@@ -59,7 +58,7 @@ def train(spec: Spec, report: Report) -> dict[str, Any]:
             head = new_head(model, asked, rows, attention)
         _check_rebuilt(head, measured)
     trainer = Trainer(head.float().to(device_for(spec.gpus)), texts, asked, gpus=spec.gpus)
-    checkpoints = Checkpoints(spec.work / "checkpoints", job_of(spec, rows, held_out))
+    checkpoints = Checkpoints(spec.work / "checkpoints", job)
     if kept := checkpoints.load():
         trainer.restore(*kept)
         report.note(f"continues at step {trainer.step} of {len(trainer.steps)}")
@@ -96,7 +95,8 @@ class Trainer:
             packs[at : at + per_step] for packs in epochs for at in range(0, len(packs), per_step)
         ]
         self.steps: list[list[Pack]] = steps[: asked["max_steps"] or len(steps)]
-        self.epochs = round(sum(map(len, self.steps)) / len(epochs[0]), 3)
+        seen = sum(len(pack) for packs in self.steps for pack in packs)
+        self.epochs = round(seen / len(texts), 3)
         self.step = 0
         self.before = Tally()
         trained = [value for value in head.parameters() if value.requires_grad]
@@ -111,16 +111,14 @@ class Trainer:
     def run(self, checkpoints: Checkpoints, report: Report) -> None:
         """Do what steps there are left."""
         self._head.train()
-        saved, cost = time.monotonic(), 0.0
+        pace = Pace()
         while self.step < len(self.steps):
             loss = self._optimize(self.steps[self.step])
             self.step += 1
             report.progress(f"training, loss {loss:.3f}", self.step, len(self.steps))
-            now = time.monotonic()
-            if now - saved > max(SAVE_AFTER_S, cost / SAVING):
-                checkpoints.save(self.step, self.state())
-                saved = time.monotonic()
-                cost = saved - now
+            if pace.due and self.step < len(self.steps):
+                with pace.saving():
+                    checkpoints.save(self.step, self.state())
 
     def state(self) -> dict[str, Any]:
         """Give all that changes."""
@@ -238,7 +236,12 @@ class Trainer:
 
 
 def _read_texts(
-    spec: Spec, asked: dict[str, Any], rows: list[Row], held_out: list[Row], report: Report
+    spec: Spec,
+    asked: dict[str, Any],
+    place: Path,
+    rows: list[Row],
+    held_out: list[Row],
+    report: Report,
 ) -> tuple[Texts, Texts]:
     """Have both sets read by the model, which is needed for nothing else."""
     with report.busy("loading the model"):
@@ -246,8 +249,7 @@ def _read_texts(
     check_ids([*rows, *held_out], model.get_input_embeddings().weight.shape[0])
     made = []
     for what, some in (("training", rows), ("held-out", held_out)):
-        place = spec.work / f"states-{what}"
-        files = compute_states(model, some, asked["aux_layers"], place, report, what)
+        files = compute_states(model, some, asked["aux_layers"], place / what, report, what)
         made.append(Texts(some, files, max(len(row.ids) for row in some)))
     del model
     gc.collect()
