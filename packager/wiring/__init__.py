@@ -1,0 +1,36 @@
+"""The only place where doers are chosen."""
+
+from __future__ import annotations
+
+from packager.wiring.builds import tools_for as tools_for
+from packager.wiring.caches import artifact_cache_for as artifact_cache_for
+from packager.wiring.caches import artifacts_dir as artifacts_dir
+from packager.wiring.caches import cache_dir as cache_dir
+from packager.wiring.caches import entry_sink as entry_sink
+from packager.wiring.caches import import_entries as import_entries
+from packager.wiring.caches import last_lookups as last_lookups
+from packager.wiring.caches import past_builds as past_builds
+from packager.wiring.caches import settings_of_cache as settings_of_cache
+from packager.wiring.caches import signer_for as signer_for
+from packager.wiring.caches import signing_key_place as signing_key_place
+from packager.wiring.caches import trust_for as trust_for
+from packager.wiring.caches import trusted_keys_place as trusted_keys_place
+from packager.wiring.heads import head_tools_for as head_tools_for
+from packager.wiring.images import ImageTools as ImageTools
+from packager.wiring.images import image_tools_for as image_tools_for
+from packager.wiring.outputs import sinks_for as sinks_for
+from packager.wiring.registries import Clients as Clients
+from packager.wiring.settings import EPOCH as EPOCH
+from packager.wiring.settings import Settings as Settings
+from packager.wiring.settings import created_time as created_time
+from packager.wiring.settings import state_dir as state_dir
+from packager.wiring.techniques import environments_for as environments_for
+from packager.wiring.techniques import find_compilers as find_compilers
+from packager.wiring.techniques import find_quantizer as find_quantizer
+from packager.wiring.techniques import tool_names as tool_names
+from packager.wiring.texts import evaluation_texts as evaluation_texts
+from packager.wiring.texts import find_evaluation as find_evaluation
+from packager.wiring.texts import find_samples as find_samples
+from packager.wiring.texts import training_texts as training_texts
+from packager.wiring.warm_up import fleet_for as fleet_for
+from packager.wiring.warm_up import presence_for as presence_for

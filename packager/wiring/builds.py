@@ -1,0 +1,187 @@
+"""Doers of the whole line, from names to an image."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from packager import plugins
+from packager.adapters.blobs import BlobReader
+from packager.adapters.digest_index import DigestIndex
+from packager.adapters.quality import read_quality
+from packager.adapters.records import check_place, save_record
+from packager.adapters.remote.hub import HubReader
+from packager.adapters.remote.s3 import S3Reader
+from packager.adapters.safetensors import read_weights_header
+from packager.catalog.accelerators import accelerator_of
+from packager.catalog.compatibility import rules
+from packager.catalog.containers import find_container
+from packager.catalog.instances import find_instance, instances
+from packager.catalog.models import drafts_of
+from packager.catalog.prices import priced
+from packager.core.events import StepEvent, ignore
+from packager.core.image import BaseImage, Platform
+from packager.core.instance import LOCAL, Instance
+from packager.core.model import ModelFiles
+from packager.core.own import OwnRows
+from packager.core.record import BuildRecord
+from packager.errors import NotReproduced, UsageError
+from packager.pipeline import Tools
+from packager.planning.drafts.known import choose_known
+from packager.ports import ContainerFamily
+from packager.wiring.caches import artifact_cache_for, remember_lookups
+from packager.wiring.outputs import check_compression, reach_all, sinks_for, write_out
+from packager.wiring.registries import Clients, RegistryBlobs, registry_clients
+from packager.wiring.settings import (
+    Settings,
+    created_time,
+    digests_file,
+    once,
+    state_dir,
+    user_rows,
+    working,
+)
+from packager.wiring.steps import choose_executor, foresee_step, run_steps
+from packager.wiring.techniques import environments_for, find_compilers, find_quantizer
+from packager.wiring.texts import find_evaluation, find_samples
+
+
+def tools_for(settings: Settings) -> Tools:
+    """Choose the doers of one run. Outputs that cannot be are refused here, before any work."""
+    settings = replace(settings, on_warning=once(settings.on_warning))
+    repeat = settings.repeat
+    if settings.record_file is not None:
+        check_place(settings.record_file)
+    check_compression(settings)
+    clients = registry_clients(settings)
+    own = cache(lambda: user_rows(settings))
+    reader = BlobReader((RegistryBlobs(clients), HubReader(), S3Reader()))
+    sinks = sinks_for(
+        settings.outputs,
+        reader,
+        clients,
+        digests_file(settings),
+        sparse_base=settings.sparse_base,
+        on_warning=settings.on_warning,
+        on_event=settings.on_event,
+    )
+    environments = environments_for(settings)
+    executor = choose_executor(settings, environments, reader)
+    artifacts = cache(lambda: artifact_cache_for(settings))
+    remember = remember_lookups(settings)
+    return Tools(
+        # Ranking plans one model many times.
+        find_model=cache(lambda reference: _find_model(reference, settings)),
+        find_instance=lambda name: priced(
+            _find_instance(name, own()), settings.region, own().prices
+        ),
+        find_container=lambda request, instance: find_container(
+            request.family,
+            instance.kind,
+            request.container_version,
+            request.region,
+            instance.name,
+            own().containers,
+        ),
+        find_base=lambda reference, platform: _find_base(
+            reference, platform, repeat, clients, settings
+        ),
+        family=_family,
+        executor=executor,
+        run_steps=lambda: run_steps(settings, executor, artifacts, remember),
+        foresee=lambda step: foresee_step(step, executor, artifacts(), settings, remember),
+        find_quantizer=cache(find_quantizer),
+        find_compilers=cache(find_compilers),
+        on_miss=settings.on_miss,
+        find_samples=find_samples,
+        find_evaluation=find_evaluation,
+        read_quality=read_quality,
+        pin_files=lambda model: _pin_files(model, settings, reader),
+        reach=lambda: reach_all(sinks),
+        write=lambda image: write_out(image, sinks, reader, settings),
+        save=lambda record: _save(record, settings),
+        created=repeat.created if repeat else created_time(settings.environment),
+        find_draft=cache(lambda reference: _find_model(reference, settings, is_draft=True)),
+        known_draft=lambda model, instance, container: choose_known(
+            drafts_of(model.ref.name, own().models), model, instance, container, rules()
+        ),
+        instances=tuple(
+            priced(known, settings.region, own().prices) for known in instances(own().instances)
+        ),
+        rules=rules(),
+        accelerator_of=lambda instance: accelerator_of(instance, own().accelerators),
+        read_header=lambda file: read_weights_header(file, reader.read),
+    )
+
+
+def _save(record: BuildRecord, settings: Settings) -> None:
+    for failure in save_record(
+        record, state_dir=state_dir(settings.environment), copy_to=settings.record_file
+    ):
+        settings.on_warning(f"the image is there, a copy of its record is not: {failure.message}")
+
+
+def _find_model(reference: str, settings: Settings, *, is_draft: bool = False) -> ModelFiles:
+    from packager.adapters.sources.choose import choose_source
+
+    scheme, step = choose_source(reference), "draft" if is_draft else "model"
+    told: dict[str, Any] = {}
+    if scheme == "hub" and settings.on_event is not ignore:
+        told["on_bytes"] = lambda done, size: settings.on_event(
+            StepEvent(step=step, detail=reference, state="running", done=done, size=size)
+        )
+    source = plugins.load(plugins.SOURCES, scheme)(
+        headers_only=settings.headers_only, is_draft=is_draft, **told
+    )
+    with working(step, reference, settings):
+        found: ModelFiles = source.facts(reference)
+    return found
+
+
+def _find_instance(name: str, own: OwnRows) -> Instance:
+    if name == LOCAL:
+        from packager.adapters.machine import describe_machine
+
+        return describe_machine()
+    return find_instance(name, own.instances)
+
+
+def _find_base(
+    reference: str,
+    platform: Platform,
+    repeat: BuildRecord | None,
+    clients: Clients,
+    settings: Settings,
+) -> BaseImage:
+    scheme = plugins.scheme_of(reference, plugins.BASES)
+    source_type = plugins.load(plugins.BASES, scheme)
+    source = source_type(clients=clients()) if scheme == "registry" else source_type()
+    with working("base", reference, settings):
+        base: BaseImage = source.facts(reference, platform)
+    if base.platform != platform:
+        raise UsageError(
+            f"base image {reference!r} is for {base.platform}, the image is for {platform}",
+            hint=f"name a base that has {platform}",
+        )
+    if repeat and base.digest != repeat.base.digest:
+        raise NotReproduced(
+            f"base image {reference!r} is now {base.digest or 'empty'}, "
+            f"the record was made with {repeat.base.digest or 'an empty base'}",
+            hint="bring the recorded base back, or build anew without --from-record",
+        )
+    return base
+
+
+def _family(name: str) -> ContainerFamily:
+    family: ContainerFamily = plugins.load(plugins.FAMILIES, name)()
+    return family
+
+
+def _pin_files(model: ModelFiles, settings: Settings, reader: BlobReader) -> ModelFiles:
+    """Give files their digests. A plan takes those that are known and reads nothing."""
+    from packager.adapters.pinning import pin_files
+
+    unread = settings.headers_only and not settings.read_local
+    index = DigestIndex(digests_file(settings))
+    return pin_files(model, index, None if unread else reader)

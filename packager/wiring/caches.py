@@ -1,0 +1,174 @@
+"""The artifact cache, and what goes in and out of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from packager import __version__
+from packager.adapters.blobs import BlobReader
+from packager.adapters.cache_settings import (
+    CacheSettings,
+    cache_settings,
+    signing_key_file,
+    trusted_keys_file,
+)
+from packager.adapters.files import user_dir
+from packager.core.events import StepEvent
+from packager.ports import ImageSink
+from packager.wiring.outputs import sinks_for
+from packager.wiring.registries import RegistryBlobs, registry_clients
+from packager.wiring.settings import Settings, digests_file, state_dir
+
+if TYPE_CHECKING:
+    from artifact_cache.cache import ArtifactCache
+    from artifact_cache.entry import Entry
+    from artifact_cache.store import CacheStore
+    from artifact_cache.stores.archive import Imported
+    from artifact_cache.trust import Signer, Trust
+    from packager.adapters.executors.runner import Remember
+    from packager.adapters.lookups import LastLookups
+
+
+def cache_dir(settings: Settings) -> Path:
+    """Where finished artifacts are kept, and builds work beside them."""
+    named = settings.cache_dir or settings_of_cache(settings).directory
+    return Path(named).absolute() if named else user_dir("cache", settings.environment) / "packager"
+
+
+def settings_of_cache(settings: Settings) -> CacheSettings:
+    """What options, environment and the user's file say of the cache."""
+    return cache_settings(settings.cache, settings.environment)
+
+
+def artifacts_dir(settings: Settings) -> Path:
+    """Where the artifact cache itself is."""
+    return cache_dir(settings) / "artifacts"
+
+
+def artifact_cache_for(settings: Settings) -> ArtifactCache | None:
+    """Open the artifact cache with the shared stores behind it; None when none is wanted."""
+    if not settings.use_cache:
+        return None
+    from artifact_cache import Notice, open_cache
+    from packager.adapters.cache_errors import explained_cache_errors
+
+    asked = settings_of_cache(settings)
+
+    def notify(notice: Notice) -> None:
+        if notice.code == "store":  # of a shared store; a result would not tell
+            settings.on_warning(f"cache: {notice.message}")
+        else:
+            settings.on_event(StepEvent(step="cache", state="running", detail=notice.message))
+
+    with explained_cache_errors():
+        return open_cache(
+            artifacts_dir(settings),
+            asked.shared,
+            builder_id=asked.builder_id,
+            version=__version__,
+            notify=notify,
+            trust=trust_for(settings),
+            signer=signer_for(settings),
+        )
+
+
+def trust_for(settings: Settings) -> Trust | None:
+    """Say whose entries may be used; None when nobody is asked for a signature."""
+    from artifact_cache import Trust, load_trusted_keys
+    from packager.adapters.cache_errors import explained_cache_errors
+
+    asked = settings_of_cache(settings)
+    with explained_cache_errors():
+        keys = load_trusted_keys(asked.trusted_keys) if asked.trusted_keys else {}
+    return Trust(keys, asked.require_signed) if keys or asked.require_signed else None
+
+
+def signer_for(settings: Settings) -> Signer | None:
+    """Say with which key entries are signed; None when they are not."""
+    from artifact_cache import load_signer
+    from packager.adapters.cache_errors import explained_cache_errors
+
+    asked = settings_of_cache(settings)
+    with explained_cache_errors():
+        return load_signer(asked.signing_key) if asked.signing_key else None
+
+
+def signing_key_place() -> Path:
+    """Where the user's own signing key is."""
+    return signing_key_file(os.environ)
+
+
+def trusted_keys_place() -> Path:
+    """Where the user's list of trusted keys is."""
+    return trusted_keys_file(os.environ)
+
+
+def last_lookups(settings: Settings) -> tuple[Mapping[str, Any], ...]:
+    """What the last build asked the cache."""
+    from packager.adapters.lookups import LastLookups
+
+    return LastLookups(state_dir(settings.environment)).last()
+
+
+def remember_lookups(settings: Settings) -> Remember:
+    """Note what one build asks the cache, in place of what the one before it asked."""
+
+    @cache
+    def lookups() -> LastLookups:
+        from packager.adapters.lookups import LastLookups
+
+        return LastLookups(state_dir(settings.environment))
+
+    return lambda step, found: lookups().remember(step, found)
+
+
+def past_builds(settings: Settings) -> tuple[tuple[str, str, float], ...]:
+    """Say of entries of this machine's cache their kind, their model and what making them took."""
+    from artifact_cache import Index
+
+    place = artifacts_dir(settings)
+    if not settings.use_cache or not place.is_dir():
+        return ()
+    found = Index(place).summaries()
+    return tuple((one.kind, one.labels.get("model", ""), one.build_s) for one in found)
+
+
+def entry_sink(target: str, settings: Settings) -> ImageSink:
+    """Choose where an entry of the cache goes as an artifact."""
+    clients = registry_clients(settings)
+    [sink] = sinks_for(
+        (target,),
+        BlobReader(),
+        clients,
+        digests_file(settings),
+        on_warning=settings.on_warning,
+        on_event=settings.on_event,
+    )
+    return sink
+
+
+def import_entries(
+    source: str,
+    store: CacheStore,
+    scratch: Callable[[], AbstractContextManager[Path]],
+    settings: Settings,
+) -> Imported:
+    """Publish the entries of a registry or a layout; of a layout without a tag, all of them."""
+    from artifact_cache.stores.archive import Imported
+    from packager.adapters.cache_oci import entries_of_layout, import_entry
+
+    clients = registry_clients(settings)
+    reader = BlobReader((RegistryBlobs(clients),))
+    published: list[Entry] = []
+    known: list[Entry] = []
+    for reference in entries_of_layout(source):
+        with scratch() as place:
+            done = import_entry(reference, store, place, clients=clients, reader=reader)
+        published += done.published
+        known += done.known
+    return Imported(published=tuple(published), known=tuple(known))

@@ -1,0 +1,110 @@
+"""How steps are run, or foreseen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from packager import plugins
+from packager.adapters.blobs import BlobReader
+from packager.adapters.digest_index import DigestIndex
+from packager.adapters.sinks.tee import write_image
+from packager.core.image import BaseImage, ImageSpec, RuntimeConfig
+from packager.core.recipe import Step, StepForecast
+from packager.pipeline import RunStep
+from packager.ports import Executor
+from packager.wiring.caches import cache_dir, settings_of_cache
+from packager.wiring.settings import EPOCH, Settings, digests_file, state_dir
+
+if TYPE_CHECKING:
+    from artifact_cache.cache import ArtifactCache
+    from packager.adapters.executors.runner import Remember
+    from packager.adapters.tools.environments import Environments
+
+
+@contextmanager
+def run_steps(
+    settings: Settings,
+    executor: Executor,
+    artifacts: Callable[[], ArtifactCache | None],
+    remember: Remember,
+) -> Iterator[RunStep]:
+    """Have steps run, or their results taken from the cache, in a workspace of the build's own."""
+    from packager.adapters.executors.runner import StepRunner
+    from packager.adapters.executors.workspace import Workspace
+
+    with Workspace(cache_dir(settings) / "work") as workspace:
+        runner = StepRunner(
+            executor,
+            artifacts,
+            workspace,
+            on_event=settings.on_event,
+            warn=settings.on_warning,
+            accept_larger=settings_of_cache(settings).match == "larger",
+            retry_failed=settings.cache.retry_failed,
+            remember=remember,
+        )
+        yield runner.run
+
+
+def foresee_step(
+    step: Step,
+    executor: Executor,
+    artifacts: ArtifactCache | None,
+    settings: Settings,
+    remember: Remember,
+) -> StepForecast:
+    """Ask what is there; where a miss ends the build or leaves a step out, it can be explained."""
+    from packager.adapters.executors.runner import foresee
+
+    return foresee(
+        step,
+        artifacts,
+        executor,
+        accept_larger=settings_of_cache(settings).match == "larger",
+        remember=remember if settings.on_miss != "run" else None,
+    )
+
+
+def choose_executor(settings: Settings, environments: Environments, reader: BlobReader) -> Executor:
+    """Choose who runs steps: nobody where none is to be run."""
+    executor: Executor
+    if settings.dry_run or settings.headers_only:
+        executor = plugins.load(plugins.EXECUTORS, "dry_run")(environments.facts)
+        return executor
+    told: dict[str, Any] = {}
+    if settings.executor == "docker":
+        told["load_image"] = lambda base: _load_base(base, reader, settings)
+    executor = plugins.load(plugins.EXECUTORS, settings.executor)(
+        environments,
+        **told,
+        work_dir=cache_dir(settings) / "runs",
+        log_dir=state_dir(settings.environment) / "logs",
+        read=reader.chunks,
+        on_event=settings.on_event,
+        check=settings.check_capacity,
+        restart=settings.restart,
+    )
+    return executor
+
+
+def _load_base(base: BaseImage, reader: BlobReader, settings: Settings) -> str:
+    """Have the Docker Engine hold a base image as it is; give its name there."""
+    from packager.adapters.engine import connect_engine
+
+    name = f"packager-base:{base.digest.removeprefix('sha256:')[:12]}"
+    if connect_engine().images.list(name):
+        return name
+    sink = plugins.load(plugins.SINKS, "docker")(
+        f"docker:{name}", reader=reader, on_event=settings.on_event
+    )
+    image = ImageSpec(base=base, layers=base.layers, runtime=RuntimeConfig(), created=EPOCH)
+    write_image(
+        image,
+        [sink],
+        reader=reader,
+        index=DigestIndex(digests_file(settings)),
+        on_event=settings.on_event,
+    )
+    return name
