@@ -67,7 +67,7 @@ def test_the_worker_is_told_everything() -> None:
         "dtype": "float32",
         "speculative_tokens": 3,
         "layers": 1,
-        "epochs": 3,
+        "epochs": 10,
         "max_steps": 60,
         "learning_rate": 1e-3,
         "batch_tokens": 2048,
