@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from keeping import digest_of, finish
+from keeping import keep_tensors, kept_tensors
 from packager_worker import Rejected, Report
-from rows import Row, positions
+from rows import Row, groups
 from safetensors import safe_open
-from safetensors.torch import save_file
 
-PIECE = 4096  # positions of a file, or as many more as its last text has
+PIECE = 8192  # tokens of a file's texts
 NOTHING = -1  # the label where a head cannot be compared with the model
 LOGITS = 2**24  # scores held at a time
 
@@ -67,14 +66,15 @@ def compute_states(
     place.mkdir(parents=True, exist_ok=True)
     files = []
     done = 0
-    for number, group in enumerate(_groups(rows)):
-        file = _kept(place, number)
+    for number, group in enumerate(groups(rows, PIECE)):
+        file = kept_tensors(place, number)
         if file is None:
             found = []
             for row in group:
                 report.progress(f"reading {what} texts", done + len(found), len(rows))
                 found.append(_look(model, row, heads))
-            file = _write(place, number, found)
+            hidden, labels = (torch.cat(part) for part in zip(*found, strict=True))
+            file = keep_tensors(place, number, {"hidden": hidden, "labels": labels})
         files.append(file)
         done += len(group)
     return States(files)
@@ -128,38 +128,6 @@ def _look(model: Any, row: Row, heads: int) -> Batch:
         labels[reached, head] = choices[reached + head + 1]
     used = follow >= 2
     return Batch(hidden[used].cpu(), labels[used].int().cpu())
-
-
-def _groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """Texts of one file, by their order."""
-    group: list[Row] = []
-    size = 0
-    for row in rows:
-        group.append(row)
-        size += positions(row)
-        if size >= PIECE:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
-
-
-def _kept(place: Path, number: int) -> Path | None:
-    """Find what an earlier run wrote, unless it was spoilt since."""
-    for file in place.glob(f"{number:06}-*.safetensors"):
-        if file.stem.rpartition("-")[2] == digest_of(file):
-            return file
-        file.unlink()
-    return None
-
-
-def _write(place: Path, number: int, found: Sequence[Batch]) -> Path:
-    draft = place / "part"
-    hidden, labels = (torch.cat(part) for part in zip(*found, strict=True))
-    save_file({"hidden": hidden, "labels": labels}, draft)
-    file = place / f"{number:06}-{digest_of(draft)}.safetensors"
-    finish(draft, file)
-    return file
 
 
 def _open(file: Path) -> Batch:
