@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Collection
 from contextlib import suppress
@@ -92,7 +93,12 @@ def _place(state_dir: Path, digest: str) -> Path:
 
 
 def _document(record: BuildRecord) -> bytes:
-    return (record.model_dump_json(indent=2, exclude_none=True) + "\n").encode()
+    """Spell a record. What was not given is left out; a figure that is no number is null."""
+    document = record.model_dump(mode="json", exclude_none=True)
+    for name in ("quality", "speculation"):
+        if (figures := getattr(record, name)) is not None:
+            document[name] = figures.model_dump(mode="json")
+    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def _write(place: Path, data: bytes) -> None:

@@ -207,6 +207,7 @@ def measure(
     document = {**report.model_dump(mode="json"), "record": str(record) if record else None}
     if output is not None:
         with explain_disk_errors(output):
+            output.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(output, (json_text(document) + "\n").encode())
     click.echo(json_text(document) if as_json else "\n".join(speculation_lines(report)))
     say(f"in the record {record}" if record else "no build record of it here: --record names one")

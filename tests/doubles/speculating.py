@@ -138,6 +138,7 @@ def vllm_metrics(counters: Counters, *, drafts: bool) -> str:
 def _handler(server: SpeculatingServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
 
         def do_GET(self) -> None:
             if self.path == "/v1/models":

@@ -1,4 +1,4 @@
-"""Plans with predictions, for reports to show."""
+"""Plans with predictions and figures that were measured, for reports to show."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ from typing import Any
 from packager.catalog.accelerators import accelerator_of
 from packager.core.plan import Plan
 from packager.core.quality import Comparison, Generations, QualityReport
+from packager.core.speculation import (
+    Acceptance,
+    Difference,
+    Load,
+    Sameness,
+    SpeculationReport,
+    Speed,
+)
 from packager.jobs.rank import predict_plan
 from packager.planning.performance import WORKLOADS
 from packager.planning.presets import Candidate, Goal
@@ -72,3 +80,71 @@ def quality_report(**changes: float | None) -> QualityReport:
             prompts=8, identical=3, tokens_before_divergence=0.6, first_divergence_median=11
         ),
     )
+
+
+def load_figures(**changes: Any) -> Load:
+    """What a server did under a load."""
+    given: dict[str, Any] = {
+        "requests": 8,
+        "failed": 0,
+        "output_tokens": 400,
+        "seconds": 4.0,
+        "tokens_per_second": 100.0,
+        "ttft_p50_s": 0.05,
+        "tpot_p50_s": 0.01,
+        "tpot_p95_s": 0.0204,
+    }
+    return Load(**(given | changes))
+
+
+def speculation_report(**changes: Any) -> SpeculationReport:
+    """What a draft gained: twice the speed, and one answer that differs."""
+    given: dict[str, Any] = {
+        "server": "shop:eagle",
+        "plain": "shop:eagle without its draft",
+        "measured": "2026-01-02T03:04:05Z",
+        "data": "prompts.jsonl",
+        "data_digest": "sha256:" + 64 * "d",
+        "samples": 8,
+        "seed": 0,
+        "max_tokens": 64,
+        "acceptance": Acceptance(
+            source="vllm",
+            length=2.345,
+            rate=0.448,
+            drafts=100,
+            draft_tokens=300,
+            accepted_tokens=134,
+            by_position=(0.7, 0.4, 0.245),
+        ),
+        "speeds": (
+            Speed(
+                concurrency=1,
+                speculative=load_figures(tokens_per_second=200.0, tpot_p50_s=0.005),
+                plain=load_figures(),
+                speedup=2.0,
+            ),
+            Speed(
+                concurrency=4,
+                speculative=load_figures(tokens_per_second=330.0, failed=1),
+                plain=load_figures(tokens_per_second=300.0),
+                speedup=1.1,
+            ),
+        ),
+        "sameness": Sameness(
+            compared=8,
+            identical=7,
+            differences=(
+                Difference(
+                    sample=3,
+                    prompt="What is it?",
+                    character=12,
+                    token=4,
+                    speculative="a dog",
+                    plain="a cat",
+                ),
+            ),
+        ),
+        "failures": (),
+    }
+    return SpeculationReport(**(given | changes))

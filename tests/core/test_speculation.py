@@ -1,0 +1,77 @@
+"""What may be demanded of a draft, and what is said where it is not met."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from packager.core.speculation import Acceptance, Demands, Sameness
+from tests.reports.samples import speculation_report
+
+
+@pytest.mark.parametrize(
+    ("demanded", "missed"),
+    [
+        ({}, []),
+        ({"identical": True}, ["1 of 8 answers differ from the plain ones"]),
+        ({"min_acceptance_length": 2.345}, []),
+        ({"min_acceptance_length": 2.5}, ["acceptance length 2.35 is under 2.5"]),
+        ({"min_speedup": 1.1}, []),
+        ({"min_speedup": 1.5}, ["speed-up 1.1 at concurrency 4 is under 1.5"]),
+        (
+            {"min_speedup": 3},
+            [
+                "speed-up 2 at concurrency 1 is under 3",
+                "speed-up 1.1 at concurrency 4 is under 3",
+            ],
+        ),
+    ],
+)
+def test_what_is_missed_is_said_with_the_figure(
+    demanded: dict[str, Any], missed: list[str]
+) -> None:
+    assert list(Demands(**demanded).missed_by(speculation_report())) == missed
+
+
+@pytest.mark.parametrize(
+    ("changes", "demanded", "missed"),
+    [
+        (
+            {"sameness": None},
+            {"identical": True},
+            "no answers were compared with a plain server's",
+        ),
+        (
+            {"sameness": Sameness(compared=0, identical=0)},
+            {"identical": True},
+            "no answers were compared with a plain server's",
+        ),
+        (
+            {"acceptance": None},
+            {"min_acceptance_length": 1.0},
+            "acceptance length (no number) is under 1",
+        ),
+        (
+            {"acceptance": Acceptance(source="vllm", length=None, rate=None, drafts=0)},
+            {"min_acceptance_length": 1.0},
+            "acceptance length (no number) is under 1",
+        ),
+    ],
+    ids=["no-plain-server", "nothing-compared", "nothing-told", "nothing-proposed"],
+)
+def test_no_figure_meets_no_demand(
+    changes: dict[str, Any], demanded: dict[str, Any], missed: str
+) -> None:
+    assert list(Demands(**demanded).missed_by(speculation_report(**changes))) == [missed]
+
+
+def test_without_a_plain_server_there_is_no_speed_up() -> None:
+    speeds = tuple(
+        speed.model_copy(update={"plain": None, "speedup": None})
+        for speed in speculation_report().speeds[:1]
+    )
+
+    missed = list(Demands(min_speedup=0.5).missed_by(speculation_report(speeds=speeds)))
+
+    assert missed == ["speed-up (no number) at concurrency 1 is under 0.5"]

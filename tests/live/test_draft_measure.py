@@ -1,0 +1,110 @@
+"""`packager draft measure` of images that packager built, served by a real vLLM on processors.
+
+A start takes half a minute and more: what other kinds of drafts do is in test_draft_images.py.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from packager.adapters.engine import connect_engine
+from packager.adapters.serving.containers import find_image
+from packager.families.plain import without_draft
+from tests.commandline import ROOT, TINY, Packager
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
+
+DRAFT = ROOT / "examples" / "tiny-llama-draft"
+BUSY = ("--env", "OMP_NUM_THREADS=1")  # threads of a small model only wait for each other
+FEW = ("--samples", "8", "--max-tokens", "32", "--concurrency", "1,4")
+
+
+def build(packager: Packager, name: str, draft: str, base: str, *more: str) -> None:
+    done = packager(
+        *("build", "--model", str(TINY), "--instance", "local", "--base", base),
+        *("--draft", draft, "--output", f"docker:{name}", "--quiet", *more),
+    )
+    assert done.status == 0, done.err
+
+
+def test_a_draft_model_is_measured_against_the_same_image_without_it(
+    packager: Packager, engine: str, serving_base: str
+) -> None:
+    name = "packager-test:measured"
+    build(packager, name, str(DRAFT), serving_base)
+
+    done = packager(
+        *("draft", "measure", name, *FEW, *BUSY, "--format", "json"),
+        *("--require-identical", "--min-acceptance-length", "1.2"),
+    )
+
+    assert done.status == 0, done.err
+    report = json.loads(done.out)
+    found = report["acceptance"]
+    assert found["source"] == "vllm"
+    assert found["length"] == pytest.approx(
+        1 + found["accepted_tokens"] / found["drafts"], abs=1e-4
+    )
+    assert found["draft_tokens"] == pytest.approx(5 * found["drafts"], rel=0.05)  # 5 at a time
+    assert list(found["by_position"]) == sorted(found["by_position"], reverse=True)
+    assert report["sameness"]["identical"] == report["sameness"]["compared"] == 8
+    for speed in report["speeds"]:
+        ours, plain = speed["speculative"], speed["plain"]
+        assert (ours["failed"], plain["failed"]) == (0, 0)
+        assert ours["output_tokens"] == plain["output_tokens"] > 0
+        assert speed["speedup"] > 0
+    record = json.loads(Path(report["record"]).read_text())
+    assert record["speculation"]["acceptance"] == found
+
+
+def test_n_grams_are_measured_alone_and_what_is_demanded_is_refused(
+    packager: Packager, engine: str, serving_base: str
+) -> None:
+    name = "packager-test:ngram"
+    build(packager, name, "ngram", serving_base)
+
+    done = packager(
+        *("draft", "measure", name, *FEW, *BUSY, "--plain", "none", "--require-identical")
+    )
+
+    assert done.status == 7
+    assert "no answers were compared with a plain server's" in done.err
+    assert "tokens a step, by vLLM's own count" in done.out
+    assert "of the proposed tokens taken" in done.out
+
+
+def test_an_image_without_a_draft_is_refused_with_a_way_out(
+    packager: Packager, engine: str, serving_base: str
+) -> None:
+    name = "packager-test:undrafted"
+    build(packager, name, "none", serving_base)
+
+    done = packager("draft", "measure", name)
+
+    assert done.status == 2
+    assert f"{name!r} serves without a draft" in done.err
+    assert "--draft" in done.err
+
+
+def test_a_variable_of_an_image_can_be_taken_away(
+    packager: Packager, engine: str, serving_base: str
+) -> None:
+    """SageMaker's images have no launcher of ours: their variables make the command."""
+    name = "packager-test:by-environment"
+    build(packager, name, "ngram", serving_base, "--instance", "ml.g5.xlarge", "--family", "vllm")
+    client = connect_engine()
+    config = find_image(client, name).attrs["Config"]
+    changes = without_draft(config)
+    assert changes == {"SM_VLLM_SPECULATIVE_CONFIG": None}
+
+    made = client.containers.create(name, command=["true"], environment=dict(changes))
+    try:
+        names = {pair.partition("=")[0] for pair in made.attrs["Config"]["Env"]}
+    finally:
+        made.remove()
+
+    ours = {pair.partition("=")[0] for pair in config["Env"]}
+    assert names == ours - {"SM_VLLM_SPECULATIVE_CONFIG"}
