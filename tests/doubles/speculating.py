@@ -47,6 +47,7 @@ class SpeculatingServer:
     asked: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    clients: set[int] = field(default_factory=set)  # ports of connections that asked
     most_at_once: int = 0
     counters: Counters = field(default_factory=Counters)
 
@@ -164,6 +165,7 @@ def _handler(server: SpeculatingServer) -> type[BaseHTTPRequestHandler]:
         def _answer(self, body: dict[str, Any], number: int) -> None:
             server.asked.append(body)
             server.paths.append(self.path)
+            server.clients.add(self.client_address[1])
             server.headers.append({name.lower(): text for name, text in self.headers.items()})
             if number > server.breaks_after:
                 self.close_connection = True

@@ -76,9 +76,9 @@ class Server:
                 said = response.read(300).decode("utf-8", "replace")
                 raise BadAnswer(f"{question.endpoint} answered {response.status}: {said}")
             return _collected(_events(response), started, time.monotonic)
-        finally:
-            response.close()
-            response.release_conn()
+        except BaseException:
+            response.close()  # an answer read to its end gives the connection back
+            raise
 
     def _post(self, endpoint: str, body: Mapping[str, Any]) -> urllib3.BaseHTTPResponse:
         return self._http.request(
@@ -130,7 +130,7 @@ def _collected(
                 tokens = int(event["usage"]["completion_tokens"])
             for choice in event.get("choices") or ():
                 ids += choice.get("token_ids") or ()
-                text = choice.get("text") or (choice.get("delta") or {}).get("content") or ""
+                text = choice.get("text") or _said(choice.get("delta") or {})
                 if text:
                     texts.append(text)
                     last = clock() - started
@@ -148,6 +148,11 @@ def _collected(
         first_s=first or end,
         last_s=last or end,
     )
+
+
+def _said(delta: Mapping[str, Any]) -> str:
+    """Give the text of a chunk; a model that thinks aloud has its thoughts apart."""
+    return delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning") or ""
 
 
 def _parts(url: str) -> tuple[str, str, dict[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packager.adapters.serving.openai import Server
+from packager.adapters.serving.openai import Server, _collected
 from packager.core.asking import Answer, question_of
 from packager.core.samples import Message, Sample
 from packager.errors import UsageError
@@ -81,6 +81,26 @@ def test_a_refusal_is_in_the_answer_and_not_the_connections_fault() -> None:
     assert refused.error == '/v1/completions answered 400: {"error": "too long"}'
     assert not refused.lost
     assert server.asked[-1]["return_token_ids"]  # the refusal was not about it
+
+
+def test_a_connection_is_used_again() -> None:
+    """Else the time until the first text would be that of a connection, too."""
+    with SpeculatingServer() as server:
+        client = Server(server.url)
+        for _ in range(3):
+            client.ask(PROMPT, "m")
+
+    assert len(server.clients) == 1
+
+
+def test_thoughts_are_text() -> None:
+    thought = {"choices": [{"delta": {"reasoning_content": "hm "}}]}
+    said = {"choices": [{"delta": {"content": "yes", "reasoning_content": None}}]}
+    usage = {"choices": [], "usage": {"completion_tokens": 5}}
+
+    answer = _collected(iter([thought, said, usage]), 0.0, iter([1.0, 2.0, 3.0]).__next__)
+
+    assert (answer.text, answer.chunks, answer.first_s, answer.last_s) == ("hm yes", 2, 1.0, 2.0)
 
 
 def test_an_answer_without_a_count_is_a_failure() -> None:
