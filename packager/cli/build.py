@@ -19,6 +19,7 @@ from packager.cli.options import (
     take_cache_options,
 )
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.terminal import warn
 from packager.core.record import BuildRecord
 from packager.core.request import BuildRequest
 from packager.core.units import decimal
@@ -152,7 +153,7 @@ def build(
             verify=verify,
             repeat=record,
             on_event=on_event,
-            on_warning=lambda text: click.echo(f"warning: {text}", err=True),
+            on_warning=warn,
         )
         if dry_run:
             assembled = pipeline.assemble(request, wiring.tools_for(settings))

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from packager.cli.cache_place import opened_place
-from packager.cli.options import cache_place_options, format_option
+from packager.cli.options import cache_place_options, format_option, format_option_of
 from packager.errors import NotFound, UsageError
 from packager.reports.text import json_text
 
@@ -70,14 +70,7 @@ def show(key: str, output_format: str, **given: Any) -> None:
 
 
 @click.command()
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(("text", "json", "prometheus")),
-    default="text",
-    show_default=True,
-    help="How the result is printed on stdout.",
-)
+@format_option_of("json", "prometheus")
 @cache_place_options
 def stats(output_format: str, **given: Any) -> None:
     """Say what the cache holds, what it did, and the time it saved."""

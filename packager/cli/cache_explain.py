@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 
-from packager.cli.cache_place import opened_place, warn
+from packager.cli.cache_place import opened_place
 from packager.cli.options import (
     cache_options,
     format_option,
     request_options,
     take_cache_options,
 )
+from packager.cli.terminal import warn
 from packager.errors import NotFound, UsageError
 from packager.reports.text import json_text
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packager.cli.cache_place import opened_place, warn, working
+from packager.cli.cache_place import opened_place, working
 from packager.cli.options import cache_place_options, format_option, registry_options
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.terminal import warn
 from packager.errors import NotFound, UsageError
 from packager.reports.text import json_text
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from packager.cli.options import take_cache_options
+from packager.cli.terminal import warn
 from packager.core.events import EventSink, StepEvent, ignore
 
 if TYPE_CHECKING:
@@ -41,11 +40,6 @@ def opened_place(
             CachePlace(wiring.artifacts_dir(settings), opened, wiring.signer_for(settings)),
             settings,
         )
-
-
-def warn(text: str) -> None:
-    """Say what is wrong and stops nothing."""
-    click.echo(f"warning: {text}", err=True)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import click
 from packager import plugins, wiring
 from packager.cli.options import format_option, image_options
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.terminal import warn
 from packager.core.image import Platform
 from packager.errors import UsageError
 from packager.imaging.views import VIEWS
@@ -59,7 +60,7 @@ def copy(
                 insecure_registries=insecure_registries,
                 ca_file=ca_file,
                 on_event=on_event,
-                on_warning=lambda text: click.echo(f"warning: {text}", err=True),
+                on_warning=warn,
             )
         )
         found = tools.open(source, platform)

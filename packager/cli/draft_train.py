@@ -8,8 +8,14 @@ from typing import Any, get_args
 import click
 
 from packager import wiring
-from packager.cli.options import cache_options, format_option, take_cache_options
+from packager.cli.options import (
+    cache_options,
+    format_option,
+    step_options,
+    take_cache_options,
+)
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.terminal import warn
 from packager.core.samples import DEFAULT
 from packager.core.training import (
     ANSWER_TOKENS,
@@ -136,10 +142,7 @@ TRAINERS = ("speculators", "specforge")
 @click.option("--gpus", type=COUNT, default=0, show_default=True, metavar="N")
 @click.option("--restart", is_flag=True, help="Forget what an interrupted training left.")
 @cache_options
-@click.option("--executor", type=click.Choice(("local", "docker")), default="local")
-@click.option(
-    "--no-capacity-check", is_flag=True, help="Start even what seems too large for this machine."
-)
+@step_options
 @progress_options
 @format_option
 def train(
@@ -215,7 +218,7 @@ def train(
             check_capacity=not no_capacity_check,
             restart=restart,
             on_event=on_event,
-            on_warning=lambda text: click.echo(f"warning: {text}", err=True),
+            on_warning=warn,
         )
         done = train_head(
             model,
@@ -249,10 +252,5 @@ def _layers(text: str | None) -> tuple[int, ...]:
 
 def _warn_of_broken(texts: TrainingTexts) -> None:
     for found in {texts.train.source: texts.train, texts.held_out.source: texts.held_out}.values():
-        if found.skipped_count:
-            first = found.skipped[0]
-            click.echo(
-                f"warning: {found.skipped_count} rows of {found.source!r} are no samples; "
-                f"the first is {first.place}: {first.reason}",
-                err=True,
-            )
+        if found.complaint:
+            warn(found.complaint)

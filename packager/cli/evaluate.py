@@ -9,8 +9,14 @@ import click
 
 from packager import wiring
 from packager.adapters.files import explain_disk_errors, write_atomically
-from packager.cli.options import cache_options, format_option, take_cache_options
+from packager.cli.options import (
+    cache_options,
+    format_option,
+    step_options,
+    take_cache_options,
+)
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.terminal import warn
 from packager.core.quality import (
     ANSWER_TOKENS,
     EVALUATION_SAMPLES,
@@ -81,10 +87,7 @@ POSITIVE, COUNT = click.IntRange(1), click.IntRange(0)
     help="Also write the figures here, as JSON.",
 )
 @cache_options
-@click.option("--executor", type=click.Choice(("local", "docker")), default="local")
-@click.option(
-    "--no-capacity-check", is_flag=True, help="Start even what seems too large for this machine."
-)
+@step_options
 @progress_options
 @format_option
 def evaluate(
@@ -132,16 +135,11 @@ def evaluate(
             executor=executor,
             check_capacity=not no_capacity_check,
             on_event=on_event,
-            on_warning=lambda text: click.echo(f"warning: {text}", err=True),
+            on_warning=warn,
         )
         done = run_evaluation(base, candidate, texts, asked, wiring.tools_for(settings))
-    if texts.skipped_count and not quiet:
-        first = texts.skipped[0]
-        click.echo(
-            f"warning: {texts.skipped_count} rows of {data!r} are no samples; "
-            f"the first is {first.place}: {first.reason}",
-            err=True,
-        )
+    if texts.complaint and not quiet:
+        warn(texts.complaint)
     document = _document(done, base, candidate, data)
     if output is not None:
         with explain_disk_errors(output):

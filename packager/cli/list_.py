@@ -15,7 +15,7 @@ from packager import plugins
 from packager.adapters.user_catalog import own_rows
 from packager.catalog import listing
 from packager.catalog.listing import Filter, Record
-from packager.cli.options import catalog_option
+from packager.cli.options import catalog_option, format_option_of
 from packager.core.own import OwnRows
 from packager.errors import UsageError
 from packager.reports.text import json_text, table_lines
@@ -74,14 +74,7 @@ _FILTERS = {
 @click.option("--min-memory", type=click.FloatRange(0), metavar="GIB", help="Of all devices.")
 @click.option("--region", metavar="REGION", help="AWS region of the prices.")
 @catalog_option
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(("text", "json", "csv")),
-    default="text",
-    show_default=True,
-    help="How the result is printed on stdout.",
-)
+@format_option_of("json", "csv")
 def list_(
     what: str, text: str, output_format: str, catalog_file: Path | None, **filters: Any
 ) -> None:

@@ -247,6 +247,20 @@ def take_cache_options(given: dict[str, Any]) -> CacheOptions:
     return cache_given(**{name: given.pop(name) for name in CACHE_OPTIONS if name in given})
 
 
+def step_options(command: Command) -> Command:
+    """Add how the one step of a command is run."""
+    for option in (
+        click.option(
+            "--no-capacity-check",
+            is_flag=True,
+            help="Start even what seems too large for this machine.",
+        ),
+        click.option("--executor", type=click.Choice(("local", "docker")), default="local"),
+    ):
+        command = option(command)
+    return command
+
+
 def _platform(context: click.Context, parameter: click.Parameter, text: str) -> Platform:  # noqa: ARG001
     system, slash, architecture = text.partition("/")
     if not (system and slash and architecture) or "/" in architecture:
@@ -285,14 +299,21 @@ def image_options(command: Command) -> Command:
     return platform(registry_options(command))
 
 
-format_option = click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(("text", "json")),
-    default="text",
-    show_default=True,
-    help="How the result is printed on stdout.",
-)
+def format_option_of(
+    *formats: str, help: str = "How the result is printed on stdout."
+) -> Callable[[Command], Command]:
+    """Let a command print its result in other formats than text."""
+    return click.option(
+        "--format",
+        "output_format",
+        type=click.Choice(("text", *formats)),
+        default="text",
+        show_default=True,
+        help=help,
+    )
+
+
+format_option = format_option_of("json")
 
 
 def request_options(command: Command) -> Command:

@@ -13,10 +13,12 @@ from packager.adapters.measurements import load_measurements
 from packager.cli.options import (
     cache_options,
     catalog_option,
+    format_option_of,
     make_request,
     request_options,
     take_cache_options,
 )
+from packager.cli.terminal import warn
 from packager.core.instance import Instance
 from packager.core.request import BuildRequest
 from packager.errors import UsageError
@@ -62,13 +64,8 @@ from packager.reports.text import json_text
 )
 @catalog_option
 @cache_options
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(("text", "json", "html")),
-    default="text",
-    show_default=True,
-    help="How the result is printed on stdout; html is one page to keep.",
+@format_option_of(
+    "json", "html", help="How the result is printed on stdout; html is one page to keep."
 )
 def plan(
     output_format: str,
@@ -103,7 +100,7 @@ def plan(
             cache_dir=cache_dir,
             use_cache=not no_cache,
             cache=cache,
-            on_warning=lambda text: click.echo(f"warning: {text}", err=True),
+            on_warning=warn,
         )
     )
     requests = WORKLOADS[workload]

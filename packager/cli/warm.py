@@ -18,6 +18,7 @@ from packager.cli.options import (
     take_cache_options,
 )
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.terminal import warn
 from packager.core.warmup import Grid, WarmPlan
 from packager.errors import UsageError
 from packager.jobs.warmup.grid import read_grid_or_plan, read_plan
@@ -271,9 +272,7 @@ def kubernetes(plan_file: str, cache_shared: tuple[str, ...], any_node: bool, **
         )
     local = sorted({job.request.model for job in found.jobs if Path(job.request.model).exists()})
     if local and not given["claim"]:
-        click.echo(
-            f"warning: {local[0]!r} is a directory here; pods need a --claim that has it", err=True
-        )
+        warn(f"{local[0]!r} is a directory here; pods need a --claim that has it")
     cluster = Cluster(shared=cache_shared, pin_nodes=not any_node, **given)
     click.echo(render_jobs(found, cluster, instances()), nl=False)
 
@@ -293,7 +292,7 @@ def _settings(
         cache=take_cache_options(given),
         headers_only=True,
         read_local=True,
-        on_warning=lambda text: click.echo(f"warning: {text}", err=True),
+        on_warning=warn,
     )
 
 

@@ -73,6 +73,17 @@ class Samples:
     skipped_count: int = 0
     repeated: int = 0  # samples that stood twice, and were taken once
 
+    @property
+    def complaint(self) -> str:
+        """Say what of the input could not be used; nothing where all could."""
+        if not self.skipped_count:
+            return ""
+        first = self.skipped[0]
+        return (
+            f"{self.skipped_count} rows of {self.source!r} are no samples; "
+            f"the first is {first.place}: {first.reason}"
+        )
+
     def jsonl(self) -> bytes:
         """The samples as workers read them. The same samples always give the same bytes."""
         return b"".join(_line(sample) for sample in self.samples)

@@ -297,13 +297,9 @@ def _check_groups(plan: Plan, group_size: int) -> Iterator[Finding]:
 def _check_samples(facts: Facts) -> Iterator[Finding]:
     samples, request = facts.samples, facts.request
     assert samples is not None
-    if samples.skipped_count:
-        first = samples.skipped[0]
-        message = (
-            f"{samples.skipped_count} rows of {samples.source!r} are no samples; "
-            f"the first is {first.place}: {first.reason}"
-        )
-        yield Finding("warning", "calibration-broken-rows", message, "docs/data.md has the formats")
+    if samples.complaint:
+        hint = "docs/data.md has the formats"
+        yield Finding("warning", "calibration-broken-rows", samples.complaint, hint)
     asked = request.calibration_samples
     if asked and len(samples.samples) < asked:
         message = f"{samples.source!r} holds {len(samples.samples)} samples; {asked} are asked for"
