@@ -27,7 +27,7 @@ class Row(NamedTuple):
 def load_samples(place: Path) -> list[dict[str, Any]]:
     """Read a file of samples as they are."""
     try:
-        lines = place.read_text(encoding="utf-8").splitlines()
+        lines = place.read_bytes().splitlines()
         return [json.loads(line) for line in lines if line.strip()]
     except (OSError, ValueError) as error:
         raise BadInput(f"{place.name} cannot be read: {error}") from error

@@ -74,7 +74,7 @@ def _read_texts(spec: Spec) -> list[Text]:
     candidate = load_tokenizer(spec.inputs["candidate"], "candidate")
     most = spec.parameters["max_tokens"]
     texts = []
-    for row in (spec.inputs["samples"] / "samples.jsonl").read_text(encoding="utf-8").splitlines():
+    for row in (spec.inputs["samples"] / "samples.jsonl").read_bytes().splitlines():
         text = _text(json.loads(row), base, most)
         if not torch.equal(text.ids, _text(json.loads(row), candidate, most).ids):
             raise Rejected("base and candidate have different tokenizers")

@@ -13,7 +13,7 @@ from packager_worker import BadInput
 def read_rows(samples: Path, tokenizer: Any, max_tokens: int) -> Dataset:
     """Tokenize every sample, cut to `max_tokens`; rows stay in their order."""
     rows = []
-    for line in samples.read_text(encoding="utf-8").splitlines():
+    for line in samples.read_bytes().splitlines():
         ids = tokenizer(_text(json.loads(line), tokenizer), add_special_tokens=False)["input_ids"]
         if ids:
             rows.append(

@@ -121,7 +121,7 @@ def convert(spec: Spec, report: Report, into: Path, env: Mapping[str, str]) -> f
 def write_texts(samples: Path, into: Path) -> None:
     """Give each sample as one text: TensorRT-LLM reads a column of that name."""
     try:
-        rows = [json.loads(line) for line in samples.read_text(encoding="utf-8").splitlines()]
+        rows = [json.loads(line) for line in samples.read_bytes().splitlines()]
     except (OSError, ValueError) as error:
         raise BadInput(f"the samples cannot be read: {error}") from error
     with into.open("w", encoding="utf-8") as file:
