@@ -1,0 +1,91 @@
+"""What a head is trained on: tokens, and which of them the model answered."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from conversations import tokens_of
+from packager_worker import BadInput, Rejected
+
+
+class Row(NamedTuple):
+    """One text."""
+
+    ids: list[int]
+    answered: list[bool]  # as long as `ids`
+
+
+def load_both(samples: Path, tokenizer: Any, max_tokens: int) -> tuple[list[Row], list[Row]]:
+    """Give the rows to train on and those to measure with; both must be there."""
+    rows = _load(samples / "train.jsonl", tokenizer, max_tokens)
+    if not rows:
+        raise Rejected(
+            "no sample to train on has an answered token",
+            f"give conversations with answers, and let more than {max_tokens} tokens of each in",
+        )
+    held_out = _load(samples / "held-out.jsonl", tokenizer, max_tokens)
+    if not held_out:
+        raise Rejected(
+            "no held-out sample has an answered token", "give more samples: a head is measured too"
+        )
+    return rows, held_out
+
+
+def proposals(row: Row) -> list[bool]:
+    """Mark where a head proposes: at t it reads token t + 1 and the states at t, and says t + 2.
+
+    The first token of an answer is the model's own, so that both of them are answered.
+    """
+    marks = [here and there for here, there in pairwise(row.answered[1:])]
+    return (marks + [False, False])[: len(row.ids)]
+
+
+def positions(row: Row) -> int:
+    """Count what can be proposed."""
+    return sum(proposals(row))
+
+
+def check_ids(rows: Sequence[Row], size: int) -> None:
+    """Refuse tokens that the model does not know."""
+    largest = max(max(row.ids) for row in rows)
+    if largest >= size:
+        raise Rejected(f"the tokenizer gives token {largest}, the model knows {size}")
+
+
+def choose_vocabulary(rows: Sequence[Row], size: int, of: int) -> list[int]:
+    """Give the `size` tokens that answers use most, of the model's `of`, in their order."""
+    used = Counter(token for row in rows for token, answered in zip(*row, strict=True) if answered)
+    return sorted(sorted(range(of), key=lambda token: -used[token])[:size])
+
+
+def _load(place: Path, tokenizer: Any, max_tokens: int) -> list[Row]:
+    try:
+        lines = place.read_text(encoding="utf-8").splitlines()
+        samples = [json.loads(line) for line in lines if line.strip()]
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{place.name} cannot be read: {error}") from error
+    rows = (_row(sample, tokenizer, max_tokens) for sample in samples)
+    return [row for row in rows if positions(row)]
+
+
+def _row(sample: dict[str, Any], tokenizer: Any, max_tokens: int) -> Row:
+    """Tokenize one sample and cut it. All of a plain text counts as the model's own."""
+    ids, is_answer, _ = tokens_of(sample, tokenizer)
+    answered = [True] * len(ids) if "text" in sample else _ended(ids, is_answer, tokenizer)
+    return Row(ids[:max_tokens], answered[:max_tokens])
+
+
+def _ended(ids: Sequence[int], is_answer: Sequence[bool], tokenizer: Any) -> list[bool]:
+    """Leave out what templates write after the token that ends an answer."""
+    answered = []
+    ended = False
+    for token, mark in zip(ids, is_answer, strict=True):
+        ended = ended and mark
+        answered.append(mark and not ended)
+        ended = ended or (mark and token == tokenizer.eos_token_id)
+    return answered
