@@ -26,6 +26,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from packager.adapters.files import user_dir
+from packager.core.validation import first_fault
 from packager.errors import UsageError
 
 MatchRule = Literal["exact", "larger"]
@@ -119,10 +120,8 @@ def _standing(path: Path) -> _File:
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
         raise UsageError(
-            f"{str(path)!r}: {name}: {first['msg'].lower()}",
+            f"{str(path)!r}: {first_fault(error)}",
             hint=f"its settings are {', '.join(_File.model_fields)}",
         ) from error
     except ValueError as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 
+from packager.core.validation import first_fault
 from packager.errors import NotFound, UsageError
 
 
@@ -39,9 +40,7 @@ def load_measurements(path: Path) -> tuple[MeasuredPoint, ...]:
             hint='name a JSON file: {"points": [{"concurrency": 8, "tpot_ms": 42.7}]}',
         ) from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the document"
         raise UsageError(
-            f"{str(path)!r} holds no measurements: {where}: {first['msg'].lower()}",
+            f"{str(path)!r} holds no measurements: {first_fault(error)}",
             hint='write {"points": [{"concurrency": 8, "tpot_ms": 42.7}]}',
         ) from error

@@ -15,6 +15,7 @@ from packager.adapters.files import explain_disk_errors, write_atomically
 from packager.adapters.sinks.layout import split_layout_reference
 from packager.core.record import RECORD_SCHEMA, BuildRecord
 from packager.core.speculation import SpeculationReport
+from packager.core.validation import first_fault
 from packager.errors import NotFound, OutputFailed, PackagerError, UsageError
 
 
@@ -119,10 +120,8 @@ def load_record(path: Path) -> BuildRecord:
     try:
         record = BuildRecord.model_validate_json(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the document"
         raise UsageError(
-            f"{str(path)!r} is not a build record: {where}: {first['msg'].lower()}",
+            f"{str(path)!r} is not a build record: {first_fault(error)}",
             hint="use a record written by this version of packager",
         ) from error
     if record.schema_version != RECORD_SCHEMA:

@@ -16,6 +16,7 @@ from packager import plugins
 from packager.adapters.cache_settings import CacheOptions, MatchRule, split_addresses
 from packager.core.image import Platform
 from packager.core.request import BuildRequest
+from packager.core.validation import first_fault
 from packager.errors import NotFound, UsageError
 from packager.planning.presets import PRESETS
 
@@ -337,10 +338,8 @@ def make_request(request_file: Path | None, **given: Any) -> BuildRequest:
     try:
         return BuildRequest.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
         raise UsageError(
-            f"{name or 'the request'}: {first['msg'].lower()}",
+            first_fault(error, "the request"),
             hint=f"fields of a request: {', '.join(BuildRequest.model_fields)}",
         ) from error
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from packager.adapters.executors.failures import StepFailed
-from packager.adapters.executors.workspace import remove_tree
+from packager.adapters.executors.workspace import remove_tree, remove_unless_held
 from packager.adapters.files import explain_disk_errors
 from packager.core.recipe import Step
 
@@ -90,12 +90,7 @@ def _reap(root: Path) -> None:
         with suppress(OSError):
             if path.stat().st_mtime > oldest:
                 continue
-            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                remove_tree(path)
-            finally:
-                os.close(lock)
+            remove_unless_held(path)
 
 
 def _empty(place: Path) -> None:

@@ -27,6 +27,7 @@ from packager.core.events import EventSink, StepEvent
 from packager.core.image import Blob, FileRange
 from packager.core.model import ModelFile
 from packager.core.recipe import Step, StepResult
+from packager.core.validation import first_fault
 from packager.core.worker import WorkerEvent, WorkerResult, WorkerSpec
 from packager.errors import StepFailed
 
@@ -234,9 +235,7 @@ def _read_result(step: Step, code: int, answer: Path, log: Path, *, oom: bool) -
     try:
         return WorkerResult.model_validate_json(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the document"
-        reason = f"gave a result that cannot be read: {where}: {first['msg'].lower()}"
+        reason = f"gave a result that cannot be read: {first_fault(error)}"
         raise failed(StepBroken, step, reason, log) from error
 
 

@@ -66,12 +66,17 @@ class Workspace:
             with suppress(OSError):
                 if os.path.lexists(f"/proc/{path.name.partition('-')[0]}"):
                     continue
-                descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    remove_tree(path)
-                finally:
-                    os.close(descriptor)
+                remove_unless_held(path)
+
+
+def remove_unless_held(place: Path) -> None:
+    """Remove a tree; raise OSError where a process holds a lock on it."""
+    lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        remove_tree(place)
+    finally:
+        os.close(lock)
 
 
 def remove_tree(place: Path) -> None:

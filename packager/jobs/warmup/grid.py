@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from packager.adapters.fleet.documents import read_document
 from packager.core.request import BuildRequest
+from packager.core.validation import first_fault
 from packager.core.warmup import PLAN_SCHEMA, Grid, WarmPlan
 from packager.errors import UsageError
 
@@ -39,9 +40,7 @@ def read_grid_or_plan(place: str) -> Grid | WarmPlan:
             raise BadGrid(place, f"it is a plan of schema {found!r}, not {PLAN_SCHEMA}")
         return WarmPlan.model_validate_json(json.dumps(document))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BadGrid(place, f"{where or 'the file'}: {first['msg'].lower()}") from error
+        raise BadGrid(place, first_fault(error, "the file")) from error
 
 
 def read_plan(place: str) -> WarmPlan:

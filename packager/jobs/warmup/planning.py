@@ -16,6 +16,7 @@ from packager import __version__
 from packager.core.plan import Plan
 from packager.core.recipe import Step, StepForecast
 from packager.core.request import BuildRequest
+from packager.core.validation import first_fault
 from packager.core.warmup import (
     FETCH,
     Grid,
@@ -52,11 +53,8 @@ def make_warm_plan(grid: Grid, tools: Tools, past: Past) -> WarmPlan:
             request = BuildRequest.model_validate(fields)
             made.add(plan_job(request, tools))
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            made.refused.append(
-                Refused(request=_plain(fields), error=f"{where}: {first['msg'].lower()}")
-            )
+            said = first_fault(error, "the request")
+            made.refused.append(Refused(request=_plain(fields), error=said))
         except PackagerError as error:
             made.refused.append(_refused(fields, error))
     return made.plan()
