@@ -10,7 +10,8 @@ was never interrupted.
 
 Parameters: `max_tokens`, `seed`, `dtype` to compute with, `speculative_tokens` (heads),
 `layers` of each, `epochs`, `max_steps` (0: no limit), `learning_rate`, `batch_tokens`
-(positions of a step).  Method: "Medusa", arXiv 2401.10774, heads of version 1.
+(positions of a step), and for trying that out `save_every_s`.  The method is that of
+Medusa-1 (arXiv 2401.10774).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from rows import check_ids, load_both
 from states import LOGITS, NOTHING, Batch, States, check_last_states, compute_states
 from torch.nn.functional import cross_entropy
 
+SAVE_EVERY_S = 5.0
 MEASURED = 1024  # positions at a time
 FURTHER = 0.8  # how much less each further head counts: it is heard only after those before
 WARM_UP = 0.05  # of all steps
@@ -39,7 +41,7 @@ WARM_UP = 0.05  # of all steps
 def train(spec: Spec, report: Report) -> dict[str, Any]:
     """Train and write the heads; the figures are in `training.json` too."""
     asked = spec.parameters
-    torch.manual_seed(asked["seed"])
+    torch.use_deterministic_algorithms(True, warn_only=True)
     tokenizer = load_tokenizer(spec.inputs["model"])
     rows, held_out = load_both(spec.inputs["samples"], tokenizer, asked["max_tokens"])
     job = job_of(spec, rows, held_out)
@@ -48,13 +50,15 @@ def train(spec: Spec, report: Report) -> dict[str, Any]:
     check_ids((*rows, *held_out), len(model.get_output_embeddings().weight))
     check_last_states(model, rows[0])
     heads = _begin(spec, model, report)
-    place = spec.work / "states" / job[:16]
-    there = compute_states(model, rows, heads.count, place / "train", report, "train")
+    place = spec.work / job[:16]
+    there = compute_states(model, rows, heads.count, place / "training", report, "training")
     measured = compute_states(model, held_out, heads.count, place / "held-out", report, "held-out")
     del model
-    for states, which in ((there, "train"), (measured, "held-out")):
+    for states, which in ((there, "training"), (measured, "held-out")):
         if not len(states):
-            raise Rejected(f"no {which} text has two answered tokens in a row", "give longer texts")
+            raise Rejected(
+                f"no {which} text has two answered tokens in a row", "give longer answers"
+            )
     training = Training(heads.to(device_for(spec.gpus)), there, asked)
     before = training.run(measured, Checkpoints(spec.work / "checkpoints", job), report)
     heads.round()
@@ -112,7 +116,7 @@ class Training:
             optimizer.load_state_dict(state["optimizer"])
             before = state["before"]
             report.note(f"continues at step {first}")
-        pace, orders = Pace(), self._orders(first)
+        pace, orders = Pace(self._asked.get("save_every_s", SAVE_EVERY_S)), self._orders(first)
         for step in range(first, self.steps):
             for group in optimizer.param_groups:
                 group["lr"] = rate_at(step, self.steps, self._asked["learning_rate"])
@@ -148,6 +152,11 @@ class Training:
                 accepted=right[whole].cumprod(1).sum(0).tolist(),
                 loss_sums=sums,
                 loss_counts=compared.sum(0).tolist(),
+            )
+        if not tally.positions:
+            raise Rejected(
+                f"no held-out answer is long enough for {self._heads.count} heads to be measured",
+                "give longer answers, or ask for fewer tokens at a time",
             )
         return tally
 
