@@ -23,7 +23,7 @@ from typing import IO, Any
 from packager.adapters.engine import connect_engine
 from packager.adapters.executors.capacity import check_capacity, machine_capacity
 from packager.adapters.executors.failures import read_tail
-from packager.adapters.executors.kept import kept_work
+from packager.adapters.executors.kept import step_places
 from packager.adapters.executors.logs import new_log
 from packager.adapters.executors.processes import SUPERVISOR
 from packager.adapters.executors.protocol import (
@@ -36,8 +36,6 @@ from packager.adapters.executors.protocol import (
     listen,
     make_spec,
 )
-from packager.adapters.executors.workspace import Workspace
-from packager.adapters.files import explain_disk_errors
 from packager.adapters.tools.definition import ToolDefinition
 from packager.adapters.tools.environments import INDEX_SETTINGS, Environments
 from packager.core.events import EventSink, StepEvent
@@ -81,7 +79,6 @@ class DockerExecutor:
         self._read = read
         self._on_event = on_event
         self._check = check
-        self._kept_dir = work_dir.with_name(f"{work_dir.name}-unfinished")
         self._restart = restart
         self._load_image = load_image
         self._environment = os.environ if environment is None else environment
@@ -110,12 +107,7 @@ class DockerExecutor:
             check_capacity(step, self.capacity(), fetched=fetched_bytes(step))
         tool = self._environments.tool(step.tool)
         image = self._image(tool) if step.image is None else self._load_image(step.image)
-        with (
-            Workspace(self._work_dir) as workspace,
-            kept_work(self._kept_dir, step, restart=self._restart) as kept,
-            explain_disk_errors(self._work_dir),
-        ):
-            place = workspace.directory(step.name)
+        with step_places(self._work_dir, step, restart=self._restart) as (place, kept):
             log = new_log(self._log_dir, step.name)
             mounts: dict[str, str] = {}
 

@@ -13,11 +13,23 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from packager.adapters.executors.failures import StepFailed
-from packager.adapters.executors.workspace import remove_tree, remove_unless_held
+from packager.adapters.executors.workspace import Workspace, remove_tree, remove_unless_held
 from packager.adapters.files import explain_disk_errors
 from packager.core.recipe import Step
 
 KEPT_DAYS = 14
+
+
+@contextmanager
+def step_places(work_dir: Path, step: Step, *, restart: bool) -> Iterator[tuple[Path, Path | None]]:
+    """Give a step an empty directory for this run, and the one of `kept_work`."""
+    unfinished = work_dir.with_name(f"{work_dir.name}-unfinished")
+    with (
+        Workspace(work_dir) as workspace,
+        kept_work(unfinished, step, restart=restart) as kept,
+        explain_disk_errors(work_dir),
+    ):
+        yield workspace.directory(step.name), kept
 
 
 @contextmanager

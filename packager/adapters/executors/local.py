@@ -12,7 +12,7 @@ from packager.adapters.executors.capacity import (
     machine_capacity,
     visible_gpus,
 )
-from packager.adapters.executors.kept import kept_work
+from packager.adapters.executors.kept import step_places
 from packager.adapters.executors.logs import new_log
 from packager.adapters.executors.processes import started
 from packager.adapters.executors.protocol import (
@@ -25,8 +25,6 @@ from packager.adapters.executors.protocol import (
     listen,
     make_spec,
 )
-from packager.adapters.executors.workspace import Workspace
-from packager.adapters.files import explain_disk_errors
 from packager.adapters.tools.environments import Environments
 from packager.core.events import EventSink
 from packager.core.recipe import Step, StepResult
@@ -55,7 +53,6 @@ class LocalExecutor:
         self._read = read
         self._on_event = on_event
         self._check = check
-        self._kept_dir = work_dir.with_name(f"{work_dir.name}-unfinished")
         self._restart = restart
 
     def find_tool(self, name: str) -> ToolFacts:
@@ -73,11 +70,8 @@ class LocalExecutor:
         tool = self._environments.tool(step.tool)
         with (
             self._environments.in_use(step.tool) as python,
-            Workspace(self._work_dir) as workspace,
-            kept_work(self._kept_dir, step, restart=self._restart) as kept,
-            explain_disk_errors(self._work_dir),
+            step_places(self._work_dir, step, restart=self._restart) as (place, kept),
         ):
-            place = workspace.directory(step.name)
             log = new_log(self._log_dir, step.name)
             lay_out(step, place, self._read, self._on_event, work=kept)
             spec = make_spec(step, root=str(place), output=str(into.absolute()))
