@@ -12,7 +12,13 @@ from packager.core.speculation import Acceptance, SpeculationReport
 from packager.errors import NotFound, SmokeFailed, UsageError
 from packager.jobs.speculation import run
 from packager.jobs.speculation.run import Asked, measure
-from packager.jobs.speculation.servers import NoDraft, Opener, StillSpeculates, targets
+from packager.jobs.speculation.servers import (
+    NoDraft,
+    Opener,
+    StillSpeculates,
+    Target,
+    targets,
+)
 from tests.doubles.speculating import SpeculatingServer
 from tests.jobs.speculation.engine import Engine
 
@@ -280,6 +286,27 @@ def test_another_image_may_be_the_plain_one() -> None:
 
     assert engine.started == [("i:1", {}), ("plain:1", {})]
     assert report.plain == "plain:1"
+
+
+def test_containers_get_gpus_where_they_are_asked_for() -> None:
+    engine = engine_with()
+    opener = Opener(
+        connect=lambda: engine,
+        deadline_s=5.0,
+        connections=1,
+        on_progress=lambda line: None,
+        gpus=True,
+    )
+
+    with opener.open(Target(name="i:1", env={})):
+        pass
+    measured("i:1", "none", engine=engine)
+
+    first, second = engine.options
+    assert first["device_requests"] == [
+        {"Driver": "", "Count": -1, "DeviceIDs": [], "Capabilities": [["gpu"]], "Options": {}}
+    ]
+    assert "device_requests" not in second
 
 
 def test_an_image_may_be_measured_alone() -> None:
