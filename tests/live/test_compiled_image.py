@@ -3,54 +3,19 @@
 from __future__ import annotations
 
 import json
-import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.commandline import TINY, Packager
+from tests.live.servers import ask, served
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1800)]
 
 IMAGE = "packager-test:compiled"
 COPY = "/tmp/packager-compiled"
-READY_S = 600.0
 PROMPTS = ("The quick brown fox", "def main():")
-
-
-@contextmanager
-def served(docker_host: str, **environment: str) -> Iterator[tuple[Any, str]]:
-    """Run the image until /ping answers; give the container and its address."""
-    import docker
-
-    client = docker.DockerClient(base_url=docker_host)
-    bridged = any(network["Driver"] == "bridge" for network in client.api.networks())
-    ports: dict[str, Any] = (
-        {"ports": {"8080/tcp": ("127.0.0.1", None)}} if bridged else {"network_mode": "host"}
-    )
-    container = client.containers.create(IMAGE, environment=environment, shm_size="1g", **ports)
-    try:
-        container.start()
-        container.reload()
-        port = container.ports["8080/tcp"][0]["HostPort"] if bridged else 8080
-        url = f"http://127.0.0.1:{port}"
-        began = time.monotonic()
-        while True:
-            with suppress(OSError), urllib.request.urlopen(f"{url}/ping", timeout=5) as answer:
-                if answer.status == 200:
-                    break
-            container.reload()
-            log = container.logs(tail=40).decode()
-            assert container.status == "running", log
-            assert time.monotonic() - began < READY_S, log
-            time.sleep(0.3)
-        yield container, url
-    finally:
-        container.remove(force=True, v=True)
 
 
 def answers(url: str) -> list[list[str]]:
@@ -58,13 +23,8 @@ def answers(url: str) -> list[list[str]]:
     found = []
     for prompt in PROMPTS:
         body = {"model": "model", "prompt": prompt, "max_tokens": 24, "temperature": 0}
-        request = urllib.request.Request(
-            f"{url}/v1/completions",
-            json.dumps({**body, "logprobs": 1}).encode(),
-            {"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=300) as answer:
-            found.append(json.load(answer)["choices"][0]["logprobs"]["tokens"])
+        answer = ask(url, "/v1/completions", {**body, "logprobs": 1})
+        found.append(answer["choices"][0]["logprobs"]["tokens"])
     return found
 
 
@@ -93,7 +53,7 @@ def test_an_image_starts_with_its_compile_work_done(
     again = packager(*common, "--output", f"oci:{tmp_path / 'out'}", "--require-cached")
     assert again.status == 0, again.err
 
-    with served(engine) as (container, url):
+    with served(engine, IMAGE) as (container, url):
         assert b"files compiled ahead of time are in place" in container.logs()
         with_them = answers(url)
         manifest = json.loads(
@@ -101,6 +61,6 @@ def test_an_image_starts_with_its_compile_work_done(
         )
         assert caches(container) == {*manifest["files"]}  # nothing was compiled
 
-    with served(engine, PACKAGER_COMPILED="off") as (container, url):
+    with served(engine, IMAGE, PACKAGER_COMPILED="off") as (container, url):
         assert b"compiled ahead of time" not in container.logs()
         assert answers(url) == with_them

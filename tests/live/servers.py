@@ -1,0 +1,66 @@
+"""Servers in containers of images that packager built, asked from outside."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+READY_S = 600.0
+
+
+@contextmanager
+def served(docker_host: str, image: str, **environment: str) -> Iterator[tuple[Any, str]]:
+    """Run the image until /ping answers; give the container and its address.
+
+    Where the engine has no bridge it is on the host's network, at a port of its own.
+    """
+    import docker
+
+    client = docker.DockerClient(base_url=docker_host)
+    bridged = any(network["Driver"] == "bridge" for network in client.api.networks())
+    port = 8080 if bridged else _free_port()
+    place: dict[str, Any] = (
+        {"ports": {"8080/tcp": ("127.0.0.1", None)}}
+        if bridged
+        else {"network_mode": "host", "command": ["--port", str(port)]}
+    )
+    container = client.containers.create(image, environment=environment, shm_size="1g", **place)
+    try:
+        container.start()
+        container.reload()
+        if bridged:
+            port = container.ports["8080/tcp"][0]["HostPort"]
+        url = f"http://127.0.0.1:{port}"
+        began = time.monotonic()
+        while True:
+            with suppress(OSError), urllib.request.urlopen(f"{url}/ping", timeout=5) as answer:
+                if answer.status == 200:
+                    break
+            container.reload()
+            log = container.logs(tail=40).decode()
+            assert container.status == "running", log
+            assert time.monotonic() - began < READY_S, log
+            time.sleep(0.3)
+        yield container, url
+    finally:
+        container.remove(force=True, v=True)
+
+
+def ask(url: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    """GET, or POST a document; give the answer's."""
+    data = json.dumps(body).encode() if body is not None else None
+    request = urllib.request.Request(url + path, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=300) as answer:
+        return json.load(answer)
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port

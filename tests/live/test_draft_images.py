@@ -1,0 +1,236 @@
+"""Images that speculate, served by a real vLLM: a draft model, n-grams, heads trained here.
+
+At temperature 0 a draft changes nothing but the speed, so that every answer is held against those
+of one image without a draft, which is started once for all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commandline import ROOT, TINY, Packager, packager_in
+from tests.live.servers import ask, served
+
+Report = dict[str, Any]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
+
+everything = pytest.mark.skipif(
+    os.environ.get("PACKAGER_SERVE") != "all", reason="PACKAGER_SERVE=all starts this too"
+)
+
+DRAFT = ROOT / "examples" / "tiny-llama-draft"
+SHIPPED = ROOT / "packager" / "catalog" / "data" / "samples.jsonl"
+BUSY = {"OMP_NUM_THREADS": "1"}  # threads of a small model only wait for each other
+ON_ONE = ("--env", "OMP_NUM_THREADS=1")
+PROMPTS = (
+    "import json\nimport os\nimport sys\n",
+    "def main():\n    parser = argparse.ArgumentParser(",
+    "a = 1\nb = 1\nc = 1\nd = 1\n",
+    "class Error(Exception):\n    pass\n\nclass ",
+)
+
+# Enough to foresee what tiny-llama says about Python, and no more.
+TRAINING = {
+    "eagle3": ("--aux-layers", "1,2,3", "--epochs", "3", "--learning-rate", "2e-3"),
+    "medusa": ("--epochs", "6", "--learning-rate", "2e-3"),
+}
+SMALL = ("--max-tokens", "256", "--answer-tokens", "96", "--batch-tokens", "512")
+AT_LEAST = {"draft model": 1.5, "ngram": 1.3, "eagle3": 1.2, "medusa": 1.2}
+
+
+@pytest.fixture(scope="module")
+def packager_here(docker_host: str, tmp_path_factory: pytest.TempPathFactory) -> Packager:
+    """The command line with one cache for all tests: the model answers for both heads at once."""
+    place = tmp_path_factory.mktemp("drafts")
+    env = {
+        "DOCKER_HOST": docker_host,
+        "DOCKER_CONFIG": str(place / "docker"),
+        "PACKAGER_CACHE": str(place / "cache"),
+        "XDG_STATE_HOME": str(place / "state"),
+    }
+    return partial(packager_in(place), env=env)
+
+
+@pytest.fixture(scope="module")
+def plain(packager_here: Packager, docker_host: str, serving_base: str) -> Iterator[str]:
+    """Address of the model served without a draft."""
+    image = built(packager_here, serving_base, "none")
+    with served(docker_host, image, **BUSY) as (_, url):
+        yield url
+
+
+@pytest.fixture(scope="module")
+def heads(
+    packager_here: Packager, training: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """An EAGLE-3 head and Medusa heads for the model, trained on its own answers."""
+    place = tmp_path_factory.mktemp("heads")
+    for method, how in TRAINING.items():
+        done = packager_here(
+            *("draft", "train", "--model", str(TINY), "--data", "default", "--method", method),
+            *("--answers", "model", "--output", str(place / method), "--quiet", *SMALL, *how),
+        )
+        assert done.status == 0, done.err
+    return {method: place / method for method in TRAINING}
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Conversations and texts such as the model was trained on, and code that repeats itself."""
+    path = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
+    code = [json.dumps({"prompt": prompt, "completion": ""}) for prompt in PROMPTS]
+    lines = [*SHIPPED.read_text().splitlines()[::12], *code]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Callable[[str, Report], None]:
+    """Print what was accepted, for whoever reads the run."""
+
+    def line(what: str, found: Report) -> None:
+        with capsys.disabled():
+            sys.stdout.write(f"\n{what}: {found['length']} tokens a step, {found['by_position']}\n")
+
+    return line
+
+
+def built(packager: Packager, base: str, draft: str, *more: str) -> str:
+    """Build an image with the draft; give its name."""
+    name = f"packager-test:draft-{draft.partition(':')[0].rpartition('/')[2]}"
+    done = packager(
+        *("build", "--model", str(TINY), "--instance", "local", "--base", base),
+        *("--draft", draft, "--output", f"docker:{name}", "--quiet", *more),
+    )
+    assert done.status == 0, done.err
+    return name
+
+
+def measured(packager: Packager, server: str, plain: str, prompts: Path, *more: str) -> Report:
+    """Measure with every prompt; the answers must be those of the plain server."""
+    done = packager(
+        *("draft", "measure", server, "--plain", plain, "--data", str(prompts)),
+        *("--samples", "100", "--max-tokens", "48", "--concurrency", "1", *more),
+        *("--require-identical", "--format", "json"),
+    )
+    assert done.status == 0, done.err
+    report: Report = json.loads(done.out)
+    same = report["sameness"]
+    found: Report = report["acceptance"]
+    assert same["compared"] == same["identical"] == report["samples"] >= 20
+    assert found["source"] == "vllm"
+    return found
+
+
+def test_a_draft_model_is_accepted_and_is_no_second_model(
+    packager_here: Packager,
+    docker_host: str,
+    serving_base: str,
+    plain: str,
+    prompts: Path,
+    say: Callable[[str, Report], None],
+) -> None:
+    image = built(packager_here, serving_base, str(DRAFT))
+    with served(docker_host, image, **BUSY) as (_, url):
+        models = ask(url, "/v1/models")["data"]
+        found = measured(packager_here, url, plain, prompts)
+
+    assert [model["id"] for model in models] == ["model"]
+    say("draft model", found)
+    assert found["length"] > AT_LEAST["draft model"]
+
+
+def test_n_grams_are_accepted_where_text_repeats_itself(
+    packager_here: Packager,
+    serving_base: str,
+    plain: str,
+    prompts: Path,
+    say: Callable[[str, Report], None],
+) -> None:
+    image = built(packager_here, serving_base, "ngram")
+
+    found = measured(packager_here, image, plain, prompts, *ON_ONE)
+
+    say("ngram", found)
+    assert found["length"] > AT_LEAST["ngram"]
+
+
+@pytest.mark.parametrize("method", TRAINING)
+def test_heads_that_were_trained_are_accepted(
+    packager_here: Packager,
+    serving_base: str,
+    plain: str,
+    prompts: Path,
+    heads: dict[str, Path],
+    say: Callable[[str, Report], None],
+    method: str,
+) -> None:
+    report = json.loads((heads[method] / "training.json").read_text())
+    assert report["loss"] < 0.75 * report["loss_before"]
+    assert report["expected_length"] > report["expected_length_before"] + 0.1
+
+    image = built(packager_here, serving_base, f"{method}:{heads[method]}")
+    found = measured(packager_here, image, plain, prompts, *ON_ONE)
+
+    say(method, found)
+    assert found["length"] > AT_LEAST[method]
+    assert len(found["by_position"]) == 3
+
+
+def test_another_head_sends_its_own_layers_and_the_configuration(
+    packager_here: Packager, registry: str, heads: dict[str, Path], tmp_path: Path
+) -> None:
+    records = []
+    for number, draft in enumerate(("none", *(f"{kind}:{heads[kind]}" for kind in TRAINING))):
+        record = tmp_path / f"{number}.json"
+        done = packager_here(
+            *("build", "--model", str(TINY), "--instance", "local", "--base", "scratch"),
+            *("--draft", draft, "--record", str(record), "--quiet"),
+            *("--output", f"{registry}/drafts:{number}", "--insecure-registry", registry),
+        )
+        assert done.status == 0, done.err
+        records.append(json.loads(record.read_text()))
+
+    first, *others = ({layer["digest"]: layer for layer in one["layers"]} for one in records)
+    kept = {digest for digest, layer in first.items() if layer["role"] != "config"}
+    for layers, record in zip(others, records[1:], strict=True):
+        assert kept <= layers.keys()
+        new = [layers[digest] for digest in layers.keys() - first.keys()]
+        assert {layer["role"] for layer in new} == {"draft", "config"}
+        sent = record["transfer"]["bytes_sent"]
+        assert sent < sum(layer["size"] for layer in new) + 20_000
+
+
+@everything
+@pytest.mark.parametrize("method", TRAINING)
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--quantize", "awq", "--calibration-samples", "16", "--calibration-tokens", "128"),
+        ("--compile", "vllm_cache", "--executor", "docker"),
+    ],
+    ids=["awq", "compiled"],
+)
+def test_heads_propose_for_a_model_that_was_quantized_or_compiled(
+    packager_here: Packager,
+    serving_base: str,
+    prompts: Path,
+    heads: dict[str, Path],
+    say: Callable[[str, Report], None],
+    method: str,
+    more: tuple[str, ...],
+) -> None:
+    image = built(packager_here, serving_base, f"{method}:{heads[method]}", *more)
+
+    found = measured(packager_here, image, "auto", prompts)
+
+    say(f"{method} {more[1]}", found)
+    assert found["length"] > AT_LEAST[method]
