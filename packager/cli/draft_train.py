@@ -12,7 +12,7 @@ from packager.cli.options import (
     cache_options,
     format_option,
     step_options,
-    take_cache_options,
+    take_step_options,
 )
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import warn
@@ -170,10 +170,6 @@ def train(
     trainer: str,
     gpus: int,
     restart: bool,
-    cache_dir: Path | None,
-    no_cache: bool,
-    executor: str,
-    no_capacity_check: bool,
     progress: str,
     quiet: bool,
     output_format: str,
@@ -211,11 +207,7 @@ def train(
     as_json = output_format == "json"
     with shown_progress(progress, quiet=quiet, as_json=as_json) as on_event:
         settings = wiring.Settings(
-            cache_dir=cache_dir,
-            use_cache=not no_cache,
-            cache=take_cache_options(given),
-            executor=executor,
-            check_capacity=not no_capacity_check,
+            **take_step_options(given),
             restart=restart,
             on_event=on_event,
             on_warning=warn,

@@ -13,7 +13,7 @@ from packager.cli.options import (
     cache_options,
     format_option,
     step_options,
-    take_cache_options,
+    take_step_options,
 )
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import warn
@@ -101,10 +101,6 @@ def evaluate(
     prompts: int,
     answer_tokens: int,
     output: Path | None,
-    cache_dir: Path | None,
-    no_cache: bool,
-    executor: str,
-    no_capacity_check: bool,
     progress: str,
     quiet: bool,
     output_format: str,
@@ -129,11 +125,7 @@ def evaluate(
     as_json = output_format == "json"
     with shown_progress(progress, quiet=quiet, as_json=as_json) as on_event:
         settings = wiring.Settings(
-            cache_dir=cache_dir,
-            use_cache=not no_cache,
-            cache=take_cache_options(given),
-            executor=executor,
-            check_capacity=not no_capacity_check,
+            **take_step_options(given),
             on_event=on_event,
             on_warning=warn,
         )

@@ -262,6 +262,17 @@ def step_options(command: Command) -> Command:
     return command
 
 
+def take_step_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Take what `cache_options` and `step_options` added, as fields of `wiring.Settings`."""
+    return {
+        "cache_dir": given.pop("cache_dir"),
+        "use_cache": not given.pop("no_cache"),
+        "cache": take_cache_options(given),
+        "executor": given.pop("executor"),
+        "check_capacity": not given.pop("no_capacity_check"),
+    }
+
+
 def _platform(context: click.Context, parameter: click.Parameter, text: str) -> Platform:  # noqa: ARG001
     system, slash, architecture = text.partition("/")
     if not (system and slash and architecture) or "/" in architecture:
