@@ -5,6 +5,7 @@ An address is asked as it is.  An image is started for as long as it is measured
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from packager.families.plain import (
 )
 
 AUTO, NONE = "auto", "none"
+_ENDING_S, _POLL_S = 3.0, 0.1
 
 
 class NoDraft(UsageError):
@@ -74,15 +76,24 @@ class Open:
 
     def check(self, lost: str = "") -> None:
         """Raise `SmokeFailed` when the container ended, or answers were lost."""
-        code = None
-        if self.container is not None:
-            self.container.reload()
-            if self.container.status != "running":
-                code = self.container.attrs["State"]["ExitCode"]
+        code = self._exit_code(_ENDING_S if lost else 0.0)
         if code is not None:
             raise self.failure(f"the container ended with status {code} while it was measured")
         if lost:
             raise self.failure(f"{self.shown!r} stopped answering: {lost}")
+
+    def _exit_code(self, patience_s: float) -> int | None:
+        """Give the status of a container that ended; the engine may need a moment to know."""
+        if self.container is None:
+            return None
+        deadline = time.monotonic() + patience_s
+        while True:
+            self.container.reload()
+            if self.container.status != "running":
+                return int(self.container.attrs["State"]["ExitCode"])
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(_POLL_S)
 
     def metrics(self) -> str:
         """Give the text of its metrics; "" where it has none, or does not answer."""
