@@ -128,6 +128,17 @@ def quantizing() -> Path:
 
 
 @pytest.fixture(scope="session")
+def training() -> Path:
+    """Python of the environment that trains draft heads; `make system` installs it."""
+    from packager import wiring
+
+    environments = wiring.environments_for(wiring.Settings())
+    if not environments.facts("draft-heads").installed:
+        unavailable("the tool draft-heads (1.5 GB)")
+    return environments.place("draft-heads") / "bin/python"
+
+
+@pytest.fixture(scope="session")
 def serving_base() -> str:
     """Reference of the embedded vLLM-CPU base, built when it is not there yet."""
     need("debootstrap")

@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-PLAIN = {"F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I8": "<i1", "U8": "<u1"}
+PLAIN = {
+    "F32": "<f4",
+    "F16": "<f2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I8": "<i1",
+    "U8": "<u1",
+    "BOOL": "<u1",
+}
 GROUP_OF_NVFP4 = 16
 FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float64)
 

@@ -6,7 +6,7 @@ that a run that was interrupted gives the bytes of one that was not.
 
 Parameters: `max_tokens`, `seed`, `dtype`, `speculative_tokens` (steps that the
 head is unrolled for), `layers`, `aux_layers`, `draft_vocab_size`, `epochs`,
-`max_steps`, `learning_rate`, `batch_tokens`.
+`max_steps`, `learning_rate`, `batch_tokens`, and for trying that out `save_every_s`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from transformers import get_linear_schedule_with_warmup
 
 PACK = 512  # tokens that pass through the head at once: attention grows with its square
 WEIGHT_DECAY, LARGEST_GRADIENT, WARMUP = 0.01, 1.0, 0.01  # as speculators' trainer has them
+SAVE_EVERY_S = 5.0
 
 Pack = Sequence[int]  # texts by number
 
@@ -87,6 +88,7 @@ class Trainer:
         self._head = head
         self._texts = texts
         self._proposals: int = asked["speculative_tokens"]
+        self._save_every_s: float = asked.get("save_every_s", SAVE_EVERY_S)
         self._gpus = gpus
         self._pack = max(texts.max_len, min(PACK, asked["batch_tokens"]))
         per_step = max(1, asked["batch_tokens"] // self._pack)
@@ -111,7 +113,7 @@ class Trainer:
     def run(self, checkpoints: Checkpoints, report: Report) -> None:
         """Do what steps there are left."""
         self._head.train()
-        pace = Pace()
+        pace = Pace(self._save_every_s)
         while self.step < len(self.steps):
             loss = self._optimize(self.steps[self.step])
             self.step += 1

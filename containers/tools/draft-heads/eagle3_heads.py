@@ -129,14 +129,22 @@ def write_head(head: Eagle3DraftModel, output: Path) -> None:
         for name, value in state.items()
     }
     save_file(tensors, output / "model.safetensors", metadata={"format": "pt"})
-    whole = json.loads(head.config.to_json_string(use_diff=False))
+    whole = head.config.to_dict()
     config = {name: whole[name] for name in KEPT}
-    config["torch_dtype"] = "bfloat16"
+    config |= {"architectures": [type(head).__name__], "torch_dtype": "bfloat16"}
     config["speculators_config"]["verifier"]["name_or_path"] = None
     shape = head.config.transformer_layer_config.to_dict()
-    config["transformer_layer_config"] = {name: shape[name] for name in LAYER_KEPT}
+    layer = {name: shape[name] for name in LAYER_KEPT}
+    config["transformer_layer_config"] = layer | _earlier_rope(layer["rope_parameters"])
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
     (output / "config.json").write_text(text, encoding="utf-8")
+
+
+def _earlier_rope(rope: Mapping[str, Any]) -> dict[str, Any]:
+    """Say it as transformers 4 reads it, too: engines with that one know `rope_parameters` not."""
+    scaling = {name: value for name, value in rope.items() if name != "rope_theta"}
+    said = {"rope_theta": rope["rope_theta"]}
+    return said if scaling == {"rope_type": "default"} else {**said, "rope_scaling": scaling}
 
 
 def _config_of(

@@ -1,0 +1,217 @@
+"""EAGLE-3 heads trained for real for tiny-llama: they foretell, survive kills, and go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager.planning.drafts.eagle import check_eagle, read_eagle
+from packager.planning.profile import make_profile
+from tests.commandline import TINY
+from tests.live.checkpoints import read_tensors
+from tests.live.head_training import Event, Training, read_files, shipped_samples
+
+pytestmark = pytest.mark.live
+
+ASKED: dict[str, Any] = {
+    "task": "eagle3",
+    "max_tokens": 128,
+    "seed": 0,
+    "dtype": "float32",
+    "speculative_tokens": 3,
+    "layers": 1,
+    "epochs": 9,
+    "max_steps": 80,
+    "learning_rate": 3e-3,
+    "batch_tokens": 256,
+    "aux_layers": [1, 2, 3],
+    "draft_vocab_size": 0,
+}
+LAYER = {
+    "hidden_norm.weight": [256],
+    "input_layernorm.weight": [256],
+    "mlp.down_proj.weight": [256, 768],
+    "mlp.gate_proj.weight": [768, 256],
+    "mlp.up_proj.weight": [768, 256],
+    "post_attention_layernorm.weight": [256],
+    "self_attn.k_proj.weight": [128, 512],
+    "self_attn.o_proj.weight": [256, 256],
+    "self_attn.q_proj.weight": [256, 512],
+    "self_attn.v_proj.weight": [128, 512],
+}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    samples = shipped_samples(tmp_path_factory.mktemp("texts") / "samples", 64, 16)
+    return {"model": TINY, "samples": samples}
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory, training: Path) -> Callable[[str], Training]:
+    def start(name: str) -> Training:
+        return Training(tmp_path_factory.mktemp(name), training)
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def trained(inputs: dict[str, Path], started: Callable[[str], Training]) -> Training:
+    """A head that was trained without an interruption."""
+    run = started("trained")
+    told = run.run(ASKED, inputs)
+    assert "error" not in told, told
+    return run
+
+
+def test_a_trained_head_foretells_held_out_texts_better_than_before(trained: Training) -> None:
+    report = trained.report
+
+    assert report["method"] == "eagle3"
+    assert (report["texts"], report["held_out_texts"], report["steps"]) == (64, 16, 80)
+    assert report["loss"] < 0.6 * report["loss_before"], report
+    assert report["expected_length_before"] < 1.05
+    assert report["expected_length"] > 1.15, report
+    assert len(report["acceptance"]) == 3
+    assert sorted(report["acceptance"], reverse=True) == report["acceptance"]
+    assert report["expected_length"] == pytest.approx(1 + sum(report["acceptance"]), abs=1e-4)
+
+
+def test_a_head_has_the_tensors_that_engines_load_and_fits_its_model(trained: Training) -> None:
+    head, model = read_files(trained.output, is_draft=True), read_files(TINY, is_draft=False)
+    profile, _ = make_profile(model)
+
+    eagle = read_eagle(head)
+
+    shapes = {tensor.name: [*tensor.shape] for tensor in head.tensors}
+    assert shapes == {
+        "embed_tokens.weight": [2048, 256],
+        "fc.weight": [256, 768],
+        "lm_head.weight": [2048, 256],
+        "norm.weight": [256],
+        **{f"layers.0.{name}": shape for name, shape in LAYER.items()},
+    }
+    assert {tensor.dtype for tensor in head.tensors} == {"BF16"}
+    assert (eagle.layout, eagle.aux_layers) == ("speculators", (1, 2, 3))
+    assert [*check_eagle("eagle3", eagle, head, model, profile)] == []
+    assert str(TINY) not in (trained.output / "config.json").read_text()
+
+
+def test_a_run_that_is_killed_again_and_again_gives_the_same_bytes(
+    trained: Training, inputs: dict[str, Path], started: Callable[[str], Training]
+) -> None:
+    run = started("killed")
+    asked = {**ASKED, "save_every_s": 0}
+
+    assert run.run(asked, inputs, kill_at=during("reading training texts", 40)) == {}
+    assert run.run(asked, inputs, kill_at=during("measuring", 3)) == {}
+    assert run.run(asked, inputs, kill_at=during("training", 15)) == {}
+    assert [*run.work.glob("checkpoints/*.pt")], "a state was saved"
+    spoil(next(run.work.glob("*/training/*.safetensors")))
+    notes: list[str] = []
+    assert run.run(asked, inputs, kill_at=during("training", 40, notes)) == {}
+    told = run.run(asked, inputs)
+
+    assert any("continues at step" in note for note in notes)
+    assert "error" not in told, told
+    assert run.files() == trained.files()
+
+
+def test_training_goes_on_from_a_head(
+    trained: Training, inputs: dict[str, Path], started: Callable[[str], Training]
+) -> None:
+    """In the names of its authors, too, and with both it is the same head."""
+    asked = {**ASKED, "max_steps": 30, "learning_rate": 1e-3}
+    run, other = started("continued"), started("authors")
+
+    told = run.run(asked, {**inputs, "head": trained.output})
+    assert "error" not in told, told
+    told = other.run(asked, {**inputs, "head": as_its_authors(trained.output, other.root / "head")})
+    assert "error" not in told, told
+
+    assert run.report["loss_before"] == pytest.approx(trained.report["loss"], rel=1e-4)
+    assert run.report["acceptance_before"] == trained.report["acceptance"]
+    assert run.report["loss"] < trained.report["loss"]
+    assert other.report["loss_before"] == run.report["loss_before"]
+    assert other.files()["model.safetensors"] == run.files()["model.safetensors"]
+
+
+def test_a_head_with_a_vocabulary_of_its_own_says_which_tokens_are_in_it(
+    inputs: dict[str, Path], started: Callable[[str], Training]
+) -> None:
+    run = started("mapped")
+
+    told = run.run({**ASKED, "max_steps": 8, "draft_vocab_size": 512, "layers": 2}, inputs)
+
+    assert "error" not in told, told
+    head, model = read_files(run.output, is_draft=True), read_files(TINY, is_draft=False)
+    profile, _ = make_profile(model)
+    assert [*check_eagle("eagle3", read_eagle(head), head, model, profile)] == []
+    tensors = read_tensors(run.output)
+    own = [index + offset for index, offset in enumerate(tensors["d2t"].values)]
+    assert [token for token, known in enumerate(tensors["t2d"].values) if known] == own
+    assert run.report["loss"] < run.report["loss_before"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"aux_layers": [1, 2, 9]}, "cannot read the layers [1, 2, 9] of a model that has 4"),
+        ({"max_tokens": 3}, "no sample to train on has an answered token"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(
+    changes: dict[str, Any],
+    said: str,
+    inputs: dict[str, Path],
+    started: Callable[[str], Training],
+) -> None:
+    told = started("refused").run({**ASKED, **changes}, inputs)
+
+    assert told["error"]["class"] == "rejected"
+    assert said in told["error"]["message"]
+
+
+def during(message: str, done: int, notes: list[str] | None = None) -> Callable[[Event], bool]:
+    """Tell the event from which on so much of something is done; collect notes before it."""
+
+    def reached(event: Event) -> bool:
+        if notes is not None and event["event"] == "note":
+            notes.append(event["message"])
+        said = event.get("message", "")
+        return bool(said.startswith(message) and event.get("done", 0) >= done)
+
+    return reached
+
+
+def spoil(path: Path) -> None:
+    """Change a byte in the middle."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def as_its_authors(head: Path, place: Path) -> Path:
+    """Write a head in the format in which EAGLE-3's authors publish theirs."""
+    place.mkdir()
+    weights = (head / "model.safetensors").read_bytes()
+    size = int.from_bytes(weights[:8], "little")
+    header = json.loads(weights[8 : 8 + size])
+    renamed = {name.replace("layers.0.", "midlayer."): said for name, said in header.items()}
+    text = json.dumps(renamed).encode()
+    whole = len(text).to_bytes(8, "little") + text + weights[8 + size :]
+    (place / "model.safetensors").write_bytes(whole)
+    config = json.loads((head / "config.json").read_text())
+    flat = {
+        **config["transformer_layer_config"],
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "draft_vocab_size": config["draft_vocab_size"],
+        "torch_dtype": "bfloat16",
+    }
+    del flat["rope_parameters"]
+    (place / "config.json").write_text(json.dumps(flat))
+    return place
