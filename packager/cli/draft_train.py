@@ -137,7 +137,7 @@ TRAINERS = ("speculators", "specforge")
     type=click.Choice(TRAINERS),
     default=TRAINERS[0],
     show_default=True,
-    help="Of EAGLE-3 heads. specforge needs GPUs; heads of both serve everywhere.",
+    help="Of EAGLE-3 heads. specforge is slow without GPUs; heads of both serve everywhere.",
 )
 @click.option("--gpus", type=COUNT, default=0, show_default=True, metavar="N")
 @click.option("--restart", is_flag=True, help="Forget what an interrupted training left.")

@@ -211,6 +211,28 @@ def test_what_is_refused_says_what_to_do(tmp_path: Path, specforge: Path, sample
         ({"task": "medusa"}, "SpecForge trains no 'medusa' heads here"),
     ):
         error = Worker(tmp_path, specforge, samples).run(**changes)["error"]
-        assert error["class"] == "rejected"
-        assert (error["message"], error["hint"]) == (said, error["hint"])
+        assert (error["class"], error["message"]) == ("rejected", said)
         assert "--trainer speculators" in error["hint"]
+
+
+def test_a_head_that_does_not_fit_is_refused(
+    tmp_path: Path, specforge: Path, samples: Path, trained: Worker
+) -> None:
+    weights = trained.made()["model.safetensors"]
+    config = json.loads(trained.made()["config.json"])
+    for number, (changes, cut, kind, said) in enumerate(
+        (
+            ({"norm_before_residual": True}, 0, "rejected", "the head has norm_before_residual"),
+            ({"intermediate_size": 512}, 0, "rejected", "which should be [512, 256] here"),
+            ({}, 100, "bad-input", "the head cannot be read"),
+        )
+    ):
+        head = tmp_path / f"head{number}"
+        head.mkdir()
+        (head / "config.json").write_text(json.dumps(config | changes))
+        (head / "model.safetensors").write_bytes(weights[: len(weights) - cut])
+
+        error = Worker(tmp_path / str(number), specforge, samples).run(head)["error"]
+
+        assert error["class"] == kind
+        assert said in error["message"]

@@ -10,19 +10,14 @@ from typing import Any
 import torch
 import whole
 from packager_worker import BadInput, Rejected
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 NAMES = {"layers.0.": "midlayer.", "transformer.": "midlayer.", "fusion_fc.": "fc."}
 # What is the model's and not the head's, under its names in the two formats.
 OF_THE_MODEL = ("embed_tokens.", "verifier_")
-# Arithmetic that heads differ in, and which of it SpecForge's have.
-OTHER = {
-    "norm_before_residual": False,
-    "norm_before_fc": False,
-    "fc_norm": False,
-    "norm_output": True,
-}
+# What some heads compute besides, and those of SpecForge that are trained here do not.
+OTHER = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 
 
 class GivenHead:
@@ -32,12 +27,12 @@ class GivenHead:
         try:
             self._config = json.loads((place / "config.json").read_text(encoding="utf-8"))
             self._tensors = _read(place)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, SafetensorError) as error:
             raise BadInput(f"the head cannot be read: {error}") from error
-        for name, usual in OTHER.items():
-            if self._config.get(name, usual) not in (usual, None):
+        for name in OTHER:
+            if self._config.get(name):
                 raise Rejected(
-                    f"the head has {name} = {self._config[name]}, SpecForge's have it otherwise",
+                    f"the head has {name}, which SpecForge's are trained without here",
                     "go on with `--trainer speculators`",
                 )
 
@@ -69,23 +64,56 @@ class GivenHead:
         return int(self._tensors["lm_head.weight"].shape[0])
 
     def check(self, hidden_size: int, vocab_size: int) -> None:
-        """Refuse the head of another model."""
-        try:
-            found = tuple(self._tensors["fc.weight"].shape), self.draft_vocab_size
-        except KeyError as error:
-            raise BadInput(f"the head lacks {error}: is it an EAGLE-3 head?") from error
-        if found[0] != (hidden_size, 3 * hidden_size):
-            raise Rejected(
-                f"the head's fc is {list(found[0])}, the model's states are {hidden_size}"
-            )
+        """Refuse a head that is not whole, or of another model."""
+        for name, shape in self._shapes(hidden_size).items():
+            found = self._tensors.get(name)
+            if found is None:
+                raise BadInput(f"the head lacks {name}: is it a whole EAGLE-3 head?")
+            if list(found.shape) != shape:
+                raise Rejected(
+                    f"the head's {name} is {list(found.shape)}, which should be {shape} here",
+                    "go on with a head that was trained for this model",
+                )
         tokens = self.vocabulary
         if tokens is None and self.draft_vocab_size != vocab_size:
             raise Rejected(
                 f"the head proposes {self.draft_vocab_size} tokens and does not say which "
                 f"of the model's {vocab_size}"
             )
+        if tokens is not None and len(tokens) != self.draft_vocab_size:
+            raise BadInput(
+                f"the head names {len(tokens)} tokens and proposes {self.draft_vocab_size}"
+            )
         if tokens is not None and not all(0 <= token < vocab_size for token in tokens):
             raise Rejected(f"the head proposes tokens that the model's {vocab_size} are not")
+
+    def _shapes(self, hidden_size: int) -> dict[str, list[int]]:
+        """Give what SpecForge's heads consist of, in the numbers that the head states."""
+        shape = self.shape
+        try:
+            heads, inner = int(shape["num_attention_heads"]), int(shape["intermediate_size"])
+            each = int(shape.get("head_dim") or shape["hidden_size"] // heads)
+            shared = int(shape.get("num_key_value_heads") or heads)
+        except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+            raise BadInput(f"the head's config.json cannot be used: {error}") from error
+        tokens = len(self._tensors.get("lm_head.weight", ()))
+        layer = {
+            "self_attn.q_proj": [heads * each, 2 * hidden_size],
+            "self_attn.k_proj": [shared * each, 2 * hidden_size],
+            "self_attn.v_proj": [shared * each, 2 * hidden_size],
+            "self_attn.o_proj": [hidden_size, heads * each],
+            "mlp.gate_proj": [inner, hidden_size],
+            "mlp.up_proj": [inner, hidden_size],
+            "mlp.down_proj": [hidden_size, inner],
+            "hidden_norm": [hidden_size],
+            "input_layernorm": [hidden_size],
+            "post_attention_layernorm": [hidden_size],
+        }
+        whole = {f"midlayer.{name}": sides for name, sides in layer.items()}
+        whole["fc"] = [hidden_size, 3 * hidden_size]
+        whole["norm"] = [hidden_size]
+        whole["lm_head"] = [tokens, hidden_size]
+        return {f"{name}.weight": sides for name, sides in whole.items()}
 
     def write(self, place: Path) -> None:
         """Write the tensors as SpecForge reads them."""

@@ -65,7 +65,7 @@ def choose_vocabulary(rows: Sequence[Row], size: int, of: int) -> list[int]:
 
 def _load(place: Path, tokenizer: Any, max_tokens: int) -> list[Row]:
     try:
-        lines = place.read_text(encoding="utf-8").splitlines()
+        lines = place.read_bytes().splitlines()
         samples = [json.loads(line) for line in lines if line.strip()]
     except (OSError, ValueError) as error:
         raise BadInput(f"{place.name} cannot be read: {error}") from error
