@@ -13,7 +13,7 @@ from packager.planning.drafts.eagle import check_eagle, read_eagle
 from packager.planning.profile import make_profile
 from tests.commandline import TINY
 from tests.live.checkpoints import read_tensors
-from tests.live.head_training import Event, Training, read_files, shipped_samples
+from tests.live.head_training import Training, during, read_files, shipped_samples, spoil
 
 pytestmark = pytest.mark.live
 
@@ -174,25 +174,6 @@ def test_what_cannot_be_trained_is_refused(
 
     assert told["error"]["class"] == "rejected"
     assert said in told["error"]["message"]
-
-
-def during(message: str, done: int, notes: list[str] | None = None) -> Callable[[Event], bool]:
-    """Tell the event from which on so much of something is done; collect notes before it."""
-
-    def reached(event: Event) -> bool:
-        if notes is not None and event["event"] == "note":
-            notes.append(event["message"])
-        said = event.get("message", "")
-        return bool(said.startswith(message) and event.get("done", 0) >= done)
-
-    return reached
-
-
-def spoil(path: Path) -> None:
-    """Change a byte in the middle."""
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
 
 
 def as_its_authors(head: Path, place: Path) -> Path:
