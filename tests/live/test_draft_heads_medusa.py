@@ -1,0 +1,435 @@
+"""Medusa heads trained for real for tiny-llama, on its own answers: they foretell, and survive."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager.planning.drafts.medusa import check_medusa, read_medusa
+from packager.planning.profile import make_profile
+from tests.commandline import TINY
+from tests.live.head_training import Training, during, read_files, shipped_samples, spoil
+from tests.tools.test_measures import told
+
+pytestmark = pytest.mark.live
+
+ANSWERS: dict[str, Any] = {
+    "task": "answers",
+    "max_tokens": 256,
+    "seed": 0,
+    "dtype": "float32",
+    "answer_tokens": 48,
+    "temperature": 0.0,
+}
+ASKED: dict[str, Any] = {
+    "task": "medusa",
+    "max_tokens": 256,
+    "seed": 0,
+    "dtype": "float32",
+    "speculative_tokens": 3,
+    "layers": 1,
+    "epochs": 20,
+    "max_steps": 120,
+    "learning_rate": 2e-3,
+    "batch_tokens": 256,
+}
+Start = Callable[[str], Training]
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory, training: Path) -> Start:
+    def start(name: str) -> Training:
+        return Training(tmp_path_factory.mktemp(name), training)
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    place = tmp_path_factory.mktemp("texts")
+    return {"model": TINY, "samples": shipped_samples(place / "samples", 128, 24)}
+
+
+@pytest.fixture(scope="module")
+def answered(inputs: dict[str, Path], started: Start) -> Training:
+    """The model's answers, given without an interruption."""
+    run = started("answered")
+    assert "error" not in run.run(ANSWERS, inputs)
+    return run
+
+
+@pytest.fixture(scope="module")
+def own(inputs: dict[str, Path], answered: Training) -> dict[str, Path]:
+    """What heads are trained on."""
+    return {**inputs, "samples": answered.output}
+
+
+@pytest.fixture(scope="module")
+def trained(own: dict[str, Path], started: Start) -> Training:
+    """Heads that were trained without an interruption."""
+    run = started("trained")
+    assert "error" not in run.run(ASKED, own)
+    return run
+
+
+def rows(place: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in place.read_text().splitlines()]
+
+
+def answers(place: Path) -> list[str]:
+    return [
+        turn["content"]
+        for row in rows(place)
+        for turn in row["messages"]
+        if turn["role"] == "assistant"
+    ]
+
+
+def test_the_model_answers_what_the_samples_ask(
+    inputs: dict[str, Path], answered: Training, training: Path
+) -> None:
+    for name in ("train.jsonl", "held-out.jsonl"):
+        asked, given = rows(inputs["samples"] / name), rows(answered.output / name)
+        assert len(given) == len(asked)
+        assert [row["messages"][0] for row in given] == [row["messages"][0] for row in asked]
+        assert answers(answered.output / name) != answers(inputs["samples"] / name)
+
+    question = rows(answered.output / "train.jsonl")[0]["messages"][:1]
+    alone = told(training, ALONE.format(model=str(TINY), messages=question), "draft-heads")
+
+    assert answers(answered.output / "train.jsonl")[0] == alone
+
+
+ALONE = """
+from transformers import AutoModelForCausalLM, AutoTokenizer
+words = AutoTokenizer.from_pretrained({model!r})
+model = AutoModelForCausalLM.from_pretrained({model!r}, dtype=torch.float32)
+asked = words.apply_chat_template({messages!r}, tokenize=False, add_generation_prompt=True)
+ids = words(asked, add_special_tokens=False, return_tensors="pt")
+made = model.generate(**ids, max_new_tokens=48, do_sample=False)[0, ids.input_ids.shape[1] :]
+print(json.dumps(words.decode([one for one in made.tolist() if one != 2])))
+"""
+
+
+def test_answers_that_were_interrupted_are_the_same(
+    inputs: dict[str, Path], answered: Training, started: Start
+) -> None:
+    run = started("interrupted")
+    notes: list[str] = []
+
+    assert run.run(ANSWERS, inputs, kill_at=during("answering", 128)) == {}
+    spoil(run.work / "answers.jsonl", at=-5)
+    assert "error" not in run.run(ANSWERS, inputs, kill_at=during("never", 0, notes))
+
+    assert notes == ["continues after 64 of 152 samples"]
+    assert run.files() == answered.files()
+
+
+def test_sampled_answers_that_were_interrupted_are_the_same(
+    inputs: dict[str, Path], started: Start
+) -> None:
+    asked = {**ANSWERS, "temperature": 0.8, "answer_tokens": 16}
+    run, whole = started("interrupted"), started("sampled")
+
+    assert run.run(asked, inputs, kill_at=during("answering", 64)) == {}
+    assert "error" not in run.run(asked, inputs)
+    assert "error" not in whole.run(asked, inputs)
+
+    assert run.files() == whole.files()
+
+
+def test_sampled_answers_differ_by_seed_and_not_by_company(
+    tmp_path: Path, inputs: dict[str, Path], started: Start
+) -> None:
+    few = {**inputs, "samples": shipped_samples(tmp_path / "few", 6, 2)}
+    asked = {**ANSWERS, "temperature": 1.0, "answer_tokens": 16}
+    among, alone, other = started("among"), started("alone"), started("other")
+
+    assert "error" not in among.run(asked, inputs)
+    assert "error" not in alone.run(asked, few)
+    assert "error" not in other.run({**asked, "seed": 1}, few)
+
+    all_of_them = {row["messages"][0]["content"]: row for row in everything(among)}
+    assert everything(alone) == [
+        all_of_them[row["messages"][0]["content"]] for row in everything(alone)
+    ]
+    assert everything(other) != everything(alone)
+
+
+def everything(run: Training) -> list[dict[str, Any]]:
+    return [row for name in run.files() for row in rows(run.output / name)]
+
+
+def test_what_cannot_be_answered_is_left_out_and_counted(
+    tmp_path: Path, inputs: dict[str, Path], started: Start
+) -> None:
+    place = tmp_path / "samples"
+    shutil.copytree(inputs["samples"], place)
+    short, long = "What is os?", "What is os? " * 100
+    asked = [
+        [("user", long)],
+        [("user", short), ("assistant", "?"), ("user", long), ("assistant", "?")],
+        [("user", short), ("assistant", "?"), ("user", short)],
+    ]
+    made = [{"messages": [{"role": r, "content": c} for r, c in turns]} for turns in asked]
+    made += [{"prompt": "import os\n", "completion": "?"}, {"text": "import sys\n"}]
+    (place / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in made))
+    run = started("odd")
+
+    result = run.run(ANSWERS, {"model": TINY, "samples": place})
+
+    assert "error" not in result, result
+    counted = result["details"]
+    assert (counted["dropped"], counted["shortened"], counted["texts"]) == (1, 1, 1)
+    one, two, prompt, text = rows(run.output / "train.jsonl")
+    assert [turn["role"] for turn in one["messages"]] == ["user", "assistant"]
+    assert [turn["role"] for turn in two["messages"]] == ["user", "assistant"] * 2
+    assert prompt["prompt"] == "import os\n" and prompt["completion"] != "?"
+    assert text == {"text": "import sys\n"}
+
+
+def test_trained_heads_foretell_held_out_texts_better_than_before(trained: Training) -> None:
+    report = trained.report
+
+    assert report["method"] == "medusa"
+    assert (report["texts"], report["held_out_texts"], report["steps"]) == (128, 24, 120)
+    assert report["loss"] < 0.7 * report["loss_before"], report
+    assert report["expected_length_before"] < 1.1
+    assert report["expected_length"] > 1.25, report
+    assert sorted(report["acceptance"], reverse=True) == report["acceptance"]
+    assert report["expected_length"] == pytest.approx(1 + sum(report["acceptance"]), abs=1e-4)
+
+
+def test_heads_have_the_tensors_that_engines_load_and_fit_their_model(trained: Training) -> None:
+    head, model = read_files(trained.output, is_draft=True), read_files(TINY, is_draft=False)
+    profile, _ = make_profile(model)
+
+    heads = read_medusa(head)
+
+    assert [*check_medusa(heads, head, model, profile, 3)] == []
+    assert (heads.layout, heads.heads, heads.head_layers) == ("blocks", 3, 1)
+    assert heads.biased and heads.vocab_size == 2048
+    assert {(tensor.name, tensor.dtype, tensor.shape) for tensor in head.tensors} == {
+        (name.format(one), "BF16", shape)
+        for one in range(3)
+        for name, shape in (
+            ("blocks.{}.layers.0.weight", (256, 256)),
+            ("blocks.{}.layers.0.bias", (256,)),
+            ("lm_heads.{}.weight", (2048, 256)),
+        )
+    }
+    config = json.loads((trained.output / "config.json").read_text())
+    assert "architectures" not in config and config["medusa_fc_bias"] is True
+
+
+def test_the_figures_are_those_that_an_engine_would_see(
+    own: dict[str, Path], trained: Training, training: Path
+) -> None:
+    """Reckoned plainly from the files alone, answer by answer."""
+    found = told(
+        training,
+        PLAINLY.format(model=str(TINY), head=str(trained.output), samples=str(own["samples"])),
+        "draft-heads",
+    )
+
+    assert found == pytest.approx(trained.report["acceptance"], abs=2e-3)
+
+
+PLAINLY = """
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+words = AutoTokenizer.from_pretrained({model!r})
+model = AutoModelForCausalLM.from_pretrained({model!r}, dtype=torch.float32)
+head = {{name: one.float() for name, one in load_file({head!r} + "/model.safetensors").items()}}
+hits, places = [0, 0, 0], 0
+for line in open({samples!r} + "/held-out.jsonl"):
+    (question, answer) = json.loads(line)["messages"]
+    asked = words.apply_chat_template([question], tokenize=False, add_generation_prompt=True)
+    ids = words(asked, add_special_tokens=False)["input_ids"]
+    start = len(ids)
+    ids = (ids + words(answer["content"] + "</s>", add_special_tokens=False)["input_ids"])[:256]
+    with torch.no_grad():
+        told = model(torch.tensor([ids]), output_hidden_states=True)
+    states, choices = told.hidden_states[-1][0], told.logits[0].argmax(-1).tolist()
+    for at in range(start - 1, len(ids) - 4):
+        places += 1
+        for number in range(3):
+            bias = head[f"blocks.{{number}}.layers.0.bias"]
+            inner = head[f"blocks.{{number}}.layers.0.weight"] @ states[at] + bias
+            seen = states[at] + torch.nn.functional.silu(inner)
+            said = int((head[f"lm_heads.{{number}}.weight"] @ seen).argmax())
+            if said != choices[at + number + 1]:
+                break
+            hits[number] += 1
+print(json.dumps([one / places for one in hits]))
+"""
+
+
+def test_a_training_that_is_killed_again_and_again_gives_the_same_bytes(
+    trained: Training, own: dict[str, Path], started: Start
+) -> None:
+    run = started("killed")
+    asked = {**ASKED, "save_every_s": 0}
+
+    assert run.run(asked, own, kill_at=during("reading training texts", 100)) == {}
+    assert run.run(asked, own, kill_at=during("training", 30)) == {}
+    assert [*run.work.glob("checkpoints/*.pt")], "a state was saved"
+    spoil(next(run.work.glob("*/training/*.safetensors")))
+    notes: list[str] = []
+    assert run.run(asked, own, kill_at=during("training", 90, notes)) == {}
+    result = run.run(asked, own)
+
+    assert any("continues at step" in note for note in notes)
+    assert "error" not in result, result
+    assert run.files() == trained.files()
+
+
+def test_a_spoilt_checkpoint_is_not_gone_on_from(
+    trained: Training, own: dict[str, Path], started: Start
+) -> None:
+    run = started("spoilt")
+    asked = {**ASKED, "save_every_s": 0}
+
+    assert run.run(asked, own, kill_at=during("training", 30)) == {}
+    for state in run.work.glob("checkpoints/*.pt"):
+        spoil(state)
+    notes: list[str] = []
+    assert "error" not in run.run(asked, own, kill_at=during("never", 0, notes))
+
+    assert notes == []
+    assert run.files() == trained.files()
+
+
+def test_training_goes_on_from_heads(
+    trained: Training, own: dict[str, Path], started: Start
+) -> None:
+    """In the names of their authors, too, and with both they are the same heads."""
+    asked = {**ASKED, "max_steps": 60, "learning_rate": 1e-3}
+    run, other = started("continued"), started("authors")
+
+    result = run.run(asked, {**own, "head": trained.output})
+    assert "error" not in result, result
+    result = other.run(asked, {**own, "head": as_their_authors(trained.output, other.root / "in")})
+    assert "error" not in result, result
+
+    assert run.report["loss_before"] == trained.report["loss"]
+    assert run.report["acceptance_before"] == trained.report["acceptance"]
+    assert run.report["expected_length"] > trained.report["expected_length"]
+    assert other.files() == run.files()
+
+
+def test_heads_that_are_asked_for_besides_are_new(
+    trained: Training, own: dict[str, Path], started: Start
+) -> None:
+    run = started("more")
+
+    notes: list[str] = []
+    asked = {**ASKED, "max_steps": 1, "speculative_tokens": 4}
+    result = run.run(asked, {**own, "head": trained.output}, kill_at=during("never", 0, notes))
+
+    assert "error" not in result, result
+    assert notes == ["3 heads are given, 4 are trained"]
+    assert run.report["acceptance_before"][3] < run.report["acceptance_before"][2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "said"),
+    [
+        ({"max_tokens": 8}, "rejected", "no sample to train on has an answered token"),
+        ({"speculative_tokens": 50}, "rejected", "no held-out answer is long enough for 50 heads"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(
+    changes: dict[str, Any], kind: str, said: str, own: dict[str, Path], started: Start
+) -> None:
+    result = started("refused").run({**ASKED, **changes}, own)
+
+    assert result["error"]["class"] == kind
+    assert said in result["error"]["message"]
+
+
+@pytest.mark.parametrize("task", [ANSWERS, ASKED], ids=["answers", "medusa"])
+def test_a_model_that_lacks_a_tensor_is_refused(
+    task: dict[str, Any], tmp_path: Path, inputs: dict[str, Path], started: Start
+) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(TINY, broken)
+    without_tensor(broken, "model.norm.weight")
+
+    result = started("broken").run(task, {**inputs, "model": broken})
+
+    assert result["error"]["class"] == "bad-input"
+    assert "the model lacks 1 tensors, such as 'model.norm.weight'" in result["error"]["message"]
+
+
+@pytest.mark.parametrize("task", [ANSWERS, ASKED], ids=["answers", "medusa"])
+def test_nothing_held_out_is_refused(
+    task: dict[str, Any], tmp_path: Path, inputs: dict[str, Path], started: Start
+) -> None:
+    samples = tmp_path / "samples"
+    shutil.copytree(inputs["samples"], samples)
+    (samples / "held-out.jsonl").write_text("")
+
+    result = started("alone").run(task, {**inputs, "samples": samples})
+
+    assert result["error"]["class"] == "rejected"
+    assert "held-out" in result["error"]["message"]
+
+
+def test_heads_that_do_not_fit_are_refused(
+    trained: Training, own: dict[str, Path], started: Start
+) -> None:
+    given = started("given").root / "in"
+    lacking = as_their_authors(trained.output, given, leave_out="blocks.1.layers.0.weight")
+    result = started("lacking").run(ASKED, {**own, "head": lacking})
+    layers = started("layers").run({**ASKED, "layers": 2}, {**own, "head": trained.output})
+
+    assert result["error"]["class"] == "bad-input"
+    assert "lack 1 tensors, such as 'blocks.1.layers.0.weight'" in result["error"]["message"]
+    assert layers["error"]["class"] == "rejected"
+    assert "have 1 layers each; 2 are asked for" in layers["error"]["message"]
+
+
+def as_their_authors(head: Path, place: Path, leave_out: str = "none") -> Path:
+    """Write heads in the format in which Medusa's authors publish theirs."""
+
+    def renamed(name: str) -> str:
+        parts = name.split(".")
+        of_layer = f"{parts[1]}.{parts[3]}.linear.{parts[-1]}" if parts[0] == "blocks" else ""
+        return "" if name == leave_out else of_layer or f"{parts[1]}.1.weight"
+
+    place.mkdir()
+    shutil.copy(head / "model.safetensors", place / "medusa_lm_head.safetensors")
+    rename_tensors(place / "medusa_lm_head.safetensors", renamed)
+    (place / "config.json").write_text(json.dumps({"medusa_num_heads": 3, "medusa_num_layers": 1}))
+    return place
+
+
+def without_tensor(model: Path, name: str) -> None:
+    """Leave a tensor out of a checkpoint, as if it had never been there."""
+    index = json.loads((model / "model.safetensors.index.json").read_text())
+    shard = model / index["weight_map"].pop(name)
+    rename_tensors(shard, lambda one: "" if one == name else one)
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def rename_tensors(file: Path, rename: Callable[[str], str]) -> None:
+    """Give the tensors of a file other names, and leave out those that get none."""
+    data = file.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    header.pop("__metadata__", None)
+    kept, values = {}, b""
+    for name, said in header.items():
+        begin, end = said["data_offsets"]
+        if rename(name):
+            offsets = [len(values), len(values) + end - begin]
+            kept[rename(name)] = {**said, "data_offsets": offsets}
+            values += data[start + begin : start + end]
+    packed = json.dumps(kept).encode()
+    file.write_bytes(len(packed).to_bytes(8, "little") + packed + values)
