@@ -86,7 +86,7 @@ def eagle_config(config: Mapping[str, Any], draft: Draft, layout: str) -> dict[s
     """
     if layout == draft.layout == "speculators":
         return _with_verifier(config)
-    meant = dict(config) if layout == draft.layout else _flat(config, draft)
+    meant = _with_rope(config) if layout == draft.layout else _flat(config, draft)
     layers = aux_layers(config)
     if not layers:
         return meant
@@ -108,12 +108,14 @@ def _with_verifier(config: Mapping[str, Any]) -> dict[str, Any]:
     if stated:
         verifier = {**mapping(stated.get("verifier")), "name_or_path": MODEL_DIR}
         meant["speculators_config"] = {**stated, "verifier": verifier}
+    if layer := mapping(config.get("transformer_layer_config")):
+        meant["transformer_layer_config"] = _with_rope(layer)
     return meant
 
 
 def _flat(config: Mapping[str, Any], draft: Draft) -> dict[str, Any]:
     """Give the numbers of a head of the speculators library as its authors' format has them."""
-    flat = dict(mapping(config.get("transformer_layer_config")))
+    flat = _with_rope(mapping(config.get("transformer_layer_config")))
     flat |= {"architectures": [ARCHITECTURES[draft.kind]], "model_type": "llama"}
     if draft.kind == "eagle3":
         flat["draft_vocab_size"] = draft.vocab_size
@@ -125,6 +127,21 @@ def _flat(config: Mapping[str, Any], draft: Draft) -> dict[str, Any]:
     )
     flat["tie_word_embeddings"] = False
     return flat
+
+
+def _with_rope(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Say how positions turn as transformers 4 reads it, too.
+
+    Engines with that one know no `rope_parameters`: they would take 10000 for every head,
+    without a word, and few of its proposals would be right.
+    """
+    rope = mapping(config.get("rope_parameters"))
+    if "rope_theta" not in rope or config.get("rope_theta") is not None:
+        return dict(config)
+    scaling = {name: value for name, value in rope.items() if name != "rope_theta"}
+    scaled = scaling.get("rope_type", "default") != "default"
+    earlier = {"rope_theta": rope["rope_theta"], **({"rope_scaling": scaling} if scaled else {})}
+    return {**config, **earlier}
 
 
 def _rewritten(

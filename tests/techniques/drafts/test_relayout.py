@@ -17,6 +17,7 @@ from packager.techniques.drafts.relayout import lay_out_draft
 from tests.planning import heads, zoo
 from tests.planning.headers import LLAMA_3_8B, model_of, plan_of
 
+ROPELESS = heads.eagle3_of_speculators(LLAMA_3_8B).config["transformer_layer_config"]
 LAYERS: dict[str, Any] = {"eagle_aux_hidden_state_layer_ids": [2, 16, 29]}
 
 
@@ -128,6 +129,29 @@ def test_an_old_vllm_and_sglang_get_the_authors_format() -> None:
         config = config_of(files["config.json"])
         assert config.items() >= published.config.items()
         assert "speculators_config" not in config
+
+
+def test_positions_turn_as_they_did_in_training_with_every_transformers() -> None:
+    """transformers 4 knows no `rope_parameters`, and would take 10000 without a word."""
+    llama_3 = {"rope_type": "llama3", "factor": 8.0}
+    of_five: dict[str, Any] = {"rope_parameters": {"rope_theta": 500000.0, **llama_3}}
+    head = heads.eagle3_of_speculators(LLAMA_3_8B, transformer_layer_config={**ROPELESS, **of_five})
+    authors = heads.eagle3(LLAMA_3_8B, **of_five)
+    plain = heads.eagle3(LLAMA_3_8B, rope_parameters={"rope_theta": 1e6, "rope_type": "default"})
+
+    def written(made: ModelFiles, family: str) -> dict[str, Any]:
+        return config_of(laid_out(made, eagle3(made), family, "model.safetensors")["config.json"])
+
+    for config in (
+        written(head, "vllm")["transformer_layer_config"],
+        written(head, "sglang"),
+        written(authors, "vllm"),
+    ):
+        assert config["rope_theta"] == 500000.0
+        assert config["rope_scaling"] == llama_3
+        assert config["rope_parameters"] == of_five["rope_parameters"]
+    assert written(plain, "sglang")["rope_theta"] == 1e6
+    assert "rope_scaling" not in written(plain, "sglang")
 
 
 def test_an_index_names_the_tensors_as_the_shards_do() -> None:
