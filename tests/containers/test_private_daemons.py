@@ -88,6 +88,27 @@ def test_an_engine_starts_once_and_stops_without_a_trace(engine_script: Script) 
     assert left_of(engine_script.root) == []
 
 
+def test_containers_that_come_and_go_do_not_cut_the_connections_of_others(
+    engine_script: Script,
+) -> None:
+    """A bridge whose own address changes is not where the others' packets go."""
+    assert engine_script.run("start").returncode == 0
+    state = json.loads((engine_script.root / "state.json").read_text())
+    if state["network"] != "bridge":
+        pytest.skip("this kernel allows no bridge")
+    bridge, port = state["bridge"], "pkgr-test-port"
+    address = Path(f"/sys/class/net/{bridge}/address")
+    before = address.read_text()
+
+    low = ("address", "02:00:00:00:00:01")
+    subprocess.run(["ip", "link", "add", port, *low, "type", "veth"], check=True)
+    try:
+        subprocess.run(["ip", "link", "set", port, "master", bridge], check=True)
+        assert address.read_text() == before
+    finally:
+        subprocess.run(["ip", "link", "delete", port], check=True)
+
+
 def test_an_engine_that_was_killed_starts_again(engine_script: Script) -> None:
     engine_script.run("start")
     os.kill(int(str(engine_script.status()["pid"])), 9)

@@ -39,7 +39,7 @@ PROMPTS = (
 
 # Enough to foresee what tiny-llama says about Python, and no more.
 TRAINING = {
-    "eagle3": ("--aux-layers", "1,2,3", "--epochs", "3", "--learning-rate", "2e-3"),
+    "eagle3": ("--epochs", "3", "--learning-rate", "2e-3"),
     "medusa": ("--epochs", "6", "--learning-rate", "2e-3"),
 }
 SMALL = ("--max-tokens", "256", "--answer-tokens", "96", "--batch-tokens", "512")
