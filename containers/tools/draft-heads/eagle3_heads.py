@@ -63,11 +63,7 @@ def new_head(
     model: Path, asked: Mapping[str, Any], rows: Sequence[Row], attention: str
 ) -> Eagle3DraftModel:
     """Make a head with random numbers; what it shares with the model is the model's."""
-    layers = asked["layers"]
-    shape = create_transformer_layer_config(
-        str(model), layers, "llama", "silu", 0, full_attention_indices=list(range(layers))
-    )
-    shape.sliding_window = None
+    shape = _new_shape(model, asked["layers"])
     size = asked["draft_vocab_size"] or shape.vocab_size
     d2t = t2d = None
     if size < shape.vocab_size:
@@ -83,6 +79,21 @@ def new_head(
         norm_before_residual=False, norm_before_fc=False, ttt_steps=asked["speculative_tokens"],
         verifier_name_or_path=str(model), draft_attn_impl=attention,
     )  # fmt: skip
+
+
+def _new_shape(model: Path, layers: int) -> Any:
+    """Shape the head's layers as the model's, with the activation that engines have in heads."""
+    try:
+        shape = create_transformer_layer_config(
+            str(model), layers, "llama", "silu", 0, full_attention_indices=list(range(layers))
+        )
+    except (AttributeError, ValueError) as error:
+        raise Rejected(
+            f"speculators cannot shape a head for this model: {str(error).splitlines()[0]}",
+            "train Medusa heads",
+        ) from error
+    shape.sliding_window = None
+    return shape
 
 
 def given_head(
