@@ -270,6 +270,39 @@ print(json.dumps([one / places for one in hits]))
 """
 
 
+def test_positions_are_found_among_files_that_may_hold_none(tmp_path: Path, training: Path) -> None:
+    found = told(training, PIECES.format(place=str(tmp_path)), "draft-heads")
+
+    assert found == {
+        "followers": [2, 1, 0, 3, 2, 1, 0],
+        "taken": [[1, 0.0], [3, 2.0], [4, 3.0]],
+        "batches": [3, 2],
+        "none": 0,
+    }
+
+
+PIECES = """
+from pathlib import Path
+from keeping import keep_tensors
+from states import States, followers
+
+def piece(number, labels):
+    hidden = torch.tensor(labels, dtype=torch.float).reshape(-1, 1) - 1
+    held = torch.tensor(labels, dtype=torch.int32).reshape(-1, 1)
+    return keep_tensors(Path({place!r}), number, {{"hidden": hidden, "labels": held}})
+
+files = [piece(number, labels) for number, labels in enumerate([[], [1, 2], [], [3, 4, 5], []])]
+states = States(files)
+taken = states.take(torch.tensor([3, 0, 2]))
+print(json.dumps({{
+    "followers": followers([False, True, True, False, True, True, True]),
+    "taken": torch.cat((taken.labels, taken.hidden), 1).tolist(),
+    "batches": [len(batch.labels) for batch in states.batches(3)],
+    "none": len(States(files[:1])),
+}}))
+"""
+
+
 def test_a_training_that_is_killed_again_and_again_gives_the_same_bytes(
     trained: Training, own: dict[str, Path], started: Start
 ) -> None:

@@ -180,9 +180,8 @@ class Training:
         """Give places, scores and labels of a head, in parts that bound the memory of scores."""
         lm_head = self._heads.lm_heads[head].weight
         halves = self._asked["dtype"] == "bfloat16"
-        for part in (
-            (batch.labels[:, head] != NOTHING).nonzero()[:, 0].split(max(1, LOGITS // len(lm_head)))
-        ):
+        labelled = (batch.labels[:, head] != NOTHING).nonzero()[:, 0]
+        for part in labelled.split(max(1, LOGITS // len(lm_head))):
             hidden = batch.hidden[part].to(lm_head.device)
             with torch.autocast(lm_head.device.type, torch.bfloat16, enabled=halves):
                 logits = self._heads.logits(head, hidden)

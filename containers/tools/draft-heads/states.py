@@ -117,7 +117,7 @@ def _look(model: Any, row: Row, heads: int) -> Batch:
     say after the end of an answer is nothing that it is ever asked.
     """
     ids = torch.tensor(row.ids, device=model.device)
-    hidden = model.base_model(ids[None]).last_hidden_state[0]
+    hidden = model.base_model(ids[None], use_cache=False).last_hidden_state[0]
     if not hidden.isfinite().all():
         raise Rejected("the model computes what is no number", "its weights are broken")
     choices = choices_of(model, hidden)
