@@ -20,6 +20,7 @@ TGI and SGLang were not run for this: their texts in the tests are written after
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
@@ -34,6 +35,9 @@ DRAFTS, DRAFT_TOKENS, ACCEPTED = (
 BY_POSITION = f"{_VLLM}accepted_tokens_per_pos_total"
 SKIPPED = "tgi_request_skipped_tokens"
 LENGTH, RATE = "sglang:spec_accept_length", "sglang:spec_accept_rate"
+
+_LARGEST = 2**53  # numbers past it are not counted, they are made up
+_POSITION = re.compile(r"0|[1-9]\d{0,3}", re.ASCII)
 
 Counts = Mapping[tuple[str, str], float]  # (name, position) → sum over engines
 
@@ -125,7 +129,7 @@ def _of_chunks(answers: Sequence[Answer]) -> Acceptance | None:
 
 def _readings(text: str) -> list[Reading]:
     try:
-        return list(read_metrics(text))
+        return [reading for reading in read_metrics(text) if abs(reading.value) < _LARGEST]
     except ValueError:
         return []  # another server's page; there is nothing to learn of it
 
@@ -135,7 +139,7 @@ def _counts(readings: Sequence[Reading]) -> dict[tuple[str, str], float]:
     for one in readings:
         if one.name.startswith((_VLLM, SKIPPED)) and not one.name.endswith("_created"):
             position = one.labels.get("position", "")
-            if one.name != BY_POSITION or position.isdecimal():
+            if one.name != BY_POSITION or _POSITION.fullmatch(position):
                 key = (one.name, position)
                 counts[key] = counts.get(key, 0.0) + one.value
     return counts

@@ -21,6 +21,7 @@ from packager.errors import UsageError
 _ANSWER_S = 600.0  # without any byte
 _CONNECT_S = 10.0
 _LONGEST_ANSWER = 64 * 1024 * 1024  # bytes; more is no answer to some hundred tokens
+_MOST_TOKENS = 2**31  # of an answer
 
 
 class BadAnswer(Exception):
@@ -37,18 +38,18 @@ class Server:
 
     def model(self) -> str:
         """Give the first model's name; servers without the list have none."""
-        answer = self._get("/v1/models", 30.0)
-        if answer.status != 200:
+        status, body = self._get("/v1/models", 30.0)
+        if status != 200:
             return ""
         try:
-            return str(answer.json()["data"][0]["id"])
-        except (ValueError, LookupError, TypeError) as error:
+            return str(json.loads(body)["data"][0]["id"])
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise BadAnswer("its list of models cannot be read") from error
 
     def metrics(self) -> str:
         """Give the text of its metrics; "" where it has none."""
-        answer = self._get("/metrics", 30.0)
-        return answer.data.decode("utf-8", "replace") if answer.status == 200 else ""
+        status, body = self._get("/metrics", 30.0)
+        return body.decode("utf-8", "replace") if status == 200 else ""
 
     def ask(self, question: Question, model: str) -> Answer:
         """Have it answered; a failure is in the answer."""
@@ -90,25 +91,53 @@ class Server:
             preload_content=False,
         )
 
-    def _get(self, path: str, timeout_s: float) -> urllib3.BaseHTTPResponse:
-        return self._http.request(
-            "GET", self._base + path, headers=self._headers, timeout=timeout_s
+    def _get(self, path: str, timeout_s: float) -> tuple[int, bytes]:
+        response = self._http.request(
+            "GET",
+            self._base + path,
+            headers=self._headers,
+            timeout=timeout_s,
+            preload_content=False,
         )
+        try:
+            return response.status, b"".join(_pieces(response))
+        except BaseException:
+            response.close()
+            raise
+
+
+def _pieces(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    """Yield what comes, as long as it is no more than can be meant."""
+    size = 0
+    for piece in response.stream():
+        size += len(piece)
+        if size > _LONGEST_ANSWER:
+            raise BadAnswer("its answer does not end")
+        yield piece
+
+
+def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    """Yield each line when it is there. One that does not end costs no time for each piece."""
+    begun: list[bytes] = []
+    for piece in _pieces(response):
+        first, *others = piece.split(b"\n")
+        begun.append(first)
+        if others:
+            yield b"".join(begun)
+            yield from others[:-1]
+            begun = [others[-1]]
+    yield b"".join(begun)
 
 
 def _events(response: urllib3.BaseHTTPResponse) -> Iterator[dict[str, Any]]:
-    size = 0
-    for line in response:
-        size += len(line)
-        if size > _LONGEST_ANSWER:
-            raise BadAnswer("its answer does not end")
+    for line in _lines(response):
         name, _, data = line.strip().partition(b":")
         data = data.strip()
         if name != b"data" or data == b"[DONE]":
             continue
         try:
             event = json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadAnswer("a chunk of its answer is no JSON") from error
         if not isinstance(event, dict):
             raise BadAnswer("a chunk of its answer is no object")
@@ -127,12 +156,12 @@ def _collected(
     try:
         for event in events:
             if event.get("usage"):
-                tokens = int(event["usage"]["completion_tokens"])
+                tokens = _count(event["usage"]["completion_tokens"])
             for choice in event.get("choices") or ():
                 ids += choice.get("token_ids") or ()
                 text = choice.get("text") or _said(choice.get("delta") or {})
                 if text:
-                    texts.append(text)
+                    texts.append(_text(text))
                     last = clock() - started
                     first = first or last
     except (LookupError, TypeError, AttributeError, ValueError) as error:
@@ -148,6 +177,18 @@ def _collected(
         first_s=first or end,
         last_s=last or end,
     )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("text is a string")
+    return value
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or not 0 <= value < _MOST_TOKENS:
+        raise ValueError("tokens are counted")
+    return value
 
 
 def _said(delta: Mapping[str, Any]) -> str:

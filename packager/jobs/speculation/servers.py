@@ -97,7 +97,7 @@ class Open:
 
     def metrics(self) -> str:
         """Give the text of its metrics; "" where it has none, or does not answer."""
-        with suppress(urllib3.exceptions.HTTPError):
+        with suppress(BadAnswer, urllib3.exceptions.HTTPError):
             return self.server.metrics()
         return ""
 

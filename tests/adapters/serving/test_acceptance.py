@@ -122,3 +122,24 @@ def test_without_metrics_chunks_are_an_estimate() -> None:
 
 def test_without_metrics_and_answers_nothing_tells() -> None:
     assert acceptance(["", "<html>"], [], [answer(1, 1)]) is None
+
+
+@pytest.mark.parametrize("position", ["01", "\N{ARABIC-INDIC DIGIT THREE}", "1" * 5000, "-1", "a"])
+def test_a_position_that_is_none_is_left_out(position: str) -> None:
+    odd = LATER.replace('position="1"', f'position="{position}"')
+
+    found = acceptance([EARLIER, odd], [], [])
+
+    assert found is not None
+    assert (found.length, found.by_position) == (2.2, (0.8,))
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "1e309", "1e300"])
+def test_numbers_that_nothing_counts_to_tell_nothing(value: str) -> None:
+    vllm = LATER.replace("20.0", value, 1)
+    tgi = TGI.format(count=value, total=value)
+    sglang = SGLANG.format(length=value, rate=value)
+
+    assert acceptance([EARLIER, vllm], [], []) is None
+    assert acceptance(["", tgi], [answer(4, 2)], []) is None
+    assert acceptance(["", sglang], [], []) is None

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Iterator
+from typing import Any, cast
 
-from packager.adapters.serving.openai import Server, _collected
+import pytest
+import urllib3
+
+from packager.adapters.serving import openai
+from packager.adapters.serving.openai import BadAnswer, Server, _collected, _lines
 from packager.core.asking import Answer, question_of
 from packager.core.samples import Message, Sample
 from packager.errors import UsageError
@@ -106,6 +111,64 @@ def test_thoughts_are_text() -> None:
 def test_an_answer_without_a_count_is_a_failure() -> None:
     with SpeculatingServer(counts_usage=False) as server:
         assert "does not count its tokens" in Server(server.url).ask(PROMPT, "m").error
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {"choices": [{"text": 5}]},
+        {"choices": [{"text": ["a"]}]},
+        {"choices": [{"delta": {"content": {"a": 1}}}]},
+        {"choices": {"a": 1}},
+        {"usage": {"completion_tokens": 10**400}},
+        {"usage": {"completion_tokens": float("inf")}},
+        {"usage": {"completion_tokens": -5}},
+        {"usage": {"completion_tokens": "5"}},
+    ],
+)
+def test_a_chunk_of_another_form_is_a_failure(chunk: dict[str, Any]) -> None:
+    with pytest.raises(BadAnswer, match="another form"):
+        _collected(iter([chunk]), 0.0, lambda: 1.0)
+
+
+def test_json_without_a_bottom_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = "[" * 100_000
+    with SpeculatingServer() as server:
+        monkeypatch.setattr(openai.json, "dumps", lambda _: deep, raising=True)
+        client = Server(server.url)
+        with pytest.raises(BadAnswer, match="list of models"):
+            client.model()
+
+
+class Pieces:
+    """What comes of a connection."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+
+    def stream(self) -> Iterator[bytes]:
+        return self._pieces
+
+
+def test_lines_come_whole_however_they_are_cut() -> None:
+    pieces = iter([b"one", b" line\ntwo\n\nthr", b"", b"ee", b"\n", b"end"])
+
+    found = list(_lines(cast("urllib3.BaseHTTPResponse", Pieces(pieces))))
+
+    assert found == [b"one line", b"two", b"", b"three", b"end"]
+
+
+def test_a_line_that_does_not_end_is_not_kept_for_ever() -> None:
+    endless = iter(lambda: bytes(2**20), b"")
+
+    with pytest.raises(BadAnswer, match="does not end"):
+        list(_lines(cast("urllib3.BaseHTTPResponse", Pieces(endless))))
+
+
+def test_more_metrics_than_anybody_has_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai, "_LONGEST_ANSWER", 100)
+    with SpeculatingServer(step=3) as server, pytest.raises(BadAnswer, match="does not end"):
+        Server(server.url).metrics()
 
 
 def test_a_connection_that_breaks_is_told_without_its_address() -> None:
