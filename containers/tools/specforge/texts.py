@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from conversations import tokens_of
+from jinja2 import TemplateError
 from packager_worker import BadInput, Rejected
 
 
@@ -74,8 +75,14 @@ def _load(place: Path, tokenizer: Any, max_tokens: int) -> list[Row]:
 
 
 def _row(sample: dict[str, Any], tokenizer: Any, max_tokens: int) -> Row:
-    """Tokenize one sample and cut it. All of a plain text counts as the model's own."""
-    ids, is_answer, _ = tokens_of(sample, tokenizer)
+    """Tokenize one sample and cut it. All of a plain text counts as the model's own.
+
+    A conversation that the template refuses, as some do without a question first, has no tokens.
+    """
+    try:
+        ids, is_answer, _ = tokens_of(sample, tokenizer)
+    except TemplateError:
+        return Row([], [])
     answered = [True] * len(ids) if "text" in sample else _ended(ids, is_answer, tokenizer)
     return Row(ids[:max_tokens], answered[:max_tokens])
 
