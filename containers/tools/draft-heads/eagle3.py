@@ -37,6 +37,7 @@ from transformers import get_linear_schedule_with_warmup
 
 PACK = 512  # tokens that pass through the head at once: attention grows with its square
 WEIGHT_DECAY, LARGEST_GRADIENT, WARMUP = 0.01, 1.0, 0.01  # as speculators' trainer has them
+BLOCK = 128  # of flex attention's masks
 SAVE_EVERY_S = 5.0
 
 Pack = Sequence[int]  # texts by number
@@ -90,7 +91,7 @@ class Trainer:
         self._proposals: int = asked["speculative_tokens"]
         self._save_every_s: float = asked.get("save_every_s", SAVE_EVERY_S)
         self._gpus = gpus
-        self._pack = max(texts.max_len, min(PACK, asked["batch_tokens"]))
+        self._pack = self._padded(max(texts.max_len, min(PACK, asked["batch_tokens"])))
         per_step = max(1, asked["batch_tokens"] // self._pack)
         epochs = [self._packs(asked["seed"], epoch) for epoch in range(asked["epochs"])]
         steps = [
@@ -148,9 +149,9 @@ class Trainer:
         tally = Tally()
         for number in range(len(rows)):
             report.progress("measuring", number, len(rows))
-            batch = self._batch(texts, [number], None if not self._gpus else self._pack)
-            tokens, _, told = self._forward(batch)
             length = len(rows[number].ids) - 1
+            batch = self._batch(texts, [number], self._padded(length))
+            tokens, _, told = self._forward(batch)
             mask = batch["loss_mask"][0, :length].bool().cpu()
             choices = texts.choices(number)[1:]
             tally.add(
@@ -214,10 +215,14 @@ class Trainer:
         with rounding:
             return self._head(**batch, ttt_steps=self._proposals, loss_config=self._loss)
 
-    def _batch(self, texts: Texts, pack: Pack, length: int | None) -> dict[str, torch.Tensor]:
-        """Put texts one after another, padded to `length` where one is named."""
+    def _padded(self, length: int) -> int:
+        """Round up to whole blocks where the library masks by blocks, and to all proposals."""
+        longer = max(length, self._proposals)
+        return -(-longer // BLOCK) * BLOCK if self._gpus else longer
+
+    def _batch(self, texts: Texts, pack: Pack, size: int) -> dict[str, torch.Tensor]:
+        """Put texts one after another, padded to `size` tokens."""
         items = [texts[number] for number in pack]
-        size = length or sum(len(item["input_ids"]) - 1 for item in items)
         collate = CollateFn(
             size, self._head.hidden_size, dtype=torch.float32, preprocess=shift_batch
         )
