@@ -22,7 +22,7 @@ from packager.adapters.records import (
 )
 from packager.adapters.samples.load import load_samples
 from packager.adapters.serving.containers import digests_of, find_image
-from packager.cli.options import format_option
+from packager.cli.options import FiniteRange, format_option
 from packager.cli.terminal import harmless
 from packager.core.samples import DEFAULT, choose_samples
 from packager.core.speculation import (
@@ -97,19 +97,17 @@ def _loads(context: click.Context, parameter: click.Parameter, text: str) -> tup
     "none, an image or a URL without a draft.",
 )
 @click.option("--require-identical", is_flag=True, help="Fail when an answer differs.")
-@click.option(
-    "--min-acceptance-length", type=click.FloatRange(1), metavar="X", help="Fail below it."
-)
+@click.option("--min-acceptance-length", type=FiniteRange(1), metavar="X", help="Fail below it.")
 @click.option(
     "--min-speedup",
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     metavar="X",
     help="Fail below it, at any of the concurrencies.",
 )
 @click.option(
     "--timeout",
     "deadline_s",
-    type=click.FloatRange(1),
+    type=FiniteRange(1),
     default=600.0,
     show_default=True,
     help="Seconds until /ping of an image must answer.",

@@ -9,6 +9,7 @@ import click
 
 from packager import wiring
 from packager.cli.options import (
+    FiniteRange,
     cache_options,
     format_option,
     step_options,
@@ -32,7 +33,8 @@ from packager.jobs.train_draft import train_head
 from packager.reports.text import json_text
 from packager.reports.training import training_document, training_lines
 
-POSITIVE, COUNT = click.IntRange(1), click.IntRange(0)
+_MOST = 2**31 - 1  # what trainers take for a number, and seeds
+POSITIVE, COUNT = click.IntRange(1, _MOST), click.IntRange(0, _MOST)
 TRAINERS = ("speculators", "specforge")
 
 
@@ -73,7 +75,7 @@ TRAINERS = ("speculators", "specforge")
 )
 @click.option(
     "--temperature",
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     default=0.0,
     show_default=True,
     metavar="T",
@@ -114,7 +116,7 @@ TRAINERS = ("speculators", "specforge")
 )
 @click.option("--epochs", type=POSITIVE, default=EPOCHS, show_default=True, metavar="N")
 @click.option("--max-steps", type=POSITIVE, metavar="N", help="End after so many steps.")
-@click.option("--learning-rate", type=click.FloatRange(0, min_open=True), metavar="X")
+@click.option("--learning-rate", type=FiniteRange(0, min_open=True), metavar="X")
 @click.option(
     "--batch-tokens",
     type=POSITIVE,
@@ -125,7 +127,7 @@ TRAINERS = ("speculators", "specforge")
 )
 @click.option(
     "--max-tokens",
-    type=click.IntRange(8),
+    type=click.IntRange(8, _MOST),
     default=MAX_TOKENS,
     show_default=True,
     metavar="N",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,20 @@ from packager.planning.presets import PRESETS
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 POSITIVE = click.IntRange(1)
+
+
+class FiniteRange(click.FloatRange):
+    """A number. `nan` is in no range, though Python finds none that it is out of."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read it as `FloatRange` does."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
+
 
 REQUEST_OPTIONS = (
     click.option(
@@ -98,19 +113,19 @@ REQUEST_OPTIONS = (
     ),
     click.option(
         "--max-kld",
-        type=click.FloatRange(0),
+        type=FiniteRange(0),
         metavar="NATS",
         help="Build nothing when the mean KL divergence is larger.",
     ),
     click.option(
         "--min-top1",
-        type=click.FloatRange(0, 1),
+        type=FiniteRange(0, 1),
         metavar="SHARE",
         help="Build nothing when fewer first choices are equal: 0.95.",
     ),
     click.option(
         "--max-ppl-increase",
-        type=click.FloatRange(-1),
+        type=FiniteRange(-1),
         metavar="SHARE",
         help="Build nothing when perplexity grows more: 0.02.",
     ),

@@ -11,6 +11,7 @@ import click
 from packager import pipeline, wiring
 from packager.adapters.measurements import load_measurements
 from packager.cli.options import (
+    FiniteRange,
     cache_options,
     catalog_option,
     format_option_of,
@@ -43,14 +44,14 @@ from packager.reports.text import json_text
 )
 @click.option(
     "--tpot-limit-ms",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=TPOT_LIMIT_S * 1e3,
     show_default=True,
     help="Slowest time per token to rank by.",
 )
 @click.option(
     "--discount",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=FiniteRange(0, 1, max_open=True),
     default=0.0,
     metavar="SHARE",
     help="Taken off the price of an hour: 0.26 for 26 %.",

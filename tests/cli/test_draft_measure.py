@@ -122,6 +122,8 @@ def test_a_password_is_in_nothing_that_is_printed_or_written(
         (("--data", "nowhere.jsonl"), 66, "there is no data at 'nowhere.jsonl'"),
         (("--record", "nowhere.json"), 66, "cannot read the record 'nowhere.json'"),
         (("--env", "A"), 2, "--env 'A' has no value"),
+        (("--min-acceptance-length", "nan"), 2, "'nan' is not a number"),
+        (("--min-speedup", "nan"), 2, "'nan' is not a number"),
         (("--output", f"{TINY}/config.json/figures.json"), 74, "cannot write"),
     ],
 )

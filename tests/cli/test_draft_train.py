@@ -23,14 +23,12 @@ TRAIN = ("draft", "train", "--model", str(TINY), "--output", "head")
         (("--method", "medusa", "--data", "nowhere.jsonl"), 66, "no data at 'nowhere.jsonl'"),
         (("--method", "medusa", "--samples", "1"), 2, "kept aside"),
         (("--method", "medusa", "--from", "./nowhere"), 66, "no directory './nowhere'"),
-        (
-            (
-                "--method",
-                "wrong",
-            ),
-            2,
-            "'wrong' is not one of",
-        ),
+        (("--method", "wrong"), 2, "'wrong' is not one of"),
+        (("--method", "medusa", "--learning-rate", "nan"), 2, "'nan' is not a number"),
+        (("--method", "medusa", "--learning-rate", "1e400"), 2, "'1e400' is not a number"),
+        (("--method", "medusa", "--temperature", "nan"), 2, "'nan' is not a number"),
+        (("--method", "medusa", "--seed", str(2**60)), 2, "not in the range"),
+        (("--method", "medusa", "--epochs", str(2**60)), 2, "not in the range"),
     ],
 )
 def test_what_cannot_be_is_refused_before_any_work(
