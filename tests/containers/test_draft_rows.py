@@ -25,6 +25,7 @@ FORGETTING = (
     "{{ turn.content if loop.last else turn.content.split(']')[-1] }}.{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
+REFUSING = "{% for turn in messages %}{{ turn.tool_calls[0].id }}{% endfor %}"
 # What an answer follows is written otherwise than what asks for one.
 REWRITING = (
     "{% if messages[-1].role == 'assistant' %}answered: {% endif %}"
@@ -48,6 +49,8 @@ class Letters:
         self, messages: Any, *, tokenize: bool, add_generation_prompt: bool = False
     ) -> str:
         assert self.chat_template is not None
+        if not messages:
+            raise ValueError("transformers templates no conversation without a turn")
         made = Environment(keep_trailing_newline=True).from_string(self.chat_template)
         return made.render(messages=messages, add_generation_prompt=add_generation_prompt)
 
@@ -116,6 +119,14 @@ def shown(row: Any) -> tuple[str, str]:
             "-" * 9 + "assistant: yo\n",
             id="answers-of-models-without-a-template",
         ),
+        pytest.param(
+            {"messages": [{"role": "assistant", "content": "hi"}, *chat("ho", "yo")["messages"]]},
+            NESTING,
+            "<assistant>hi.\n<user>ho.<assistant>yo.\n",
+            "-" * 35 + "yo.-",
+            id="no-greetings",
+        ),
+        pytest.param(chat("hi", "yo"), REFUSING, "", "", id="nothing-that-the-template-refuses"),
         pytest.param(chat("hi"), NESTING, "<user>hi.", "-" * 9, id="nothing-that-was-only-asked"),
         pytest.param(
             {"prompt": "2+2=", "completion": "4"}, NESTING, "^2+2=4", "-----4", id="completions"

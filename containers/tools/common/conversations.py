@@ -64,7 +64,9 @@ def _templated(messages: Sequence[Mapping[str, str]], tokenizer: Any) -> Iterato
     leave out earlier thoughts do; then only the last answer is told apart.  Where
     even that is not the rest of what was asked, it counts as one text without answers.
     """
-    answers = [number for number, turn in enumerate(messages) if turn["role"] == "assistant"]
+    answers = [
+        number for number, turn in enumerate(messages) if number and turn["role"] == "assistant"
+    ]  # what opens a conversation answers nothing
     whole = tokenizer.apply_chat_template(messages, tokenize=False)
     for among in (answers, answers[-1:]):
         pieces = _split(messages, among, whole, tokenizer)

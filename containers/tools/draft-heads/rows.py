@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from conversations import tokens_of
+from jinja2 import TemplateError
 from packager_worker import BadInput, Rejected
 
 TRAIN, HELD_OUT = "train.jsonl", "held-out.jsonl"
@@ -40,8 +41,11 @@ def load_rows(place: Path, tokenizer: Any, max_tokens: int) -> list[Row]:
 
 
 def to_row(sample: dict[str, Any], tokenizer: Any, max_tokens: int) -> Row:
-    """Tokenize one sample and cut it."""
-    ids, is_answer, _ = tokens_of(sample, tokenizer)
+    """Tokenize one sample and cut it; a conversation that the template refuses has no tokens."""
+    try:
+        ids, is_answer, _ = tokens_of(sample, tokenizer)
+    except TemplateError:
+        return Row([], [])
     answered = [True] * len(ids) if "text" in sample else _ended(ids, is_answer, tokenizer)
     return Row(ids[:max_tokens], answered[:max_tokens])
 
