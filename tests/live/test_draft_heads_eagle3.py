@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,47 @@ def test_layers_that_the_model_does_not_have_are_refused(
 
     assert told["error"]["class"] == "rejected"
     assert "cannot read the layers [1, 2, 9] of a model that has 4" in told["error"]["message"]
+
+
+def test_a_training_that_diverges_gives_no_head(
+    inputs: dict[str, Path], started: Callable[[str], Training]
+) -> None:
+    told = started("diverged").run({**ASKED, "max_steps": 3, "learning_rate": 1e30}, inputs)
+
+    assert told["error"]["class"] == "rejected"
+    assert told["error"]["message"] == "the training diverged"
+
+
+def test_nothing_is_trained_on_answers_of_one_token(
+    inputs: dict[str, Path], started: Callable[[str], Training], tmp_path: Path
+) -> None:
+    held_out = (inputs["samples"] / "held-out.jsonl").read_text()
+    (tmp_path / "held-out.jsonl").write_text(held_out)
+    (tmp_path / "train.jsonl").write_text('{"prompt": "Is it so?", "completion": "a"}\n')
+
+    told = started("short").run(ASKED, {**inputs, "samples": tmp_path})
+
+    assert told["error"]["class"] == "rejected"
+    assert "two answered tokens in a row" in told["error"]["message"]
+
+
+def test_a_token_that_the_model_does_not_know_is_not_answered(
+    inputs: dict[str, Path], started: Callable[[str], Training], tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(TINY, model)
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    known = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    tokenizer["added_tokens"].append({"id": 2048, "content": "<|new|>", "special": True, **known})
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    for name in ("train", "held-out"):
+        (tmp_path / f"{name}.jsonl").write_text('{"prompt": "what is <|new|>"}\n')
+    asked = {"task": "answers", "answer_tokens": 8, "temperature": 0.0}
+
+    told = started("unknown").run({**ASKED, **asked}, {"model": model, "samples": tmp_path})
+
+    assert told["error"]["class"] == "rejected"
+    assert told["error"]["message"] == "the tokenizer gives token 2048, the model knows 2048"
 
 
 def as_its_authors(head: Path, place: Path) -> Path:

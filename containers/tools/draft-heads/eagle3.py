@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -24,7 +25,7 @@ import torch
 from eagle3_heads import given_head, new_head, write_head
 from figures import Tally
 from figures import report as figures
-from hidden import Texts, compute_states
+from hidden import Texts, compute_states, foretold
 from keeping import Checkpoints, Pace, job_of
 from loading import device_for, load_model, load_tokenizer
 from packager_worker import Rejected, Report, Spec
@@ -39,6 +40,7 @@ PACK = 512  # tokens that pass through the head at once: attention grows with it
 WEIGHT_DECAY, LARGEST_GRADIENT, WARMUP = 0.01, 1.0, 0.01  # as speculators' trainer has them
 BLOCK = 128  # of flex attention's masks
 SAVE_EVERY_S = 5.0
+DIVERGED = ("the training diverged", "ask for a lower learning rate")
 
 Pack = Sequence[int]  # texts by number
 
@@ -50,6 +52,8 @@ def train(spec: Spec, report: Report) -> dict[str, Any]:
     model = spec.inputs["model"]
     tokenizer = load_tokenizer(model)
     rows, held_out = load_both(spec.inputs["samples"], tokenizer, asked["max_tokens"])
+    if not any(any(foretold(row)) for row in rows):
+        raise Rejected("no training text has two answered tokens in a row", "give longer answers")
     job = job_of(spec, rows, held_out)
     texts, measured = _read_texts(spec, asked, spec.work / job[:16], rows, held_out, report)
     attention = "simple_flex_attention" if spec.gpus else "sdpa"
@@ -71,6 +75,8 @@ def train(spec: Spec, report: Report) -> dict[str, Any]:
         for value in head.parameters():  # what is measured is what is written
             value.copy_(value.to(torch.bfloat16))
     after = trainer.measure(measured, held_out, report)
+    if not math.isfinite(after.loss):
+        raise Rejected(*DIVERGED)
     write_head(head, spec.output)
     told = figures(
         "eagle3", rows=rows, held_out=held_out, epochs=trainer.epochs, steps=trainer.step,
@@ -117,6 +123,8 @@ class Trainer:
         pace = Pace(self._save_every_s)
         while self.step < len(self.steps):
             loss = self._optimize(self.steps[self.step])
+            if not math.isfinite(loss):
+                raise Rejected(*DIVERGED)
             self.step += 1
             report.progress(f"training, loss {loss:.3f}", self.step, len(self.steps))
             if pace.due and self.step < len(self.steps):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from packager_worker import Rejected
 from transformers import GenerationConfig, LogitsProcessor
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
@@ -57,6 +58,10 @@ class Speaker:
 
         Who has ended is left out of the batch after each stretch: most answers are short.
         """
+        known = self._model.get_input_embeddings().weight.shape[0]
+        largest = max(max(asked.ids) for asked in group)
+        if largest >= known:
+            raise Rejected(f"the tokenizer gives token {largest}, the model knows {known}")
         ids, told = self._padded(group)
         noise = [_Noise(group, self._temperature, ids.device)] if self._temperature else []
         said: list[list[int]] = [[] for _ in group]
