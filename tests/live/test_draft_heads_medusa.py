@@ -303,6 +303,37 @@ print(json.dumps({{
 """
 
 
+def test_a_piece_of_other_work_is_not_taken(tmp_path: Path, training: Path) -> None:
+    found = told(training, OTHERS.format(place=str(tmp_path)), "draft-heads")
+
+    assert found == {"own": True, "spoilt": False, "jobs": False, "places": False, "numbers": False}
+
+
+OTHERS = """
+import shutil
+from pathlib import Path
+from keeping import keep_tensors, kept_tensors
+
+def taken(job, what, number=7):
+    place = Path({place!r}) / job / what
+    place.mkdir(parents=True, exist_ok=True)
+    shutil.copy(own, place / own.name.replace("000007", f"{{number:06}}"))
+    return kept_tensors(place, number) is not None
+
+place = Path({place!r}) / "job" / "training"
+place.mkdir(parents=True)
+own = keep_tensors(place, 7, {{"hidden": torch.ones(2)}})
+result = {{
+    "jobs": taken("another", "training"),
+    "places": taken("job", "held-out"),
+    "numbers": taken("job", "training", 8),
+    "own": kept_tensors(place, 7) == own,
+}}
+own.write_bytes(own.read_bytes()[:-1] + bytes(1))
+print(json.dumps({{**result, "spoilt": kept_tensors(place, 7) is not None}}))
+"""
+
+
 def test_a_training_that_is_killed_again_and_again_gives_the_same_bytes(
     trained: Training, own: dict[str, Path], started: Start
 ) -> None:

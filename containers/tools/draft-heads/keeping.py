@@ -1,7 +1,8 @@
 """What an interrupted run leaves for the next: whole files only, and only of the same job.
 
 A file gets its name when all of it is on the disk.  The name holds the digest of
-its bytes: one that was spoilt since is not taken.
+its bytes: one that was spoilt since is not taken.  Its bytes hold what it is of: one of
+another job or place is not taken either.
 """
 
 from __future__ import annotations
@@ -18,14 +19,19 @@ from typing import IO, Any
 import torch
 from packager_worker import Spec
 from rows import Row
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 SUFFIX = ".pt"
 
 
 def job_of(spec: Spec, *rows: Sequence[Row]) -> str:
-    """Identify what is asked for: parameters, tokens, and the files of model and head by size."""
-    whole = hashlib.sha256(json.dumps(dict(spec.parameters), sort_keys=True).encode())
+    """Identify what is asked for: parameters, tokens, and the files of model and head by size.
+
+    The work directory is named for the digests of all that.
+    """
+    asked = [spec.work.name, dict(spec.parameters)]
+    whole = hashlib.sha256(json.dumps(asked, sort_keys=True).encode())
     for role, place in sorted(spec.inputs.items()):
         files = sorted(path for path in place.rglob("*") if path.is_file())
         listed = [(str(path.relative_to(place)), path.stat().st_size) for path in files]
@@ -87,7 +93,7 @@ class Pace:
 def keep_tensors(place: Path, number: int, tensors: Mapping[str, torch.Tensor]) -> Path:
     """Write the tensors of the `number`-th piece of some work."""
     draft = place / "part"
-    save_file(dict(tensors), draft)
+    save_file(dict(tensors), draft, metadata=_piece(place, number))
     file = place / f"{number:06}-{digest_of(draft)}.safetensors"
     finish(draft, file)
     return file
@@ -97,9 +103,16 @@ def kept_tensors(place: Path, number: int) -> Path | None:
     """Find what an earlier run wrote of this piece, unless it was spoilt since."""
     for file in place.glob(f"{number:06}-*.safetensors"):
         if file.stem.rpartition("-")[2] == digest_of(file):
-            return file
+            with safe_open(file, framework="pt") as opened:
+                if opened.metadata() == _piece(place, number):
+                    return file
         file.unlink()
     return None
+
+
+def _piece(place: Path, number: int) -> dict[str, str]:
+    """Say what a file is of; the directory above the place is named for the job."""
+    return {"piece": f"{place.parent.name}/{place.name}/{number}"}
 
 
 def finish(draft: Path, place: Path) -> None:
