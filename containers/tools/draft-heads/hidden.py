@@ -22,12 +22,14 @@ PIECE = 8192  # tokens of a file
 
 
 class Texts(BaseDataset):
-    """Texts with their states, as speculators' collating and packing take them."""
+    """Texts with their states, as speculators' collating and packing take them.
+
+    A file is mapped while a text of it is read: all of them at once would count as memory.
+    """
 
     def __init__(self, rows: Sequence[Row], files: Sequence[Path], max_tokens: int) -> None:
         self._rows = rows
-        self._opened = [safe_open(file, framework="pt") for file in files]
-        self._place = {int(name): one for one in self._opened for name in _numbers(one)}
+        self._place = {number: file for file in files for number in _numbers(file)}
         super().__init__(max_tokens, hidden_states_dtype=torch.float32)
 
     def __len__(self) -> int:
@@ -37,7 +39,7 @@ class Texts(BaseDataset):
         return [len(row.ids) for row in self._rows]
 
     def _get_raw_data(self, index: int) -> dict[str, Any]:
-        row, states = self._rows[index], self._place[index].get_tensor(f"states.{index}")
+        row, states = self._rows[index], self._tensor("states", index)
         return {
             "hidden_states": states[:, :-1].flatten(1),
             "input_ids": torch.tensor(row.ids),
@@ -47,8 +49,12 @@ class Texts(BaseDataset):
 
     def choices(self, index: int) -> torch.Tensor:
         """Give the token that the model would choose after each of a text."""
-        chosen: torch.Tensor = self._place[index].get_tensor(f"choices.{index}")
-        return chosen
+        return self._tensor("choices", index)
+
+    def _tensor(self, kind: str, index: int) -> torch.Tensor:
+        with safe_open(self._place[index], framework="pt") as opened:
+            found: torch.Tensor = opened.get_tensor(f"{kind}.{index}")
+        return found
 
 
 def foretold(row: Row) -> list[bool]:
@@ -124,8 +130,7 @@ def _recording(model: Any, layers: Sequence[int]) -> Iterator[list[torch.Tensor]
             handle.remove()
 
 
-def _numbers(opened: Any) -> Iterator[str]:
-    for name in opened.keys():  # noqa: SIM118
-        kind, _, number = name.partition(".")
-        if kind == "states":
-            yield number
+def _numbers(file: Path) -> list[int]:
+    with safe_open(file, framework="pt") as opened:
+        names = [name.partition(".") for name in opened.keys()]  # noqa: SIM118
+    return [int(number) for kind, _, number in names if kind == "states"]
