@@ -25,7 +25,7 @@ class Done:
 Packager = Callable[..., Done]
 
 
-def packager_in(directory: Path) -> Packager:
+def packager_in(directory: Path, *, timeout_s: float = 500) -> Packager:
     """Give a function that runs `packager` with arguments from `directory`."""
 
     def run(*arguments: str, cwd: Path = directory, env: Mapping[str, str] | None = None) -> Done:
@@ -35,7 +35,7 @@ def packager_in(directory: Path) -> Packager:
             env={**os.environ, **(env or {})},
             capture_output=True,
             text=True,
-            timeout=500,
+            timeout=timeout_s,
         )
         return Done(done.returncode, done.stdout, done.stderr)
 

@@ -56,7 +56,7 @@ def packager_here(docker_host: str, tmp_path_factory: pytest.TempPathFactory) ->
         "PACKAGER_CACHE": str(place / "cache"),
         "XDG_STATE_HOME": str(place / "state"),
     }
-    return partial(packager_in(place), env=env)
+    return partial(packager_in(place, timeout_s=1200), env=env)
 
 
 @pytest.fixture(scope="module")
