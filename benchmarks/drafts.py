@@ -75,6 +75,7 @@ def main() -> int:
     call([*PACKAGER, "tools", "install", "draft-heads"])
     with tempfile.TemporaryDirectory(prefix="drafts-") as directory:
         place = Path(directory)
+        os.environ["XDG_STATE_HOME"] = str(place / "state")
         training = Training(place, arguments.texts)
         figures = compare(training, arguments.epochs, arguments.rounds)
         figures |= killed(training, arguments.kill_epochs)
