@@ -228,7 +228,9 @@ def _needs(profile: ModelProfile, texts: Texts, asked: HeadTraining) -> Estimate
         states = len(asked.aux_layers) + 1
         layer = hidden * (6 * hidden + 3 * profile.intermediate_size)
         head = asked.layers * layer + states * hidden * hidden + 2 * vocabulary * hidden
-    logits = _LOGITS * 4 * asked.batch_tokens * vocabulary
+    logits = (
+        _LOGITS * 4 * asked.batch_tokens * profile.vocab_size
+    )  # the model's own, beside the head's
     memory = _LIBRARIES_BYTES + _model_bytes(profile) + _ADAM * 4 * head + logits
     disk = tokens * states * hidden * 4 + 6 * 4 * head
     return Estimate(memory_bytes=memory, disk_bytes=disk)
