@@ -52,13 +52,19 @@ def check_head_place(place: Path) -> None:
     with explain_disk_errors(place):
         if place.is_dir() and not place.is_symlink():
             others = sorted(path.name for path in place.iterdir() if path.name not in HEAD_FILES)
-            if not others:
-                return
-            raise UsageError(
-                f"{str(place)!r} holds other files than a head's, such as {others[0]!r}",
-                hint="name a new directory with --output",
-            )
-        if os.path.lexists(place):
+            if others:
+                raise UsageError(
+                    f"{str(place)!r} holds other files than a head's, such as {others[0]!r}",
+                    hint="name a new directory with --output",
+                )
+            # A directory is replaced whole: not one that a device or somebody's shell is in.
+            if os.path.ismount(place) or place.samefile(Path.cwd()):
+                raise UsageError(
+                    f"{str(place)!r} cannot be replaced by a head",
+                    hint="name a directory in it with --output, such as "
+                    f"{str(place / 'head')!r}; it is made",
+                )
+        elif os.path.lexists(place):
             raise UsageError(f"{str(place)!r} is no directory", hint="name a new one with --output")
         parent = place.absolute().parent
         if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):

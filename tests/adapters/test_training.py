@@ -104,6 +104,23 @@ def test_files_of_somebody_else_are_left_alone(tmp_path: Path) -> None:
         check_head_place(place)
 
 
+def test_a_directory_that_cannot_be_replaced_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "volume"
+    place.mkdir()
+    check_head_place(place)
+
+    with monkeypatch.context() as inside:
+        inside.chdir(place)
+        with pytest.raises(UsageError, match=r"'\.' cannot be replaced") as refused:
+            check_head_place(Path())
+    assert "'head'" in (refused.value.hint or "")
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == place)
+    with pytest.raises(UsageError, match="cannot be replaced"):
+        check_head_place(place)
+
+
 def test_a_place_that_is_no_directory_or_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path)
