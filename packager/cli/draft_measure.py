@@ -96,7 +96,11 @@ def _loads(context: click.Context, parameter: click.Parameter, text: str) -> tup
     help="What to compare with: auto (IMAGE with its draft switched off; nothing for a URL), "
     "none, an image or a URL without a draft.",
 )
-@click.option("--require-identical", is_flag=True, help="Fail when an answer differs.")
+@click.option(
+    "--require-identical",
+    is_flag=True,
+    help="Fail when an answer differs, or one server alone gave it.",
+)
 @click.option("--min-acceptance-length", type=FiniteRange(1), metavar="X", help="Fail below it.")
 @click.option(
     "--min-speedup",

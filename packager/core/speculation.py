@@ -112,8 +112,11 @@ class Demands:
     def missed_by(self, report: SpeculationReport) -> Iterator[str]:
         """Say of each demand that is not met how far it is off. No figure meets no demand."""
         same = report.sameness
-        if self.identical and not (same and same.compared and same.is_complete):
-            yield _of_answers(same)
+        if self.identical:
+            if not (same and same.compared and same.is_complete):
+                yield _of_answers(same)
+            elif missing := _answered_once(report, same):
+                yield f"{missing} of {report.samples} prompts were answered by one server alone"
         if self.min_acceptance_length is not None:
             length = report.acceptance.length if report.acceptance else None
             if length is None or length < self.min_acceptance_length:
@@ -126,6 +129,13 @@ class Demands:
                         f"speed-up {_shown(speed.speedup)} at concurrency {speed.concurrency} "
                         f"is under {self.min_speedup:g}"
                     )
+
+
+def _answered_once(report: SpeculationReport, same: Sameness) -> int:
+    """Count what cannot be compared although one answered it, of those asked one at a time."""
+    alone = next(speed for speed in report.speeds if speed.concurrency == 1)
+    loads = [load for load in (alone.speculative, alone.plain) if load]
+    return sum(load.requests - load.failed - same.compared for load in loads)
 
 
 def _of_answers(same: Sameness | None) -> str:

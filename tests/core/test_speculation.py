@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from packager.core.speculation import Acceptance, Demands, Sameness
-from tests.reports.samples import speculation_report
+from tests.reports.samples import load_figures, speculation_report
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,27 @@ def test_without_a_plain_server_there_is_no_speed_up() -> None:
     missed = list(Demands(min_speedup=0.5).missed_by(speculation_report(speeds=speeds)))
 
     assert missed == ["speed-up (no number) at concurrency 1 is under 0.5"]
+
+
+@pytest.mark.parametrize(
+    ("failed", "plain_failed", "missed"),
+    [
+        (2, 0, ["2 of 8 prompts were answered by one server alone"]),
+        (0, 2, ["2 of 8 prompts were answered by one server alone"]),
+        (2, 2, []),
+    ],
+    ids=["by-the-plain-one", "by-that-with-a-draft", "by-none"],
+)
+def test_an_answer_and_none_are_not_identical(
+    failed: int, plain_failed: int, missed: list[str]
+) -> None:
+    alone = speculation_report().speeds[0]
+    loads = {
+        "speculative": load_figures(requests=8, failed=failed),
+        "plain": load_figures(requests=8, failed=plain_failed),
+    }
+    report = speculation_report(
+        speeds=(alone.model_copy(update=loads),), sameness=Sameness(compared=6, identical=6)
+    )
+
+    assert list(Demands(identical=True).missed_by(report)) == missed
