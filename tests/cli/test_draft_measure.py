@@ -114,6 +114,20 @@ def test_a_password_is_in_nothing_that_is_printed_or_written(
     assert "hunter2" not in said
 
 
+@pytest.mark.parametrize("scheme", ["HTTP", "htps"])
+def test_a_password_in_an_address_that_is_misspelt_is_not_printed_either(
+    packager: Packager, data: str, scheme: str
+) -> None:
+    with SpeculatingServer(step=4) as server:
+        address = server.url.replace("http://", f"{scheme}://user:hunter2@")
+        done = packager(
+            "draft", "measure", address, "--data", data, "--concurrency", "1", "--plain", "none"
+        )
+
+    assert done.status == (0 if scheme == "HTTP" else 2), done.err
+    assert "hunter2" not in done.out + done.err
+
+
 @pytest.mark.parametrize(
     ("asked", "status", "said"),
     [
