@@ -128,7 +128,7 @@ def test_training_goes_on_from_a_head(
     trained: Training, inputs: dict[str, Path], started: Callable[[str], Training]
 ) -> None:
     """In the names of its authors, too, and with both it is the same head."""
-    asked = {**ASKED, "max_steps": 30, "learning_rate": 1e-3}
+    asked = {**ASKED, "epochs": 10**7, "max_steps": 30, "learning_rate": 1e-3}
     run, other = started("continued"), started("authors")
 
     told = run.run(asked, {**inputs, "head": trained.output})

@@ -18,6 +18,7 @@ import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +100,11 @@ class Trainer:
         self._gpus = gpus
         self._pack = self._padded(max(texts.max_len, min(PACK, asked["batch_tokens"])))
         per_step = max(1, asked["batch_tokens"] // self._pack)
-        epochs = [self._packs(asked["seed"], epoch) for epoch in range(asked["epochs"])]
-        steps = [
+        epochs = (self._packs(asked["seed"], epoch) for epoch in range(asked["epochs"]))
+        steps = (
             packs[at : at + per_step] for packs in epochs for at in range(0, len(packs), per_step)
-        ]
-        self.steps: list[list[Pack]] = steps[: asked["max_steps"] or len(steps)]
+        )
+        self.steps: list[list[Pack]] = list(islice(steps, asked["max_steps"] or None))
         seen = sum(len(pack) for packs in self.steps for pack in packs)
         self.epochs = round(seen / len(texts), 3)
         self.step = 0
