@@ -16,7 +16,7 @@ from packager.cli.options import (
     take_step_options,
 )
 from packager.cli.progress import progress_options, shown_progress
-from packager.cli.terminal import warn
+from packager.cli.terminal import harmless, warn
 from packager.core.samples import DEFAULT
 from packager.core.training import (
     ANSWER_TOKENS,
@@ -226,7 +226,7 @@ def train(
     if not quiet:
         _warn_of_broken(texts)
         for finding in done.findings:
-            click.echo(f"{finding.severity}: {finding.message}", err=True)
+            click.echo(harmless(f"{finding.severity}: {finding.message}"), err=True)
     if as_json:
         click.echo(json_text(training_document(done, texts, model, output)))
         return

@@ -11,7 +11,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 def warn(text: str) -> None:
     """Say what is wrong and stops nothing."""
-    click.echo(f"warning: {text}", err=True)
+    click.echo(harmless(f"warning: {text}"), err=True)
 
 
 def harmless(text: str) -> str:

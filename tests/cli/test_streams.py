@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from packager.cli import app
+from packager.cli.terminal import warn
 from packager.errors import SmokeFailed
 from tests.commandline import Packager
 
@@ -79,6 +80,12 @@ def test_control_characters_of_others_do_not_reach_the_terminal(
     app.run(["smoke", "x"])
 
     assert capsys.readouterr().err == "red\\x1b]0;title\\x07\ttab\nerror: file 'ab'\n"
+
+
+def test_nor_do_they_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    warn("file 'a\x07b'")
+
+    assert capsys.readouterr().err == "warning: file 'a\\x07b'\n"
 
 
 def test_a_full_stdout_is_an_output_that_failed() -> None:

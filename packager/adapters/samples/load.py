@@ -102,7 +102,7 @@ def _files(
     else:
         place = Path(reference)
     if place.is_file():
-        return [(place.name, place)]
+        return [(_spelt(place.name), place)]
     if not place.is_dir():
         raise NotFound(f"there is no data at {reference!r}", hint="name a file or a directory")
     found = sorted(file for file in place.rglob("*") if file.suffix.lower() in SUFFIXES)
@@ -110,7 +110,12 @@ def _files(
         raise NotFound(
             f"directory {reference!r} holds no data", hint=f"files end with {', '.join(SUFFIXES)}"
         )
-    return [(file.relative_to(place).as_posix(), file) for file in found if file.is_file()]
+    return [(_spelt(file.relative_to(place).as_posix()), file) for file in found if file.is_file()]
+
+
+def _spelt(name: str) -> str:
+    """Spell out what is no letter: files of others are named here, a line each."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name)
 
 
 def _rows(files: list[tuple[str, Path]], reference: str) -> Iterator[Row]:

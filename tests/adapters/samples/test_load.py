@@ -107,6 +107,14 @@ def test_broken_lines_are_counted_and_shown(tmp_path: Path) -> None:
     assert "stands twice" in found.skipped[2].reason
 
 
+def test_names_of_files_are_one_line_that_no_terminal_obeys(tmp_path: Path) -> None:
+    file = tmp_path / "a\x1b[31m\nb.jsonl"
+    file.write_text('not JSON\n{"text": "one"}\n')
+
+    for reference in (file, tmp_path):
+        assert load_samples(str(reference)).skipped[0].place == r"a\x1b[31m\nb.jsonl, line 1"
+
+
 def test_broken_lines_can_be_refused(tmp_path: Path) -> None:
     data = write(tmp_path / "a.jsonl", {"text": "one"}, "{")
 
