@@ -28,9 +28,9 @@ SUFFIX = ".pt"
 def job_of(spec: Spec, *rows: Sequence[Row]) -> str:
     """Identify what is asked for: parameters, tokens, and the files of model and head by size.
 
-    The work directory is named for the digests of all that.
+    On its own machine an executor names the work directory for the digests of all that.
     """
-    asked = [spec.work.name, dict(spec.parameters)]
+    asked = [spec.work.resolve().name, dict(spec.parameters)]
     whole = hashlib.sha256(json.dumps(asked, sort_keys=True).encode())
     for role, place in sorted(spec.inputs.items()):
         files = sorted(path for path in place.rglob("*") if path.is_file())
