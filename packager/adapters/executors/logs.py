@@ -7,12 +7,15 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from packager.adapters.files import explain_disk_errors
+
 KEPT = 50
 
 
 def new_log(directory: Path, step: str) -> Path:
     """Name a new log, and drop the oldest."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with explain_disk_errors(directory):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     known = sorted(directory.glob("*.log"))
     for old in known[: max(0, len(known) - KEPT + 1)]:
         with suppress(OSError):
