@@ -135,7 +135,7 @@ def check_continuing(asked: HeadTraining, head: ModelFiles) -> Iterator[Finding]
     if asked.method == "medusa":
         pairs.append(("heads", asked.speculative_tokens, given.speculative_tokens))
     else:
-        pairs.append(("draft_vocab_size", asked.draft_vocab_size, given.draft_vocab_size))
+        pairs.append(("tokens to propose", asked.draft_vocab_size, given.draft_vocab_size))
         if asked.aux_layers and given.aux_layers and asked.aux_layers != given.aux_layers:
             yield _option(
                 f"the head reads layers {_listed(given.aux_layers)}, "
@@ -145,7 +145,7 @@ def check_continuing(asked: HeadTraining, head: ModelFiles) -> Iterator[Finding]
     for name, wanted, found in pairs:
         if wanted and wanted != found:
             yield _option(
-                f"the head that is trained on has {found} {name}, {wanted} are asked for",
+                f"the head that is trained on has {found or 'all'} {name}, {wanted} are asked for",
                 "leave the option out: a head keeps its shape",
             )
 

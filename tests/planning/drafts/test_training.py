@@ -130,7 +130,7 @@ def test_a_head_that_is_trained_on_keeps_its_shape() -> None:
     [
         (HeadTraining(method="eagle3", layers=2), "has 1 layers, 2 are asked for"),
         (HeadTraining(method="eagle3", aux_layers=(1, 2, 3)), "reads layers 0, 1, 2"),
-        (HeadTraining(method="eagle3", draft_vocab_size=600), "has 512 draft_vocab_size"),
+        (HeadTraining(method="eagle3", draft_vocab_size=600), "has 512 tokens to propose"),
     ],
 )
 def test_a_head_that_is_trained_on_takes_no_other_shape(asked: HeadTraining, reason: str) -> None:
