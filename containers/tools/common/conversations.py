@@ -1,4 +1,4 @@
-"""Samples as tokens, and which of them the model answered. Needs nothing but a tokenizer.
+"""Samples as tokens, and which of them the model answered. Needs a tokenizer and what it runs on.
 
 Rows are those of `packager.core.samples.Sample.row()`: a conversation, a prompt
 with or without its completion, or a plain text.  Only conversations get the
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from jinja2 import TemplateError
 
 
 class Tokens(NamedTuple):
@@ -31,6 +33,37 @@ def tokens_of(row: Mapping[str, Any], tokenizer: Any) -> Tokens:
         ids += tokens
         marks += [is_answer] * len(tokens)
     return Tokens(ids, marks, asked)
+
+
+class Row(NamedTuple):
+    """What a head is trained on: one text, and which of its tokens a model would have written."""
+
+    ids: list[int]
+    answered: list[bool]  # as long as `ids`
+
+
+def to_row(sample: Mapping[str, Any], tokenizer: Any, max_tokens: int) -> Row:
+    """Tokenize one sample and cut it. All of a plain text counts as the model's own.
+
+    A conversation that the template refuses, as some do without a question first, has no tokens.
+    """
+    try:
+        ids, is_answer, _ = tokens_of(sample, tokenizer)
+    except TemplateError:
+        return Row([], [])
+    answered = [True] * len(ids) if "text" in sample else _ended(ids, is_answer, tokenizer)
+    return Row(ids[:max_tokens], answered[:max_tokens])
+
+
+def _ended(ids: Sequence[int], is_answer: Sequence[bool], tokenizer: Any) -> list[bool]:
+    """Count what templates write after the token that ends an answer to what follows."""
+    answered = []
+    ended = False
+    for token, mark in zip(ids, is_answer, strict=True):
+        ended = ended and mark
+        answered.append(mark and not ended)
+        ended = ended or (mark and token == tokenizer.eos_token_id)
+    return answered
 
 
 def _opening(row: Mapping[str, Any], tokenizer: Any) -> list[int]:

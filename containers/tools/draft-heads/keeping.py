@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import torch
+from lasting import finish
 from packager_worker import Spec
 from rows import Row
 from safetensors import safe_open
@@ -113,18 +113,6 @@ def kept_tensors(place: Path, number: int) -> Path | None:
 def _piece(place: Path, number: int) -> dict[str, str]:
     """Say what a file is of; the directory above the place is named for the job."""
     return {"piece": f"{place.parent.name}/{place.name}/{number}"}
-
-
-def finish(draft: Path, place: Path) -> None:
-    """Give a written file its name, after its bytes are on the disk."""
-    for path, flags in ((draft, os.O_RDWR), (place.parent, os.O_RDONLY)):
-        if path == place.parent:
-            draft.replace(place)
-        descriptor = os.open(path, flags)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def digest_of(path: Path) -> str:

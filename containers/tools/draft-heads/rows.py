@@ -9,20 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from conversations import tokens_of
-from jinja2 import TemplateError
+from conversations import Row, to_row
 from packager_worker import BadInput, Rejected
 
 TRAIN, HELD_OUT = "train.jsonl", "held-out.jsonl"
-
-
-class Row(NamedTuple):
-    """One text."""
-
-    ids: list[int]
-    answered: list[bool]  # as long as `ids`
 
 
 def load_samples(place: Path) -> list[dict[str, Any]]:
@@ -38,27 +30,6 @@ def load_rows(place: Path, tokenizer: Any, max_tokens: int) -> list[Row]:
     """Tokenize the samples of a file, in order; those without an answered token are left out."""
     rows = (to_row(sample, tokenizer, max_tokens) for sample in load_samples(place))
     return [row for row in rows if positions(row)]
-
-
-def to_row(sample: dict[str, Any], tokenizer: Any, max_tokens: int) -> Row:
-    """Tokenize one sample and cut it; a conversation that the template refuses has no tokens."""
-    try:
-        ids, is_answer, _ = tokens_of(sample, tokenizer)
-    except TemplateError:
-        return Row([], [])
-    answered = [True] * len(ids) if "text" in sample else _ended(ids, is_answer, tokenizer)
-    return Row(ids[:max_tokens], answered[:max_tokens])
-
-
-def _ended(ids: Sequence[int], is_answer: Sequence[bool], tokenizer: Any) -> list[bool]:
-    """Count what templates write after the token that ends an answer to what follows."""
-    answered = []
-    ended = False
-    for token, mark in zip(ids, is_answer, strict=True):
-        ended = ended and mark
-        answered.append(mark and not ended)
-        ended = ended or (mark and token == tokenizer.eos_token_id)
-    return answered
 
 
 def positions(row: Row) -> int:

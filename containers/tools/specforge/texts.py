@@ -7,18 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from conversations import tokens_of
-from jinja2 import TemplateError
+from conversations import Row, to_row
 from packager_worker import BadInput, Rejected
-
-
-class Row(NamedTuple):
-    """One text."""
-
-    ids: list[int]
-    answered: list[bool]  # as long as `ids`
 
 
 def load_both(samples: Path, tokenizer: Any, max_tokens: int) -> tuple[list[Row], list[Row]]:
@@ -70,29 +62,5 @@ def _load(place: Path, tokenizer: Any, max_tokens: int) -> list[Row]:
         samples = [json.loads(line) for line in lines if line.strip()]
     except (OSError, ValueError) as error:
         raise BadInput(f"{place.name} cannot be read: {error}") from error
-    rows = (_row(sample, tokenizer, max_tokens) for sample in samples)
+    rows = (to_row(sample, tokenizer, max_tokens) for sample in samples)
     return [row for row in rows if positions(row)]
-
-
-def _row(sample: dict[str, Any], tokenizer: Any, max_tokens: int) -> Row:
-    """Tokenize one sample and cut it. All of a plain text counts as the model's own.
-
-    A conversation that the template refuses, as some do without a question first, has no tokens.
-    """
-    try:
-        ids, is_answer, _ = tokens_of(sample, tokenizer)
-    except TemplateError:
-        return Row([], [])
-    answered = [True] * len(ids) if "text" in sample else _ended(ids, is_answer, tokenizer)
-    return Row(ids[:max_tokens], answered[:max_tokens])
-
-
-def _ended(ids: Sequence[int], is_answer: Sequence[bool], tokenizer: Any) -> list[bool]:
-    """Leave out what templates write after the token that ends an answer."""
-    answered = []
-    ended = False
-    for token, mark in zip(ids, is_answer, strict=True):
-        ended = ended and mark
-        answered.append(mark and not ended)
-        ended = ended or (mark and token == tokenizer.eos_token_id)
-    return answered

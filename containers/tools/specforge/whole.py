@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lasting import finish
 
 
 def write(place: Path, value: Mapping[str, Any]) -> None:
@@ -20,14 +21,7 @@ def write(place: Path, value: Mapping[str, Any]) -> None:
     draft = place.with_name(place.name + ".part")
     torch.save(dict(value), draft)
     date(draft)
-    for path, flags in ((draft, os.O_RDWR), (place.parent, os.O_RDONLY)):
-        if path == place.parent:
-            draft.replace(place)
-        descriptor = os.open(path, flags)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    finish(draft, place)
 
 
 def date(place: Path) -> None:
