@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from packager.adapters.sources.strict_json import NotStrict, parse_json, shorten
+from packager.core.documents import NotStrict, parse_json, shorten
 from packager.core.image import Blob, FileRange, RemoteRange
 from packager.core.model import ModelFile, TensorInfo, WeightsHeader
 from packager.errors import ModelRefused
@@ -187,7 +187,7 @@ def _is_plain_name(name: str) -> bool:
 
 def _spans(header: bytes, file: str) -> list[Span]:
     try:
-        declared = parse_json(header, max_objects=MAX_TENSORS + 2)
+        declared = parse_json(header, max_bytes=MAX_HEADER_BYTES, max_values=6 * MAX_TENSORS)
     except NotStrict as error:
         raise BrokenSafetensors(file, f"its header is refused: {error}") from error
     if not isinstance(declared, dict):

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packager.adapters.foreign_caches.neff import BadNeff, read_neff_header
-from packager.adapters.sources.strict_json import NotStrict, parse_json
+from packager.core.documents import NotStrict, parse_json
 from packager.errors import NotFound
 
 MAX_SMALL_BYTES = 1024 * 1024

@@ -23,7 +23,7 @@ from packager.adapters.foreign_caches.neuron import (
     CompilerCache,
     find_compiler_caches,
 )
-from packager.adapters.sources.strict_json import NotStrict, parse_json
+from packager.core.documents import NotStrict, parse_json
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"(?P<hash>[0-9a-f]{20})\.json")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from packager.adapters.samples.formats import NotASample, read_row
-from packager.adapters.sources.strict_json import NotStrict, parse_json
+from packager.core.documents import NotStrict, parse_json
 from packager.core.samples import DEFAULT, Sample, Samples, Skipped
 from packager.core.units import GIB, MIB, decimal
 from packager.errors import ModelRefused, NotFound, UsageError
@@ -214,7 +214,7 @@ def _without_gaps(row: dict[str, Any]) -> dict[str, Any]:
 
 def _parsed(data: bytes) -> object:
     try:
-        return parse_json(data)
+        return parse_json(data, max_bytes=_LONGEST_FILE, allow_infinity=True)
     except NotStrict as why:
         return NotASample(str(why))
 

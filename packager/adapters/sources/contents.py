@@ -20,7 +20,7 @@ from packager.adapters.sources.refusals import (
     Unreadable,
 )
 from packager.adapters.sources.rules import CONFIG, INDEX, find_single
-from packager.adapters.sources.strict_json import NotStrict, parse_object, shorten
+from packager.core.documents import NotStrict, parse_object, shorten
 from packager.core.model import TensorInfo
 from packager.planning.architectures import is_native
 
@@ -181,7 +181,7 @@ def _read_object(path: str, real: Path, limit: int) -> dict[str, Any]:
     if len(data) > limit:
         raise BrokenJson(path, f"it is longer than {limit} bytes")
     try:
-        return parse_object(data)
+        return parse_object(data, max_bytes=limit, allow_infinity=True)
     except NotStrict as error:
         raise BrokenJson(path, str(error)) from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from packager.adapters.sources.strict_json import shorten
+from packager.core.documents import shorten
 from packager.errors import ModelRefused
 
 

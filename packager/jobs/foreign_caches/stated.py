@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from artifact_cache.key import parse_document, plain
-from packager.adapters.sources.strict_json import NotStrict, parse_json
+from packager.core.documents import NotStrict, parse_json
 from packager.errors import NotFound, UsageError
 
 

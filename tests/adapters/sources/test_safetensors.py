@@ -156,7 +156,7 @@ def framed(header: bytes) -> bytes:
             "'dtype' stands twice",
             id="repeated-field",
         ),
-        pytest.param(b'{"\\ud800":{}}', "not acceptable", id="half-a-surrogate-pair"),
+        pytest.param(b'{"\\ud800":{}}', "half of a surrogate pair", id="half-a-surrogate-pair"),
         pytest.param(b'{"a":' + b"9" * 5000 + b"}", "too long", id="endless-number"),
         pytest.param(b'{"a":' + b"[" * 1_000_000, "too deeply", id="deep-nesting"),
     ],
@@ -184,9 +184,9 @@ def test_a_hundred_thousand_tensors_are_read_at_once(file: Path) -> None:
 
 
 def test_millions_of_tensors_are_refused_before_they_are_looked_at(file: Path) -> None:
-    content = framed(b"{" + b'"a":{},' * 1_000_000 + b'"b":1}')
+    content = framed(b"{" + b'"a":{},' * 2_000_000 + b'"b":1}')
     started = time.process_time()
-    assert "more than 500002 objects" in refusal(file, content).message
+    assert "more than 3000000 values" in refusal(file, content).message
     assert time.process_time() - started < 5
 
 
