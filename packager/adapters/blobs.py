@@ -46,8 +46,9 @@ class BlobReader:
         self.bytes_read = 0
 
     def read(self, blob: Blob) -> bytes:
-        """Give all bytes of a blob that is known to be small."""
-        return b"".join(self.chunks(blob))
+        """Return all bytes of a blob that is known to be small."""
+        # Every chunk is copied before the next is read: they share one buffer.
+        return b"".join(bytes(chunk) for chunk in self.chunks(blob))
 
     def chunks(self, blob: Blob) -> Iterator[memoryview]:
         """Yield the blob's bytes in pieces of at most 1 MiB; a piece is valid until the next.

@@ -12,7 +12,7 @@ from safetensors import deserialize
 
 from tests.commandline import Packager
 from tests.doubles.fake_hub import FakeHub
-from tests.doubles.models import write_model
+from tests.doubles.models import safetensors_bytes, write_model
 from tests.doubles.registry import FakeRegistry
 from tests.doubles.s3 import Bucket, bucket_server
 
@@ -151,6 +151,30 @@ def test_wrong_bytes_from_a_hub_are_never_named_in_shards_either(
         assert (done.status, again.status) == (65, 65)
         assert "model.safetensors" in done.err
         assert registry.manifests == {}
+
+
+def test_a_checkpoint_with_a_header_over_1_mib_is_split(
+    packager: Packager, model: Path, tmp_path: Path
+) -> None:
+    """Its header was read as garbage, and the sound checkpoint refused with exit 65."""
+    path = model / "model.safetensors"
+    raw = path.read_bytes()
+    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    header["__metadata__"]["notes"] = "".join(map(str, range(200_000)))
+    path.write_bytes(safetensors_bytes(header, raw[8 + int.from_bytes(raw[:8], "little") :]))
+
+    done = packager(
+        *BUILD, "--model", str(model), "--max-layer-size", "4MiB", "--output", "oci:out"
+    )
+
+    assert done.status == 0, done.err
+    files = files_of(tmp_path / "out", json.loads(done.out))
+    shards = [name for name in files if name.endswith(".safetensors")]
+    assert len(shards) == 3
+    found = [tensor for shard in shards for tensor in deserialize(files[shard])]
+    assert sorted(found, key=lambda tensor: tensor[0]) == sorted(
+        deserialize(path.read_bytes()), key=lambda tensor: tensor[0]
+    )
 
 
 def test_a_tensor_over_the_limit_is_kept_and_reported(packager: Packager, model: Path) -> None:
