@@ -50,6 +50,7 @@ PORT = 8080  # what SageMaker asks on /ping and /invocations
 
 SHIPPED = ("launch.py", "inputs_adapter.py")  # from containers/serving/vllm
 COMPILED = "compiled_cache.py"  # beside them, where something is compiled ahead of time
+PERMISSIONS = "sitecustomize.py"  # beside them, where the engine computes on the processor
 
 PREFIX = "SM_VLLM_"
 BY_COMMAND = ("upstream",)  # variants of GPU images that take a command line
@@ -84,7 +85,12 @@ class VllmFamily:
             env = sagemaker_env(options(plan), plan.container.engine_version)
             config = ServingConfig(env={**OFFLINE_ENV, **env}, port=PORT)
         else:
-            config = launched(command(options(plan)), _env(plan), compiled=bool(plan.compiler))
+            config = launched(
+                command(options(plan)),
+                _env(plan),
+                compiled=bool(plan.compiler),
+                on_processor=plan.instance.kind == "cpu",
+            )
         return replace(
             config,
             files=(*config.files, *draft_files(plan)),
@@ -94,14 +100,24 @@ class VllmFamily:
 
 
 def launched(
-    argv: list[str], env: Mapping[str, str], *, adapter: bool = True, compiled: bool = False
+    argv: list[str],
+    env: Mapping[str, str],
+    *,
+    adapter: bool = True,
+    compiled: bool = False,
+    on_processor: bool = False,
 ) -> ServingConfig:
     """Put the launcher in charge of a command; `adapter` puts in vLLM's middleware.
 
-    `compiled` puts in what makes the image's compiled files ready for the engine.
+    `compiled` puts in what makes the image's compiled files ready for the engine,
+    `on_processor` what requests the permissions that an engine on processors needs.
     """
     shipped = share_dir("containers") / "serving" / "vllm"
-    names = (*(SHIPPED if adapter else SHIPPED[:1]), *((COMPILED,) if compiled else ()))
+    names = (
+        *(SHIPPED if adapter else SHIPPED[:1]),
+        *((COMPILED,) if compiled else ()),
+        *((PERMISSIONS,) if on_processor else ()),
+    )
     files = [
         RenderedFile(path=f"{SERVING_DIR}/{name}", data=(shipped / name).read_bytes())
         for name in names

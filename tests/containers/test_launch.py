@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +19,38 @@ import pytest
 
 from tests.containers.loading import SERVING
 
-SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getpid()]))"
+PR_SET_CHILD_SUBREAPER = 36
+
+# Ends with a status of its own: a server that ends with 0 by itself is one that failed.
+SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)])); sys.exit(3)"
+
+# A server that stops as vLLM's does: on a signal, with status 0 and all its work done.
+SERVER = """
+import os, signal
+def stop(number, frame):
+    os.write(1, f"{signal.Signals(number).name}\\n".encode())  # not print: it may be in one
+    os._exit(0)
+for name in ("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1"):
+    signal.signal(getattr(signal, name), stop)
+os.write(1, b"ready\\n")
+while True:
+    signal.pause()
+"""
+
+# Leaves a grandchild behind, which ends when its parent is gone: whoever adopted it must reap it.
+ORPHAN = """
+import os, signal
+reading, writing = os.pipe()
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.write(writing, str(os.getpid()).encode())
+    os._exit(0)
+os.wait()
+signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))
+os.write(1, os.read(reading, 20) + b"\\n")
+while True:
+    signal.pause()
+"""
 
 
 class Launcher:
@@ -29,11 +64,28 @@ class Launcher:
         text = command if isinstance(command, str) else json.dumps(command)
         (self.directory / "command.json").write_text(text)
 
-    def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    def start(
+        self,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        adopts: bool = False,
+        ignores: signal.Signals | None = None,
+    ) -> subprocess.Popen[str]:
         argv = [sys.executable, str(self.directory / "launch.py"), *arguments]
         environment = {"PATH": os.environ["PATH"], **(env or {})}
+
+        def prepare() -> None:
+            for number in (signal.SIGINT, signal.SIGQUIT):
+                signal.signal(number, signal.SIG_DFL)  # a background job ignores both
+            if ignores is not None:
+                signal.signal(ignores, signal.SIG_IGN)
+            if adopts:
+                assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
         pipe = subprocess.PIPE
-        return subprocess.Popen(argv, env=environment, stdout=pipe, stderr=pipe, text=True)
+        return subprocess.Popen(
+            argv, env=environment, stdout=pipe, stderr=pipe, text=True, preexec_fn=prepare
+        )
 
     def run(
         self, *arguments: str, env: Mapping[str, str] | None = None
@@ -113,12 +165,105 @@ def test_the_server_can_import_what_lies_beside_the_launcher(launcher: Launcher)
     assert given == f"{launcher.directory}:/elsewhere"
 
 
-def test_the_server_takes_the_place_of_the_launcher(launcher: Launcher) -> None:
-    """Else signals would end the launcher and leave the server."""
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"])
+def test_a_server_that_is_stopped_gets_the_signal_and_ends_the_container_with_0(
+    launcher: Launcher, name: str
+) -> None:
+    launcher.write({"argv": [sys.executable, "-c", SERVER]})
     process = launcher.start()
-    stdout, _ = process.communicate(timeout=30)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
 
-    assert json.loads(stdout)[2] == process.pid
+    process.send_signal(getattr(signal, name))
+    stdout, stderr = process.communicate(timeout=60)
+
+    assert (process.returncode, stdout, stderr) == (0, f"{name}\n", "")
+
+
+def test_a_signal_that_stops_nobody_does_not_excuse_an_end(launcher: Launcher) -> None:
+    launcher.write({"argv": [sys.executable, "-c", SERVER]})
+    process = launcher.start()
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+
+    process.send_signal(signal.SIGUSR1)
+    stdout, _ = process.communicate(timeout=60)
+
+    assert (process.returncode, stdout) == (70, "SIGUSR1\n")
+
+
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [
+        ("raise SystemExit(0)", 70),
+        ("raise SystemExit(1)", 1),
+        ("raise SystemExit(137)", 137),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", 139),
+    ],
+    ids=["shut-down-as-if-asked", "failed", "any-status", "killed", "crashed"],
+)
+def test_an_engine_that_died_ends_the_container_with_another_status_than_0(
+    launcher: Launcher, program: str, status: int
+) -> None:
+    launcher.write({"argv": [sys.executable, "-c", program]})
+
+    found, _, message = launcher.run()
+
+    assert found == status
+    assert ("its engine died" in message) == (status == 70)
+
+
+@pytest.mark.parametrize("asked", [["--help"], ["-h"], ["serve", "--version"], ["--help=all"]])
+def test_a_command_that_only_tells_something_ends_with_0(
+    launcher: Launcher, asked: list[str]
+) -> None:
+    launcher.write({"argv": [sys.executable, "-c", "print([])"]})
+
+    assert launcher.run(*asked) == (0, [], "")
+
+
+def test_a_server_stopped_before_it_listens_to_signals_ends_as_one_that_was_killed(
+    launcher: Launcher,
+) -> None:
+    program = "import signal; print('importing', flush=True)\nwhile True: signal.pause()"
+    launcher.write({"argv": [sys.executable, "-c", program]})
+    process = launcher.start()
+    assert process.stdout is not None and process.stdout.readline() == "importing\n"
+
+    process.terminate()
+    process.communicate(timeout=60)
+
+    assert process.returncode == 143
+
+
+def test_processes_that_lost_their_parent_are_reaped(launcher: Launcher) -> None:
+    """As the first process of a container adopts them; here it is told to."""
+    launcher.write({"argv": [sys.executable, "-c", ORPHAN]})
+    process = launcher.start(adopts=True)
+    assert process.stdout is not None
+    orphan = process.stdout.readline().strip()
+
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        while True:  # a zombie stands there for as long as nobody reaps it
+            Path("/proc", orphan, "stat").read_text()
+            time.sleep(0.01)
+    process.terminate()
+
+    assert process.wait(timeout=60) == 0
+
+
+@pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGCHLD], ids=lambda one: one.name)
+def test_a_launcher_that_was_started_with_ignored_signals_works(
+    launcher: Launcher, ignored: signal.Signals
+) -> None:
+    """A background job of a shell ignores SIGINT; some supervisors ignore SIGCHLD."""
+    launcher.write({"argv": [sys.executable, "-c", SERVER]})
+    process = launcher.start(ignores=ignored)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+
+    process.send_signal(signal.SIGINT)
+    stdout, _ = process.communicate(timeout=60)
+
+    assert (process.returncode, stdout) == (0, "SIGINT\n")
 
 
 @pytest.mark.parametrize(

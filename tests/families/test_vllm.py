@@ -50,8 +50,9 @@ def test_the_launcher_and_the_adapter_are_put_in_as_they_are_shipped() -> None:
         "/opt/packager/serving/command.json",
         "/opt/packager/serving/launch.py",
         "/opt/packager/serving/inputs_adapter.py",
+        "/opt/packager/serving/sitecustomize.py",
     }
-    for name in ("launch.py", "inputs_adapter.py"):
+    for name in ("launch.py", "inputs_adapter.py", "sitecustomize.py"):
         assert placed[f"/opt/packager/serving/{name}"] == (shipped / name).read_bytes()
 
 
