@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import gc
 import itertools
-import json
 import os
 import signal
 import sys
@@ -22,7 +21,7 @@ import click
 
 from packager import __version__
 from packager.cli.lazy import LazyGroup
-from packager.cli.terminal import harmless
+from packager.cli.terminal import note, note_json, note_lines, note_log
 from packager.errors import (
     EXIT_INTERRUPTED,
     OutputFailed,
@@ -97,10 +96,10 @@ def run(arguments: list[str]) -> int:
         if as_json:
             _explain(UsageError(error.format_message()), as_json=True)
         else:
-            error.show()
+            note_lines(_click_lines(error))
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted", err=True)
+        note("interrupted")
         return EXIT_INTERRUPTED
     except SystemExit:
         return 0  # click's answer to a broken pipe: the reader of our output went away
@@ -113,13 +112,28 @@ def run(arguments: list[str]) -> int:
             _explain(full, as_json=as_json)
             return full.exit_code
         if os.environ.get("PACKAGER_DEBUG"):
-            traceback.print_exc()
+            note_log(traceback.format_exc())
         bug = PackagerError(
             f"unexpected {type(error).__name__}: {error}",
             hint="this is a bug; run again with PACKAGER_DEBUG=1 and report it",
         )
         _explain(bug, as_json=as_json)
         return bug.exit_code
+
+
+def _click_lines(error: click.ClickException) -> list[str]:
+    """Say what is wrong with the command line, as click does, but escaped."""
+    lines = []
+    context = getattr(error, "ctx", None)
+    if isinstance(error, click.UsageError) and context is not None:
+        lines += context.get_usage().splitlines()
+        if context.command.get_help_option(context) is not None:
+            option = context.help_option_names[0]
+            lines += [f"Try '{context.command_path} {option}' for help.", ""]
+    message = error.format_message()
+    # click itself lists the choices of an option that is missing, one a line
+    told = message.splitlines() if isinstance(error, click.MissingParameter) else [message]
+    return [*lines, f"Error: {told[0]}", *told[1:]]
 
 
 def _explain(error: PackagerError, *, as_json: bool) -> None:
@@ -141,22 +155,21 @@ def _explain(error: PackagerError, *, as_json: bool) -> None:
             document["log"] = error.log
         if isinstance(error, QualityRejected):
             document["quality"] = error.quality.model_dump()
-        click.echo(json.dumps(document, indent=2), err=True)
+        note_json(document)
         return
     if isinstance(error, SmokeFailed | StepFailed | ToolUnavailable) and error.log:
-        click.echo(harmless(error.log.rstrip()), err=True)
+        note_log(error.log)
     if isinstance(error, PlanRejected):
         from packager.reports.plan import rejection_lines
 
-        for line in rejection_lines(error):
-            click.echo(line, err=True)
+        note_lines(rejection_lines(error))
     if isinstance(error, QualityRejected):
         from packager.reports.quality import quality_lines
 
-        click.echo("\n".join(quality_lines(error.quality)), err=True)
-    click.echo(harmless(f"error: {error.message}"), err=True)
+        note_lines(quality_lines(error.quality))
+    note(f"error: {error.message}")
     if error.hint:
-        click.echo(harmless(f"hint: {error.hint}"), err=True)
+        note(f"hint: {error.hint}")
 
 
 def _leave_stuck_threads(status: int) -> None:

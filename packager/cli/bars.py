@@ -21,6 +21,7 @@ from packager.cli.displays import (
     percent,
 )
 from packager.cli.meter import Snapshot
+from packager.core.text import escape
 from packager.core.units import decimal
 
 MOST_LAYERS = 8
@@ -43,7 +44,7 @@ class Bars:
         for _, item in news:
             if isinstance(item, StepNews) and is_worth_saying(item):
                 line = f"{item.event.step:<9}{item.event.detail}  {item.seconds:.1f} s"
-                self._console.print(line, markup=False, overflow="ellipsis", no_wrap=True)
+                self._console.print(Text(escape(line)), overflow="ellipsis", no_wrap=True)
         self._live.update(_drawn(now), refresh=True)
 
     def close(self) -> None:
@@ -63,14 +64,14 @@ def _drawn(now: Snapshot) -> RenderableType:
     )
     for step in now.steps:
         table.add_row(
-            Text(f"{step.step} {step.detail}"),
+            Text(escape(f"{step.step} {step.detail}")),
             ProgressBar(step.size or None, step.done, pulse=not step.size),
             _amount(step.done, step.size) if step.size else Text(""),
             _rate(step.rate),
             _left(step.eta_s) if step.eta_s else Text(clock(step.seconds)),
         )
     for layer in now.active[:MOST_LAYERS]:
-        label = label_of(layer)
+        label = escape(label_of(layer))
         table.add_row(
             Text(f"{label} ({layer.state})" if layer.state in ("hashing", "again") else label),
             ProgressBar(layer.size, layer.done),

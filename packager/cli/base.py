@@ -6,7 +6,7 @@ import click
 
 from packager.adapters.bases.embedded import BASES, build_base, find_built
 from packager.cli.options import format_option
-from packager.reports.text import json_text
+from packager.cli.terminal import print_json, print_line
 
 
 @click.group()
@@ -21,7 +21,7 @@ def base_build(name: str) -> None:
 
     Built once: the result is kept and used by `--base embedded:NAME`.
     """
-    click.echo(build_base(name))
+    print_line(build_base(name))
 
 
 @base.command("list")
@@ -33,7 +33,7 @@ def base_list(output_format: str) -> None:
         rows = [
             {"name": name, "place": str(place) if place else None} for name, place in places.items()
         ]
-        click.echo(json_text(rows))
+        print_json(rows)
         return
     for name, place in places.items():
-        click.echo(f"{name}  {place or 'not built: packager base build ' + name}")
+        print_line(f"{name}  {place or 'not built: packager base build ' + name}")

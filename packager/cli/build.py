@@ -19,13 +19,20 @@ from packager.cli.options import (
     take_cache_options,
 )
 from packager.cli.progress import progress_options, shown_progress
-from packager.cli.terminal import warn
+from packager.cli.terminal import (
+    note,
+    note_lines,
+    print_json,
+    print_json_text,
+    print_line,
+    print_text,
+    warn,
+)
 from packager.core.record import BuildRecord
 from packager.core.request import BuildRequest
 from packager.core.units import decimal
 from packager.errors import UsageError
 from packager.reports.build import dry_run_document, dry_run_text, summary_lines
-from packager.reports.text import json_text
 
 
 @click.command()
@@ -160,19 +167,20 @@ def build(
         else:
             done = pipeline.build(request, wiring.tools_for(settings))
     if dry_run:
-        document = dry_run_document(assembled)
-        click.echo(json_text(document) if output_format == "json" else dry_run_text(assembled))
+        if output_format == "json":
+            print_json(dry_run_document(assembled))
+        else:
+            print_text(dry_run_text(assembled))
         return
     if output_format == "json":
-        click.echo(done.model_dump_json(indent=2, exclude_none=True))
+        print_json_text(done.model_dump_json(indent=2, exclude_none=True))
         return
     if not quiet:
-        for line in summary_lines(done):
-            click.echo(line, err=True)
+        note_lines(summary_lines(done))
         if sparse_base:
-            click.echo(_without_base(done), err=True)
+            note(_without_base(done))
     for image in done.images:
-        click.echo(f"{image.name}@{image.digest}")
+        print_line(f"{image.name}@{image.digest}")
 
 
 def _on_miss(*, no_compile: bool, nothing: bool) -> pipeline.OnMiss:

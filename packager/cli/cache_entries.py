@@ -11,8 +11,8 @@ import click
 
 from packager.cli.cache_place import opened_place
 from packager.cli.options import cache_place_options, format_option, format_option_of
+from packager.cli.terminal import print_json, print_lines, print_text
 from packager.errors import NotFound, UsageError
-from packager.reports.text import json_text
 
 
 @click.command("ls")
@@ -39,9 +39,9 @@ def ls(kind: str | None, sort: str, output_format: str, **given: Any) -> None:
     with opened_place(given) as (place, _):
         found = sorted(place.listed(kind), key=orders[sort])
     if output_format == "json":
-        click.echo(json_text([asdict(one) for one in found]))
+        print_json([asdict(one) for one in found])
     else:
-        click.echo(list_text(found, time.time()))
+        print_text(list_text(found, time.time()))
 
 
 @click.command()
@@ -59,14 +59,15 @@ def show(key: str, output_format: str, **given: Any) -> None:
             failure = place.find_failure(key)
             if failure is None:
                 raise
-            document = asdict(failure)
-            text = failure_text(failure, time.time())
-            click.echo(json_text(document) if output_format == "json" else text)
+            if output_format == "json":
+                print_json(asdict(failure))
+            else:
+                print_text(failure_text(failure, time.time()))
             return
     if output_format == "json":
-        click.echo(json_text(entry_document(shown)))
+        print_json(entry_document(shown))
     else:
-        click.echo(show_text(shown, time.time()))
+        print_text(show_text(shown, time.time()))
 
 
 @click.command()
@@ -80,11 +81,11 @@ def stats(output_format: str, **given: Any) -> None:
     with opened_place(given) as (place, _):
         found = place.statistics()
     if output_format == "prometheus":
-        click.echo(prometheus(found.totals), nl=False)
+        print_text(prometheus(found.totals))
     elif output_format == "json":
-        click.echo(json_text(statistics_document(found)))
+        print_json(statistics_document(found))
     else:
-        click.echo(statistics_text(found))
+        print_text(statistics_text(found))
 
 
 @click.command()
@@ -97,9 +98,9 @@ def failures(output_format: str, **given: Any) -> None:
     with opened_place(given) as (place, _):
         found = sorted(place.failures.list(), key=lambda one: -one.failed_at)
     if output_format == "json":
-        click.echo(json_text([asdict(one) for one in found]))
+        print_json([asdict(one) for one in found])
     else:
-        click.echo(failures_text(found, time.time()))
+        print_text(failures_text(found, time.time()))
 
 
 @click.command("clear-negative")
@@ -116,6 +117,6 @@ def clear_negative(
     with opened_place(given) as (place, _):
         gone = place.clear_failures(keys)
     if output_format == "json":
-        click.echo(json_text([f"{one.kind}/{one.key}" for one in gone]))
+        print_json([f"{one.kind}/{one.key}" for one in gone])
     else:
-        click.echo("\n".join(f"{one.kind}/{one.key[:12]}" for one in gone) or "nothing had failed")
+        print_lines([f"{one.kind}/{one.key[:12]}" for one in gone] or ["nothing had failed"])

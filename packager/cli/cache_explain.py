@@ -14,9 +14,8 @@ from packager.cli.options import (
     request_options,
     take_cache_options,
 )
-from packager.cli.terminal import warn
+from packager.cli.terminal import print_json, print_lines, warn
 from packager.errors import NotFound, UsageError
-from packager.reports.text import json_text
 
 
 @click.command()
@@ -56,11 +55,9 @@ def explain(key: str | None, last: bool, limit: int, output_format: str, **given
         documents = _last() if last else _of_request(limit, given)
         lines = [line for one in documents for line in explanation_lines(one, time.time())]
     if output_format == "json":
-        click.echo(json_text(documents))
+        print_json(documents)
         return
-    from packager.reports.text import plain
-
-    click.echo(plain("\n".join(lines)))
+    print_lines(lines)
 
 
 def _neighbours(

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from packager.cli.terminal import note, print_line, print_text
+
 
 @click.command()
 @click.option(
@@ -38,8 +40,8 @@ def keygen(path: Path | None, algorithm: Any) -> None:
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with explained_cache_errors():
         public = generate_key(place, algorithm)
-    click.echo(f"the private key is {place}", err=True)
-    click.echo(public.decode(), nl=False)
+    note(f"the private key is {place}")
+    print_text(public.decode())
 
 
 @click.command()
@@ -60,4 +62,4 @@ def trust(public_key: Any, comment: str, trusted_keys: Path | None) -> None:
     place = trusted_keys or wiring.trusted_keys_place()
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with explained_cache_errors():
-        click.echo(trust_key(place, public_key.read(), comment))
+        print_line(trust_key(place, public_key.read(), comment))

@@ -12,9 +12,8 @@ import click
 from packager.cli.cache_place import opened_place, working
 from packager.cli.options import cache_place_options, format_option, registry_options
 from packager.cli.progress import progress_options, shown_progress
-from packager.cli.terminal import warn
+from packager.cli.terminal import note, print_json, print_line, warn
 from packager.errors import NotFound, UsageError
-from packager.reports.text import json_text
 
 if TYPE_CHECKING:
     from artifact_cache.entry import Entry
@@ -83,10 +82,10 @@ def export(
             refs = place.export_to_images(found, _sink_of(target, len(found), settings))
             written = [{"name": ref.name, "digest": ref.digest} for ref in refs]
     if output_format == "json":
-        click.echo(json_text(written))
+        print_json(written)
         return
     for one in written:
-        click.echo(f"{one['name']}@{one['digest']}" if "digest" in one else str(one["name"]))
+        print_line(f"{one['name']}@{one['digest']}" if "digest" in one else str(one["name"]))
 
 
 def _sink_of(target: str, count: int, settings: wiring.Settings) -> Callable[[Entry], ImageSink]:
@@ -205,22 +204,20 @@ def import_(
                 published += taken.published
                 known += taken.known
     if output_format == "json":
-        click.echo(
-            json_text(
-                {
-                    "published": [f"{one.kind}/{one.key}" for one in published],
-                    "known": [f"{one.kind}/{one.key}" for one in known],
-                }
-            )
+        print_json(
+            {
+                "published": [f"{one.kind}/{one.key}" for one in published],
+                "known": [f"{one.kind}/{one.key}" for one in known],
+            }
         )
         return
     for one in published:
-        click.echo(f"{one.kind}/{one.key}")
+        print_line(f"{one.kind}/{one.key}")
     if not quiet:
         from packager.reports.cache import entries
 
         already = f", {len(known)} here already" if known else ""
-        click.echo(f"{entries(len(published))} imported{already}", err=True)
+        note(f"{entries(len(published))} imported{already}")
 
 
 def _import(source: str, place: CachePlace, settings: wiring.Settings) -> Imported:

@@ -11,10 +11,10 @@ import click
 from packager.cli.cache_place import opened_place, working
 from packager.cli.options import cache_place_options, format_option
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.terminal import print_json, print_line, print_lines, print_text
 from packager.core.events import StepEvent
 from packager.core.units import parse_size
 from packager.errors import Unavailable, UsageError
-from packager.reports.text import json_text
 
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(s|min|h|d|w)")
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -70,9 +70,9 @@ def verify(no_repair: bool, progress: str, quiet: bool, output_format: str, **gi
         )
     seconds = time.monotonic() - started
     if output_format == "json":
-        click.echo(json_text(checked_document(found)))
+        print_json(checked_document(found))
     else:
-        click.echo(checked_text(found, seconds))
+        print_text(checked_text(found, seconds))
     return CacheRefused.exit_code if found.problems else 0
 
 
@@ -119,9 +119,9 @@ def gc(
         policy = GcPolicy(max_bytes=max_size, max_age_s=max_age, grace_s=grace)
         found = collect(place.store, policy, dry_run=dry_run)
     if output_format == "json":
-        click.echo(json_text(collected_document(found)))
+        print_json(collected_document(found))
     else:
-        click.echo(collected_text(found, time.time()))
+        print_text(collected_text(found, time.time()))
     return Unavailable.exit_code if found.problem else 0
 
 
@@ -150,9 +150,9 @@ def pin(
             name = f"{found[0].kind}-{found[0].key[:12]}"
         made = place.pin(name, [one.key for one in found], {"model": model} if model else {})
     if output_format == "json":
-        click.echo(json_text({"name": name, **made.model_dump(mode="json", by_alias=True)}))
+        print_json({"name": name, **made.model_dump(mode="json", by_alias=True)})
     else:
-        click.echo(name)
+        print_line(name)
 
 
 @click.command()
@@ -162,7 +162,7 @@ def unpin(name: str, **given: Any) -> None:
     """Let go of a pin, or of a key in whatever pins hold it; print their names."""
     with opened_place(given) as (place, _):
         gone = place.unpin(name)
-    click.echo("\n".join(gone))
+    print_lines(gone)
 
 
 @click.command()
@@ -176,10 +176,10 @@ def pins(output_format: str, **given: Any) -> None:
         documents = {
             name: one.model_dump(mode="json", by_alias=True) for name, one in found.items()
         }
-        click.echo(json_text(documents))
+        print_json(documents)
         return
     for name, one in found.items():
         holds = [key[:12] for key in one.keys]
         holds += [f"{label}={value}" for label, value in one.labels.items()]
         holds += [f"{pointer}={value}" for pointer, value in one.where.items()]
-        click.echo(f"{name}  {', '.join(holds)}")
+        print_line(f"{name}  {', '.join(holds)}")

@@ -13,9 +13,11 @@ from packager.adapters.prices import data_dir, load_prices, refresh_prices
 from packager.catalog.instances import instances
 from packager.catalog.prices import price_of
 from packager.cli.options import format_option
+from packager.cli.terminal import print_json, print_text
 from packager.core.catalog import Price
+from packager.core.text import joined
 from packager.errors import UsageError
-from packager.reports.text import json_text, table_lines
+from packager.reports.text import table_lines
 
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d{1,2}", re.ASCII)
 
@@ -50,7 +52,10 @@ def refresh(region: str, source: str | None, output_format: str) -> None:
     before = {found.name: price_of(found, region, load_prices(directory)) for found in instances()}
     offer = refresh_prices(region, source, directory)
     document = _document(region, offer, before)
-    click.echo(json_text(document) if output_format == "json" else _text(document))
+    if output_format == "json":
+        print_json(document)
+    else:
+        print_text(_text(document))
 
 
 def _document(region: str, offer: Offer, before: dict[str, Price | None]) -> dict[str, Any]:
@@ -86,7 +91,7 @@ def _text(document: dict[str, Any]) -> str:
             for found in document["changes"]
         ]
         lines += ["", *table_lines(("instance", "was", "of", "is"), rows)]
-    return "\n".join(lines)
+    return joined(lines)
 
 
 def _usd(amount: float | None) -> str:

@@ -9,13 +9,12 @@ import click
 from packager import plugins, wiring
 from packager.cli.options import format_option, image_options
 from packager.cli.progress import progress_options, shown_progress
-from packager.cli.terminal import warn
+from packager.cli.terminal import note, note_lines, print_json, print_line, warn
 from packager.core.image import Platform
 from packager.errors import UsageError
 from packager.imaging.views import VIEWS
 from packager.jobs.copy import copy_image
 from packager.reports.image import copy_document, copy_lines
-from packager.reports.text import json_text
 
 view_option = click.option(
     "--view",
@@ -68,19 +67,17 @@ def copy(
             found, tools.write, outputs=outputs, view=VIEWS[view] if view else None
         )
     if output_format == "json":
-        click.echo(json_text(copy_document(found.image, written, transfer, view)))
+        print_json(copy_document(found.image, written, transfer, view))
         return
     if not quiet:
         if len(found.offered) > 1:
-            click.echo(
+            note(
                 f"of the images for {', '.join(found.offered)}, only the one for {platform} is "
-                "copied; --platform chooses",
-                err=True,
+                "copied; --platform chooses"
             )
-        for line in copy_lines(written, transfer):
-            click.echo(line, err=True)
+        note_lines(copy_lines(written, transfer))
     for ref in written.refs:
-        click.echo(f"{ref.name}@{ref.digest}")
+        print_line(f"{ref.name}@{ref.digest}")
 
 
 @click.command()

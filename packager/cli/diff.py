@@ -8,10 +8,10 @@ import click
 
 from packager import wiring
 from packager.cli.options import format_option, image_options
+from packager.cli.terminal import print_json, print_text
 from packager.core.image import Platform
 from packager.imaging.compare import compare
 from packager.reports.image import diff_document, diff_text
-from packager.reports.text import json_text
 
 DIFFERENT = 1
 
@@ -40,5 +40,8 @@ def diff(
         wiring.Settings(insecure_registries=insecure_registries, ca_file=ca_file)
     )
     found = compare(tools.open(first, platform).image, tools.open(second, platform).image)
-    click.echo(json_text(diff_document(found)) if output_format == "json" else diff_text(found))
+    if output_format == "json":
+        print_json(diff_document(found))
+    else:
+        print_text(diff_text(found))
     return DIFFERENT if exit_code and not found.same else 0

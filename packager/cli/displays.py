@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from packager.cli.meter import Amount, LayerNow, Snapshot, StepNow
 from packager.core.events import ImageEvent, StepEvent, StepState
+from packager.core.text import escape
 from packager.core.units import decimal
 
 HEARTBEAT_S = 30.0
@@ -67,7 +68,7 @@ class Lines:
             lines += [total_line(now)] if now.active else []
             self._last = now.elapsed_s
         for line in lines:
-            self._write(line + "\n")
+            self._write(escape(line) + "\n")
 
     def close(self) -> None:
         """Nothing to clear away."""

@@ -23,7 +23,7 @@ from packager.adapters.records import (
 from packager.adapters.samples.load import load_samples
 from packager.adapters.serving.containers import digests_of, find_image
 from packager.cli.options import FiniteRange, format_option
-from packager.cli.terminal import harmless
+from packager.cli.terminal import note, print_json, print_lines
 from packager.core.samples import DEFAULT, choose_samples
 from packager.core.speculation import (
     CONCURRENCY,
@@ -32,12 +32,12 @@ from packager.core.speculation import (
     Demands,
     SpeculationReport,
 )
+from packager.core.text import json_text
 from packager.errors import SpeculationRejected, UsageError
 from packager.jobs.speculation.run import Asked
 from packager.jobs.speculation.run import measure as run_measurement
 from packager.jobs.speculation.servers import AUTO, Opener, is_address, targets
 from packager.reports.speculation import speculation_lines
-from packager.reports.text import json_text
 
 POSITIVE = click.IntRange(1)
 
@@ -178,7 +178,7 @@ def measure(
 
     def say(line: str) -> None:
         if not (quiet or as_json):
-            click.echo(harmless(line), err=True)
+            note(line)
 
     if found.skipped_count:
         row = found.skipped[0]
@@ -211,7 +211,10 @@ def measure(
         with explain_disk_errors(output):
             output.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(output, (json_text(document) + "\n").encode())
-    click.echo(json_text(document) if as_json else "\n".join(speculation_lines(report)))
+    if as_json:
+        print_json(document)
+    else:
+        print_lines(speculation_lines(report))
     say(f"in the record {record}" if record else "no build record of it here: --record names one")
     _demand(demands, report)
 

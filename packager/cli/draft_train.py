@@ -16,7 +16,7 @@ from packager.cli.options import (
     take_step_options,
 )
 from packager.cli.progress import progress_options, shown_progress
-from packager.cli.terminal import harmless, warn
+from packager.cli.terminal import note, print_json, print_lines, warn
 from packager.core.samples import DEFAULT
 from packager.core.training import (
     ANSWER_TOKENS,
@@ -30,7 +30,6 @@ from packager.core.training import (
 )
 from packager.errors import UsageError
 from packager.jobs.train_draft import train_head
-from packager.reports.text import json_text
 from packager.reports.training import training_document, training_lines
 
 _MOST = 2**31 - 1  # what trainers take for a number, and seeds
@@ -226,11 +225,11 @@ def train(
     if not quiet:
         _warn_of_broken(texts)
         for finding in done.findings:
-            click.echo(harmless(f"{finding.severity}: {finding.message}"), err=True)
+            note(f"{finding.severity}: {finding.message}")
     if as_json:
-        click.echo(json_text(training_document(done, texts, model, output)))
+        print_json(training_document(done, texts, model, output))
         return
-    click.echo("\n".join(training_lines(done, texts, model, output)))
+    print_lines(training_lines(done, texts, model, output))
 
 
 def _layers(text: str | None) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from packager.cli.options import (
     take_step_options,
 )
 from packager.cli.progress import progress_options, shown_progress
-from packager.cli.terminal import warn
+from packager.cli.terminal import note, print_json, print_lines, warn
 from packager.core.quality import (
     ANSWER_TOKENS,
     EVALUATION_SAMPLES,
@@ -26,11 +26,11 @@ from packager.core.quality import (
     Evaluation,
 )
 from packager.core.samples import DEFAULT
+from packager.core.text import json_text
 from packager.jobs.evaluate import Evaluated
 from packager.jobs.evaluate import evaluate as run_evaluation
 from packager.reports.quality import quality_lines
 from packager.reports.steps import duration
-from packager.reports.text import json_text
 
 POSITIVE, COUNT = click.IntRange(1), click.IntRange(0)
 
@@ -137,11 +137,11 @@ def evaluate(
         with explain_disk_errors(output):
             write_atomically(output, (json_text(document) + "\n").encode())
     if as_json:
-        click.echo(json_text(document))
+        print_json(document)
         return
-    click.echo("\n".join(quality_lines(done.report)))
+    print_lines(quality_lines(done.report))
     if not quiet:
-        click.echo(_origin(done), err=True)
+        note(_origin(done))
 
 
 def _document(done: Evaluated, base: str, candidate: str, data: str) -> dict[str, Any]:

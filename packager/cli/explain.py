@@ -8,7 +8,8 @@ import click
 
 from packager.catalog.findings import Explanation, explanations, find_explanation
 from packager.cli.options import format_option
-from packager.reports.text import json_text, table_lines, wrapped
+from packager.cli.terminal import print_json, print_lines
+from packager.reports.text import table_lines, wrapped
 
 
 @click.command()
@@ -23,17 +24,19 @@ def explain(code: str | None, output_format: str) -> None:
     if code is None:
         found = list(explanations().values())
         if output_format == "json":
-            click.echo(json_text([asdict(explanation) for explanation in found]))
+            print_json([asdict(explanation) for explanation in found])
         else:
             rows = [(explanation.code, explanation.title) for explanation in found]
-            click.echo("\n".join(table_lines(("code", "what happened"), rows)))
+            print_lines(table_lines(("code", "what happened"), rows))
         return
     explanation = find_explanation(code)
-    text = json_text(asdict(explanation)) if output_format == "json" else _text(explanation)
-    click.echo(text)
+    if output_format == "json":
+        print_json(asdict(explanation))
+    else:
+        print_lines(_lines(explanation))
 
 
-def _text(explanation: Explanation) -> str:
+def _lines(explanation: Explanation) -> list[str]:
     parts = [
         ("means", explanation.means),
         ("matters", explanation.why),
@@ -45,4 +48,4 @@ def _text(explanation: Explanation) -> str:
     for label, text in parts:
         if text:
             lines += wrapped(label, text)
-    return "\n".join(lines)
+    return lines

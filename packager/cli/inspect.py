@@ -8,9 +8,9 @@ import click
 
 from packager import wiring
 from packager.cli.options import format_option, image_options
+from packager.cli.terminal import print_json, print_text
 from packager.core.image import Platform
 from packager.reports.image import inspect_document, inspect_text
-from packager.reports.text import json_text
 
 
 @click.command()
@@ -47,6 +47,6 @@ def inspect(
     others = [tools.open(other, platform).image for other in shared_with]
     seen = tools.seen(image, [layer.descriptor.digest for layer in found.layers])
     if output_format == "json":
-        click.echo(json_text(inspect_document(found, others, seen)))
+        print_json(inspect_document(found, others, seen))
     else:
-        click.echo(inspect_text(found, others, seen))
+        print_text(inspect_text(found, others, seen))

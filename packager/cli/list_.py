@@ -16,9 +16,11 @@ from packager.adapters.user_catalog import own_rows
 from packager.catalog import listing
 from packager.catalog.listing import Filter, Record
 from packager.cli.options import catalog_option, format_option_of
+from packager.cli.terminal import print_json, print_lines, print_text
 from packager.core.own import OwnRows
+from packager.core.text import escape
 from packager.errors import UsageError
-from packager.reports.text import json_text, table_lines
+from packager.reports.text import table_lines
 
 _PLUGINS: Mapping[str, Callable[[], Mapping[str, plugins.Plugin]]] = {
     "families": lambda: plugins.FAMILIES,
@@ -95,11 +97,11 @@ def list_(
         )
     records = _records(what, catalog_file, filters, text)
     if output_format == "json":
-        click.echo(json_text(records))
+        print_json(records)
     elif output_format == "csv":
-        click.echo(_csv(records), nl=False)
+        print_text(_csv(records))
     else:
-        click.echo("\n".join(_table(what, records)))
+        print_lines(_table(what, records))
 
 
 def _records(
@@ -133,5 +135,7 @@ def _csv(records: list[Record]) -> str:
     if records:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(records[0])
-        writer.writerows([listing.shown(value) for value in record.values()] for record in records)
+        writer.writerows(
+            [escape(listing.shown(value)) for value in record.values()] for record in records
+        )
     return text.getvalue()

@@ -9,10 +9,11 @@ import click
 
 from packager.catalog.containers import find_container
 from packager.cli.options import format_option
+from packager.cli.terminal import note_lines, print_json, print_line
 from packager.errors import NotFound, UsageError
 from packager.families.lmi_legacy import migrate as migrate_settings
 from packager.families.schema import find_schema
-from packager.reports.text import finding_lines, json_text
+from packager.reports.text import finding_lines
 
 
 @click.command()
@@ -36,12 +37,11 @@ def migrate(file: Path, version: str | None, output_format: str) -> None:
     done = migrate_settings(_read(file), schema, int(container.release))
     if output_format == "json":
         findings = [asdict(finding) for finding in done.findings]
-        click.echo(json_text({"settings": dict(done.settings), "findings": findings}))
+        print_json({"settings": dict(done.settings), "findings": findings})
         return
-    for line in finding_lines(done.findings):
-        click.echo(line, err=True)
+    note_lines(finding_lines(done.findings))
     for key, value in done.settings.items():
-        click.echo(f"{key}={value}")
+        print_line(f"{key}={value}")
 
 
 def _read(file: Path) -> dict[str, str]:

@@ -19,7 +19,7 @@ from packager.cli.options import (
     request_options,
     take_cache_options,
 )
-from packager.cli.terminal import warn
+from packager.cli.terminal import print_json, print_text, warn
 from packager.core.instance import Instance
 from packager.core.request import BuildRequest
 from packager.errors import UsageError
@@ -30,7 +30,6 @@ from packager.planning.ranking import Ranking
 from packager.reports.outlook import make_outlook
 from packager.reports.plan import PlanPage, page_document, page_text
 from packager.reports.rank import ranking_document, ranking_text
-from packager.reports.text import json_text
 
 
 @click.command()
@@ -119,7 +118,7 @@ def plan(
             discount=discount,
         )
         ranking = rank_instances(request, tools, several, aim)
-        click.echo(_ranking_page(ranking, request, output_format))
+        _print_ranking(ranking, request, output_format)
         return
     planned = pipeline.plan(request, tools)
     found = planned.plan
@@ -136,26 +135,30 @@ def plan(
         outlook=make_outlook(found, prediction, discount=discount) if prediction else None,
         menu=menu(request, tools, found.instance, requests, discount) if prediction else (),
     )
-    click.echo(_plan_page(page, output_format))
+    _print_plan(page, output_format)
 
 
-def _ranking_page(ranking: Ranking, request: BuildRequest, output_format: str) -> str:
+def _print_ranking(ranking: Ranking, request: BuildRequest, output_format: str) -> None:
     if output_format == "html":
         from packager.reports.html import ranking_html
 
         # Never the directory that the model lies in.
-        return ranking_html(ranking, request.served_name or Path(request.model).name)
-    if output_format == "json":
-        return json_text(ranking_document(ranking))
-    return ranking_text(ranking)
+        print_text(ranking_html(ranking, request.served_name or Path(request.model).name))
+    elif output_format == "json":
+        print_json(ranking_document(ranking))
+    else:
+        print_text(ranking_text(ranking))
 
 
-def _plan_page(page: PlanPage, output_format: str) -> str:
+def _print_plan(page: PlanPage, output_format: str) -> None:
     if output_format == "html":
         from packager.reports.html import plan_html
 
-        return plan_html(page)
-    return json_text(page_document(page)) if output_format == "json" else page_text(page)
+        print_text(plan_html(page))
+    elif output_format == "json":
+        print_json(page_document(page))
+    else:
+        print_text(page_text(page))
 
 
 def instances_named(pattern: str, catalog: tuple[Instance, ...]) -> tuple[Instance, ...]:

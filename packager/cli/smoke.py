@@ -8,10 +8,10 @@ import click
 
 from packager.adapters.engine import connect_engine
 from packager.cli.options import format_option
-from packager.cli.terminal import harmless
+from packager.cli.terminal import note, print_json, print_line, print_lines
+from packager.core.text import quoted_lines
 from packager.errors import UsageError
 from packager.jobs.smoke import smoke as run_smoke
-from packager.reports.text import json_text
 
 
 @click.command()
@@ -59,19 +59,20 @@ def smoke(
         env=dict(pair.split("=", 1) for pair in env),
     )
     if output_format == "json":
-        click.echo(json_text(asdict(result)))
+        print_json(asdict(result))
         return
-    click.echo(f"{image} serves {result.model!r}, ready after {result.seconds_to_ping:.1f} s")
+    print_line(f"{image} serves {result.model!r}, ready after {result.seconds_to_ping:.1f} s")
     for answer in result.answers:
         rate = answer.tokens / answer.seconds if answer.seconds else 0.0
-        click.echo(
-            f"\n{answer.endpoint}: {answer.tokens} tokens in {answer.seconds:.2f} s ({rate:.0f}/s)"
+        print_line()
+        print_line(
+            f"{answer.endpoint}: {answer.tokens} tokens in {answer.seconds:.2f} s ({rate:.0f}/s)"
         )
-        click.echo(f"  {harmless(answer.text.strip())}")
+        print_lines(quoted_lines(answer.text.strip(), "  | "))
 
 
 def _say(line: str) -> None:
-    click.echo(line, err=True)
+    note(line)
 
 
 def _say_nothing(line: str) -> None:

@@ -1,19 +1,91 @@
-"""Text on the user's terminal."""
+"""The only place that writes to stdout and stderr: results, notes, warnings.
+
+Everything is escaped on its way (`packager.core.text`), so that nothing that a model, registry,
+server or tool wrote starts a line of its own, colours it or reorders it.
+"""
 
 from __future__ import annotations
 
-import re
+import sys
+from collections.abc import Iterable
+from typing import Any
 
 import click
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+from packager.core.text import escape, escape_json, escape_text, json_text, quoted_lines
+
+
+def print_line(line: str = "") -> None:
+    """Write one line to stdout."""
+    _write(escape(line), to_stderr=False)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Write lines to stdout."""
+    _write_lines(lines, to_stderr=False)
+
+
+def print_text(text: str) -> None:
+    """Write a text of several lines to stdout: a page, a file or a finished report."""
+    if text:
+        _write(escape_text(text.removesuffix("\n")), to_stderr=False)
+
+
+def print_json(document: Any) -> None:
+    """Write a document to stdout as JSON."""
+    print_json_text(json_text(document))
+
+
+def print_json_text(text: str) -> None:
+    """Write JSON to stdout that is text already."""
+    _write_json(text, to_stderr=False)
+
+
+def note(line: str) -> None:
+    """Write one line to stderr."""
+    _write(escape(line), to_stderr=True)
+
+
+def note_lines(lines: Iterable[str]) -> None:
+    """Write lines to stderr."""
+    _write_lines(lines, to_stderr=True)
+
+
+def note_json(document: Any) -> None:
+    """Write a document to stderr as JSON."""
+    _write_json(json_text(document), to_stderr=True)
+
+
+def note_log(log: str) -> None:
+    """Write the output of a tool or a container to stderr, each line behind a `| `."""
+    note_lines(quoted_lines(log))
 
 
 def warn(text: str) -> None:
-    """Say what is wrong and stops nothing."""
-    click.echo(harmless(f"warning: {text}"), err=True)
+    """Write to stderr what is wrong and stops nothing."""
+    note(f"warning: {text}")
 
 
-def harmless(text: str) -> str:
-    """Leave out colours and spell out control characters: others wrote it, and could forge."""
-    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], click.unstyle(text))
+def _write_lines(lines: Iterable[str], *, to_stderr: bool) -> None:
+    if text := [escape(line) for line in lines]:
+        _write("\n".join(text), to_stderr=to_stderr)
+
+
+def _write(text: str, *, to_stderr: bool) -> None:
+    """Write what the stream's encoding has; escape the rest."""
+    encoding = _encoding(to_stderr=to_stderr)
+    click.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=to_stderr)
+
+
+def _write_json(text: str, *, to_stderr: bool) -> None:
+    safe = escape_json(text)
+    try:
+        safe.encode(_encoding(to_stderr=to_stderr))
+    except UnicodeEncodeError:
+        safe = escape_json(text, ascii_only=True)
+    click.echo(safe, err=to_stderr)
+
+
+def _encoding(*, to_stderr: bool) -> str:
+    stream = sys.stderr if to_stderr else sys.stdout
+    return getattr(stream, "encoding", None) or "utf-8"

@@ -7,9 +7,10 @@ import click
 from packager import wiring
 from packager.cli.options import format_option
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.terminal import print_json, print_line, print_lines
 from packager.core.units import decimal
 from packager.errors import NotFound
-from packager.reports.text import json_text, table_lines
+from packager.reports.text import table_lines
 
 
 @click.group()
@@ -38,13 +39,13 @@ def list_(output_format: str) -> None:
         size = 0 if tool.lender else sum(found.bytes for found in mine)
         records.append({"name": name, "state": state, "bytes": size, "what": tool.file.summary})
     if output_format == "json":
-        click.echo(json_text(records))
+        print_json(records)
         return
     rows = [
         [str(one["name"]), str(one["state"]), decimal(int(str(one["bytes"]))), str(one["what"])]
         for one in records
     ]
-    click.echo("\n".join(table_lines(("name", "state", "size", "what"), rows)))
+    print_lines(table_lines(("name", "state", "size", "what"), rows))
 
 
 @tools.command()
@@ -57,7 +58,7 @@ def install(name: str, progress: str, quiet: bool) -> None:
     """
     with shown_progress(progress, quiet=quiet) as on_event:
         python = wiring.environments_for(wiring.Settings(on_event=on_event)).install(name)
-    click.echo(python)
+    print_line(str(python))
 
 
 @tools.command()
@@ -69,14 +70,14 @@ def remove(name: str) -> None:
         raise NotFound(
             f"tool {name!r} has no environment", hint="`packager tools list` shows what there is"
         )
-    click.echo("\n".join(str(place) for place in removed))
+    print_lines(str(place) for place in removed)
 
 
 @tools.command()
 @click.argument("name")
 def path(name: str) -> None:
     """Print where the environment of a tool is, or would be."""
-    click.echo(wiring.environments_for(wiring.Settings()).place(name))
+    print_line(str(wiring.environments_for(wiring.Settings()).place(name)))
 
 
 @tools.command()
@@ -91,4 +92,4 @@ def schema() -> None:
         "event": WorkerEvent,
         "result": WorkerResult,
     }
-    click.echo(json_text({name: one.model_json_schema() for name, one in documents.items()}))
+    print_json({name: one.model_json_schema() for name, one in documents.items()})

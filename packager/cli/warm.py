@@ -18,14 +18,20 @@ from packager.cli.options import (
     take_cache_options,
 )
 from packager.cli.progress import progress_options, shown_progress
-from packager.cli.terminal import warn
+from packager.cli.terminal import (
+    note_lines,
+    print_json,
+    print_json_text,
+    print_lines,
+    print_text,
+    warn,
+)
 from packager.core.warmup import Grid, WarmPlan
 from packager.errors import UsageError
 from packager.jobs.warmup.grid import read_grid_or_plan, read_plan
 from packager.jobs.warmup.one import ending_as_job, run_one
 from packager.jobs.warmup.planning import canonical, make_warm_plan, past_of
 from packager.jobs.warmup.run import run_plan
-from packager.reports.text import json_text
 from packager.reports.warmup import (
     ENDED_WELL,
     outcome_document,
@@ -107,9 +113,9 @@ def plan_(
         with explain_disk_errors(output):
             write_atomically(output, canonical(found))
     if output_format == "json":
-        click.echo(canonical(found).decode())
+        print_json_text(canonical(found).decode())
     else:
-        click.echo("\n".join(plan_lines(found)))
+        print_lines(plan_lines(found))
     _say_refused(found)
     return EXIT_REFUSED if found.refused else 0
 
@@ -177,9 +183,9 @@ def run(
             finally:
                 fleet.close()
     if as_json:
-        click.echo(json_text(outcome_document(found, outcomes)))
+        print_json(outcome_document(found, outcomes))
     else:
-        click.echo("\n".join(outcome_lines(outcomes)))
+        print_lines(outcome_lines(outcomes))
     _say_refused(found)
     if any(one.state not in ENDED_WELL for one in outcomes):
         return EXIT_FAILED
@@ -225,7 +231,7 @@ def one(
             wiring.tools_for(settings),
             wiring.presence_for(settings, artifacts),
         )
-        click.echo(json_text(asdict(done)))
+        print_json(asdict(done))
 
 
 @warm.group()
@@ -274,13 +280,13 @@ def kubernetes(plan_file: str, cache_shared: tuple[str, ...], any_node: bool, **
     if local and not given["claim"]:
         warn(f"{local[0]!r} is a directory here; pods need a --claim that has it")
     cluster = Cluster(shared=cache_shared, pin_nodes=not any_node, **given)
-    click.echo(render_jobs(found, cluster, instances()), nl=False)
+    print_text(render_jobs(found, cluster, instances()))
 
 
 @warm.command()
 def schema() -> None:
     """Print the JSON schema of a plan."""
-    click.echo(json_text(WarmPlan.model_json_schema(by_alias=True)))
+    print_json(WarmPlan.model_json_schema(by_alias=True))
 
 
 def _settings(
@@ -305,5 +311,4 @@ def _planned(found: Grid | WarmPlan, settings: wiring.Settings) -> WarmPlan:
 
 
 def _say_refused(found: WarmPlan) -> None:
-    for line in refusal_lines(found):
-        click.echo(line, err=True)
+    note_lines(refusal_lines(found))

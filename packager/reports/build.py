@@ -9,6 +9,7 @@ from typing import Any
 from packager.core.findings import Finding
 from packager.core.record import BuildRecord
 from packager.core.serving import RenderedFile
+from packager.core.text import joined
 from packager.core.units import decimal
 from packager.imaging.assemble import is_for_mount
 from packager.pipeline import Assembled
@@ -89,7 +90,8 @@ def dry_run_text(assembled: Assembled) -> str:
             lines += ["", f"--- {file.path} ({decimal(len(file.data))})"]
             continue
         where = " (for the mount, not in the image)" if _for_mount(assembled, file) else ""
-        lines += ["", f"--- {file.path}{where}", file.data.decode(errors="replace").rstrip()]
+        text = file.data.decode(errors="replace").rstrip()
+        lines += ["", f"--- {file.path}{where}", *text.split("\n")]
     if mounted := _mounted(assembled):
         lines += [
             "",
@@ -100,7 +102,7 @@ def dry_run_text(assembled: Assembled) -> str:
     lines += [f"{name}={value}" for name, value in assembled.serving.env.items()]
     for path, reason in assembled.planned.facts.model.left_out.items():
         lines.append(f"left out {path}: {reason}")
-    return "\n".join(lines)
+    return joined(lines)
 
 
 def _file_texts(assembled: Assembled, *, for_mount: bool) -> dict[str, str]:

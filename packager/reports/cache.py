@@ -13,9 +13,10 @@ from artifact_cache.gc import Collected
 from artifact_cache.negative import Failure
 from artifact_cache.stats import Total
 from packager.core.cached import Listed, Shown, Statistics
+from packager.core.text import escape, joined, quoted_lines
 from packager.core.units import decimal
 from packager.reports.steps import duration
-from packager.reports.text import plain, table_lines, wrapped
+from packager.reports.text import table_lines, wrapped
 
 _SHOWN = 12  # digits of a key
 
@@ -28,7 +29,7 @@ def list_text(found: Sequence[Listed], now: float) -> str:
         (
             one.shown,
             one.kind,
-            plain(one.model) or "-",
+            escape(one.model) or "-",
             decimal(one.bytes),
             age(now - one.built_at),
             age(now - one.used_at),
@@ -39,7 +40,7 @@ def list_text(found: Sequence[Listed], now: float) -> str:
     ]
     header = ("key", "kind", "model", "size", "built", "used", "took", "")
     total = sum(one.bytes for one in found)
-    return "\n".join([*table_lines(header, rows), f"{entries(len(found))}, {decimal(total)}"])
+    return joined([*table_lines(header, rows), f"{entries(len(found))}, {decimal(total)}"])
 
 
 def entries(count: int) -> str:
@@ -77,7 +78,7 @@ def show_text(shown: Shown, now: float) -> str:
         "what decides it",
         *(f"  {pointer}  {_value(value)}" for pointer, value in leaves(entry.keydoc)),
     ]
-    return plain("\n".join(lines))
+    return joined(lines)
 
 
 def entry_document(shown: Shown) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def statistics_text(found: Statistics) -> str:
             for one in found.totals
         ]
         lines += ["", *table_lines(("tier", "kind", "event", "count", "bytes", "time"), rows)]
-    return plain("\n".join(lines))
+    return joined(lines)
 
 
 def hit_rate(totals: Iterable[Total]) -> float | None:
@@ -164,7 +165,7 @@ def checked_text(found: Checked, seconds: float) -> str:
         lines.append(f"{found.refused} entries are not signed by a trusted key, and not used")
     for problem in found.problems:
         lines.append(f"{problem.action:<10} {problem.what} {problem.reason}")
-    return plain("\n".join(lines))
+    return joined(lines)
 
 
 def collected_document(found: Collected) -> dict[str, Any]:
@@ -206,7 +207,7 @@ def collected_text(found: Collected, now: float) -> str:
     )
     if found.problem:
         lines.append(f"not everything was done: {found.problem}")
-    return plain("\n".join(lines))
+    return joined(lines)
 
 
 def failures_text(found: Sequence[Failure], now: float) -> str:
@@ -222,12 +223,12 @@ def failures_text(found: Sequence[Failure], now: float) -> str:
         )
         lines.append(f"{one.key[:_SHOWN]}  {one.kind}  {age(now - one.failed_at)}, {until}")
         lines.append(f"              {one.reason.splitlines()[0] if one.reason else ''}")
-    return plain("\n".join(lines))
+    return joined(lines)
 
 
 def failure_text(one: Failure, now: float) -> str:
     """A failure with its log."""
-    return plain("\n".join([failures_text([one], now), "", one.log.rstrip()]))
+    return "\n".join([failures_text([one], now), "", *quoted_lines(one.log)])
 
 
 def explanation_lines(found: Mapping[str, Any], now: float) -> Iterator[str]:

@@ -8,10 +8,11 @@ from typing import Any
 
 from packager.core.image import Written
 from packager.core.record import Transfer
+from packager.core.text import escape, joined
 from packager.core.units import decimal
 from packager.imaging.compare import Change, Comparison, State
 from packager.imaging.stored import LABELS, RECORD, StoredImage, StoredLayer
-from packager.reports.text import plain, table_lines
+from packager.reports.text import table_lines
 
 _STATES: dict[State, str] = {"shared": "has it", "moved": "has the bytes", "new": "pulls it"}
 _LONGEST_VALUE = 60
@@ -84,7 +85,7 @@ def inspect_text(
         sharing = ", ".join(other.reference for other in _sharing(layer, others))
         rows.append(row + ([sharing or "-"] if others else []))
     lines = [f"{label:<11}{value}" for label, value in facts if value]
-    return plain("\n".join([*lines, "", *table_lines(header, rows)]))
+    return joined([*lines, "", *table_lines(header, rows)])
 
 
 def diff_document(found: Comparison) -> dict[str, Any]:
@@ -111,7 +112,9 @@ def diff_document(found: Comparison) -> dict[str, Any]:
 def diff_text(found: Comparison) -> str:
     """The same as text: the bytes first."""
     if found.same:
-        return plain(f"{found.a.reference} and {found.b.reference} are one image: {found.a.digest}")
+        return escape(
+            f"{found.a.reference} and {found.b.reference} are one image: {found.a.digest}"
+        )
     rows = [
         (
             entry.layer.role,
@@ -136,7 +139,7 @@ def diff_text(found: Comparison) -> str:
         )
     if found.changes:
         lines += ["", *table_lines(("setting", "before", "after"), _change_rows(found.changes))]
-    return plain("\n".join(lines))
+    return joined(lines)
 
 
 def copy_document(

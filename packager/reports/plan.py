@@ -12,13 +12,14 @@ from packager.core.instance import Instance
 from packager.core.plan import MemoryBudget, Plan
 from packager.core.recipe import Recipe, StepForecast
 from packager.core.techniques import Rejected
+from packager.core.text import escape, joined
 from packager.core.units import decimal, gib
 from packager.errors import PlanRejected
 from packager.planning.performance import running_copies
 from packager.reports.outlook import Outlook, outlook_document, outlook_lines, percent, usd
 from packager.reports.rank import Menu, menu_document, menu_lines
 from packager.reports.steps import forecast_documents, forecast_sentences, renewal_sentences
-from packager.reports.text import finding_lines, plain, wrapped
+from packager.reports.text import finding_lines, wrapped
 
 NO_STEPS = Recipe()
 
@@ -111,7 +112,7 @@ def page_text(page: PlanPage) -> str:
     findings = findings_to_show(plan)
     if findings:
         lines += ["", *finding_lines(findings)]
-    return plain("\n".join(lines))
+    return joined(lines)
 
 
 def findings_to_show(plan: Plan) -> tuple[Finding, ...]:
@@ -128,7 +129,7 @@ def rejection_lines(error: PlanRejected) -> list[str]:
     if error.nearest:
         lines += ["", "what fits instead, planned just now:"]
         lines += [f"  {change}" for change in error.nearest]
-    return [plain(line) for line in lines]
+    return [escape(line) for line in lines]
 
 
 def container_words(container: ContainerFacts) -> str:

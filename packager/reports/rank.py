@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from packager.core.text import joined
 from packager.planning.performance import running_copies
 from packager.planning.presets import PRESETS, Goal
 from packager.planning.ranking import Option, Ranking, Skipped, pareto
 from packager.reports.charts import Mark, text_chart
 from packager.reports.outlook import percent, usd
-from packager.reports.text import plain, table_lines, wrapped
+from packager.reports.text import table_lines, wrapped
 
 Menu = tuple[tuple[Goal, Option], ...]
 
@@ -99,7 +100,7 @@ def ranking_text(ranking: Ranking) -> str:
         lines += ["", *wrapped("left out", ", ".join(names)), *wrapped("", reason)]
     if any(not option.buildable for option in ranking.options):
         lines += ["", *wrapped("not yet", NOT_YET)]
-    return plain("\n".join([*lines, "", closing_sentence(ranking)]))
+    return joined([*lines, "", closing_sentence(ranking)])
 
 
 def menu_document(menu: Menu) -> list[dict[str, Any]]:

@@ -12,7 +12,8 @@ from packager.core.speculation import (
     SpeculationReport,
     Speed,
 )
-from packager.reports.text import plain, right_table_lines
+from packager.core.text import escape
+from packager.reports.text import right_table_lines
 
 _SOURCES: dict[Source, str] = {
     "vllm": "by vLLM's own count",
@@ -25,8 +26,8 @@ _SOURCES: dict[Source, str] = {
 def speculation_lines(report: SpeculationReport) -> Iterator[str]:
     """Acceptance, speed by concurrency, and whether the answers are the same."""
     against = f", against {report.plain}" if report.plain else ""
-    yield plain(f"{report.server}{against}")
-    yield plain(
+    yield escape(f"{report.server}{against}")
+    yield escape(
         f"{report.samples} prompts of {report.data!r}, up to {report.max_tokens} tokens each"
     )
     yield ""
@@ -37,9 +38,9 @@ def speculation_lines(report: SpeculationReport) -> Iterator[str]:
     if report.sameness is None:
         yield "answers     not compared: there is no plain server"
     else:
-        yield from map(plain, _sameness_lines(report.sameness))
+        yield from map(escape, _sameness_lines(report.sameness))
     for reason in report.failures:
-        yield plain(f"failed      {reason}")
+        yield escape(f"failed      {reason}")
 
 
 def _acceptance_lines(found: Acceptance | None) -> Iterator[str]:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from packager.core.findings import Finding
-
-
-def json_text(document: Any) -> str:
-    """A document for programs: indented, in the order it was made."""
-    return json.dumps(document, indent=2, ensure_ascii=False)
+from packager.core.text import escape
 
 
 def finding_lines(findings: Iterable[Finding]) -> list[str]:
@@ -20,14 +14,15 @@ def finding_lines(findings: Iterable[Finding]) -> list[str]:
     rank = {"error": 0, "warning": 1, "note": 2}
     lines = []
     for finding in sorted(findings, key=lambda found: rank[found.severity]):
-        lines.append(f"{finding.severity:<8} {finding.code}: {finding.message}")
+        lines.append(f"{finding.severity:<8} {escape(f'{finding.code}: {finding.message}')}")
         if finding.hint:
-            lines.append(f"         hint: {finding.hint}")
+            lines.append(f"         hint: {escape(finding.hint)}")
     return lines
 
 
 def table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """A plain table with aligned columns; numbers are for the caller to format."""
+    rows = [[escape(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -35,13 +30,9 @@ def table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[st
     ]
 
 
-def plain(text: str) -> str:
-    """Replace what a terminal would obey or hide: names come from strangers' files."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)
-
-
 def right_table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """A table of numbers: aligned to the right, indented by two."""
+    rows = [[escape(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     return [
         "  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))

@@ -6,10 +6,10 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from packager.core.text import escape
 from packager.core.training import Trained, TrainingTexts
 from packager.core.units import decimal
 from packager.reports.steps import duration
-from packager.reports.text import plain
 
 
 def training_lines(done: Trained, texts: TrainingTexts, model: str, output: Path) -> list[str]:
@@ -39,7 +39,7 @@ def training_lines(done: Trained, texts: TrainingTexts, model: str, output: Path
         ),
         ("next", f"packager build --model {shlex.quote(model)} --draft {_draft(done, output)} …"),
     ]
-    return [plain(f"{label:<9} {text}") for label, text in rows]
+    return [escape(f"{label:<9} {text}") for label, text in rows]
 
 
 def training_document(

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from packager.core.text import escape
 from packager.core.warmup import Job, Outcome, WarmPlan
 from packager.reports.steps import duration
-from packager.reports.text import plain, table_lines
+from packager.reports.text import table_lines
 
 ENDED_WELL = ("there", "built")
 
@@ -29,12 +30,12 @@ def refusal_lines(plan: WarmPlan) -> Iterator[str]:
     """Say of each request that cannot be planned why."""
     for one in plan.refused:
         asked = ", ".join(f"{name}={value}" for name, value in one.request.items())
-        yield f"refused: {plain(asked)}"
-        yield f"  {plain(one.error)}"
+        yield f"refused: {escape(asked)}"
+        yield f"  {escape(one.error)}"
         for found in one.findings:
-            yield f"  {found.severity} {found.code}: {plain(found.message)}"
+            yield f"  {found.severity} {found.code}: {escape(found.message)}"
         if one.hint:
-            yield f"  hint: {plain(one.hint)}"
+            yield f"  hint: {escape(one.hint)}"
 
 
 def totals(plan: WarmPlan) -> Iterator[str]:
@@ -58,7 +59,7 @@ def outcome_lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
     for one in outcomes:
         if one.state not in ENDED_WELL:
             again = f" after {one.tries} tries" if one.tries > 1 else ""
-            yield f"{one.state}: job {one.job.index}, {one.job.label}{again}: {plain(one.reason)}"
+            yield f"{one.state}: job {one.job.index}, {one.job.label}{again}: {escape(one.reason)}"
 
 
 def outcome_document(plan: WarmPlan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -95,7 +96,7 @@ def _row(job: Job) -> tuple[str, ...]:
     return (
         str(job.index),
         job.step,
-        plain(job.model),
+        escape(job.model),
         machine,
         f"{about}{duration(job.seconds)}" if job.seconds is not None else "?",
         _usd(job.usd) if job.usd is not None else "?",
