@@ -21,7 +21,7 @@ import click
 
 from packager import __version__
 from packager.cli.lazy import LazyGroup
-from packager.cli.terminal import note, note_json, note_lines, note_log
+from packager.cli.terminal import escape_logs, note, note_json, note_lines, note_log
 from packager.errors import (
     EXIT_INTERRUPTED,
     OutputFailed,
@@ -69,6 +69,7 @@ class Commands(LazyGroup):
 @click.version_option(__version__, message="packager %(version)s")
 def app() -> None:
     """Turn (model, target instance) into a deployable serving image."""
+    escape_logs()
 
 
 def main() -> None:

@@ -66,6 +66,17 @@ def warn(text: str) -> None:
     note(f"warning: {text}")
 
 
+def escape_logs() -> None:
+    """Escape what libraries log: clients of hubs and registries quote their servers."""
+    import logging  # not for `--help`
+
+    class Escaped(logging.LogRecord):
+        def getMessage(self) -> str:
+            return escape(super().getMessage())
+
+    logging.setLogRecordFactory(Escaped)
+
+
 def _write_lines(lines: Iterable[str], *, to_stderr: bool) -> None:
     if text := [escape(line) for line in lines]:
         _write("\n".join(text), to_stderr=to_stderr)

@@ -1,0 +1,141 @@
+"""What every command prints goes through one place, which escapes it."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+
+from packager.cli import app, terminal
+
+PACKAGE = Path(app.__file__).resolve().parent.parent
+WRITERS = {
+    "cli/terminal.py",
+    "cli/progress.py",  # gives the stream to displays
+    "cli/app.py",  # flushes
+    "adapters/executors/supervise.py",  # a helper process whose stderr is the log of a step
+    "adapters/sources/hub.py",  # asks whether stderr is a terminal
+}
+
+
+def writes(source: str) -> list[str]:
+    """Find calls that print, and mentions of the standard streams."""
+    names = {"print", "click.echo", "click.secho", "click.echo_via_pager"}
+    return [
+        f"{ast.unparse(node)[:40]} in line {node.lineno}"
+        for node in ast.walk(ast.parse(source))
+        if (isinstance(node, ast.Call) and ast.unparse(node.func) in names)
+        or (isinstance(node, ast.Attribute) and ast.unparse(node) in {"sys.stdout", "sys.stderr"})
+    ]
+
+
+def test_only_the_terminal_module_prints() -> None:
+    found = {
+        str(path.relative_to(PACKAGE)): writes(path.read_text(encoding="utf-8"))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if str(path.relative_to(PACKAGE)) not in WRITERS
+    }
+
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "print_it",
+    [
+        terminal.print_line,
+        lambda text: terminal.print_lines(["first", text]),
+        lambda text: terminal.print_text(text.replace("\n", " ")),
+        terminal.print_json,
+        terminal.note,
+        lambda text: terminal.note_lines(["first", text]),
+        terminal.note_json,
+        terminal.note_log,
+        terminal.warn,
+    ],
+    ids=["line", "lines", "text", "json", "note", "notes", "json note", "log", "warning"],
+)
+def test_no_way_of_printing_passes_on_what_a_terminal_obeys(
+    print_it: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert callable(print_it)
+
+    print_it("name\nerror: forged\r\x1b[2J\x9b\u2028\u202e\u2066\u200b\ud800")
+
+    printed = "".join(capsys.readouterr())
+    assert printed.endswith("\n")
+    assert not [line for line in printed.splitlines() if line.startswith("error: forged")]
+    assert not set(printed) & set("\r\x1b\x9b\u2028\u202e\u2066\u200b\ud800")
+
+
+def test_an_encoding_without_a_letter_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
+
+    terminal.print_line("größe 模型")
+    terminal.print_json({"größe": "模型🤗"})
+    sys.stdout.flush()
+
+    line, _, document = raw.getvalue().decode("latin-1").partition("\n")
+    assert line == "größe \\u6a21\\u578b"
+    assert json.loads(document) == {"größe": "模型🤗"}
+
+
+def test_what_a_library_logs_of_a_server_stays_in_its_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = logging.getLogRecordFactory()
+    try:
+        terminal.escape_logs()
+        handler = logging.StreamHandler(sys.stderr)
+        logger = logging.getLogger("a library")
+        logger.addHandler(handler)
+        logger.warning("the hub says: %s", "well\nerror: forged\u202e")
+    finally:
+        logging.setLogRecordFactory(before)
+        logger.removeHandler(handler)
+
+    assert capsys.readouterr().err == "the hub says: well\\nerror: forged\\u202e\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["plan\nerror: forged"], id="command"),
+        pytest.param(["plan", "--no\nerror: forged"], id="option"),
+        pytest.param(["plan", "extra\nerror: forged"], id="argument"),
+        pytest.param(["plan", "--tp-degree", "1\nerror: forged"], id="number"),
+        pytest.param(["plan", "--model", "a", "--instance", "x\nerror: forged"], id="instance"),
+        pytest.param(["plan", "--model", "a\nerror: forged", "--instance", "local"], id="model"),
+        pytest.param(["list", "families\u2028error: forged"], id="choice"),
+        pytest.param(["inspect", "oci:a\nerror: forged"], id="layout"),
+        pytest.param(["explain", "no\x1b[31m\nerror: forged"], id="code"),
+    ],
+)
+@pytest.mark.parametrize("output_format", ["text", "json"])
+def test_arguments_cannot_forge_a_line(
+    arguments: list[str], output_format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = app.run([*arguments, "--format", output_format])
+
+    printed = "".join(capsys.readouterr())
+    assert status in {2, 65, 66}, printed
+    assert not [line for line in printed.splitlines() if line.startswith("error: forged")]
+    assert "\x1b" not in printed
+
+
+def test_wrong_usage_still_names_the_command_and_its_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert app.run(["plan", "--tp-degree", "x"]) == 2
+
+    assert capsys.readouterr().err.splitlines() == [
+        "Usage: packager plan [OPTIONS]",
+        "Try 'packager plan -h' for help.",
+        "",
+        "Error: Invalid value for '--tp-degree': 'x' is not a valid integer range.",
+    ]

@@ -1,0 +1,119 @@
+"""What is printed: a value of a stranger stays within its line, and in its order."""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packager.core.text import escape, escape_json, joined, json_text, quoted_lines
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        pytest.param("a\nerror: b", "a\\nerror: b", id="line feed"),
+        pytest.param("a\rb", "a\\rb", id="carriage return"),
+        pytest.param("a\tb", "a\\tb", id="tab"),
+        pytest.param("a\x00b", "a\\x00b", id="null"),
+        pytest.param("\x1b[31mred", "\\x1b[31mred", id="colour"),
+        pytest.param("a\x7fb", "a\\x7fb", id="delete"),
+        pytest.param("a\x85b\x9bc", "a\\x85b\\x9bc", id="C1"),
+        pytest.param("a\u2028b\u2029c", "a\\u2028b\\u2029c", id="line and paragraph separators"),
+        pytest.param("a\u200eb\u200fc\u061cd", "a\\u200eb\\u200fc\\u061cd", id="direction marks"),
+        pytest.param("\u202agpj\u202e.exe\u202c", "\\u202agpj\\u202e.exe\\u202c", id="overrides"),
+        pytest.param(
+            "\u2066a\u2067b\u2068c\u2069", "\\u2066a\\u2067b\\u2068c\\u2069", id="isolates"
+        ),
+        pytest.param(
+            "a\u200bb\u200cc\u2060d\ufeffe", "a\\u200bb\\u200cc\\u2060d\\ufeffe", id="zero"
+        ),
+        pytest.param("a\u200db", "a\\u200db", id="joiner between letters"),
+        pytest.param("a\u00adb", "a\\xadb", id="soft hyphen"),
+        pytest.param("a\u3164b\u115fc", "a\\u3164b\\u115fc", id="fillers that show nothing"),
+        pytest.param("\ud800a", "\\ud800a", id="half of a surrogate pair"),
+        pytest.param("\U000e0041", "\\U000e0041", id="tag"),
+        pytest.param("\U0001f600 \U000e01f0", "\U0001f600 \\U000e01f0", id="unassigned"),
+        pytest.param("\ue000", "\\ue000", id="private use"),
+    ],
+)
+def test_what_a_terminal_obeys_or_hides_is_escaped(text: str, escaped: str) -> None:
+    assert escape(text) == escaped
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "org/model-7B",
+        "C:\\models\\new",
+        "Müller & Søn — “größer”",
+        "通义千问 モデル 모델",
+        "модель",
+        "模型\u3000大",
+        "12\u202f000\u00a0€",
+        "🤗 👩\u200d💻 ❤\ufe0f 👍🏽 🏳\ufe0f\u200d🌈",
+    ],
+)
+def test_ordinary_names_are_left_as_they_are(text: str) -> None:
+    assert escape(text) == text
+
+
+@given(st.text(st.characters(codec=None)))
+def test_escaping_leaves_nothing_to_obey_and_is_the_same_twice(text: str) -> None:
+    escaped = escape(text)
+
+    assert escape(escaped) == escaped
+    assert not [
+        letter
+        for letter in escaped
+        if unicodedata.category(letter) in {"Cc", "Cs", "Co", "Cn", "Zl", "Zp"}
+        or (unicodedata.category(letter) == "Cf" and letter != "\u200d")
+    ]
+
+
+def test_no_letter_of_a_script_is_escaped() -> None:
+    changed = [
+        letter
+        for letter in map(chr, range(32, sys.maxunicode + 1))
+        if unicodedata.category(letter)[0] in "LNPS" and escape(letter) != letter
+    ]
+
+    assert changed == ["\u115f", "\u1160", "\u3164", "\uffa0"]  # they show nothing
+
+
+def test_a_line_cannot_begin_another_one() -> None:
+    assert joined(["model  a\nerror: forged", "next"]) == "model  a\\nerror: forged\nnext"
+
+
+def test_lines_of_a_log_stand_behind_a_mark() -> None:
+    log = "\x1b[31mloading\x1b[0m\r\nerror: forged\nhint: run rm\u2028error: x\n\nend\n"
+
+    assert quoted_lines(log) == [
+        "| loading",
+        "| error: forged",
+        "| hint: run rm\\u2028error: x",
+        "|",
+        "| end",
+    ]
+    assert quoted_lines("\n") == []
+
+
+@given(st.text(st.characters(codec=None)))
+def test_json_stays_the_same_document_and_obeys_nothing(text: str) -> None:
+    document = {text: [text, 1.5, None]}
+
+    printed = json_text(document)
+    ascii_only = escape_json(printed, ascii_only=True)
+
+    assert json.loads(printed) == document
+    assert json.loads(ascii_only) == document
+    assert ascii_only.isascii()
+    assert all(escape(line) == line for line in printed.split("\n"))
+
+
+def test_json_keeps_readable_letters() -> None:
+    assert json_text(["größe\u202e🤗"]) == '[\n  "größe\\u202e🤗"\n]'
