@@ -36,6 +36,8 @@ _LAYER_TYPES = {
 }
 MANIFEST_TYPES = (MEDIA_MANIFEST, DOCKER_MANIFEST)
 INDEX_TYPES = (MEDIA_INDEX, DOCKER_INDEX)
+OWN = "dev.packager."  # labels and annotations of this name are ours to write, nobody else's
+OWN_HISTORY = "packager: "  # how the history entry of a layer of ours begins
 
 
 def sha256(data: bytes) -> str:
@@ -199,7 +201,7 @@ def merge_runtime(base: Mapping[str, Any], ours: RuntimeConfig) -> dict[str, Any
             merged["Cmd"] = list(ours.cmd)
     elif ours.cmd:
         merged["Cmd"] = list(ours.cmd)
-    labels = {**(base.get("Labels") or {}), **ours.labels}
+    labels = {**without_own(base.get("Labels")), **ours.labels}
     if labels:
         merged["Labels"] = dict(sorted(labels.items()))
     if ours.port is not None:
@@ -207,12 +209,27 @@ def merge_runtime(base: Mapping[str, Any], ours: RuntimeConfig) -> dict[str, Any
     return merged
 
 
+def without_own(stated: object) -> dict[str, Any]:
+    """Labels or annotations of somebody else, without those that would pass for ours."""
+    found = stated if isinstance(stated, Mapping) else {}
+    return {name: value for name, value in found.items() if not name.startswith(OWN)}
+
+
 def _base_history(base: BaseImage) -> list[Any]:
-    """The base's history, or one entry a layer where it has none that agrees."""
-    history = list(base.config.get("history") or ())
+    """The base's history, or one entry a layer where it has none that agrees.
+
+    An entry that reads like one of ours is marked: `docker:` images have no annotations,
+    and their layers are told apart by it.
+    """
+    history = [_marked(entry) for entry in base.config.get("history") or ()]
     if sum(not entry.get("empty_layer", False) for entry in history) == len(base.layers):
         return history
     return [{"created_by": f"base {base.digest}"} for _ in base.layers]
+
+
+def _marked(entry: Any) -> Any:
+    made_by = str(entry.get("created_by", ""))
+    return {**entry, "created_by": f"base: {made_by}"} if made_by.startswith(OWN_HISTORY) else entry
 
 
 def _base_layer(
@@ -228,7 +245,7 @@ def _base_layer(
         digest=descriptor.digest,
         diff_id=diff_id,
         mount_from=mount_from,
-        annotations=descriptor.annotations,
+        annotations=without_own(descriptor.annotations),
     )
 
 

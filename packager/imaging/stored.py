@@ -11,9 +11,9 @@ from typing import Any
 from packager.core.image import MEDIA_MANIFEST, Descriptor, Platform, SealedImage
 from packager.errors import ProtocolFailed
 from packager.imaging.earlier import CONTENT, ROLE
-from packager.imaging.oci import parse_descriptor, parse_object, sha256
+from packager.imaging.oci import OWN, parse_descriptor, parse_object, sha256
 
-LABELS = "dev.packager."
+LABELS = OWN
 RECORD = "dev.packager.record"
 BASE_DIGEST = "org.opencontainers.image.base.digest"
 _OURS = re.compile(r"packager: (weights|model|draft|compiled|serving configuration)\b")

@@ -17,7 +17,8 @@ from typing import Any
 
 from packager.core.image import MEDIA_CONFIG, MEDIA_LAYER, MEDIA_MANIFEST, Descriptor
 from packager.errors import UsageError
-from packager.imaging.oci import canonical_json, sha256
+from packager.imaging.earlier import ROLE
+from packager.imaging.oci import canonical_json, sha256, without_own
 from packager.imaging.stored import StoredImage, StoredLayer, parse_stored
 
 MODELPACK_MANIFEST = "application/vnd.cncf.model.manifest.v1+json"
@@ -47,7 +48,7 @@ def weights_view(image: StoredImage) -> StoredImage:
         "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in layers]},
         "history": [{"created_by": layer.created_by} for layer in layers],
     }
-    return _make(image, config, MEDIA_CONFIG, [layer.descriptor for layer in layers])
+    return _make(image, config, MEDIA_CONFIG, [_described(layer) for layer in layers])
 
 
 def modelpack_view(image: StoredImage) -> StoredImage:
@@ -70,7 +71,7 @@ def modelpack_view(image: StoredImage) -> StoredImage:
         "config": technical,
         "modelfs": {"type": "layers", "diffIds": [layer.diff_id for layer in layers]},
     }
-    spelled = [replace(layer.descriptor, media_type=_modelpack_type(layer)) for layer in layers]
+    spelled = [replace(_described(layer), media_type=_modelpack_type(layer)) for layer in layers]
     return _make(image, config, MODELPACK_CONFIG, spelled, artifact_type=MODELPACK_MANIFEST)
 
 
@@ -94,6 +95,12 @@ def _chosen(image: StoredImage, roles: Sequence[str]) -> list[StoredLayer]:
             hint="make views of the serving image, not of another view",
         )
     return layers
+
+
+def _described(layer: StoredLayer) -> Descriptor:
+    """The layer's descriptor in a manifest of ours: what others say in our words stays behind."""
+    annotations = {**without_own(layer.descriptor.annotations), ROLE: layer.role}
+    return replace(layer.descriptor, annotations=annotations)
 
 
 def _model(image: StoredImage) -> Mapping[str, Any]:

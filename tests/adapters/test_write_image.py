@@ -28,7 +28,7 @@ from packager.core.image import (
     SealedImage,
     Written,
 )
-from packager.errors import NotReproduced, OutputFailed, Unavailable, UsageError
+from packager.errors import NotReproduced, OutputFailed, ProtocolFailed, Unavailable, UsageError
 from packager.imaging.oci import scratch
 from packager.imaging.tar import Entry, make_tar
 
@@ -320,6 +320,26 @@ def test_a_build_killed_while_it_removes_the_old_image_is_finished_by_the_next(
     bench.write(image_of(shard, note=b"2"), LayoutSink(f"oci:{out}"))
 
     assert len(list((out / "blobs/sha256").iterdir())) == 4
+
+
+def test_a_damaged_layer_of_a_base_stops_the_build(bench: Bench, tmp_path: Path) -> None:
+    """A flipped byte in an `oci:` base gave a new image, with exit status 0."""
+    data = bytes(10240)
+    damaged = data[:5000] + b"\x01" + data[5001:]
+    below = Layer(
+        role="base",
+        blob=Blob((Inline(damaged),)),
+        digest="sha256:" + hashlib.sha256(data).hexdigest(),
+        diff_id="sha256:" + hashlib.sha256(data).hexdigest(),
+    )
+    image = ImageSpec(
+        base=scratch(Platform()), layers=(below,), runtime=RuntimeConfig(), created="1970"
+    )
+
+    with pytest.raises(ProtocolFailed, match="expected sha256:"):
+        bench.write(image, LayoutSink(f"oci:{tmp_path / 'out'}"))
+
+    assert not (tmp_path / "out" / "index.json").exists()
 
 
 def test_a_damaged_index_costs_time_and_nothing_else(
