@@ -209,7 +209,7 @@ def open_local(
     Ask `store.capability()` and show what it says.
     """
     return ArtifactCache(
-        store or LocalStore(root),
+        store or local_store(root, trust),
         KeyLocks(root / "locks"),
         builder_id=builder_id,
         version=version,
@@ -222,6 +222,14 @@ def open_local(
         index=Index(root),
         lease=lease,
     )
+
+
+def local_store(root: Path, trust: Trust | None) -> LocalStore:
+    """Describe the store below `root`; where signatures are required no stamp is believed.
+
+    A signature vouches for digests, and a stamp lies unsigned beside the blob it is about.
+    """
+    return LocalStore(root, always_hash=trust is not None and trust.require_signed)
 
 
 class _Run:

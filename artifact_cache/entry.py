@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal, NoReturn, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import rfc8785
 from pydantic import (
@@ -34,6 +33,7 @@ from pydantic import (
 
 from artifact_cache.errors import MalformedEntry, NewerEntry
 from artifact_cache.key import KIND_PATTERN, LARGEST_INTEGER, Count, Sha256, key_of_plain
+from artifact_cache.strict_json import NotStrict, parse_object
 
 SCHEMA = 1
 CHECK_PREFIX = b"packager-entry-v1\n"
@@ -264,39 +264,7 @@ def _parents(path: str) -> Iterator[str]:
 
 
 def _parse_object(data: bytes, most: int) -> dict[str, Any]:
-    """Parse JSON that means one thing to every reader, or refuse it."""
-    if len(data) > most:
-        raise MalformedEntry(f"{len(data)} bytes are more than {most}")
     try:
-        value = json.loads(
-            data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant
-        )
-    except RecursionError:
-        raise MalformedEntry("it is nested too deeply") from None
-    except ValueError as error:
-        raise MalformedEntry(f"it is not strict JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise MalformedEntry("it is not a JSON object")
-    if _too_deep(value, MAX_NESTING):
-        raise MalformedEntry("it is nested too deeply")
-    return value
-
-
-def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise ValueError("a key stands twice")  # two readers may keep different ones
-    return made
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _too_deep(value: object, levels: int) -> bool:
-    match value:
-        case dict():
-            return levels == 0 or any(_too_deep(inner, levels - 1) for inner in value.values())
-        case list():
-            return levels == 0 or any(_too_deep(inner, levels - 1) for inner in value)
-    return False
+        return parse_object(data, max_bytes=most, max_depth=MAX_NESTING)
+    except NotStrict as error:
+        raise MalformedEntry(str(error)) from None

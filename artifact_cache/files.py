@@ -24,15 +24,42 @@ _CANNOT_SHARE = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno
 _CANNOT_CLONE = (*_CANNOT_SHARE, errno.EINVAL, errno.ENOSYS, errno.EBADF)
 
 
+class NotRegular(OSError):
+    """A link, directory, pipe, socket or device stands where a file belongs."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(errno.EINVAL, "it is not a regular file", str(path))
+
+
+def open_regular(path: Path, *, follow_links: bool = False) -> int:
+    """Open a regular file for reading; return its descriptor.
+
+    Raises `NotRegular`, and OSError.  Opening a pipe without O_NONBLOCK waits for a writer,
+    which may never come.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        # ELOOP: a link; ENXIO: a socket, or a device that is not there
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise NotRegular(path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotRegular(path)
+    return descriptor
+
+
 def sha256_of(path: Path) -> str:
     """Hash a regular file; never follow a link to one."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+    with os.fdopen(open_regular(path), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def bounded_bytes(path: Path, most: int) -> bytes:
+def bounded_bytes(path: Path, most: int, *, follow_links: bool = False) -> bytes:
     """Read at most one byte more than allowed, so that a huge file is refused, not swallowed."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = open_regular(path, follow_links=follow_links)
     with os.fdopen(descriptor, "rb") as file:
         # Asked for all that may be, every read would make room for it first.
         return file.read(min(most, os.fstat(descriptor).st_size) + 1)
@@ -65,7 +92,7 @@ def hand_over(source: Path, target: Path, mode: int) -> str | None:
     """
     if stat.S_IMODE(source.lstat().st_mode) == mode and _linked(source, target):
         return None
-    with source.open("rb") as reader, target.open("xb") as writer:
+    with os.fdopen(open_regular(source), "rb") as reader, target.open("xb") as writer:
         os.fchmod(writer.fileno(), mode)
         if _cloned(reader.fileno(), writer.fileno()):
             return None

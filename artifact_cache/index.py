@@ -28,6 +28,7 @@ from artifact_cache.entry import MAX_STORED_BYTES
 from artifact_cache.explain import differences
 from artifact_cache.files import bounded_bytes
 from artifact_cache.matching import dominates
+from artifact_cache.strict_json import parse_json, parse_object
 
 FORM = 2  # another one is made anew
 SETTLED_NS = 2_000_000_000  # a directory changed twice within one tick looks unchanged
@@ -79,7 +80,7 @@ class Index:
                     built_at=row[2],
                     bytes=row[3],
                     build_s=row[4],
-                    labels=json.loads(row[5]),
+                    labels=_parsed(row[5]),
                 )
                 for row in rows
             )
@@ -236,10 +237,10 @@ def _add(
 
 def _peek(data: bytes) -> dict[str, Any]:
     """Read an entry without judging it: whoever uses it will."""
-    plain = json.loads(data)
+    plain = parse_object(data, max_bytes=MAX_STORED_BYTES)
     if "payloadType" in plain:
-        plain = json.loads(base64.b64decode(plain["payload"]))
-    return dict(plain)
+        plain = parse_object(base64.b64decode(plain["payload"]), max_bytes=MAX_STORED_BYTES)
+    return plain
 
 
 def _group(database: sqlite3.Connection, name: str, value: Any) -> int:
@@ -262,7 +263,12 @@ def _groups(database: sqlite3.Connection, kind: str) -> Iterator[tuple[int, str,
     used = {number for _, groups, _ in _rows(database, kind) for number in _numbers(groups)}
     for number, name, value in database.execute("SELECT id, name, value FROM groups"):
         if number in used:
-            yield number, name, json.loads(value)
+            yield number, name, _parsed(value)
+
+
+def _parsed(text: str) -> Any:
+    """Parse a value of the database; raise ValueError, so that a damaged one is made anew."""
+    return parse_json(text.encode("utf-8", "surrogatepass"), max_bytes=MAX_STORED_BYTES)
 
 
 def _numbers(groups: bytes) -> Sequence[int]:

@@ -24,6 +24,7 @@ from pathlib import Path
 from artifact_cache.errors import BuildFailed, Rejected, RejectedBefore
 from artifact_cache.files import bounded_bytes
 from artifact_cache.store import Address
+from artifact_cache.strict_json import NotStrict, parse_object
 
 EXPIRY_S = 24 * 3600.0
 MAX_LOG_CHARACTERS = 64 * 1024
@@ -110,11 +111,11 @@ class Failures:
         failure = Failure(
             kind=address.kind,
             key=address.key,
-            reason=self._scrub(_reason(error))[:MAX_REASON_CHARACTERS],
+            reason=_encodable(self._scrub(_reason(error)))[:MAX_REASON_CHARACTERS],
             rejected=isinstance(error, Rejected) and not isinstance(error, RejectedBefore),
             failed_at=int(now),
             expires_at=int(now + self._expiry_s),
-            log=_ends(self._scrub(_log(error))),
+            log=_ends(_encodable(self._scrub(_log(error)))),
         )
         path = self._path(address)
         draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
@@ -157,6 +158,11 @@ def _log(error: Exception) -> str:
     return "".join(traceback.format_exception(error))
 
 
+def _encodable(text: str) -> str:
+    """Replace what UTF-8 cannot hold, such as bytes of a log that were no text."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def _ends(log: str) -> str:
     """Keep the end, where the error is, and the start, where the versions are."""
     if len(log) <= MAX_LOG_CHARACTERS:
@@ -174,12 +180,12 @@ def _bytes(failure: Failure) -> bytes:
 def _parse(data: bytes) -> Failure | None:
     """Give the failure, or None for bytes that are not one or have changed."""
     try:
-        outer = json.loads(data)
+        outer = parse_object(data, max_bytes=MAX_RECORD_BYTES)
         plain = outer["failure"].encode("utf-8")
         if outer["check"] != _check(plain):
             return None
-        return Failure(**json.loads(plain))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return Failure(**parse_object(plain, max_bytes=MAX_RECORD_BYTES))
+    except (NotStrict, TypeError, KeyError, AttributeError):
         return None
 
 

@@ -23,6 +23,7 @@ from artifact_cache.explain import differences
 from artifact_cache.files import bounded_bytes, said, sync, write_durably
 from artifact_cache.key import Sha256
 from artifact_cache.stores.local import LocalStore
+from artifact_cache.strict_json import NotStrict, parse_object
 
 MAX_PIN_BYTES = 1024 * 1024
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -114,10 +115,12 @@ class Pins:
 
 def _read(path: Path) -> Pin:
     try:
-        return Pin.model_validate_json(bounded_bytes(path, MAX_PIN_BYTES))
+        data = bounded_bytes(path, MAX_PIN_BYTES)
+        parse_object(data, max_bytes=MAX_PIN_BYTES)
+        return Pin.model_validate_json(data)
     except OSError as error:
         raise UnusablePin(path.stem, said(error)) from error
-    except ValidationError as error:
+    except (NotStrict, ValidationError) as error:
         raise UnusablePin(path.stem, "it is damaged or of a later version") from error
 
 

@@ -23,7 +23,9 @@ from artifact_cache.errors import (
     NewerEntry,
     Untrusted,
 )
+from artifact_cache.files import bounded_bytes
 from artifact_cache.locks import flock_within
+from artifact_cache.strict_json import NotStrict, parse_json
 
 Event = Literal[
     "hit",  # files came out of the cache
@@ -40,6 +42,7 @@ Event = Literal[
 ]
 
 COMPACT_BYTES = 1024 * 1024
+MAX_LOG_BYTES = 16 * COMPACT_BYTES  # what is beyond, where nobody could compact, is not counted
 MAX_LINE_BYTES = 4096
 LOCK_WAIT_S = 0.5  # then a count is dropped: nobody waits for statistics
 
@@ -127,12 +130,12 @@ class StatsLog:
 
     def _lines(self) -> Iterator[Mapping[str, Any]]:
         try:
-            data = self._path.read_bytes()
+            data = bounded_bytes(self._path, MAX_LOG_BYTES)
         except OSError:
             return
         for text in data.splitlines():
-            with suppress(ValueError, RecursionError):
-                line = json.loads(text)
+            with suppress(NotStrict):
+                line = parse_json(text, max_bytes=MAX_LINE_BYTES)
                 if _is_count(line):
                     yield line
 

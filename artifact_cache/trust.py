@@ -23,6 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from artifact_cache.entry import PAYLOAD_TYPE, Entry, Signature, payload_bytes
 from artifact_cache.errors import Untrusted, UnusableKeys
+from artifact_cache.files import bounded_bytes
+from artifact_cache.strict_json import NotStrict, parse_object
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import (
@@ -120,7 +122,11 @@ def load_trusted_keys(path: Path) -> dict[str, PublicKey]:
     """
     _need_cryptography(path)
     try:
-        listed = _TrustedKeys.model_validate_json(_bytes_of(path))
+        data = _bytes_of(path)
+        parse_object(data, max_bytes=MAX_KEYS_BYTES)
+        listed = _TrustedKeys.model_validate_json(data)
+    except NotStrict as error:
+        raise UnusableKeys(path, str(error)) from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = "/".join(str(part) for part in first["loc"])
@@ -141,7 +147,7 @@ def trust_key(path: Path, public_pem: bytes, comment: str = "") -> str:
     keyid = keyid_of(public)
     if path.exists():
         load_trusted_keys(path)
-        listed = json.loads(path.read_bytes())
+        listed = parse_object(_bytes_of(path), max_bytes=MAX_KEYS_BYTES)
     else:
         listed = {"schema": 1, "keys": {}}
     listed["keys"][keyid] = {"public_key": public_pem.decode("ascii"), "comment": comment}
@@ -209,8 +215,7 @@ def _need_cryptography(path: Path) -> None:
 
 def _bytes_of(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            return file.read(MAX_KEYS_BYTES)
+        return bounded_bytes(path, MAX_KEYS_BYTES, follow_links=True)
     except OSError as error:
         raise UnusableKeys(path, (error.strerror or str(error)).lower()) from error
 

@@ -29,7 +29,7 @@ from typing import BinaryIO
 
 from artifact_cache.entry import MAX_STORED_BYTES, Entry, Output, entry_bytes, parse_entry
 from artifact_cache.errors import CacheError, MalformedEntry, StoreUnavailable
-from artifact_cache.files import CHUNK, hand_over, said, sealed_mode, sync
+from artifact_cache.files import CHUNK, hand_over, open_regular, said, sealed_mode, sync
 from artifact_cache.key import KIND_PATTERN
 from artifact_cache.store import CacheStore, StoredEntry
 
@@ -147,7 +147,7 @@ def _write(
         output, path = blobs[name]
         writer.write(_header(name, output.size))
         hashed = hashlib.sha256()
-        with path.open("rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             while chunk := file.read(CHUNK):
                 hashed.update(chunk)
                 writer.write(chunk)

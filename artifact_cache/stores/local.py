@@ -40,9 +40,11 @@ from artifact_cache.errors import (
     Unpublishable,
 )
 from artifact_cache.files import (
+    NotRegular,
     bounded_bytes,
     hand_over,
     in_parallel,
+    open_regular,
     said,
     sealed_mode,
     sha256_of,
@@ -51,8 +53,10 @@ from artifact_cache.files import (
 )
 from artifact_cache.locks import flock_within
 from artifact_cache.store import Address, Capability, StoredEntry
+from artifact_cache.strict_json import NotStrict, parse_object
 
 LAYOUT = b'{"layout":1}\n'
+MAX_STAMP_BYTES = 4096
 
 # Plain tensors.  Everything else holds code that will run: it is hashed on every read.
 STAMPED_KINDS = frozenset({"quantized-checkpoint", "draft-head"})
@@ -100,6 +104,9 @@ class LocalStore:
         except MalformedEntry as error:
             self.set_aside(path, ".json")
             raise Corrupt(f"entry {address.key[:12]}", error.message) from error
+        except NotRegular as error:
+            self.set_aside(path, ".json")
+            raise Corrupt(f"entry {address.key[:12]}", "is not a regular file") from error
         except OSError as error:
             raise self._unavailable(error) from error
         return StoredEntry(entry, partial(self._extract, address, entry))
@@ -199,10 +206,10 @@ class LocalStore:
 
     def _stamp_fits(self, sha256: str, path: Path) -> bool:
         try:
-            stamp = json.loads(self.stamp_path(sha256).read_bytes())
-        except (OSError, ValueError):
+            stamp = parse_object(bounded_bytes(self.stamp_path(sha256), MAX_STAMP_BYTES))
+        except (OSError, NotStrict):
             return False
-        return isinstance(stamp, dict) and _looks(path).items() <= stamp.items()
+        return _looks(path).items() <= stamp.items()
 
     def _stamp_published(self, sha256: str, built_at: int) -> None:
         """Stamp a blob that is the file its publisher hashed, so that the first hit is cheap.
@@ -229,16 +236,16 @@ class LocalStore:
             draft.replace(stamp)
 
     def set_aside(self, path: Path, suffix: str) -> None:
-        """Take a broken file out of use; on a read-only disk it stays, and stays a miss."""
+        """Move a broken file to quarantine; where that fails it stays, and stays a miss.
+
+        It is never removed: what one reader could not read may be sound.
+        """
         moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         aside = f"{moment}-{path.stem[:64]}-{secrets.token_hex(4)}{suffix}"
         quarantine = self.root / "quarantine"
-        try:
+        with suppress(OSError):
             quarantine.mkdir(mode=0o700, exist_ok=True)
             path.rename(quarantine / aside)
-        except OSError:
-            with suppress(OSError):
-                path.unlink()
 
     # --- writing
 
@@ -299,7 +306,7 @@ class LocalStore:
         """
         descriptor = None
         with suppress(OSError):  # nobody collects where nobody can write
-            descriptor = os.open(self._gc_lock, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_regular(self._gc_lock)
         try:
             if descriptor is not None and not flock_within(descriptor, fcntl.LOCK_SH, LOCK_WAIT_S):
                 raise StoreUnavailable(str(self.root), "it has been locked by a collector too long")
@@ -312,7 +319,7 @@ class LocalStore:
     def collecting(self, wait_s: float) -> Iterator[bool]:
         """Keep publishers and readers out for a moment; yield False when they would not let go."""
         self._need("write")
-        descriptor = os.open(self._gc_lock, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_regular(self._gc_lock)
         try:
             yield flock_within(descriptor, fcntl.LOCK_EX, wait_s)
         finally:
@@ -345,7 +352,7 @@ class LocalStore:
     def _prepare(self) -> None:
         """Lay out the directories and write once, so that a full or odd disk shows at start."""
         version = self.root / "VERSION"
-        if version.exists() and version.read_bytes() != LAYOUT:
+        if os.path.lexists(version) and bounded_bytes(version, len(LAYOUT)) != LAYOUT:
             raise StoreUnavailable(str(self.root), "another version laid it out")
         for name in ("tmp", "locks", "ac", "cas"):
             (self.root / name).mkdir(mode=0o700, exist_ok=True)

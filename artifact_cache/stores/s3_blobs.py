@@ -32,8 +32,16 @@ from typing import Any
 
 from artifact_cache.entry import Output
 from artifact_cache.errors import StoreUnavailable, Unpublishable
-from artifact_cache.files import CHUNK, hand_over, sealed_mode, sha256_of
+from artifact_cache.files import (
+    CHUNK,
+    bounded_bytes,
+    hand_over,
+    open_regular,
+    sealed_mode,
+    sha256_of,
+)
 from artifact_cache.stores.s3_calls import Bucket, Conflict, Missing, Outcome
+from artifact_cache.strict_json import parse_object
 
 MIB = 1024 * 1024
 RANGE_BYTES = 8 * MIB  # of a download; eight are in memory at once
@@ -66,10 +74,10 @@ class _Owned:
     def read(self) -> dict[str, Any]:
         """Read what an upload left behind; anything odd counts as nothing."""
         try:
-            state = json.loads(os.pread(self.file.fileno(), _LONGEST_STATE, 0) or b"{}")
+            state = parse_object(os.pread(self.file.fileno(), _LONGEST_STATE, 0) or b"{}")
             fine = isinstance(state["parts"], dict) and type(state["part_bytes"]) is int
             return state if fine and isinstance(state["id"], str) else {}
-        except (ValueError, LookupError, TypeError):
+        except (OSError, ValueError, LookupError, TypeError):
             return {}
 
     def write(self, state: dict[str, Any]) -> None:
@@ -139,7 +147,7 @@ class S3Blobs:
             self._bucket.call(
                 "put_object",
                 size=output.size,
-                body=lambda: path.open("rb"),
+                body=lambda: os.fdopen(open_regular(path), "rb"),
                 Key=key,
                 Metadata={_DIGEST: output.sha256},
                 ChecksumSHA256=base64.b64encode(bytes.fromhex(output.sha256)).decode(),
@@ -217,7 +225,7 @@ class S3Blobs:
             return _part(number, answer)
 
         try:
-            with path.open("rb") as file:
+            with os.fdopen(open_regular(path), "rb") as file:
                 number = 0
                 while data := file.read(upload["part_bytes"]):
                     number += 1
@@ -439,7 +447,7 @@ class S3Blobs:
             etag_file = _etag_path(owned.path)
             etag = ""
             with suppress(OSError, ValueError, LookupError, TypeError):
-                etag = str(json.loads(etag_file.read_bytes())["etag"])
+                etag = str(parse_object(bounded_bytes(etag_file, _LONGEST_STATE))["etag"])
             try:
                 yield owned.path, etag
             except BadObject:

@@ -22,6 +22,7 @@ from typing import Any
 from artifact_cache.errors import CacheError
 from artifact_cache.store import Address
 from artifact_cache.stores.s3_calls import Bucket, Conflict, Missing, Refused
+from artifact_cache.strict_json import parse_object
 
 LONGEST_LEASE = 4096
 _FAULTS = (CacheError, Conflict, Missing, Refused)
@@ -153,7 +154,7 @@ class S3Lease:
         except Missing:
             return None
         try:
-            found = json.loads(data)
+            found = parse_object(data)
             return _Seen(etag, str(found["nonce"]), _printable(str(found["holder"])))
         except (ValueError, LookupError, TypeError):
             return _Seen(etag, "", "another machine")
