@@ -18,7 +18,7 @@ from typing import Literal
 
 from artifact_cache.entry import MAX_STORED_BYTES, Entry, parse_entry
 from artifact_cache.errors import CacheError, MalformedEntry, NewerEntry, StoreUnavailable
-from artifact_cache.files import HASHING_THREADS, bounded_bytes, said, sha256_of
+from artifact_cache.files import HASHING_THREADS, NotRegular, bounded_bytes, said, sha256_of
 from artifact_cache.store import Address
 from artifact_cache.stores.local import LocalStore
 from artifact_cache.trust import Trust
@@ -52,6 +52,7 @@ class Checked:
     orphans: tuple[str, ...]  # sound blobs no entry names; the collector's matter
     orphan_bytes: int
     problems: tuple[Problem, ...]
+    unread: int = 0  # blobs and entries that the system did not let us read; left where they are
 
     @property
     def sound(self) -> bool:
@@ -77,6 +78,8 @@ class _Check:
         self.spare: dict[str, Path] = {}  # sound blobs in quarantine
         self.named: set[str] = set()
         self.judged: dict[Path, int] = {}  # inodes: a publisher may heal a blob meanwhile
+        self.unread: dict[str, str] = {}  # blobs nobody can judge now, and why
+        self.unread_entries = 0
         self.entries = self.newer = self.refused = 0
 
     def run(self) -> Checked:
@@ -87,6 +90,8 @@ class _Check:
             for path, problem in zip(paths, pool.map(self._judge_blob, paths), strict=True):
                 done += _size_of(path)
                 self.on_bytes(done, size)
+                if reason := self.unread.get(path.name):
+                    self._note(f"blob {path.name[:12]}", reason, "left")
                 if problem and self._is_still_there(path):
                     self._set_aside(path, ".blob", f"blob {path.name[:12]}", problem)
         blobs, size = len(self.sizes), sum(self.sizes.values())
@@ -105,12 +110,16 @@ class _Check:
             orphans=orphans,
             orphan_bytes=sum(self.sizes[digest] for digest in orphans),
             problems=tuple(self.problems),
+            unread=len(self.unread) + self.unread_entries,
         )
 
     # --- blobs
 
     def _judge_blob(self, path: Path) -> str:
-        """Say what is wrong with a blob; remember a sound one."""
+        """Say what is wrong with a blob; remember a sound one, and one that cannot be read.
+
+        A read that fails says nothing of the bytes: the next one may succeed.
+        """
         try:
             status = path.lstat()
             self.judged[path] = status.st_ino
@@ -121,7 +130,8 @@ class _Check:
         except FileNotFoundError:
             return ""  # collected meanwhile
         except OSError as error:
-            return f"cannot be read: {said(error)}"
+            self.unread[path.name] = f"cannot be read: {said(error)}"
+            return ""
         self.sizes[path.name] = status.st_size
         if status.st_mode & 0o222:
             self._protect(path)
@@ -184,12 +194,19 @@ class _Check:
         except MalformedEntry as error:
             self._set_aside(path, ".json", what, error.message)
             return
+        except NotRegular:
+            self._set_aside(path, ".json", what, "is not a file")
+            return
         except OSError as error:
-            self._set_aside(path, ".json", what, f"cannot be read: {said(error)}")
+            self.unread_entries += 1
+            self._note(what, f"cannot be read: {said(error)}", "left")
             return
         if lost := self._lost(entry):
             if path.exists():  # else it was collected meanwhile, and its blobs after it
                 self._set_aside(path, ".json", what, f"has lost {', '.join(lost)}")
+            return
+        if self._has_unread(entry):
+            self.named |= {output.sha256 for output in entry.outputs}
             return
         self._take_in(entry)
 
@@ -199,7 +216,7 @@ class _Check:
         except (CacheError, OSError):
             return
         path = self.store.entry_path(Address(entry.kind, entry.key))
-        if path.exists() or not self.repair or self._lost(entry):
+        if path.exists() or not self.repair or self._lost(entry) or self._has_unread(entry):
             return
         with suppress(OSError), self.store.no_gc():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -215,8 +232,11 @@ class _Check:
         return [
             output.path
             for output in entry.outputs
-            if not self._is_sound(output.sha256, output.size)
+            if not self._is_sound(output.sha256, output.size) and output.sha256 not in self.unread
         ]
+
+    def _has_unread(self, entry: Entry) -> bool:
+        return any(output.sha256 in self.unread for output in entry.outputs)
 
     def _take_in(self, entry: Entry) -> None:
         self.entries += 1

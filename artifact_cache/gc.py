@@ -6,9 +6,9 @@ the lock is taken alone for a moment at a time, and each file is looked at again
 before it is removed:
 
 - an entry, unless it was used or pinned meanwhile;
-- a blob no remaining entry names, unless it changed meanwhile.  Publishing
-  replaces the blobs it names, so a blob that looks as it did is named by no
-  entry that came later.
+- a blob that neither a remaining entry names nor an entry in quarantine that a pin
+  holds, unless it changed meanwhile.  Publishing replaces the blobs it names, so a
+  blob that looks as it did is named by no entry that came later.
 
 No clock has a part in that.  Besides, nothing goes that is younger than the
 start less a grace.  All entries go before the first blob.  Entries of later
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import base64
 import fcntl
-import json
 import os
 import re
 import shutil
@@ -34,15 +33,17 @@ from typing import Any, Literal
 
 from artifact_cache.entry import MAX_STORED_BYTES, PAYLOAD_TYPE, SCHEMA, parse_entry
 from artifact_cache.errors import MalformedEntry, NewerEntry, StoreUnavailable
-from artifact_cache.files import bounded_bytes, said, sync
+from artifact_cache.files import NotRegular, bounded_bytes, said, sync
 from artifact_cache.pins import Pin, Pins
 from artifact_cache.stores.local import LocalStore
+from artifact_cache.strict_json import parse_object
 
 BATCH = 100  # files removed while everybody waits
 LOCK_WAIT_S = 300.0
 BUSY = "publishers or readers were busy all the time; try again"
 DAY_S = 24 * 3600.0
 
+_ASIDE = re.compile(r".*-([0-9a-f]{64})-[0-9a-f]{8}\.(?:json|blob)")  # a name in quarantine
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 Reason = Literal["age", "size"]
@@ -138,12 +139,38 @@ class _Collection:
                 data = bounded_bytes(path, MAX_STORED_BYTES)
             except FileNotFoundError:
                 continue
+            except NotRegular:
+                data = b""  # names nothing; whoever asks for it sets it aside
             except OSError as error:
                 # Which blobs it names is not known now, so none may go.
                 self.problem = f"{path.name[:12]} cannot be read: {said(error)}"
                 data = b""
             used_at = self._used_at(path.stem, status.st_mtime)
             yield _entry(path, status, data, used_at, blobs)
+
+    def held_in_quarantine(self, pins: Sequence[Pin]) -> tuple[frozenset[str], frozenset[Path]]:
+        """Return the digests that pinned entries in quarantine name, and the files to keep there.
+
+        What was set aside by mistake comes back by a check: its blobs must be there then.
+        """
+        digests: set[str] = set()
+        kept: set[Path] = set()
+        if not pins:
+            return frozenset(), frozenset()
+        for path in self.store.root.glob("quarantine/*.json"):
+            data = b""
+            with suppress(OSError):
+                data = bounded_bytes(path, MAX_STORED_BYTES)
+            plain, text = _peek(data)
+            key = found[1] if (found := _ASIDE.fullmatch(path.name)) else str(plain.get("key"))
+            document, labels = _mapping(plain, "keydoc"), _mapping(plain, "labels")
+            if any(pin.holds(key, document, labels) for pin in pins):
+                digests |= {digest.decode("ascii") for digest in _DIGEST.findall(text)}
+                kept.add(path)
+        for path in self.store.root.glob("quarantine/*.blob"):
+            if (found := _ASIDE.fullmatch(path.name)) and found[1] in digests:
+                kept.add(path)
+        return frozenset(digests), frozenset(kept)
 
     def blobs(self) -> dict[str, _Blob]:
         found = {}
@@ -283,7 +310,9 @@ def collect(
         entries = tuple(run.entries(blobs))
         doomed = run.choose(entries, blobs, pins)
         removed = {entry.path for entry, _ in doomed} if dry_run else run.remove_entries(doomed)
+        held, aside = run.held_in_quarantine(pins)
         named = {digest for entry in entries if entry.path not in removed for digest in entry.blobs}
+        named |= held
         unnamed = {
             digest: blob
             for digest, blob in blobs.items()
@@ -292,7 +321,7 @@ def collect(
         if run.problem:
             unnamed = {}
         gone = list(unnamed.values()) if dry_run else run.remove_blobs(list(unnamed.values()))
-        litter = _sweep(run, entries, removed, dry_run=dry_run)
+        litter = _sweep(run, entries, removed, aside, dry_run=dry_run)
     except OSError as error:
         raise StoreUnavailable(str(store.root), said(error)) from error
     return _report(run, entries, blobs, doomed, removed, gone, pins, litter, dry_run=dry_run)
@@ -347,7 +376,12 @@ def _report(
 
 
 def _sweep(
-    run: _Collection, entries: Sequence[_Entry], removed: set[Path], *, dry_run: bool
+    run: _Collection,
+    entries: Sequence[_Entry],
+    removed: set[Path],
+    aside: frozenset[Path],
+    *,
+    dry_run: bool,
 ) -> int:
     """Remove what nobody will come back for; give the number of files."""
     root = run.store.root
@@ -360,7 +394,11 @@ def _sweep(
     old += _old(root.glob("neg/*/??/*.json.*"), run.limit)
     old += _old(root.glob("pins/.*"), run.limit)
     old += _old(root.glob("partial/*"), run.started - run.policy.partial_s, _is_unlocked)
-    old += _old(root.glob("quarantine/*"), run.started - run.policy.quarantine_s)
+    old += _old(
+        root.glob("quarantine/*"),
+        run.started - run.policy.quarantine_s,
+        lambda path: path not in aside,
+    )
     old += _old(root.glob("*.new"), run.limit)
     stray = list(_old(root.glob("tmp/*"), run.limit, _is_unlocked))
     if not dry_run:
@@ -386,7 +424,7 @@ def _old(
 
 
 def _is_unlocked(path: Path) -> bool:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -424,15 +462,16 @@ def _entry(
 
 def _peek(data: bytes) -> tuple[Mapping[str, Any], bytes]:
     """Give what an entry says, signed or not, and all the text that digests may stand in."""
-    plain: Any = {}
-    with suppress(ValueError, KeyError, TypeError, RecursionError):
-        plain = json.loads(data)
+    plain: dict[str, Any] = {}
+    with suppress(ValueError, KeyError, TypeError):
+        plain = parse_object(data, max_bytes=MAX_STORED_BYTES)
         if "payload" in plain:
             payload = base64.b64decode(plain["payload"])
             data += payload
             # The envelope's type says what the payload is; only our own is looked into.
-            plain = json.loads(payload) if plain["payloadType"] == PAYLOAD_TYPE else {}
-    return (plain if isinstance(plain, Mapping) else {}), data
+            ours, plain = plain["payloadType"] == PAYLOAD_TYPE, {}
+            plain = parse_object(payload, max_bytes=MAX_STORED_BYTES) if ours else {}
+    return plain, data
 
 
 def _mapping(plain: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal, get_args
 from urllib.parse import parse_qsl
 
-from artifact_cache.cache import WAIT_S, ArtifactCache, Notice, open_local
+from artifact_cache.cache import WAIT_S, ArtifactCache, Notice, local_store, open_local
 from artifact_cache.errors import CacheError
 from artifact_cache.locks import Lease
 from artifact_cache.stats import StatsLog, event_of
@@ -127,7 +127,7 @@ def open_cache(
     what works.
     """
     addresses = [parse_tier(address) for address in tiers]
-    local = _trusted(LocalStore(root), trust)
+    local = _trusted(local_store(root, trust), trust)
     shared: list[Tier] = []
     lease: Lease | None = None
     for address in addresses:

@@ -14,7 +14,7 @@ from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import print_json, print_line, print_lines, print_text
 from packager.core.events import StepEvent
 from packager.core.units import parse_size
-from packager.errors import Unavailable, UsageError
+from packager.errors import OutputFailed, Unavailable, UsageError
 
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(s|min|h|d|w)")
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -44,7 +44,8 @@ def _span(context: click.Context, parameter: click.Parameter, text: str | None) 
 def verify(no_repair: bool, progress: str, quiet: bool, output_format: str, **given: Any) -> int:
     """Read every byte on this machine and compare it; set aside what is broken.
 
-    Ends with status 65 when something was broken, also when it was dealt with.
+    Ends with status 65 when something was broken, also when it was dealt with, and with 74
+    when something could not be read: that is left where it is.
     """
     from artifact_cache.fsck import check
     from packager import wiring
@@ -73,6 +74,8 @@ def verify(no_repair: bool, progress: str, quiet: bool, output_format: str, **gi
         print_json(checked_document(found))
     else:
         print_text(checked_text(found, seconds))
+    if found.unread:
+        return OutputFailed.exit_code
     return CacheRefused.exit_code if found.problems else 0
 
 

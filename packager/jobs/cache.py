@@ -5,6 +5,7 @@ Everything here takes an opened cache and gives values; `cli.cache` and its neig
 
 from __future__ import annotations
 
+import os
 import tempfile
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,6 +28,7 @@ from artifact_cache import (
     TrustedStore,
 )
 from artifact_cache.explain import Neighbour, find_nearest
+from artifact_cache.files import open_regular
 from artifact_cache.stats import StatsLog
 from artifact_cache.store import StoredEntry
 from artifact_cache.stores.archive import Imported, export_archive, import_archive
@@ -311,8 +313,10 @@ class CachePlace:
         return False
 
     def _is_signed(self, kind: str, key: str) -> bool:
-        with suppress(OSError), self.store.entry_path(Address(kind, key)).open("rb") as file:
-            return file.read(32).startswith(b'{"payload"')
+        with suppress(OSError):
+            descriptor = open_regular(self.store.entry_path(Address(kind, key)))
+            with os.fdopen(descriptor, "rb") as file:
+                return file.read(32).startswith(b'{"payload"')
         return False
 
 

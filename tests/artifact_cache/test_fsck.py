@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from artifact_cache import fsck
 from artifact_cache.cache import open_local
 from artifact_cache.errors import StoreUnavailable
+from artifact_cache.files import sha256_of
 from artifact_cache.fsck import Checked, Problem, check
 from artifact_cache.gc import GcPolicy, collect
 from artifact_cache.key import key_of
@@ -111,19 +113,47 @@ def test_an_entry_at_another_address_goes(root: Path, tmp_path: Path) -> None:
     assert (report.entries, actions(report)) == (1, ["set-aside"])
 
 
-def test_an_entry_that_cannot_be_read_goes(
+def test_an_entry_that_cannot_be_read_is_left(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or collectors would wait for it for ever."""
+    """A read that fails once says nothing of the bytes."""
     built(root, tmp_path, 1)
 
     def broken_disk(path: Path, most: int) -> bytes:
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(fsck, "bounded_bytes", broken_disk)
+    report = checked(root)
 
-    assert checked(root).problems[0].reason == "cannot be read: input/output error"
-    assert list(root.glob("ac/*/*/*.json")) == []
+    assert report.problems[0].reason == "cannot be read: input/output error"
+    assert (actions(report), report.unread, report.sound) == (["left"], 1, False)
+    assert len(list(root.glob("ac/*/*/*.json"))) == 1
+    assert not (root / "quarantine").exists()
+
+
+@pytest.mark.parametrize(
+    "number", [errno.EIO, errno.EACCES, errno.EMFILE, errno.ENOSPC], ids=errno.errorcode.get
+)
+def test_a_blob_that_cannot_be_read_is_left_with_its_entry(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    built(root, tmp_path, 1)
+    blobs = sorted(path.name for path in root.glob("cas/*/*/*"))
+
+    def broken_disk(path: Path) -> str:
+        if path.name == blobs[0]:
+            raise OSError(number, os.strerror(number))
+        return sha256_of(path)
+
+    monkeypatch.setattr(fsck, "sha256_of", broken_disk)
+    report = checked(root)
+
+    assert (actions(report), report.unread, report.sound) == (["left"], 1, False)
+    assert report.orphans == ()
+    assert sorted(path.name for path in root.glob("cas/*/*/*")) == blobs
+    monkeypatch.undo()
+    report = checked(root)
+    assert (report.entries, report.blobs, report.problems, report.unread) == (1, 3, (), 0)
 
 
 def test_entries_of_later_versions_are_counted_and_left(root: Path, tmp_path: Path) -> None:
@@ -275,3 +305,16 @@ def test_a_check_says_how_far_it_is(root: Path, tmp_path: Path) -> None:
 
     assert len(told) == found.blobs
     assert told[-1] == (found.bytes, found.bytes)
+
+
+def test_a_file_that_cannot_go_to_quarantine_is_never_removed(root: Path, tmp_path: Path) -> None:
+    built(root, tmp_path, 1)
+    blob = the_blob(root, b"tensor1" * 100)
+    damage(blob, b"TENSOR1" * 100)
+    (root / "quarantine").write_bytes(b"")  # in the way
+
+    report = checked(root)
+
+    assert set(actions(report)) == {"left"}
+    assert blob.read_bytes() == b"TENSOR1" * 100
+    assert len(list(root.glob("ac/*/*/*.json"))) == 1

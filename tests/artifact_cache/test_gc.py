@@ -17,6 +17,7 @@ from artifact_cache import gc
 from artifact_cache.cache import ArtifactCache, open_local
 from artifact_cache.entry import parse_entry
 from artifact_cache.errors import CacheError, Rejected, StoreUnavailable, UnusablePin
+from artifact_cache.fsck import check
 from artifact_cache.gc import Collected, GcPolicy, collect
 from artifact_cache.key import KeyDocument, key_of
 from artifact_cache.pins import Pin, Pins
@@ -571,3 +572,52 @@ def test_collecting_raises_only_what_the_cache_explains(root: Path, tmp_path: Pa
     with suppress(CacheError):
         collected(root, AT_ONCE)
     assert is_whole(root)
+
+
+@pytest.mark.parametrize(
+    "pin",
+    [Pin(keys=(key_of(document(1)),)), Pin(labels={"model": "model 1"})],
+    ids=["by key", "by label"],
+)
+def test_what_is_pinned_stays_whole_while_its_entry_is_in_quarantine(
+    root: Path, tmp_path: Path, pin: Pin
+) -> None:
+    """A blob was lost for a moment; a check set the entry aside; a collector ran."""
+    built(root, tmp_path, 1)
+    Pins(LocalStore(root)).add("release", pin)
+    lost = max(root.glob("cas/*/*/*"), key=lambda path: path.stat().st_size)
+    lost.rename(tmp_path / "lost")
+    assert [one.action for one in check(LocalStore(root)).problems] == ["set-aside"]
+
+    report = collected(root, AT_ONCE, in_s=30 * DAY)
+
+    assert (report.blobs, report.bytes) == (0, 0)
+    (tmp_path / "lost").rename(lost)
+    assert [one.action for one in check(LocalStore(root)).problems] == ["restored"]
+    assert seeds_left(root) == [1]
+    assert is_whole(root)
+
+
+def test_a_blob_in_quarantine_stays_while_a_pin_needs_it(root: Path, tmp_path: Path) -> None:
+    built(root, tmp_path, 1)
+    Pins(LocalStore(root)).add("release", Pin(keys=(key_of(document(1)),)))
+    store = LocalStore(root)
+    for path in (*root.glob("cas/*/*/*"), *root.glob("ac/*/*/*")):
+        store.set_aside(path, ".json" if path.suffix else ".blob")
+
+    collected(root, AT_ONCE, in_s=30 * DAY)
+
+    assert {one.action for one in check(LocalStore(root)).problems} == {"restored"}
+    assert seeds_left(root) == [1]
+
+
+def test_what_no_pin_holds_leaves_quarantine_as_before(root: Path, tmp_path: Path) -> None:
+    built(root, tmp_path, 1)
+    Pins(LocalStore(root)).add("release", Pin(keys=(key_of(document(2)),)))
+    entry = next(root.glob("ac/*/*/*"))
+    LocalStore(root).set_aside(entry, ".json")
+
+    report = collected(root, AT_ONCE, in_s=30 * DAY)
+
+    assert report.blobs == 3
+    assert list(root.glob("quarantine/*")) == []

@@ -15,7 +15,9 @@ import pytest
 from artifact_cache.cache import ArtifactCache, CacheResult, open_local
 from artifact_cache.entry import parse_entry
 from artifact_cache.errors import Rejected, Untrusted, UnusableKeys
+from artifact_cache.key import KeyDocument
 from artifact_cache.locks import KeyLocks
+from artifact_cache.opening import open_cache
 from artifact_cache.store import address_of
 from artifact_cache.stores.local import LocalStore
 from artifact_cache.stores.memory import MemoryStore
@@ -29,7 +31,15 @@ from artifact_cache.trust import (
     pae,
     trust_key,
 )
-from tests.artifact_cache.samples import CHECKPOINT, NEURON, Build, document, files_below, files_of
+from tests.artifact_cache.samples import (
+    CHECKPOINT,
+    DOCUMENTS,
+    NEURON,
+    Build,
+    document,
+    files_below,
+    files_of,
+)
 
 
 class Keys:
@@ -198,6 +208,42 @@ def test_swapped_blobs_of_a_signed_entry_are_refused(
     two.write_bytes(data)
 
     result = cache.get_or_build(NEURON, Build(b"right"), tmp_path / "b")
+
+    assert (result.hit, codes(result)) == (False, ["corrupt"])
+    assert files_below(result.path) == files_of(b"right")
+
+
+def forge(root: Path, blob: Path, content: bytes) -> None:
+    """Replace a blob by other bytes of its size, and write the stamp that would vouch for them."""
+    assert len(content) == blob.stat().st_size
+    blob.unlink()
+    blob.write_bytes(content)
+    blob.chmod(0o444)
+    os.utime(blob, (1, 1))
+    status = blob.stat()
+    stamp = LocalStore(root).stamp_path(blob.name)
+    stamp.parent.mkdir(parents=True, exist_ok=True)
+    looks = {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "ino": status.st_ino}
+    stamp.unlink(missing_ok=True)
+    stamp.write_text(json.dumps({**looks, "verified_at": 1795000000}))
+
+
+@pytest.mark.parametrize("wanted", DOCUMENTS, ids=lambda one: one.kind)
+@pytest.mark.parametrize("opened", ["open_local", "open_cache"])
+def test_a_forged_stamp_does_not_let_other_bytes_pass_where_signatures_are_required(
+    root: Path, tmp_path: Path, ours: Keys, wanted: KeyDocument, opened: str
+) -> None:
+    """Stamps lie unsigned beside the blobs: whoever writes there writes both."""
+    make = open_local if opened == "open_local" else open_cache
+    make(root, trust=ours.trust(), signer=ours.signer).get_or_build(
+        wanted, Build(b"tensors"), tmp_path / "a"
+    )
+    blob = max(root.glob("cas/*/*/*"), key=lambda path: path.stat().st_size)
+    forge(root, blob, b"TENSORS" * 100)
+
+    result = make(root, trust=ours.trust(), signer=ours.signer).get_or_build(
+        wanted, Build(b"right"), tmp_path / "b"
+    )
 
     assert (result.hit, codes(result)) == (False, ["corrupt"])
     assert files_below(result.path) == files_of(b"right")
