@@ -43,8 +43,9 @@ def smoke(
 ) -> None:
     """Start IMAGE in the Docker Engine, ask it something, stop it.
 
-    Waits for /ping, asks /v1/chat/completions and /invocations, prints the
-    tokens and times.  Ends with status 4, and the container's log, on failure.
+    Waits for /ping, asks for one token after a short prompt, then asks
+    /v1/chat/completions and /invocations, and prints the tokens and times of both.
+    Ends with status 4, and the container's log, on failure.
     """
     wrong = next((pair for pair in env if "=" not in pair), None)
     if wrong is not None:

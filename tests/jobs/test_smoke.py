@@ -37,6 +37,7 @@ class Server:
         }
     )
     port: int = 0
+    asked: list[tuple[str, Any]] = field(default_factory=list)
 
 
 @pytest.fixture
@@ -45,7 +46,8 @@ def server() -> Iterator[Server]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            question = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            serving.asked.append((self.path, json.loads(question or "null")))
             body = json.dumps(serving.answers[self.path]).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
@@ -155,6 +157,24 @@ def test_an_answer_of_another_form_is_a_smoke_failure_with_the_log(
 
     assert caught.value.log == "the log\n"
     assert engine.removed == [engine.created]
+
+
+def test_a_short_prompt_is_the_first_question_and_asks_for_one_token(server: Server) -> None:
+    """An engine that died on prompts of a few tokens passed: a longer prompt came first."""
+    result = run(FakeEngine(FakeContainer(server.port)))
+
+    questions = [(path, body) for path, body in server.asked if body is not None]
+    first, settings = questions[0][1]["inputs"], questions[0][1]["parameters"]
+    assert (len(first), settings["max_new_tokens"]) == (1, 1)
+    assert [path for path, _ in questions] == [
+        "/invocations",
+        "/v1/chat/completions",
+        "/invocations",
+    ]
+    assert [answer.endpoint for answer in result.answers] == [
+        "/v1/chat/completions",
+        "/invocations",
+    ]
 
 
 def test_an_empty_answer_has_no_text(server: Server) -> None:

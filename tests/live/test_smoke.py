@@ -7,9 +7,17 @@ import json
 import pytest
 
 from tests.commandline import TINY, Packager
+from tests.live.servers import ask, served
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
+# The process that computes is a child of the server, and names itself.
+KILL_THE_ENGINE = """
+for place in /proc/[0-9]*; do
+    if grep -q "^VLLM::EngineCore" "$place/cmdline"; then exec kill -SEGV "${place#/proc/}"; fi
+done
+exit 1
+"""
 BUSY = ("--env", "OMP_NUM_THREADS=1")  # threads of a small model only wait for each other
 
 
@@ -29,6 +37,32 @@ def test_a_built_image_answers(packager: Packager, engine: str, serving_base: st
     assert 1 <= chat["tokens"] <= 24
     assert 1 <= invocations["tokens"] <= 24
     assert chat["text"].strip()
+
+
+def test_a_container_tells_an_engine_that_died_from_one_that_was_stopped(
+    packager: Packager, engine: str, serving_base: str
+) -> None:
+    """vLLM shuts down in good order, with status 0, when the process that computes died."""
+    image = "packager-test:ended"
+    built = packager(
+        *("build", "--model", str(TINY), "--instance", "local", "--base", serving_base),
+        *("--output", f"docker:{image}", "--quiet"),
+    )
+    assert built.status == 0, built.err
+    few = {"model": "model", "prompt": "def f(", "max_tokens": 1}
+
+    with served(engine, image, OMP_NUM_THREADS="1") as (container, url):
+        assert ask(url, "/v1/completions", few)["usage"]["prompt_tokens"] == 3
+        container.stop(timeout=120)
+        stopped = container.wait()["StatusCode"]
+    with served(engine, image, OMP_NUM_THREADS="1") as (container, _):
+        killed = container.exec_run(["sh", "-c", KILL_THE_ENGINE])
+        assert killed.exit_code == 0, killed.output
+        died = container.wait()["StatusCode"]
+        log = container.logs(tail=40).decode()
+
+    assert (stopped, died) == (0, 70), log
+    assert "its engine died" in log
 
 
 def test_an_image_without_a_server_fails_with_its_reason(packager: Packager, engine: str) -> None:
