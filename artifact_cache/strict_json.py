@@ -91,6 +91,20 @@ def parse_object(
     return value
 
 
+def parse_first(text: str) -> tuple[Any, int]:
+    """Parse the JSON value that `text` begins with; return it and where it ends.
+
+    For documents that are read in pieces; the caller bounds the text.  Rules are
+    those of `parse_json`, but for the depth, which is up to the interpreter.
+    """
+    try:
+        return _DECODER.raw_decode(text)
+    except json.JSONDecodeError as error:
+        raise NotStrict(f"it is not JSON at line {error.lineno}, column {error.colno}") from None
+    except RecursionError:
+        raise NotStrict("it is nested too deeply") from None
+
+
 def shorten(value: object, limit: int = 80) -> str:
     """Quote a stranger's value for a message: printable, and never a screenful."""
     quoted = ascii_controls(repr(value[: limit * 2] if isinstance(value, str) else value))
@@ -149,3 +163,11 @@ def _is_deeper(value: object, levels: int) -> bool:
             return True
         waiting.extend((item, left - 1) for item in inner if isinstance(item, dict | list))
     return False
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique,
+    parse_int=_integer,
+    parse_float=_finite,
+    parse_constant=_refuse_constant,
+)

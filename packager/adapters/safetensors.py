@@ -13,13 +13,13 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from packager.core.documents import NotStrict, parse_json, shorten
+from packager.core.documents import NotStrict, parse_first, shorten
 from packager.core.image import Blob, FileRange, RemoteRange
 from packager.core.model import ModelFile, TensorInfo, WeightsHeader
 from packager.errors import ModelRefused
@@ -56,20 +56,35 @@ BITS = {
 }
 
 
+MAX_METADATA = 65_536  # entries; released checkpoints have some hundreds at most
+MAX_ENTRY_CHARACTERS = 8192  # of a tensor's description: 64 dimensions of 20 digits are 1,400
+MAX_REST = 4 * 1024 * 1024  # what is matched at once
+
 # An entry as every known writer spells it.  A header of such entries alone is read in a third
 # of the time; whatever else is in it, or wrong with it, is left to the parser of JSON.
+# All repetitions are bounded: without a bound, the matcher keeps state for each.
 COUNT = r"(?:0|[1-9]\d{0,17})"
+SHAPE = rf"(?:{COUNT}(?:,{COUNT}){{0,{MAX_DIMENSIONS - 1}}})?"
 PLAIN_ENTRY = re.compile(
-    r'("([^"\\\x00-\x1f\x7f]+)":\{"dtype":"([A-Z0-9_]{1,16})",'
-    rf'"shape":\[((?:{COUNT}(?:,{COUNT})*)?)\],"data_offsets":\[({COUNT}),({COUNT})\]\}}'
+    rf'("([^"\\\x00-\x1f\x7f]{{1,{MAX_NAME_BYTES}}})":\{{"dtype":"([A-Z0-9_]{{1,16}})",'
+    rf'"shape":\[({SHAPE})\],"data_offsets":\[({COUNT}),({COUNT})\]\}}'
     r'(?:,(?=")|\}\Z))',
     re.ASCII,
 )
-PLAIN_METADATA = re.compile(
-    r'"__metadata__":\{(?:"[^"\\\x00-\x1f]*":"[^"\\\x00-\x1f]*")?\},', re.ASCII
+BLANKS = re.compile(r"[ \t\n\r]*")
+# Some of a JSON string, never half of a surrogate pair: decoded at once, every escape of a long
+# string would be an object.
+STRING_PIECE = re.compile(
+    r'(?:[^"\\\x00-\x1f]{1,4096}'
+    r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    r'|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})){1,1024}'
 )
+SURROGATE = re.compile("[\ud800-\udfff]")
+
+_TOO_MANY = f"it holds more than {MAX_TENSORS} tensors"
 
 Span = tuple[int, int, TensorInfo]  # first byte, the one after the last, the tensor
+Found = tuple[list[Span], Mapping[str, str]]  # tensors and metadata
 
 
 class BrokenSafetensors(ModelRefused):
@@ -102,11 +117,8 @@ def read_weights_header(file: ModelFile, read: Callable[[Blob], bytes]) -> Weigh
     start = _first(file, 0, 8)
     length = header_length(read(start), file.size, file.path)
     header = read(_first(file, 8, length))
-    return WeightsHeader(
-        tensors=parse_header(header, file.size - 8 - length, file.path),
-        metadata=json.loads(header).get("__metadata__", {}),
-        data_offset=8 + length,
-    )
+    tensors, metadata = _checked(header, file.size - 8 - length, file.path)
+    return WeightsHeader(tensors=tensors, metadata=metadata, data_offset=8 + length)
 
 
 def _first(file: ModelFile, offset: int, length: int) -> Blob:
@@ -118,12 +130,19 @@ def _first(file: ModelFile, offset: int, length: int) -> Blob:
 
 
 def parse_header(header: bytes, data_bytes: int, file: str) -> tuple[TensorInfo, ...]:
-    """Check a header against the number of bytes that follow it."""
+    """Check a header against the number of bytes that follow it.
+
+    Takes at most ten times the memory that the header has, whatever is in it.
+    """
+    return _checked(header, data_bytes, file)[0]
+
+
+def _checked(
+    header: bytes, data_bytes: int, file: str
+) -> tuple[tuple[TensorInfo, ...], Mapping[str, str]]:
     if not header.startswith(b"{"):
         raise BrokenSafetensors(file, "its header does not begin with '{'")
-    spans = _plain_spans(header, file)
-    if spans is None:
-        spans = _spans(header, file)
+    spans, metadata = _plain_spans(header, file) or _spans(header, file)
     if any(one[1] != other[0] for one, other in pairwise(spans)):
         spans.sort(key=lambda span: (span[0], span[1], span[2].name))
     end = 0
@@ -143,41 +162,56 @@ def parse_header(header: bytes, data_bytes: int, file: str) -> tuple[TensorInfo,
         )
     if end < data_bytes:
         raise BrokenSafetensors(file, f"{data_bytes - end} bytes follow the last tensor")
-    return tuple(tensor for _, _, tensor in spans)
+    return tuple(tensor for _, _, tensor in spans), metadata
 
 
-def _plain_spans(header: bytes, file: str) -> list[Span] | None:
+def _plain_spans(header: bytes, file: str) -> Found | None:
     """Read a header of plain entries; None for any other, right or wrong."""
     try:
         text = header.decode("ascii").rstrip(" ")
     except UnicodeDecodeError:
         return None
-    metadata = PLAIN_METADATA.match(text, 1)
-    start = metadata.end() if metadata else 1
-    entries = PLAIN_ENTRY.findall(text, start)
-    # Entries follow one another to the closing brace, with nothing between or behind them.
-    if start + sum([len(entry[0]) for entry in entries]) != len(text) or len(entries) > MAX_TENSORS:
-        return None
-    kinds: dict[tuple[str, str], tuple[tuple[int, ...], int] | None] = {}
-    spans: list[Span] = []
-    for _, name, dtype, dimensions, first, last in entries:
-        kind = dtype, dimensions
-        if kind not in kinds:
-            kinds[kind] = _shape_and_size(dtype, dimensions)
-        found = kinds[kind]
-        start_byte, end_byte = int(first), int(last)
-        if found is None or end_byte - start_byte != found[1] or not _is_plain_name(name):
+    metadata: Mapping[str, str] = {}
+    at = 1
+    if text.startswith('{"__metadata__":{'):
+        try:
+            metadata, at = _metadata(text, len('{"__metadata__":'))
+        except NotStrict:
             return None
-        tensor = TensorInfo(name=name, dtype=dtype, shape=found[0], size=found[1], file=file)
-        spans.append((start_byte, end_byte, tensor))
-    return spans if len({entry[1] for entry in entries}) == len(spans) else None
+        if None in metadata.values() or not text.startswith(',"', at):
+            return None
+        at += 1
+    kinds: dict[tuple[str, str], tuple[str, tuple[int, ...], int] | None] = {}
+    spans: list[Span] = []
+    while at < len(text):
+        # Entries follow one another to the closing brace, with nothing between or behind them.
+        # A part ends behind the first character of the next entry, which is not a closing brace.
+        part = text.rfind('},"', at, at + MAX_REST) + 2 if len(text) - at > MAX_REST else len(text)
+        entries = PLAIN_ENTRY.findall(text, at, part + (part < len(text)))
+        if sum([len(entry[0]) for entry in entries]) != part - at or part <= at:
+            return None
+        if len(spans) + len(entries) > MAX_TENSORS:
+            raise BrokenSafetensors(file, _TOO_MANY)
+        at = part
+        for _, name, dtype, dimensions, first, last in entries:
+            kind = dtype, dimensions
+            if kind not in kinds:
+                kinds[kind] = _shape_and_size(dtype, dimensions)
+            found = kinds[kind]
+            start, end = int(first), int(last)
+            if found is None or end - start != found[2] or not _is_plain_name(name):
+                return None
+            tensor = TensorInfo(name=name, dtype=found[0], shape=found[1], size=found[2], file=file)
+            spans.append((start, end, tensor))
+    is_whole = spans and len({span[2].name for span in spans}) == len(spans)
+    return (spans, metadata) if is_whole else None
 
 
-def _shape_and_size(dtype: str, dimensions: str) -> tuple[tuple[int, ...], int] | None:
+def _shape_and_size(dtype: str, dimensions: str) -> tuple[str, tuple[int, ...], int] | None:
     shape = tuple(map(int, dimensions.split(","))) if dimensions else ()
     bits = BITS.get(dtype, 0) * math.prod(shape)
     odd = dtype not in BITS or bits % 8 or len(shape) > MAX_DIMENSIONS
-    return None if odd else (shape, bits // 8)
+    return None if odd else (dtype, shape, bits // 8)
 
 
 def _is_plain_name(name: str) -> bool:
@@ -185,15 +219,123 @@ def _is_plain_name(name: str) -> bool:
     return usual and name != "__metadata__"
 
 
-def _spans(header: bytes, file: str) -> list[Span]:
+def _spans(header: bytes, file: str) -> Found:
+    """Read any header, one entry after another: what is refused is never held as a whole."""
+    names: set[str] = set()
+    spans: list[Span] = []
+    metadata: Mapping[str, str] = {}
+    wrong: BrokenSafetensors | None = None
     try:
-        declared = parse_json(header, max_bytes=MAX_HEADER_BYTES, max_values=6 * MAX_TENSORS)
+        for name, value in _entries(header.decode("utf-8")):
+            if name in names:
+                raise NotStrict(f"the key {shorten(name)} stands twice")
+            if len(names) > MAX_TENSORS:
+                raise BrokenSafetensors(file, _TOO_MANY)
+            names.add(name)
+            try:
+                if name == "__metadata__":
+                    metadata = _of_strings(value, file)
+                else:
+                    spans.append(_span(name, value, file))
+            except BrokenSafetensors as error:
+                wrong = wrong or error  # what is no JSON further on says more
+    except UnicodeDecodeError as error:
+        what = f"byte {error.start} is not UTF-8"
+        raise BrokenSafetensors(file, f"its header is refused: {what}") from None
     except NotStrict as error:
         raise BrokenSafetensors(file, f"its header is refused: {error}") from error
-    if not isinstance(declared, dict):
-        raise BrokenSafetensors(file, "its header is not a JSON object")
-    _check_metadata(declared.pop("__metadata__", {}), file)
-    return [_span(name, entry, file) for name, entry in declared.items()]
+    if wrong:
+        raise wrong
+    return spans, metadata
+
+
+def _entries(text: str) -> Iterator[tuple[str, Any]]:
+    """Yield the entries of a JSON object that ends where the text does."""
+    at = _skip(text, 1)
+    if text.startswith("}", at):
+        return _end(text, at + 1)
+    while True:
+        name, at = _string(text, at)
+        at = _skip(text, _expect(text, _skip(text, at), ":"))
+        if name == "__metadata__" and text.startswith("{", at):
+            value, at = _metadata(text, at)
+        else:
+            value, at = _value(text, at, name)
+        yield name, value
+        at = _skip(text, at)
+        if text.startswith("}", at):
+            return _end(text, at + 1)
+        at = _skip(text, _expect(text, at, ","))
+
+
+def _end(text: str, at: int) -> None:
+    at = _skip(text, at)
+    if at != len(text):
+        raise _not_json(at)
+
+
+def _metadata(text: str, at: int) -> tuple[Mapping[str, Any], int]:
+    """Read the object at `at`; values that are no strings are given as None."""
+    found: dict[str, Any] = {}
+    at = _skip(text, at + 1)
+    if text.startswith("}", at):
+        return found, at + 1
+    while True:
+        name, at = _string(text, at)
+        if name in found:
+            raise NotStrict(f"the key {shorten(name)} stands twice")
+        if len(found) == MAX_METADATA:
+            raise NotStrict(f"its '__metadata__' has more than {MAX_METADATA} entries")
+        at = _skip(text, _expect(text, _skip(text, at), ":"))
+        if text.startswith('"', at):
+            found[name], at = _string(text, at)
+        else:
+            found[name], at = None, _value(text, at, name)[1]
+        at = _skip(text, at)
+        if text.startswith("}", at):
+            return found, at + 1
+        at = _skip(text, _expect(text, at, ","))
+
+
+def _string(text: str, at: int) -> tuple[str, int]:
+    at = _expect(text, at, '"')
+    pieces = []
+    while piece := STRING_PIECE.match(text, at):
+        plain = piece[0]
+        pieces.append(json.loads(f'"{plain}"') if "\\" in plain else plain)
+        at = piece.end()
+    whole = "".join(pieces)
+    if SURROGATE.search(whole):
+        raise NotStrict("a string in it is half of a surrogate pair")
+    return whole, _expect(text, at, '"')
+
+
+def _value(text: str, at: int, name: str) -> tuple[Any, int]:
+    """Read any short value: what describes a tensor is never long."""
+    part = text[at : at + MAX_ENTRY_CHARACTERS]
+    try:
+        value, length = parse_first(part)
+    except NotStrict as error:
+        if len(part) == MAX_ENTRY_CHARACTERS and str(error).startswith("it is not JSON"):
+            most = MAX_ENTRY_CHARACTERS
+            raise NotStrict(f"the entry {shorten(name)} has more than {most} characters") from None
+        raise
+    return value, at + length
+
+
+def _skip(text: str, at: int) -> int:
+    blanks = BLANKS.match(text, at)
+    return blanks.end() if blanks else at
+
+
+def _expect(text: str, at: int, mark: str) -> int:
+    if not text.startswith(mark, at):
+        raise _not_json(at)
+    return at + 1
+
+
+def _not_json(at: int) -> NotStrict:
+    return NotStrict(f"it is not JSON at character {at + 1}")
 
 
 def _read_header_bytes(path: Path, file: str) -> tuple[bytes, int]:
@@ -232,35 +374,35 @@ def header_length(head: bytes, size: int, file: str) -> int:
     return int(length)
 
 
-def _check_metadata(metadata: object, file: str) -> None:
-    if not isinstance(metadata, dict) or not all(
-        isinstance(value, str) for value in metadata.values()
-    ):
+def _of_strings(metadata: object, file: str) -> Mapping[str, str]:
+    if not isinstance(metadata, dict) or None in metadata.values():
         raise BrokenSafetensors(file, "its '__metadata__' is not a map of strings")
+    return metadata
 
 
 def _span(name: str, entry: Any, file: str) -> Span:
     """Check one tensor by itself: name, dtype, shape, and that its bytes suit them."""
     _check_name(name, file)
-    shown = shorten(name)
     if not isinstance(entry, dict):
-        raise BrokenSafetensors(file, f"the entry of {shown} is not a JSON object")
-    dtype, shape, start, stop = _fields(shown, entry, file)
+        raise BrokenSafetensors(file, f"the entry of {shorten(name)} is not a JSON object")
+    dtype, shape, start, stop = _fields(name, entry, file)
     if dtype not in BITS:
         raise BrokenSafetensors(
             file,
-            f"{shown} has the unknown dtype {shorten(dtype)}",
+            f"{shorten(name)} has the unknown dtype {shorten(dtype)}",
             hint=f"known are {', '.join(sorted(BITS))}",
         )
     bits = BITS[dtype]
     for dimension in shape:
         bits *= dimension
     if bits % 8:
-        raise BrokenSafetensors(file, f"{shown} does not end at a byte: {bits} bits of {dtype}")
+        raise BrokenSafetensors(
+            file, f"{shorten(name)} does not end at a byte: {bits} bits of {dtype}"
+        )
     if stop - start != bits // 8:
         raise BrokenSafetensors(
             file,
-            f"{shown} has {stop - start} bytes; dtype {dtype} and shape {shorten(shape)} "
+            f"{shorten(name)} has {stop - start} bytes; dtype {dtype} and shape {shorten(shape)} "
             f"need {bits // 8}",
         )
     return start, stop, TensorInfo(name=name, dtype=dtype, shape=shape, size=bits // 8, file=file)
@@ -280,18 +422,18 @@ def _check_name(name: str, file: str) -> None:
 
 
 def _fields(
-    shown: str, entry: Mapping[str, Any], file: str
+    name: str, entry: Mapping[str, Any], file: str
 ) -> tuple[str, tuple[int, ...], int, int]:
     dtype = entry.get("dtype")
     if not isinstance(dtype, str):
-        raise BrokenSafetensors(file, f"{shown} has no dtype")
+        raise BrokenSafetensors(file, f"{shorten(name)} has no dtype")
     shape = _counts(entry.get("shape"))
     if shape is None or len(shape) > MAX_DIMENSIONS:
-        raise BrokenSafetensors(file, f"the shape of {shown} is not a list of counts")
+        raise BrokenSafetensors(file, f"the shape of {shorten(name)} is not a list of counts")
     offsets = _counts(entry.get("data_offsets"))
     if offsets is None or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise BrokenSafetensors(
-            file, f"the data_offsets of {shown} are not a pair of ascending counts"
+            file, f"the data_offsets of {shorten(name)} are not a pair of ascending counts"
         )
     return dtype, shape, offsets[0], offsets[1]
 
