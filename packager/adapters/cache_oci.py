@@ -11,7 +11,6 @@ All that comes back is compared with the entry before any of it is published.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,12 +18,13 @@ from typing import TYPE_CHECKING
 
 from artifact_cache.entry import MAX_STORED_BYTES, Entry, entry_bytes, parse_entry
 from artifact_cache.errors import MalformedEntry
-from artifact_cache.files import bounded_bytes, said
+from artifact_cache.files import said
 from artifact_cache.key import KIND_PATTERN
 from artifact_cache.store import CacheStore, StoredEntry
 from artifact_cache.stores.archive import Imported, publish_gathered
 from packager.adapters.blobs import BlobReader
 from packager.adapters.digest_index import DigestIndex
+from packager.adapters.files import read_regular
 from packager.adapters.images import OpenImage, open_image
 from packager.adapters.sinks.tee import write_image
 from packager.core.image import (
@@ -41,7 +41,7 @@ from packager.core.image import (
     SealedImage,
 )
 from packager.errors import NotFound, ProtocolFailed
-from packager.imaging.oci import canonical_json, sha256
+from packager.imaging.oci import canonical_json, parse_index, sha256
 from packager.ports import ImageSink
 
 if TYPE_CHECKING:
@@ -77,14 +77,16 @@ def entries_of_layout(source: str) -> tuple[str, ...]:
         return (source,)
     index = Path(source[4:]) / "index.json"
     try:
-        listed = json.loads(bounded_bytes(index, MAX_INDEX_BYTES))["manifests"]
-        named = [one.get("annotations", {}).get(REF_NAME, "") for one in listed]
+        data = read_regular(index, MAX_INDEX_BYTES)
     except OSError as error:
         raise NotFound(
             f"{source!r} is no layout: {said(error)}", hint="name a directory with an index.json"
         ) from error
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise NotAnEntry(source, "its index.json cannot be read") from error
+    try:
+        listed = parse_index(data)
+    except ProtocolFailed as error:
+        raise NotAnEntry(source, f"its index.json cannot be read: {error.message}") from error
+    named = [(one.get("annotations") or {}).get(REF_NAME) for one in listed]
     tags = [tag for tag in named if isinstance(tag, str) and _TAG.fullmatch(tag)]
     if not tags:
         raise NotAnEntry(source, "its index.json names none")

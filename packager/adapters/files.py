@@ -6,6 +6,7 @@ import errno
 import fcntl
 import glob
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,6 +32,20 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
         raise OutputFailed(
             f"cannot write {str(path)!r}: {reason}", hint=hints.get(error.errno or 0, "")
         ) from error
+
+
+def read_regular(path: Path, max_bytes: int) -> bytes:
+    """Read a regular file; at most one byte more than allowed, so that callers can refuse it.
+
+    Never waits: a FIFO or a device in a file's place raises `OSError` at once.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        # Asked for all that may be, a read would make room for it first.
+        return file.read(min(max_bytes, status.st_size) + 1)[: max_bytes + 1]
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -15,7 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packager.adapters.files import write_atomically
+from packager.adapters.files import read_regular, write_atomically
+from packager.core.documents import NotStrict, parse_json
 from packager.core.recipe import Step
 from packager.errors import PackagerError
 
@@ -52,11 +53,11 @@ class LastLookups:
     def last(self) -> tuple[Mapping[str, Any], ...]:
         """Give the look-ups of the last build; nothing where nothing readable is noted."""
         try:
-            with self._path.open("rb") as file:
-                noted = json.loads(file.read(MAX_BYTES))
-        except (OSError, ValueError):
+            noted = parse_json(read_regular(self._path, MAX_BYTES), max_bytes=MAX_BYTES)
+        except (OSError, NotStrict):
             return ()
-        return tuple(noted) if isinstance(noted, list) else ()
+        listed = noted if isinstance(noted, list) else []
+        return tuple(one for one in listed if isinstance(one, dict))
 
 
 def explanation_document(found: Explanation) -> dict[str, Any]:

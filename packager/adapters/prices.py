@@ -22,9 +22,10 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 import packager
-from packager.adapters.files import user_dir
+from packager.adapters.files import read_regular, user_dir
 from packager.adapters.offer_file import BASIS, Offer, OfferFileBroken, read_offer
 from packager.core.catalog import Price
+from packager.core.documents import MAX_BYTES, NotStrict, field, parse_object, shorten
 from packager.errors import NotFound, OutputFailed, Unavailable, UsageError
 
 OFFER_URL = (
@@ -50,8 +51,8 @@ def load_prices(data_dir: Path) -> tuple[Price, ...]:
     """Give every refreshed price; a file that cannot be used is as good as none."""
     found: list[Price] = []
     for path in sorted((data_dir / "prices").glob("*.json")):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            found += _parsed(json.loads(path.read_bytes()))
+        with contextlib.suppress(OSError, NotStrict):
+            found += _parsed(parse_object(read_regular(path, MAX_BYTES)))
     return tuple(found)
 
 
@@ -145,21 +146,27 @@ def _save(region: str, offer: Offer, directory: Path) -> None:
         raise OutputFailed(f"cannot write {str(target)!r}: {error.strerror}") from error
 
 
-def _parsed(document: Any) -> list[Price]:
-    if document["schema"] != SCHEMA:
+def _parsed(document: Mapping[str, Any]) -> list[Price]:
+    if document.get("schema") != SCHEMA:
         return []
-    return [
-        Price(
-            instance=instance,
-            usd_hour=float(stated["usd_hour"]),
-            region=str(document["region"]),
-            basis=BASIS,
-            source=str(document["source"]),
-            date=str(stated["date"]),
-        )
-        for instance, stated in document["prices"].items()
-        if float(stated["usd_hour"]) > 0
-    ]
+    region, source = field(document, "region", str), field(document, "source", str)
+    found = []
+    for instance, stated in field(document, "prices", dict).items():
+        usd_hour = stated.get("usd_hour") if isinstance(stated, dict) else None
+        if not isinstance(usd_hour, int | float) or isinstance(usd_hour, bool):
+            raise NotStrict(f"the price of {shorten(instance)} is no number")
+        if usd_hour > 0:
+            found.append(
+                Price(
+                    instance=instance,
+                    usd_hour=float(usd_hour),
+                    region=region,
+                    basis=BASIS,
+                    source=source,
+                    date=field(stated, "date", str),
+                )
+            )
+    return found
 
 
 __all__ = ["OfferFileBroken", "data_dir", "load_prices", "refresh_prices", "where_shown"]

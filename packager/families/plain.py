@@ -5,10 +5,10 @@ The rest of the image stays as it is, so that only the draft makes the differenc
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from packager.core.documents import NotStrict, parse_object
 from packager.core.serving import DRAFT_DIR, MODEL_DIR, SERVING_DIR
 from packager.imaging.stored import RECORD
 
@@ -41,11 +41,13 @@ def without_draft(config: Mapping[str, Any]) -> Changes | None:
 
 def draft_of(config: Mapping[str, Any]) -> str | None:
     """Give the kind of draft that an image of ours was built with; None for others' images."""
-    try:
-        record = json.loads((config.get("Labels") or {}).get(RECORD) or "null")
-    except ValueError:
+    labels = config.get("Labels")
+    label = labels.get(RECORD) if isinstance(labels, dict) else None
+    if not isinstance(label, str):
         return None
-    if not isinstance(record, dict):
+    try:
+        record = parse_object(label.encode())
+    except (NotStrict, UnicodeEncodeError):
         return None
     draft = record.get("draft")
     return str(draft.get("kind", "")) if isinstance(draft, dict) else ""
@@ -53,5 +55,7 @@ def draft_of(config: Mapping[str, Any]) -> str | None:
 
 def environment_of(config: Mapping[str, Any]) -> dict[str, str]:
     """Give the variables of an image's configuration."""
-    pairs = (str(entry).partition("=") for entry in config.get("Env") or ())
+    listed = config.get("Env")
+    entries = listed if isinstance(listed, list) else []
+    pairs = (entry.partition("=") for entry in entries if isinstance(entry, str))
     return {name: value for name, _, value in pairs}

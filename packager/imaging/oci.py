@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from packager.core import documents
+from packager.core.documents import NotStrict, shorten
 from packager.core.image import (
     MEDIA_CONFIG,
     MEDIA_INDEX,
@@ -38,6 +42,9 @@ MANIFEST_TYPES = (MEDIA_MANIFEST, DOCKER_MANIFEST)
 INDEX_TYPES = (MEDIA_INDEX, DOCKER_INDEX)
 OWN = "dev.packager."  # labels and annotations of this name are ours to write, nobody else's
 OWN_HISTORY = "packager: "  # how the history entry of a layer of ours begins
+LONGEST_DOCUMENT = 8 * 1024 * 1024  # bytes: configurations that carry a software bill
+LARGEST_BLOB = 2**63 - 1  # what the specification's int64 holds
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 
 
 def sha256(data: bytes) -> str:
@@ -45,12 +52,67 @@ def sha256(data: bytes) -> str:
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageManifest:
+    """An image manifest whose fields have the types that the specification gives them."""
+
+    config: Descriptor
+    layers: tuple[Descriptor, ...]
+    document: Mapping[str, Any]  # all of it, unknown fields included
+
+
+def parse_manifest(reference: str, manifest: bytes) -> ImageManifest:
+    """Parse an image manifest of schema 2; an index and a document that is both are refused.
+
+    A document that is manifest and index would mean two images to two tools (CVE-2021-41190).
+    """
+    parsed = parse_object(manifest, f"manifest of {reference!r}")
+    layers = parsed.get("layers")
+    if not _is_schema_2(parsed) or not isinstance(layers, list) or "manifests" in parsed:
+        raise ProtocolFailed(
+            f"{reference!r} has no image manifest of schema 2",
+            hint="push the image again with a current tool; schema 1 is not supported",
+        )
+    return ImageManifest(
+        config=parse_descriptor(parsed.get("config")),
+        layers=tuple(parse_descriptor(entry) for entry in layers),
+        document=parsed,
+    )
+
+
+def is_index(reference: str, document: bytes) -> bool:
+    """Tell an index from a manifest by what it holds; refuse what is neither."""
+    parsed = parse_object(document, f"manifest of {reference!r}")
+    if ("manifests" in parsed) == ("layers" in parsed):
+        raise ProtocolFailed(
+            f"the manifest of {reference!r} is neither a manifest nor an index",
+            hint="push the image again with a current tool; schema 1 is not supported",
+        )
+    return "manifests" in parsed
+
+
+def parse_index(index: bytes) -> tuple[Mapping[str, Any], ...]:
+    """Parse an image index; each entry is an object, its platform and annotations are ones too."""
+    parsed = parse_object(index, "image index")
+    entries = parsed.get("manifests", [])
+    if not isinstance(entries, list):
+        raise _broken("image index", "manifests", entries)
+    for entry in entries:
+        if not isinstance(entry, dict):
+            raise _broken("image index", "an entry", entry)
+        for name in ("platform", "annotations"):
+            _check("image index", entry, name, dict)
+        for name in ("os", "architecture"):
+            _check("image index", entry.get("platform") or {}, name, str)
+    return tuple(entries)
+
+
 def choose_platform(index: bytes, platform: Platform) -> Descriptor:
     """Pick the manifest for `platform` from an index; the first match wins.
 
     Attestation manifests (`unknown/unknown`) never match.
     """
-    entries = parse_object(index, "image index").get("manifests") or []
+    entries = parse_index(index)
     offered = []
     for entry in entries:
         found = entry.get("platform") or {}
@@ -61,14 +123,13 @@ def choose_platform(index: bytes, platform: Platform) -> Descriptor:
         return parse_descriptor(entries[0])
     raise NotFound(
         f"the image has no manifest for {platform}",
-        hint=f"it offers {', '.join(sorted(set(offered))) or 'nothing'}",
+        hint=f"it offers {shorten_list(sorted(set(offered))) or 'nothing'}",
     )
 
 
 def offered_platforms(index: bytes) -> tuple[str, ...]:
     """The platforms that an index has images for, without its attestations."""
-    entries = parse_object(index, "image index").get("manifests") or []
-    platforms = [entry.get("platform") or {} for entry in entries]
+    platforms = [entry.get("platform") or {} for entry in parse_index(index)]
     return tuple(
         f"{found.get('os')}/{found.get('architecture')}"
         for found in platforms
@@ -89,28 +150,21 @@ def parse_base(
     `locate` says from where a layer's bytes can be read.  Docker schema 2 media
     types become their OCI equivalents; digests do not change.
     """
-    parsed = parse_object(manifest, "image manifest")
-    settings = parse_object(config, "image configuration")
-    if parsed.get("schemaVersion") != 2 or "layers" not in parsed:
-        raise ProtocolFailed(
-            f"{reference!r} has a manifest of schema {parsed.get('schemaVersion')!r}",
-            hint="push the image again with a current tool; schema 1 is not supported",
-        )
+    parsed = parse_manifest(reference, manifest)
+    settings = parse_config(config)
     diff_ids = (settings.get("rootfs") or {}).get("diff_ids") or []
-    if len(diff_ids) != len(parsed["layers"]):
+    if len(diff_ids) != len(parsed.layers):
         raise ProtocolFailed(
-            f"{reference!r} has {len(parsed['layers'])} layers but {len(diff_ids)} diff ids"
+            f"{reference!r} has {len(parsed.layers)} layers but {len(diff_ids)} diff ids"
         )
     layers = tuple(
-        _base_layer(parse_descriptor(entry), diff_id, locate, mount_from)
-        for entry, diff_id in zip(parsed["layers"], diff_ids, strict=True)
+        _base_layer(layer, diff_id, locate, mount_from)
+        for layer, diff_id in zip(parsed.layers, diff_ids, strict=True)
     )
     return BaseImage(
         reference=reference,
         digest=sha256(manifest),
-        platform=Platform(
-            str(settings.get("os", "linux")), str(settings.get("architecture", "amd64"))
-        ),
+        platform=Platform(settings.get("os") or "linux", settings.get("architecture") or "amd64"),
         layers=layers,
         config=settings,
     )
@@ -228,7 +282,7 @@ def _base_history(base: BaseImage) -> list[Any]:
 
 
 def _marked(entry: Any) -> Any:
-    made_by = str(entry.get("created_by", ""))
+    made_by = entry.get("created_by") or ""
     return {**entry, "created_by": f"base: {made_by}"} if made_by.startswith(OWN_HISTORY) else entry
 
 
@@ -249,41 +303,114 @@ def _base_layer(
     )
 
 
-def parse_descriptor(entry: Any) -> Descriptor:
-    """A descriptor of someone's document, checked."""
-    try:
-        digest, size = str(entry["digest"]), int(entry["size"])
-        media_type = str(entry["mediaType"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ProtocolFailed(f"broken descriptor in an image document: {error}") from error
-    if not _is_digest(digest) or size < 0:
-        raise ProtocolFailed(f"broken descriptor in an image document: {digest!r}, {size} bytes")
+def parse_config(config: bytes) -> dict[str, Any]:
+    """Parse an image configuration that ours is made of; every field in it has its type.
+
+    A null is as good as a missing field: Go writes one for an empty list.
+    """
+    what = "image configuration"
+    parsed = parse_object(config, what)
+    for name in ("created", "author", "architecture", "os", "variant"):
+        _check(what, parsed, name, str)
+    _check_runtime(what, _check(what, parsed, "config", dict) or {})
+    rootfs = _check(what, parsed, "rootfs", dict) or {}
+    for diff_id in _check(what, rootfs, "diff_ids", list) or ():
+        if not is_digest(diff_id):
+            raise _broken(what, "a diff id", diff_id)
+    for entry in _check(what, parsed, "history", list) or ():
+        if not isinstance(entry, dict):
+            raise _broken(what, "an entry of history", entry)
+        _check(what, entry, "empty_layer", bool)
+        for name in ("created", "created_by", "author", "comment"):
+            _check(what, entry, name, str)
+    return parsed
+
+
+def diff_ids_of(config: bytes) -> list[str]:
+    """Return the digests of an image's uncompressed layers; an empty list where it names none."""
+    found = (parse_config(config).get("rootfs") or {}).get("diff_ids")
+    return list(found or ())
+
+
+def _check_runtime(what: str, runtime: Mapping[str, Any]) -> None:
+    for name in ("User", "WorkingDir", "StopSignal"):
+        _check(what, runtime, name, str)
+    for name in ("Env", "Entrypoint", "Cmd", "Shell", "OnBuild"):
+        for item in _check(what, runtime, name, list) or ():
+            if not isinstance(item, str):
+                raise _broken(what, f"an entry of {name}", item)
+    for label in (_check(what, runtime, "Labels", dict) or {}).values():
+        if not isinstance(label, str):
+            raise _broken(what, "a label", label)
+    for name in ("ExposedPorts", "Volumes"):
+        for item in (_check(what, runtime, name, dict) or {}).values():
+            if not isinstance(item, dict | None):
+                raise _broken(what, f"an entry of {name}", item)
+
+
+def parse_descriptor(entry: object) -> Descriptor:
+    """Parse a descriptor of a stranger's document; annotations that are not text are left out."""
+    if not isinstance(entry, dict):
+        raise _broken("descriptor", "it", entry)
+    digest, size = entry.get("digest"), entry.get("size")
+    media_type, annotations = entry.get("mediaType"), entry.get("annotations")
+    if not isinstance(digest, str) or not is_digest(digest):
+        raise _broken("descriptor", "digest", digest)
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= LARGEST_BLOB:
+        raise _broken("descriptor", "size", size)
+    if not isinstance(media_type, str):
+        raise _broken("descriptor", "mediaType", media_type)
     return Descriptor(
         media_type=media_type,
         digest=digest,
         size=size,
-        annotations=entry.get("annotations") or {},
+        annotations=_texts(annotations),
     )
 
 
-def _is_digest(text: str) -> bool:
-    algorithm, _, digits = text.partition(":")
-    return (
-        algorithm == "sha256"
-        and len(digits) == 64
-        and all(character in "0123456789abcdef" for character in digits)
-    )
+def is_digest(text: object) -> bool:
+    """Whether a value is a digest as registries spell it, safe to be a part of a path."""
+    return isinstance(text, str) and _DIGEST.fullmatch(text) is not None
 
 
 def parse_object(document: bytes, what: str) -> dict[str, Any]:
-    """A JSON object; `what` names it in errors."""
+    """A JSON object of a registry or layout; `what` names it in errors."""
     try:
-        parsed = json.loads(document)
-    except ValueError as error:
-        raise ProtocolFailed(f"the {what} is not JSON: {error}") from error
-    if not isinstance(parsed, dict):
-        raise ProtocolFailed(f"the {what} is not a JSON object")
-    return parsed
+        return documents.parse_object(document, max_bytes=LONGEST_DOCUMENT)
+    except NotStrict as error:
+        raise ProtocolFailed(f"the {what} cannot be used: {error}") from error
+
+
+def shorten_list(texts: Sequence[str], most: int = 20) -> str:
+    """Join a stranger's words for a message, each short and none more than `most` times."""
+    shown = [shorten(text)[1:-1] for text in texts[:most]]
+    return ", ".join([*shown, "…"] if len(texts) > most else shown)
+
+
+def _is_schema_2(document: Mapping[str, Any]) -> bool:
+    version = document.get("schemaVersion")
+    return isinstance(version, int) and not isinstance(version, bool) and version == 2
+
+
+def _texts(annotations: object) -> dict[str, str]:
+    if not isinstance(annotations, dict):
+        return {}
+    return {name: text for name, text in annotations.items() if isinstance(text, str)}
+
+
+def _check(what: str, document: Mapping[str, Any], name: str, kind: type) -> Any:
+    """Return a field that is missing, null or of this type."""
+    value = document.get(name)
+    if value is not None and not isinstance(value, kind):
+        raise _broken(what, name, value)
+    return value
+
+
+def _broken(what: str, name: str, value: object) -> ProtocolFailed:
+    return ProtocolFailed(
+        f"broken {what}: {name} is {shorten(value)}",
+        hint="the image was not made by a tool that follows the OCI specification; build it again",
+    )
 
 
 def canonical_json(document: Mapping[str, Any]) -> bytes:

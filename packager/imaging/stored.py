@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from packager.core.documents import NotStrict
+from packager.core.documents import parse_object as parse_json_object
 from packager.core.image import MEDIA_MANIFEST, Descriptor, Platform, SealedImage
 from packager.errors import ProtocolFailed
 from packager.imaging.earlier import CONTENT, ROLE
-from packager.imaging.oci import OWN, parse_descriptor, parse_object, sha256
+from packager.imaging.oci import OWN, parse_manifest, parse_object, sha256
 
 LABELS = OWN
 RECORD = "dev.packager.record"
@@ -77,23 +78,16 @@ class StoredImage:
     def record(self) -> Mapping[str, Any]:
         """What packager wrote down when it built the image; empty when it did not."""
         try:
-            return _mapping(json.loads(self.labels.get(RECORD, "{}")))
-        except ValueError:
+            return parse_json_object(self.labels.get(RECORD, "{}").encode())
+        except NotStrict:
             return {}
 
 
 def parse_stored(reference: str, manifest: bytes, config: bytes) -> StoredImage:
     """Read an image's documents, which may be anyone's."""
-    parsed = parse_object(manifest, "image manifest")
+    parsed = parse_manifest(reference, manifest)
     settings = parse_object(config, "image configuration")
-    layers = parsed.get("layers")
-    if parsed.get("schemaVersion") != 2 or not isinstance(layers, list) or "manifests" in parsed:
-        raise ProtocolFailed(
-            f"{reference!r} has no image manifest of schema 2",
-            hint="push the image again with a current tool; schema 1 is not supported",
-        )
-    descriptors = [parse_descriptor(entry) for entry in layers]
-    config_descriptor = parse_descriptor(parsed.get("config"))
+    config_descriptor = parsed.config
     if (sha256(config), len(config)) != (config_descriptor.digest, config_descriptor.size):
         raise ProtocolFailed(f"the configuration of {reference!r} is another than it says")
     return StoredImage(
@@ -103,17 +97,17 @@ def parse_stored(reference: str, manifest: bytes, config: bytes) -> StoredImage:
             manifest=manifest,
             config_descriptor=config_descriptor,
             manifest_descriptor=Descriptor(
-                media_type=str(parsed.get("mediaType") or MEDIA_MANIFEST),
+                media_type=str(parsed.document.get("mediaType") or MEDIA_MANIFEST),
                 digest=sha256(manifest),
                 size=len(manifest),
             ),
-            layers=tuple(descriptors),
+            layers=parsed.layers,
         ),
-        layers=_layers(descriptors, settings),
+        layers=_layers(parsed.layers, settings),
         platform=Platform(
             str(settings.get("os", "linux")), str(settings.get("architecture", "amd64"))
         ),
-        manifest=parsed,
+        manifest=parsed.document,
         config=settings,
     )
 

@@ -5,18 +5,19 @@ Nothing is started, nothing is sent beyond the Docker Engine's socket.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from packager.adapters.engine import connect_engine
-from packager.adapters.files import home_dir
+from packager.adapters.files import home_dir, read_regular
 from packager.adapters.machine import describe_machine
+from packager.core.documents import MAX_BYTES, NotStrict, parse_object
 from packager.core.units import decimal, gib
 from packager.errors import PackagerError
 
@@ -137,14 +138,13 @@ _SBIN = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 def _registry_logins(environment: Mapping[str, str]) -> Check:
     home = Path(environment.get("DOCKER_CONFIG") or home_dir() / ".docker")
     hosts: set[str] = set()
-    try:
-        document = json.loads((home / "config.json").read_bytes())
-        hosts = {*(document.get("auths") or ()), *(document.get("credHelpers") or ())}
-        store = document.get("credsStore")
-        if store:
+    with suppress(OSError, NotStrict):
+        document = parse_object(read_regular(home / "config.json", MAX_BYTES))
+        for name in ("auths", "credHelpers"):
+            listed = document.get(name)
+            hosts |= listed.keys() if isinstance(listed, dict) else set()
+        if isinstance(store := document.get("credsStore"), str):
             hosts.add(f"all through docker-credential-{store}")
-    except (OSError, ValueError, AttributeError, TypeError):
-        pass
     return Check(
         name="registry logins",
         status="ok" if hosts else "missing",

@@ -7,7 +7,6 @@ not show that it fails alone.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 import urllib3
 
 from packager.adapters.serving.containers import log_of, running, wait_for_ping
+from packager.core.documents import MAX_BYTES, NotStrict, field, parse_json, parse_object, shorten
 from packager.errors import SmokeFailed
 
 _REQUEST_TIMEOUT_S = 300.0
@@ -71,13 +71,7 @@ def smoke(
             )
         except SmokeFailed as error:
             raise SmokeFailed(error.message, hint=error.hint, log=log_of(container)) from error
-        except (
-            urllib3.exceptions.HTTPError,
-            ValueError,
-            LookupError,
-            TypeError,
-            AttributeError,
-        ) as error:
+        except (urllib3.exceptions.HTTPError, NotStrict) as error:
             raise SmokeFailed(
                 f"the container's answer is unusable: {type(error).__name__}: {error}",
                 hint="its log is above",
@@ -87,9 +81,12 @@ def smoke(
 
 
 def _model_name(http: urllib3.PoolManager, url: str) -> str:
-    """The first served name; containers without the OpenAI list have none."""
-    answer = http.request("GET", f"{url}/v1/models", timeout=30.0)
-    return str(answer.json()["data"][0]["id"]) if answer.status == 200 else ""
+    """Return the first served name; containers without the OpenAI list have none."""
+    status, body = _send(http, "GET", f"{url}/v1/models", timeout_s=30.0)
+    if status != 200:
+        return ""
+    listed = field(parse_object(body), "data", list)
+    return field(listed[0], "id", str) if listed else ""
 
 
 def _ask_chat(
@@ -102,10 +99,13 @@ def _ask_chat(
         "temperature": 0,
     }
     document, seconds = _post(http, f"{url}/v1/chat/completions", body)
+    choices = field(document, "choices", list)
+    message = field(choices[0] if choices else None, "message", dict, "choices[0]")
+    text = message.get("content")
     return Answer(
         endpoint="/v1/chat/completions",
-        text=str(document["choices"][0]["message"]["content"] or ""),
-        tokens=int(document["usage"]["completion_tokens"]),
+        text="" if text is None else field(message, "content", str, "message"),
+        tokens=field(field(document, "usage", dict), "completion_tokens", int, "usage"),
         seconds=seconds,
     )
 
@@ -116,21 +116,35 @@ def _ask_invocations(http: urllib3.PoolManager, url: str, prompt: str, max_token
         "parameters": {"max_new_tokens": max_tokens, "do_sample": False, "details": True},
     }
     document, seconds = _post(http, f"{url}/invocations", body)
-    first = document[0] if isinstance(document, list) else document
+    first = document[0] if isinstance(document, list) and document else document
+    text, details = field(first, "generated_text", str), first.get("details")
+    counted = details.get("generated_tokens") if isinstance(details, dict) else None
     return Answer(
         endpoint="/invocations",
-        text=str(first["generated_text"]),
-        tokens=int((first.get("details") or {}).get("generated_tokens", 0)),
+        text=text,
+        tokens=0 if counted is None else field(details, "generated_tokens", int, "details"),
         seconds=seconds,
     )
 
 
 def _post(http: urllib3.PoolManager, url: str, body: dict[str, Any]) -> tuple[Any, float]:
     started = time.monotonic()
-    answer = http.request("POST", url, json=body, timeout=_REQUEST_TIMEOUT_S)
-    if answer.status != 200:
+    status, answer = _send(http, "POST", url, json=body, timeout_s=_REQUEST_TIMEOUT_S)
+    if status != 200:
         raise SmokeFailed(
-            f"{url} answered {answer.status}: {answer.data[:300].decode(errors='replace')}",
+            f"{url} answered {status}: {shorten(answer[:300].decode(errors='replace'), 300)}",
             hint="its log is above",
         )
-    return json.loads(answer.data), time.monotonic() - started
+    return parse_json(answer), time.monotonic() - started
+
+
+def _send(
+    http: urllib3.PoolManager, method: str, url: str, *, timeout_s: float, json: object = None
+) -> tuple[int, bytes]:
+    """Ask, and take no more of the answer than a document may have."""
+    answer = http.request(method, url, json=json, timeout=timeout_s, preload_content=False)
+    try:
+        data = answer.read(MAX_BYTES + 1)
+        return answer.status, data
+    finally:
+        answer.close()

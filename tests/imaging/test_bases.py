@@ -25,6 +25,7 @@ def base(annotations: object, *, created_by: str = "debian") -> BaseImage:
     }
     manifest = {
         "schemaVersion": 2,
+        "config": {"mediaType": "a/b", "digest": "sha256:" + "b" * 64, "size": 2},
         "layers": [
             {
                 "mediaType": TAR,

@@ -23,6 +23,7 @@ from typing import IO, Any
 from packager.adapters.bases.layout import LayoutBase
 from packager.adapters.engine import connect_engine
 from packager.adapters.files import explain_disk_errors, sync_directory, user_dir
+from packager.core.documents import NotStrict, field, parse_json, shorten
 from packager.core.image import (
     MEDIA_CONFIG,
     MEDIA_INDEX,
@@ -33,6 +34,7 @@ from packager.core.image import (
     Platform,
 )
 from packager.errors import NotFound, ProtocolFailed, Unavailable
+from packager.imaging.oci import LONGEST_DOCUMENT, diff_ids_of, is_digest
 
 _CHUNK = 1024 * 1024
 _MAGIC = {b"\x1f\x8b": "+gzip", b"\x28\xb5\x2f\xfd": "+zstd"}
@@ -65,7 +67,7 @@ class DockerBase:
         name = reference.removeprefix("docker:")
         engine = self._connect()
         try:
-            image_id = str(engine.api.inspect_image(name)["Id"])
+            image_id = _image_id(engine.api.inspect_image(name), name)
             layout = self._cache_dir / f"docker-{image_id.removeprefix('sha256:')}"
             if not (layout / "index.json").is_file():
                 with explain_disk_errors(layout):
@@ -178,16 +180,7 @@ def _save(content: IO[bytes], layout: Path) -> _Saved:
 
 def _fill(layout: Path, saved: Mapping[str, _Saved], reference: str) -> None:
     """Write manifest and index for what `manifest.json` lists, and drop the rest."""
-    try:
-        entry = json.loads(_blob(layout, saved["manifest.json"].digest).read_bytes())[0]
-        config = saved[_normal(PurePosixPath(entry["Config"]))]
-        layers = [saved[_normal(PurePosixPath(name))] for name in entry["Layers"]]
-        diff_ids = json.loads(_blob(layout, config.digest).read_bytes())["rootfs"]["diff_ids"]
-    except (LookupError, TypeError, ValueError) as error:
-        raise ProtocolFailed(
-            f"the Docker Engine gave an archive without an image for {reference!r}",
-            hint="`docker save` must work for this image",
-        ) from error
+    config, layers, diff_ids = _listed(layout, saved, reference)
     for layer, diff_id in zip(layers, diff_ids, strict=False):
         if not layer.compression and layer.digest != diff_id:
             raise ProtocolFailed(
@@ -218,6 +211,42 @@ def _fill(layout: Path, saved: Mapping[str, _Saved], reference: str) -> None:
             }
         )
     )
+
+
+def _listed(
+    layout: Path, saved: Mapping[str, _Saved], reference: str
+) -> tuple[_Saved, list[_Saved], list[str]]:
+    """Return configuration, layers and diff ids of the one image in `manifest.json`."""
+    try:
+        listed = parse_json(_document(layout, saved["manifest.json"]))
+        entry = listed[0] if isinstance(listed, list) and listed else None
+        names = field(entry, "Layers", list, "manifest.json")
+        config = saved[_normal(PurePosixPath(field(entry, "Config", str, "manifest.json")))]
+        if not all(isinstance(name, str) for name in names):
+            raise NotStrict("manifest.json.Layers holds something else than names")
+        layers = [saved[_normal(PurePosixPath(name))] for name in names]
+        return config, layers, diff_ids_of(_document(layout, config))
+    except (LookupError, NotStrict, ProtocolFailed) as error:
+        raise ProtocolFailed(
+            f"the Docker Engine gave an archive without an image for {reference!r}",
+            hint="`docker save` must work for this image",
+        ) from error
+
+
+def _document(layout: Path, saved: _Saved) -> bytes:
+    if saved.size > LONGEST_DOCUMENT:
+        raise NotStrict(f"it has {saved.size} bytes, more than {LONGEST_DOCUMENT}")
+    return _blob(layout, saved.digest).read_bytes()
+
+
+def _image_id(found: object, name: str) -> str:
+    """Return the digest that names the image; it becomes the name of a directory."""
+    image_id = found.get("Id") if isinstance(found, dict) else None
+    if not isinstance(image_id, str) or not is_digest(image_id):
+        raise ProtocolFailed(
+            f"the Docker Engine names {name!r} by {shorten(image_id)}, which is no digest"
+        )
+    return image_id
 
 
 def _descriptor(media_type: str, blob: _Saved) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from packager.adapters.files import read_regular
 from packager.adapters.sinks.layout import (
     REF_NAME,
     REGISTRY,
@@ -15,7 +16,18 @@ from packager.adapters.sinks.layout import (
 )
 from packager.core.image import BaseImage, Blob, Descriptor, FileRange, Platform
 from packager.errors import NotFound, ProtocolFailed
-from packager.imaging.oci import INDEX_TYPES, choose_platform, offered_platforms, parse_base, sha256
+from packager.imaging.oci import (
+    LONGEST_DOCUMENT,
+    choose_platform,
+    is_index,
+    offered_platforms,
+    parse_base,
+    parse_descriptor,
+    parse_index,
+    parse_manifest,
+    sha256,
+    shorten_list,
+)
 
 
 class LayoutBase:
@@ -80,46 +92,62 @@ def read_documents(reference: str, platform: Platform) -> LayoutImage:
             f"{str(root)!r} is not an OCI layout",
             hint="name a directory that holds `oci-layout` and `index.json`",
         )
-    try:
-        entry = _choose(root, tag, explicit=reference.endswith(":" + tag))
-        document = _read(root, entry["digest"])
-        offered: tuple[str, ...] = ()
-        if entry.get("mediaType") in INDEX_TYPES:
-            offered = offered_platforms(document)
-            document = _read(root, choose_platform(document, platform).digest)
-        config = _read(root, json.loads(document)["config"]["digest"])
-        base_from = str((entry.get("annotations") or {}).get(SPARSE_BASE, ""))
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ProtocolFailed(
-            f"the layout {str(root)!r} is damaged", hint="make the layout again"
-        ) from error
+    entry = _choose(root, tag, explicit=reference.endswith(":" + tag))
+    document = _read(root, parse_descriptor(entry))
+    offered: tuple[str, ...] = ()
+    if is_index(reference, document):
+        offered = offered_platforms(document)
+        document = _read(root, choose_platform(document, platform))
+    config = _read(root, parse_manifest(reference, document).config)
+    base_from = (entry.get("annotations") or {}).get(SPARSE_BASE, "")
     return LayoutImage(
-        root=root, manifest=document, config=config, offered=offered, base_from=base_from
+        root=root,
+        manifest=document,
+        config=config,
+        offered=offered,
+        base_from=base_from if isinstance(base_from, str) else "",
     )
 
 
-def _choose(root: Path, tag: str, *, explicit: bool) -> dict[str, Any]:
-    manifests: list[dict[str, Any]] = json.loads((root / "index.json").read_bytes())["manifests"]
-    names = [(entry.get("annotations") or {}).get(REF_NAME, "") for entry in manifests]
+def _choose(root: Path, tag: str, *, explicit: bool) -> Mapping[str, Any]:
+    entries = parse_index(_bytes(root, root / "index.json", LONGEST_DOCUMENT))
+    names = [(entry.get("annotations") or {}).get(REF_NAME, "") for entry in entries]
     if tag in names:
-        return manifests[names.index(tag)]
-    if len(manifests) == 1 and not explicit:
-        return manifests[0]
+        return entries[names.index(tag)]
+    if len(entries) == 1 and not explicit:
+        return entries[0]
+    named = sorted(name for name in names if isinstance(name, str) and name)
     raise NotFound(
         f"the layout {str(root)!r} has no image {tag!r}",
-        hint=f"it has {', '.join(sorted(filter(None, names))) or 'no named image'}",
+        hint=f"it has {shorten_list(named) or 'no named image'}",
     )
 
 
-def _read(root: Path, digest: str) -> bytes:
-    path = _path(root, digest)
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError as error:
-        raise NotFound(f"the layout {str(root)!r} lacks blob {digest}") from error
-    if sha256(data) != digest:
+def _read(root: Path, wanted: Descriptor) -> bytes:
+    """Read a document of the layout; its digest must be the one that names it."""
+    data = _bytes(root, _path(root, wanted.digest), min(wanted.size, LONGEST_DOCUMENT))
+    if sha256(data) != wanted.digest:
         raise ProtocolFailed(
-            f"blob {digest} in {str(root)!r} is damaged", hint="make the layout again"
+            f"blob {wanted.digest} in {str(root)!r} is damaged", hint="make the layout again"
+        )
+    return data
+
+
+def _bytes(root: Path, path: Path, most: int) -> bytes:
+    """Read a small file; refuse one that is longer than it is said to be, or no file."""
+    try:
+        data = read_regular(path, most)
+    except FileNotFoundError as error:
+        raise NotFound(f"the layout {str(root)!r} lacks {path.name!r}") from error
+    except OSError as error:
+        raise ProtocolFailed(
+            f"{path.name!r} in {str(root)!r} cannot be read: {error.strerror}",
+            hint="make the layout again",
+        ) from error
+    if len(data) > most:
+        raise ProtocolFailed(
+            f"{path.name!r} in {str(root)!r} is longer than {most} bytes",
+            hint="make the layout again",
         )
     return data
 

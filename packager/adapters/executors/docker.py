@@ -38,6 +38,7 @@ from packager.adapters.executors.protocol import (
 )
 from packager.adapters.tools.definition import ToolDefinition
 from packager.adapters.tools.environments import INDEX_SETTINGS, Environments
+from packager.core.documents import NotStrict, parse_object
 from packager.core.events import EventSink, StepEvent
 from packager.core.image import BaseImage
 from packager.core.recipe import Step, StepResult
@@ -92,8 +93,7 @@ class DockerExecutor:
             return tool.facts(None)
         base = self._find_base(tool.provider, pull=False)
         image = self._find_image(_tag(tool.provider, base)) if base is not None else None
-        versions = json.loads(image.labels.get(LABEL, "{}")) if image is not None else None
-        return tool.facts(versions)
+        return tool.facts(_versions_of(image) if image is not None else None)
 
     def prepare(self, name: str) -> None:
         """Build the tool's image where there is none; a step's own image is loaded when it runs."""
@@ -341,6 +341,16 @@ class DockerExecutor:
 
 def _place_of(step: Step, role: str) -> str:
     return step.places.get(role, f"{ROOT}/inputs/{role}")
+
+
+def _versions_of(image: Any) -> dict[str, str]:
+    """Read the versions in an image's label; none where another tool wrote the label."""
+    label = image.labels.get(LABEL, "{}")
+    try:
+        found = parse_object(label.encode()) if isinstance(label, str) else {}
+    except (NotStrict, UnicodeEncodeError):
+        return {}
+    return {name: version for name, version in found.items() if isinstance(version, str)}
 
 
 def _tag(tool: ToolDefinition, base: Any) -> str:

@@ -8,7 +8,6 @@ before they expire.  Safe to use from several threads.
 from __future__ import annotations
 
 import base64
-import json
 import math
 import re
 import threading
@@ -26,6 +25,7 @@ from packager.adapters.registry.failures import (
     error_codes,
 )
 from packager.adapters.registry.transport import TRANSIENT, Answer, Transport, origin_of
+from packager.core.documents import NotStrict, parse_object
 
 Access = frozenset[tuple[str, str]]  # (repository, action)
 
@@ -35,9 +35,14 @@ _LONGEST_ANSWER = 1024 * 1024
 _DEFAULT_LIFETIME_S = 60.0  # of the token specification
 _USED_PART_OF_LIFETIME = 0.8  # a token must outlive the request that it starts
 
-_CHALLENGE_PART = re.compile(
-    r'\s*,?\s*([A-Za-z][A-Za-z0-9_-]*)(?:\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+)))?'
-)
+_LONGEST_CHALLENGE = 16 * 1024  # characters of a header; a real one has some hundred
+_LONGEST_TOKEN = 32 * 1024  # it has to fit into a header
+_LONGEST_LIFETIME_S = 86400.0
+_WORD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)  # `token` of RFC 9110, section 5.6.2
+_TOKEN68 = re.compile(r"[A-Za-z0-9._~+/-]+=*[ \t]*(?=,|$)", re.ASCII)
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_UNQUOTED = re.compile(r'[^\s,"]+')  # more than RFC 9110 allows: addresses come without quotes
+_TOKEN = re.compile(r"[!-~]+", re.ASCII)
 
 
 def pull(repository: str) -> Access:
@@ -67,14 +72,32 @@ class _Token:
 
 
 def parse_challenges(header: str) -> list[Challenge]:
-    """Read a `WWW-Authenticate` header, which may hold several challenges."""
+    """Parse a `WWW-Authenticate` header, which may hold several challenges (RFC 9110, 11.6.1).
+
+    Time is linear in the header's length: each step consumes what it looked at.  Where the
+    header breaks the grammar, what stands before counts and the rest does not.
+    """
+    if len(header) > _LONGEST_CHALLENGE:
+        return []
     found: list[tuple[str, dict[str, str]]] = []
-    for part in _CHALLENGE_PART.finditer(header):
-        name, quoted, plain = part.groups()
-        if quoted is None and plain is None:
-            found.append((name.lower(), {}))
-        elif found:
-            found[-1][1][name.lower()] = plain or re.sub(r"\\(.)", r"\1", quoted)
+    at = _skip(header, 0, " \t,")
+    while word := _WORD.match(header, at):
+        at = word.end()
+        after = _skip(header, at, " \t")
+        if header[after : after + 1] == "=" and found:
+            at = _skip(header, after + 1, " \t")
+            value = _QUOTED.match(header, at) or _UNQUOTED.match(header, at)
+            if value is None:
+                break
+            text = re.sub(r"\\(.)", r"\1", value[1]) if value.re is _QUOTED else value[0]
+            found[-1][1].setdefault(word[0].lower(), text)
+            at = value.end()
+        else:
+            found.append((word[0].lower(), {}))
+            at = after
+            if named := _TOKEN68.match(header, at):
+                at = named.end()
+        at = _skip(header, at, " \t,")
     return [
         Challenge(
             scheme=scheme,
@@ -84,6 +107,11 @@ def parse_challenges(header: str) -> list[Challenge]:
         )
         for scheme, parameters in found
     ]
+
+
+def _skip(header: str, at: int, characters: str) -> int:
+    """Return the first place from `at` on that holds none of the characters."""
+    return len(header) - len(header[at:].lstrip(characters))
 
 
 class Authenticator:
@@ -194,15 +222,17 @@ class Authenticator:
         if answer.status in TRANSIENT:
             raise RegistryBusy(service, answer.status, "")
         try:
-            document = json.loads(body)
-            value = str(document.get("token") or document["access_token"])
-            lifetime = float(document.get("expires_in") or _DEFAULT_LIFETIME_S)
-        except (ValueError, LookupError, TypeError, AttributeError):
-            # `from None`: the cause would carry the document, and with it the token.
+            document = parse_object(body)
+        except NotStrict:
+            document = {}
+        value = document.get("token") or document.get("access_token")
+        if not _is_sendable(value):
+            # No word of the answer goes into the message: any of it may be the token.
             raise UnexpectedAnswer(
                 service, "a request for a token", f"{answer.status} without a token"
-            ) from None
-        token = _Token(value=value, usable_until=self._clock() + lifetime * _USED_PART_OF_LIFETIME)
+            )
+        lifetime = _lifetime_s(document.get("expires_in")) * _USED_PART_OF_LIFETIME
+        token = _Token(value=str(value), usable_until=self._clock() + lifetime)
         self._tokens[access] = token
         return token
 
@@ -234,6 +264,22 @@ class Authenticator:
             urlunsplit(parts._replace(query=query)),
             headers={"Authorization": _basic(known)} if known else {},
         )
+
+
+def _is_sendable(token: object) -> bool:
+    """Whether a token can stand in a header: printable ASCII, no blank, of bounded length."""
+    return (
+        isinstance(token, str)
+        and len(token) <= _LONGEST_TOKEN
+        and _TOKEN.fullmatch(token) is not None
+    )
+
+
+def _lifetime_s(stated: object) -> float:
+    """Return for how long a token is said to hold; the specification's default for nonsense."""
+    if isinstance(stated, bool) or not isinstance(stated, int | float) or not stated > 0:
+        return _DEFAULT_LIFETIME_S
+    return min(float(stated), _LONGEST_LIFETIME_S)
 
 
 def describe(access: Access) -> str:

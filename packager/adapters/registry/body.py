@@ -24,7 +24,7 @@ _FAREWELL_TIMEOUT_S = 5.0  # for the answer of a registry that has closed on us
 _END_TIMEOUT_S = 2.0
 _LONGEST_ANSWER = 64 * 1024
 
-Failures = (OSError, http.client.HTTPException)  # of every method here
+Failures = (OSError, http.client.HTTPException, ValueError)  # of every method here
 
 
 class EarlyAnswer(Exception):

@@ -8,14 +8,13 @@ here but in `upload`.  All that comes back under a digest is checked against it.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urldefrag, urlencode, urljoin, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from packager.adapters.registry.auth import NOTHING, Access, Authenticator, pull, push
 from packager.adapters.registry.credentials import FindCredentials, find_credentials
@@ -36,13 +35,15 @@ from packager.adapters.registry.transport import (
     Answer,
     Method,
     Transport,
+    header_number,
+    join_address,
     origin_of,
     retry_after_s,
 )
 from packager.core.image import MEDIA_INDEX, Descriptor
 from packager.core.registry import UNKNOWN_REGISTRY, RegistryTraits
 from packager.errors import AccessDenied, PackagerError, Unavailable
-from packager.imaging.oci import INDEX_TYPES, MANIFEST_TYPES, parse_object, sha256
+from packager.imaging.oci import INDEX_TYPES, MANIFEST_TYPES, is_digest, parse_object, sha256
 
 CHUNK = 1024 * 1024
 LONGEST_MANIFEST = 4 * 1024 * 1024  # what the specification obliges a registry to take
@@ -53,8 +54,8 @@ _PING_ATTEMPTS = 2
 _HUB_HOST = "registry-1.docker.io"
 _ACCEPT = {"Accept": ", ".join((*MANIFEST_TYPES, *INDEX_TYPES))}
 _MOST_PAGES = 100
-_NEXT_PAGE = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
+_NEXT_PAGE = re.compile(r'<([^<>]*)>[ \t]*;[ \t]*rel="?next"?')
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-\d{1,19}/(\d{1,19}|\*)", re.ASCII)
 
 
 TraitsOf = Callable[[str], RegistryTraits]
@@ -128,7 +129,7 @@ class RegistryClient:
         what = f"HEAD manifest {pointer!r}"
         self._expect(answer, (200,), pull(repository), what)
         digest = answer.headers.get("Docker-Content-Digest", "")
-        if not digest:  # optional in the specification, so ask in the expensive way
+        if not is_digest(digest):  # optional in the specification, so ask in the expensive way
             found = self.get_manifest(repository, pointer)
             return Descriptor(
                 media_type=found.media_type, digest=found.digest, size=len(found.data)
@@ -186,8 +187,9 @@ class RegistryClient:
             data = answer.read(LONGEST_MANIFEST)
             if _media_type(answer) != MEDIA_INDEX:
                 return None  # a web page, say
-            found = parse_object(data, "list of referrers").get("manifests") or []
-            entries += [entry for entry in found if isinstance(entry, dict)]
+            found = parse_object(data, "list of referrers").get("manifests")
+            listed = found if isinstance(found, list) else []
+            entries += [entry for entry in listed if isinstance(entry, dict)]
             following = _NEXT_PAGE.search(answer.headers.get("Link", ""))
             if not following:
                 return entries
@@ -200,11 +202,10 @@ class RegistryClient:
         url = f"{self._base}/v2/{repository}/tags/list"
         answer = self._call("GET", url, pull(repository), attempts=1)
         self._expect(answer, (200,), pull(repository), what)
-        try:
-            tags = json.loads(answer.read(LONGEST_MANIFEST))["tags"]
-            return [tag for tag in tags or () if isinstance(tag, str) and is_tag(tag)]
-        except (ValueError, LookupError, TypeError, RecursionError) as error:
-            raise UnexpectedAnswer(self.host, what, "something else") from error
+        tags = parse_object(answer.read(LONGEST_MANIFEST), "list of tags").get("tags")
+        if not isinstance(tags, list | None):
+            raise UnexpectedAnswer(self.host, what, "something else")
+        return [tag for tag in tags or () if isinstance(tag, str) and is_tag(tag)]
 
     def head_blob(self, repository: str, digest: str) -> int | None:
         """The size of a blob; None when the repository does not have it."""
@@ -321,7 +322,8 @@ class RegistryClient:
 
     def resolve(self, base: str, location: str) -> str:
         """The absolute address of a `Location`, if it may be used."""
-        url = urldefrag(urljoin(base, location)).url
+        url = join_address(base, location)
+        self.transport.check_form(url, self.host)
         parts = urlsplit(url)
         if (
             parts.scheme == "http"
@@ -402,8 +404,7 @@ class RegistryClient:
     def _position(self, answer: Answer, offset: int) -> tuple[int, int | None]:
         """How many bytes to skip in the answer, and how many the whole blob has."""
         if answer.status == 200:
-            length = answer.headers.get("Content-Length", "")
-            return offset, int(length) if length.isdecimal() else None
+            return offset, header_number(answer.headers.get("Content-Length", ""))
         found = _CONTENT_RANGE.match(answer.headers.get("Content-Range", ""))
         if not found or int(found[1]) != offset:
             raise UnexpectedAnswer(self.host, f"bytes from {offset}", "with another range")
@@ -427,10 +428,10 @@ class RegistryClient:
         return self.resolve(answer.url, location)
 
     def _content_length(self, answer: Answer, what: str) -> int:
-        length = answer.headers.get("Content-Length", "")
-        if not length.isdecimal():
+        length = header_number(answer.headers.get("Content-Length", ""))
+        if length is None:
             raise UnexpectedAnswer(self.host, what, "without a Content-Length")
-        return int(length)
+        return length
 
     def _manifest_url(self, repository: str, pointer: str) -> str:
         return f"{self._base}/v2/{repository}/manifests/{pointer}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import math
 import os
 import re
@@ -19,9 +18,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from packager.adapters.files import home_dir
+from packager.adapters.files import home_dir, read_regular
 from packager.adapters.registry.failures import CredentialHelperFailed
 from packager.adapters.registry.reference import DOCKER_HUB
+from packager.core.documents import MAX_BYTES, NotStrict, parse_object
+from packager.core.documents import field as field_of
 from packager.errors import UsageError
 
 _HUB_SERVER = "https://index.docker.io/v1/"
@@ -84,18 +85,19 @@ def _files(environment: Mapping[str, str]) -> Iterator[Path]:
 
 def _from_file(path: Path, host: str) -> Credentials | None:
     try:
-        document = json.loads(path.read_bytes())
+        document = parse_object(read_regular(path, MAX_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise BadCredentialsFile(path, os.strerror(error.errno or 0).lower()) from error
-    except ValueError as error:
-        raise BadCredentialsFile(path, "it is not JSON") from error
-    if not isinstance(document, dict):
-        raise BadCredentialsFile(path, "it is not a JSON object")
+    except NotStrict as error:
+        # `from None`: the reason names places and keys, the cause would carry the text.
+        raise BadCredentialsFile(path, str(error)) from None
     helper = _lookup(document.get("credHelpers"), host) or document.get("credsStore")
     if helper:
-        found = _from_helper(str(helper), host)
+        if not isinstance(helper, str):
+            raise BadCredentialsFile(path, "the name of a credential helper is no text")
+        found = _from_helper(helper, host)
         if found:
             return found
     entry = _lookup(document.get("auths"), host)
@@ -108,19 +110,24 @@ def _lookup(table: object, host: str) -> Any:
         return None
     wanted = _HUB_NAMES if host == DOCKER_HUB else (host,)
     for key, value in table.items():
-        bare = urlsplit(key if "://" in key else f"//{key}")
+        try:
+            bare = urlsplit(key if "://" in key else f"//{key}")
+        except ValueError:  # `[::1`
+            continue
         if bare.netloc in wanted and bare.path.rstrip("/") in ("", "/v1", "/v2"):
             return value
     return None
 
 
 def _from_entry(path: Path, entry: Mapping[str, Any]) -> Credentials | None:
-    token = str(entry.get("identitytoken") or "")
-    user, password = str(entry.get("username") or ""), str(entry.get("password") or "")
-    if entry.get("auth"):
+    names = ("identitytoken", "username", "password", "auth")
+    if not all(isinstance(entry.get(name), str | None) for name in names):
+        raise BadCredentialsFile(path, "an entry of it holds something else than text")
+    token, user, password, packed = (entry.get(name) or "" for name in names)
+    if packed:
         try:
-            decoded = base64.b64decode(str(entry["auth"]), validate=True).decode()
-        except (binascii.Error, UnicodeDecodeError):
+            decoded = base64.b64decode(packed, validate=True).decode()
+        except (binascii.Error, ValueError):
             # `from None`: the cause would carry the secret's bytes.
             raise BadCredentialsFile(path, "an entry's `auth` is not base64") from None
         user, _, password = decoded.rstrip("\0").partition(":")
@@ -153,9 +160,10 @@ def _from_helper(name: str, host: str) -> Credentials | None:
             return None
         raise CredentialHelperFailed(helper, server, f"it ended with status {done.returncode}")
     try:
-        answer = json.loads(done.stdout)
-        user, secret = str(answer["Username"]), str(answer["Secret"])
-    except (ValueError, LookupError, TypeError):
+        answer = parse_object(done.stdout)
+        user, secret = field_of(answer, "Username", str), field_of(answer, "Secret", str)
+    except NotStrict:
+        # `from None`: the reason may quote what the helper has written.
         raise CredentialHelperFailed(helper, server, "it wrote no credentials") from None
     if user == _IDENTITY_TOKEN_USER:
         return Credentials(identity_token=secret)

@@ -25,9 +25,9 @@ of the specification.
 
 from __future__ import annotations
 
-import json
 import re
 
+from packager.core.documents import NotStrict, parse_object
 from packager.core.findings import Finding
 from packager.errors import AccessDenied, NotFound, OutputFailed, ProtocolFailed, Unavailable
 
@@ -164,8 +164,13 @@ class UnexpectedAnswer(ProtocolFailed):
 def error_codes(body: bytes) -> str:
     """The codes of a registry's error document, ready to be appended: ` (DENIED)`."""
     try:
-        found = [str(error["code"]) for error in json.loads(body)["errors"]]
-    except (ValueError, LookupError, TypeError):
+        errors = parse_object(body).get("errors")
+    except NotStrict:
         return ""
-    codes = [code for code in found if _ERROR_CODE.fullmatch(code)][:3]
+    named = (
+        [one.get("code") for one in errors if isinstance(one, dict)]
+        if isinstance(errors, list)
+        else []
+    )
+    codes = [code for code in named if isinstance(code, str) and _ERROR_CODE.fullmatch(code)][:3]
     return f" ({', '.join(codes)})" if codes else ""

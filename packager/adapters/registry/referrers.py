@@ -19,7 +19,7 @@ from packager.adapters.registry.failures import NotInRegistry
 from packager.adapters.registry.transport import ATTEMPTS
 from packager.core.image import MEDIA_INDEX, Descriptor
 from packager.errors import ProtocolFailed
-from packager.imaging.oci import parse_object, sha256
+from packager.imaging.oci import parse_descriptor, parse_object, sha256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,15 +119,17 @@ def _tagged(client: RegistryClient, repository: str, subject: str) -> list[dict[
 
 def _parse(entry: Mapping[str, Any]) -> Referrer | None:
     try:
-        return Referrer(
-            media_type=str(entry["mediaType"]),
-            digest=str(entry["digest"]),
-            size=int(entry["size"]),
-            artifact_type=str(entry.get("artifactType") or ""),
-            annotations=entry.get("annotations") or {},
-        )
-    except (LookupError, TypeError, ValueError):
+        described = parse_descriptor(entry)
+    except ProtocolFailed:
         return None  # what a stranger wrote there is no reason to find nothing
+    kind = entry.get("artifactType")
+    return Referrer(
+        media_type=described.media_type,
+        digest=described.digest,
+        size=described.size,
+        artifact_type=kind if isinstance(kind, str) else "",
+        annotations=described.annotations,
+    )
 
 
 def _tag(digest: str) -> str:

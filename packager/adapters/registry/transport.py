@@ -13,6 +13,7 @@ import http.client
 import ipaddress
 import os
 import random
+import re
 import ssl
 import threading
 import time
@@ -22,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import SplitResult, unquote, urldefrag, urljoin, urlsplit
 
 import urllib3
 import urllib3.connection
@@ -53,6 +54,9 @@ _LONGEST_RETRY_AFTER_S = 60.0
 _REDIRECTS = 5
 _POOL_CONNECTIONS = 8
 
+_LONGEST_SHOWN = 80  # characters of a stranger's word in a message
+_ADDRESS = re.compile(r"[!-~]{1,16384}", re.ASCII)  # no blank, no control character, no more
+
 Method = Literal["GET", "HEAD", "POST", "PUT", "DELETE"]
 
 
@@ -76,6 +80,24 @@ def origin_of(url: str) -> Origin:
     parts = urlsplit(url)
     default = 443 if parts.scheme == "https" else 80
     return Origin(parts.scheme, parts.hostname or "", parts.port or default)
+
+
+def join_address(base: str, location: str) -> str:
+    """Return the absolute URL of a `Location`; "" where it cannot be one."""
+    try:
+        return urldefrag(urljoin(base, location)).url
+    except ValueError:  # `http://[::1`
+        return ""
+
+
+def _split(url: str) -> SplitResult | None:
+    """Split a URL that a stranger may have written; None for one that cannot be requested."""
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises where it is no number up to 65535
+    except ValueError:
+        return None
+    return parts if _ADDRESS.fullmatch(url) else None
 
 
 class Answer:
@@ -145,18 +167,26 @@ class Transport:
 
     def check(self, url: str, asked: str) -> None:
         """Refuse a URL that a registry sent us and that we must not follow."""
-        parts = urlsplit(url)
+        parts = self.check_form(url, asked)
         if parts.scheme == "https" and parts.hostname:
             return
         if parts.scheme == "http" and parts.hostname and self.may_be_plain(parts.netloc):
             return
+        host = (parts.hostname or "no host")[:_LONGEST_SHOWN]
         raise UnexpectedAnswer(
             asked,
             "a request",
-            f"with a {parts.scheme or 'relative'} address on {parts.hostname or 'no host'!r}",
+            f"with a {parts.scheme[:_LONGEST_SHOWN] or 'relative'} address on {host!r}",
             hint="plain HTTP is used for loopback and for hosts named as insecure only: "
-            f"--insecure-registry {parts.netloc.rpartition('@')[2]}",
+            f"--insecure-registry {parts.netloc.rpartition('@')[2][:_LONGEST_SHOWN]}",
         )
+
+    def check_form(self, url: str, asked: str) -> SplitResult:
+        """Refuse an address that no request can be made of."""
+        parts = _split(url)
+        if parts is None:
+            raise UnexpectedAnswer(asked, "a request", "with an address that cannot be read")
+        return parts
 
     def call(
         self,
@@ -225,8 +255,8 @@ class Transport:
             location = answer.headers.get("Location", "")
             if not location or not _is_redirect(method, answer.status):
                 return answer
-            target = urljoin(url, location)
-            moves = origin_of(target) != origin_of(url)
+            target = join_address(url, location)
+            moves = _split(target) is None or origin_of(target) != origin_of(url)
             if moves and body is not None:
                 return answer  # the body may hold a secret, too
             answer.close()
@@ -330,15 +360,21 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def header_number(text: str) -> int | None:
+    """Read a length or an offset of a header; None for anything that is no such number."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else None
+
+
 def retry_after_s(headers: Mapping[str, str] | http.client.HTTPMessage) -> float:
     """How long a server asks us to wait, within reason; 0 when it does not say."""
-    text = headers.get("Retry-After", "").strip()
+    text = headers.get("Retry-After", "").strip()[:64]
     if text.isdecimal():
         seconds = float(text)
     else:
         try:
             seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
-        except ValueError:
+        except (ValueError, OverflowError, TypeError, IndexError):
             return 0.0
     return min(max(seconds, 0.0), _LONGEST_RETRY_AFTER_S)
 
@@ -373,8 +409,10 @@ def _explained(authority: str) -> Iterator[None]:
     """Turn what the libraries raise into `RegistryUnreachable`, with a reason for people."""
     try:
         yield
-    except (HTTPError, OSError) as error:
+    except (HTTPError, OSError, http.client.HTTPException) as error:
         raise _unreachable(authority, error) from error
+    except ValueError as error:  # lengths and the like that the libraries cannot read
+        raise UnexpectedAnswer(authority, "a request", "with a broken head or body") from error
 
 
 def _unreachable(authority: str, error: Exception) -> RegistryUnreachable:

@@ -23,6 +23,7 @@ from packager.adapters.registry.failures import ContentMismatch, RefusedBySize, 
 from packager.adapters.registry.transport import (
     ATTEMPTS,
     TRANSIENT,
+    header_number,
     origin_of,
     retry_after_s,
 )
@@ -244,9 +245,9 @@ class BlobUpload:
         finished = self._sent == self._size
         if response.status == 201 and not finished and self._client.forms.refuse("ranges", 405, ""):
             raise self._interrupted("the registry takes a range for all of it")
-        arrived = response.headers.get("Range", "").rpartition("-")[2]
-        if arrived.isdecimal() and int(arrived) + 1 != self._sent:
-            raise self._interrupted(f"the registry has {int(arrived) + 1} bytes of it")
+        last = header_number(response.headers.get("Range", "").rpartition("-")[2])
+        if last is not None and last + 1 != self._sent:
+            raise self._interrupted(f"the registry has {last + 1} bytes of it")
 
     def _end_put(self, request: BodyRequest, digest: str) -> None:
         try:

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import urllib3
 
 from packager.core.asking import Answer, Question
+from packager.core.documents import NotStrict, field, parse_json, parse_object
 from packager.errors import UsageError
 
 _ANSWER_S = 600.0  # without any byte
@@ -42,8 +43,9 @@ class Server:
         if status != 200:
             return ""
         try:
-            return str(json.loads(body)["data"][0]["id"])
-        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            listed = field(parse_object(body), "data", list)
+            return field(listed[0], "id", str) if listed else ""
+        except NotStrict as error:
             raise BadAnswer("its list of models cannot be read") from error
 
     def metrics(self) -> str:
@@ -136,8 +138,8 @@ def _events(response: urllib3.BaseHTTPResponse) -> Iterator[dict[str, Any]]:
         if name != b"data" or data == b"[DONE]":
             continue
         try:
-            event = json.loads(data)
-        except (ValueError, RecursionError) as error:
+            event = parse_json(data)
+        except NotStrict as error:
             raise BadAnswer("a chunk of its answer is no JSON") from error
         if not isinstance(event, dict):
             raise BadAnswer("a chunk of its answer is no object")
@@ -158,7 +160,7 @@ def _collected(
             if event.get("usage"):
                 tokens = _count(event["usage"]["completion_tokens"])
             for choice in event.get("choices") or ():
-                ids += choice.get("token_ids") or ()
+                ids += map(_count, choice.get("token_ids") or ())
                 text = choice.get("text") or _said(choice.get("delta") or {})
                 if text:
                     texts.append(_text(text))
@@ -186,7 +188,7 @@ def _text(value: object) -> str:
 
 
 def _count(value: object) -> int:
-    if not isinstance(value, int) or not 0 <= value < _MOST_TOKENS:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST_TOKENS:
         raise ValueError("tokens are counted")
     return value
 

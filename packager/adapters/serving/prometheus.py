@@ -17,6 +17,8 @@ _LINE = re.compile(
 )
 _LABEL = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*\"(?P<value>(?:[^\"\\]|\\.)*)\"")
 _ESCAPE = re.compile(r"\\(.)")
+_BETWEEN = re.compile(r"[ \t]*(?:,[ \t]*|$)")
+_LONGEST_LINE = 64 * 1024  # characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +35,25 @@ def read_metrics(text: str) -> Iterator[Reading]:
     for line in text.splitlines():
         if not line.strip() or line.startswith("#"):
             continue
-        matched = _LINE.fullmatch(line)
+        matched = _LINE.fullmatch(line) if len(line) <= _LONGEST_LINE else None
         if matched is None:
             raise ValueError(f"no metric: {line[:100]!r}")
-        labels = {
-            found["name"]: _ESCAPE.sub(_unescaped, found["value"])
-            for found in _LABEL.finditer(matched["labels"] or "")
-        }
+        labels = _labels(matched["labels"] or "", line)
         yield Reading(name=matched["name"], labels=labels, value=float(matched["value"]))
+
+
+def _labels(text: str, line: str) -> dict[str, str]:
+    """Parse labels one after another; searching for the next one would take quadratic time."""
+    labels: dict[str, str] = {}
+    at = len(text) - len(text.lstrip(" \t"))
+    while at < len(text):
+        found = _LABEL.match(text, at)
+        gap = _BETWEEN.match(text, found.end()) if found else None
+        if found is None or gap is None:
+            raise ValueError(f"no metric: {line[:100]!r}")
+        labels[found["name"]] = _ESCAPE.sub(_unescaped, found["value"])
+        at = gap.end()
+    return labels
 
 
 def _unescaped(found: re.Match[str]) -> str:

@@ -11,7 +11,6 @@ made while it is sent: every layer, each time, read once.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -24,9 +23,11 @@ from packager.adapters.registry.reference import DEFAULT_TAG, parse_reference
 from packager.adapters.registry.serve import EmbeddedRegistry
 from packager.adapters.registry.transport import is_loopback
 from packager.adapters.sinks.archive import ArchiveUpload, archive_manifest
+from packager.core.documents import shorten
 from packager.core.events import EventSink, StepEvent, StepState, ignore
 from packager.core.image import Blob, ImageRef, ImageSpec, Layer, Platform, SealedImage
 from packager.errors import OutputFailed, PackagerError, ProtocolFailed, Unavailable, UsageError
+from packager.imaging.oci import diff_ids_of
 from packager.ports import BlobWriter
 
 _LOAD_TIMEOUT_S = 600.0  # an engine says nothing while it unpacks a large layer
@@ -117,10 +118,11 @@ class DockerSink:
             try:
                 with _explained():
                     self._pull(served, image.digest)
-                    found = api.inspect_image(temporary)["RepoDigests"]
-                    if temporary not in found:
+                    inspected = api.inspect_image(temporary)
+                    found = inspected.get("RepoDigests") if isinstance(inspected, dict) else None
+                    if not isinstance(found, list) or temporary not in found:
                         raise ProtocolFailed(
-                            f"the Docker Engine has {found} instead of {image.digest}"
+                            f"the Docker Engine has {shorten(found, 300)} instead of {image.digest}"
                         )
                     api.tag(temporary, self._name, self._tag, force=True)
             finally:
@@ -138,6 +140,8 @@ class DockerSink:
             auth_config={},  # else docker-py asks the user's credential helpers
         )
         for event in events:
+            if not isinstance(event, dict):
+                raise ProtocolFailed("the Docker Engine reports a pull in words that nobody knows")
             if "error" in event:
                 raise served.failure or _pull_failed(str(event["error"]))
             self._progress.take(event)
@@ -176,9 +180,10 @@ class DockerSink:
         archive.add("manifest.json", archive_manifest(config, files, name))
         archive.finish()
         with _explained():
-            found = self._engine.api.inspect_image(name)["RootFS"].get("Layers") or []
-        wanted = json.loads(image.config)["rootfs"]["diff_ids"]
-        if found != wanted:
+            found = self._engine.api.inspect_image(name)
+        root = found.get("RootFS") if isinstance(found, dict) else None
+        made = root.get("Layers") if isinstance(root, dict) else None
+        if (made or []) != diff_ids_of(image.config):
             raise ProtocolFailed(f"the Docker Engine has made another image of {name!r}")
 
     def _file_name(self, layer: Layer) -> str:
@@ -203,10 +208,9 @@ class _EngineProgress:
 
     def take(self, message: Mapping[str, Any]) -> None:
         """Add a message; one without a size is no news."""
-        detail = message.get("progressDetail") or {}
-        size = int(detail.get("total") or 0)
+        detail = message.get("progressDetail") if isinstance(message, dict) else None
+        size, done = _count(detail, "total"), _count(detail, "current")
         if size:
-            done = int(detail.get("current") or 0)
             self._layers[str(message.get("id", ""))] = (min(done, size), size)
             self._tell("running")
 
@@ -221,6 +225,11 @@ class _EngineProgress:
                     size=sum(size for _, size in self._layers.values()),
                 )
             )
+
+
+def _count(detail: object, name: str) -> int:
+    found = detail.get(name) if isinstance(detail, dict) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
 
 
 class _CannotReachUs(Unavailable):

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from packager.adapters.files import explain_disk_errors, write_atomically
+from packager.adapters.files import explain_disk_errors, read_regular, write_atomically
 from packager.adapters.sharing import BLOCK, linkable, share_extents
 from packager.adapters.sinks.layout_blobs import BlobFile, LinkedBlob
 from packager.core.image import (
@@ -34,8 +34,13 @@ from packager.core.image import (
     SealedImage,
 )
 from packager.core.units import decimal
-from packager.errors import OutputFailed, UsageError
-from packager.imaging.oci import INDEX_TYPES
+from packager.errors import OutputFailed, ProtocolFailed, UsageError
+from packager.imaging.oci import (
+    LONGEST_DOCUMENT,
+    is_digest,
+    parse_index,
+    parse_object,
+)
 
 REF_NAME = "org.opencontainers.image.ref.name"
 SPARSE_BASE = "dev.packager.sparse-base"  # from where to get the layers that are not here
@@ -284,12 +289,14 @@ class LayoutSink:
         if not path.exists():
             return index
         try:
-            index.update(json.loads(path.read_bytes()))
-            for entry in index["manifests"]:
-                entry["digest"].removeprefix("sha256:")
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            data = read_regular(path, LONGEST_DOCUMENT)
+            entries = parse_index(data)
+            if not all(is_digest(entry.get("digest")) for entry in entries):
+                raise ProtocolFailed("an entry has no digest")
+            index.update(parse_object(data, _INDEX_FILE), manifests=list(entries))
+        except ProtocolFailed as error:
             raise OutputFailed(
-                f"{str(path)!r} is damaged",
+                f"{str(path)!r} is damaged: {error.message}",
                 hint="write to a new directory, or remove this one",
             ) from error
         return index
@@ -314,19 +321,34 @@ class LayoutSink:
         needed = self._reachable(self._index()["manifests"])
         self._remove((self._reachable(replaced) | self._orphans()) - needed)
 
-    def _reachable(self, manifests: list[dict[str, Any]]) -> set[str]:
+    def _reachable(self, manifests: Sequence[Mapping[str, Any]]) -> set[str]:
         """Digests of `manifests` and of all they refer to, nested indexes included."""
         found: set[str] = set()
-        for entry in manifests:
-            found.add(entry["digest"])
-            with suppress(OSError, ValueError, KeyError):
-                document = json.loads(self.path_of(entry["digest"]).read_bytes())
-                if entry.get("mediaType") in INDEX_TYPES:
-                    found |= self._reachable(document["manifests"])
-                else:
-                    found.add(document["config"]["digest"])
-                    found.update(layer["digest"] for layer in document["layers"])
+        waiting: list[object] = list(manifests)
+        while waiting:
+            entry = waiting.pop()
+            digest = entry.get("digest") if isinstance(entry, dict) else None
+            if not isinstance(digest, str) or not is_digest(digest) or digest in found:
+                continue
+            found.add(digest)
+            with suppress(OSError, ProtocolFailed):
+                document = parse_object(
+                    read_regular(self.path_of(digest), LONGEST_DOCUMENT), digest
+                )
+                # Another tool's image counts as well, as far as it can be understood.
+                found |= _digests([document.get("config"), *_listed(document, "layers")])
+                waiting += _listed(document, "manifests")
         return found
+
+
+def _listed(document: Mapping[str, Any], name: str) -> list[object]:
+    listed = document.get(name)
+    return listed if isinstance(listed, list) else []
+
+
+def _digests(entries: Sequence[object]) -> set[str]:
+    named = (entry.get("digest") for entry in entries if isinstance(entry, dict))
+    return {digest for digest in named if isinstance(digest, str) and is_digest(digest)}
 
 
 def split_layout_reference(reference: str) -> tuple[Path, str]:

@@ -17,10 +17,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from packager.adapters.files import read_regular
 from packager.adapters.sources.rules import Entry
 from packager.adapters.sources.walk import walk
+from packager.core.documents import MAX_BYTES, NotStrict, parse_object
 
 SCHEMA = 1
+_LONGEST_NOTES = MAX_BYTES  # those of a model with ten thousand files have some two megabytes
 
 Identity = list[int]  # device, inode, size, modification and change time in ns
 
@@ -61,7 +64,7 @@ class RepositoryCache:
         if is_commit(revision):
             return revision
         try:
-            commit = (self._home / "refs" / revision).read_text().strip()
+            commit = read_regular(self._home / "refs" / revision, 1024).decode().strip()
         except (OSError, ValueError):
             return ""
         return commit if is_commit(commit) else ""
@@ -106,11 +109,10 @@ class RepositoryCache:
 
     def _notes(self, commit: str) -> dict[str, Any]:
         try:
-            notes = json.loads(self._notes_path(commit).read_bytes())
-        except (OSError, ValueError):
+            notes = parse_object(read_regular(self._notes_path(commit), _LONGEST_NOTES))
+        except (OSError, NotStrict):
             return {}
-        usable = isinstance(notes, dict) and notes.get("schema") == SCHEMA
-        return notes if usable else {}
+        return notes if notes.get("schema") == SCHEMA else {}
 
     def _note(self, commit: str, **changes: object) -> None:
         notes = self._notes(commit)
@@ -127,6 +129,8 @@ def _is_entry(noted: object) -> bool:
         isinstance(noted, dict)
         and noted.keys() == {"size", "sha256", "git_sha1"}
         and isinstance(noted["size"], int)
+        and not isinstance(noted["size"], bool)
+        and noted["size"] >= 0
         and isinstance(noted["sha256"], str)
         and isinstance(noted["git_sha1"], str)
     )

@@ -6,13 +6,14 @@ any end of this process, does what is missing and nothing else.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from packager.adapters.fleet.presence import Presence
+from packager.core.documents import NotStrict, parse_object
+from packager.core.documents import field as field_of
 from packager.core.events import EventSink, StepEvent, ignore
 from packager.core.warmup import (
     FETCH,
@@ -171,9 +172,9 @@ class _Run:
         if job.step == FETCH:
             return ""
         try:
-            said = json.loads(ended.said)
-            artifact, key = str(said["artifact"]), str(said["key"])
-        except (ValueError, KeyError, TypeError):
+            said = parse_object(ended.said.encode())
+            artifact, key = field_of(said, "artifact", str), field_of(said, "key", str)
+        except (NotStrict, UnicodeEncodeError):
             return "it ended well and said nothing"
         if job.key and key != job.key:
             return f"it made {key[:12]} instead"
