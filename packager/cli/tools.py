@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from packager import wiring
@@ -33,6 +35,8 @@ def list_(output_format: str) -> None:
         mine = [found for found in installed if found.tool == tool.provider.name]
         current = any(found.current for found in mine)
         state = "installed" if current else "outdated" if mine else "not installed"
+        if any(found.hashes == "not verified" for found in mine):
+            state = "installed, not verified" if current else "outdated or not verified"
         if tool.file.in_serving_image:
             state = "in the serving image"
         # A borrowed environment takes no space of its own.
@@ -50,14 +54,27 @@ def list_(output_format: str) -> None:
 
 @tools.command()
 @click.argument("name")
+@click.option(
+    "--allow-unhashed",
+    is_flag=True,
+    help="Take packages whose hashes are not those of the tool's lock. Builds use such an "
+    "environment only with PACKAGER_ALLOW_UNHASHED=1 set.",
+)
 @progress_options
-def install(name: str, progress: str, quiet: bool) -> None:
+def install(name: str, allow_unhashed: bool, progress: str, quiet: bool) -> None:
     """Make the environment of a tool; print its Python.
 
-    Your pip or uv settings decide where packages come from.
+    Your pip or uv settings decide where packages come from; the tool's lock decides which files
+    are taken.
     """
+    from packager.adapters.tools.environments import ALLOW_UNHASHED
+
     with shown_progress(progress, quiet=quiet) as on_event:
-        python = wiring.environments_for(wiring.Settings(on_event=on_event)).install(name)
+        settings = wiring.Settings(on_event=on_event)
+        if allow_unhashed:
+            environment = {**settings.environment, ALLOW_UNHASHED: "1"}
+            settings = replace(settings, environment=environment)
+        python = wiring.environments_for(settings).install(name)
     print_line(str(python))
 
 

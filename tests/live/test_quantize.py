@@ -310,7 +310,7 @@ def test_another_library_version_misses_and_is_named(
     for name in ("packager", "artifact_cache", "containers", "templates"):
         shutil.copytree(ROOT / name, tmp_path / name)
     tool = tmp_path / "containers/tools/llmcompressor"
-    for file in (tool / "tool.toml", tool / "requirements/main.txt"):
+    for file in (tool / "tool.toml", tool / "requirements/lock.txt"):
         text = file.read_text()
         assert "0.14.0.1" in text
         file.write_text(text.replace("0.14.0.1", "0.14.0.2"))

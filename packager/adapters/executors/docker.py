@@ -37,7 +37,11 @@ from packager.adapters.executors.protocol import (
     make_spec,
 )
 from packager.adapters.tools.definition import ToolDefinition
-from packager.adapters.tools.environments import INDEX_SETTINGS, Environments
+from packager.adapters.tools.environments import (
+    INDEX_SETTINGS,
+    Environments,
+    refuse_other_files,
+)
 from packager.core.documents import NotStrict, parse_object
 from packager.core.events import EventSink, StepEvent
 from packager.core.image import BaseImage
@@ -245,7 +249,12 @@ class DockerExecutor:
             config.chmod(0o644)
             places = {tool.directory: "tool", self._environments.helper: "helper"}
             options = {
-                "command": ["python3", f"{ROOT}/helper/install.py", f"{ROOT}/tool"],
+                "command": [
+                    "python3",
+                    f"{ROOT}/helper/install.py",
+                    f"{ROOT}/tool",
+                    *(["--allow-unhashed"] if tool.allow_unhashed else []),
+                ],
                 "entrypoint": [],
                 "environment": {
                     "PIP_CONFIG_FILE": f"{ROOT}/pip/pip.conf",
@@ -273,13 +282,19 @@ class DockerExecutor:
                         raise ToolUnavailable(f"installing tool {tool.name!r} takes too long")
                 log.write_bytes(container.logs(stdout=False, stderr=True))
                 if code := _ended(container)["ExitCode"]:
+                    refuse_other_files(tool.name, log)
                     raise ToolUnavailable(
                         f"the image of tool {tool.name!r} could not be built: status {code}",
                         hint=f"all of the installer's log is in {log}; your pip settings apply",
                         log=read_tail(log),
                     )
                 versions = container.logs(stdout=True, stderr=False).decode().strip()
-                label = f"LABEL {LABEL}={json.dumps(versions)}"
+                made = {
+                    LABEL: versions,
+                    f"{LABEL}.hashes": tool.hashes,
+                    f"{LABEL}.base": _name_of(base),
+                }
+                label = "LABEL " + " ".join(f"{key}={json.dumps(made[key])}" for key in made)
                 plain = ["ENV PIP_CONFIG_FILE=", "ENV PIP_NO_CACHE_DIR="]
                 repository, _, version = tag.partition(":")
                 container.commit(repository, version, changes=[label, *plain, "USER root"])
@@ -337,6 +352,12 @@ class DockerExecutor:
         if self._client is None:
             self._client = connect_engine()
         return self._client
+
+
+def _name_of(base: Any) -> str:
+    """Name a base by digest: as its registry knows it, else as the engine does."""
+    known: list[str] = base.attrs.get("RepoDigests") or []
+    return known[0] if known else str(base.id)
 
 
 def _place_of(step: Step, role: str) -> str:

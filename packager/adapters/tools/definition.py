@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -17,6 +17,7 @@ from packager.core.worker import PROTOCOL
 from packager.errors import NotFound, UsageError
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+Hashes = Literal["verified", "not verified", "not asked for"]
 
 
 class InstallGroup(BaseModel):
@@ -27,7 +28,9 @@ class InstallGroup(BaseModel):
     requirements: str
     constraints: str = ""
     no_deps: bool = False
-    require_hashes: bool = False
+    require_hashes: bool = Field(default=False, description="of every file; takes wheels only")
+    prefer: str = Field(default="", description="requirements to take where the index has them")
+    needed_by: str = Field(default="", description="only where this one, installed, asks for it")
 
 
 class ToolFile(BaseModel):
@@ -62,11 +65,26 @@ class ToolDefinition:
     worker_digest: str
     requirements_digest: str
     lender: ToolDefinition | None = None  # whose environment it runs in, where it has none
+    allow_unhashed: bool = False  # installed without comparing files with the hashes of its locks
 
     @property
     def provider(self) -> ToolDefinition:
         """The tool whose environment it runs in: mostly itself."""
         return self.lender or self
+
+    @property
+    def hashes(self) -> Hashes:
+        """Report whether what is installed is compared with the hashes of the tool's locks."""
+        if not self.file.install or not all(group.require_hashes for group in self.file.install):
+            return "not asked for"
+        return "not verified" if self.allow_unhashed else "verified"
+
+    def without_hashes(self) -> ToolDefinition:
+        """Install without comparing hashes: another environment, with results under other keys."""
+        if not any(group.require_hashes for group in self.file.install):
+            return self
+        digest = hashlib.sha256(f"without hashes {self.requirements_digest}".encode()).hexdigest()
+        return replace(self, allow_unhashed=True, requirements_digest=digest)
 
     @property
     def worker(self) -> Path:
@@ -151,9 +169,9 @@ def _first(error: ValidationError) -> str:
 def _required(directory: Path, file: ToolFile) -> dict[str, bytes]:
     parts: dict[str, bytes] = {}
     for index, group in enumerate(file.install):
-        flags = f"{group.no_deps} {group.require_hashes}".encode()
+        flags = f"{group.no_deps} {group.require_hashes} {group.needed_by}".strip().encode()
         parts[f"{index} flags"] = flags
-        for name in (group.requirements, group.constraints):
+        for name in (group.requirements, group.constraints, group.prefer):
             if name:
                 parts[f"{index} {name}"] = (directory / name).read_bytes()
     return parts

@@ -39,6 +39,7 @@ from packager.core.units import decimal
 from packager.errors import NotFound, OutputFailed, ToolUnavailable, UsageError
 
 MADE = "made.json"
+ALLOW_UNHASHED = "PACKAGER_ALLOW_UNHASHED"
 OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 INDEX_SETTINGS = ("index-url", "extra-index-url", "find-links", "no-index", "trusted-host")
 
@@ -51,6 +52,7 @@ class Installed:
     place: Path
     current: bool  # made from the tool's present requirements
     bytes: int
+    hashes: str  # "verified", "not verified" or "not asked for"; "" of those made before 0.2
 
 
 class Environments:
@@ -73,6 +75,7 @@ class Environments:
         self._environment = environment
         self._on_event = on_event
         self._tools: dict[str, ToolDefinition] = {}
+        self._allow_unhashed = environment.get(ALLOW_UNHASHED, "") not in ("", "0")
 
     def tool(self, name: str) -> ToolDefinition:
         """Read a tool's directory, once."""
@@ -83,7 +86,8 @@ class Environments:
         return self._tools[name]
 
     def _read(self, name: str) -> ToolDefinition:
-        return read_tool(name, self._find_directory(name), self.helper)
+        tool = read_tool(name, self._find_directory(name), self.helper)
+        return tool.without_hashes() if self._allow_unhashed else tool
 
     def facts(self, name: str) -> ToolFacts:
         """Describe a tool with the versions that its environment has, if it has one."""
@@ -154,8 +158,16 @@ class Environments:
             current = False
             with suppress(Exception):  # tools come and go; their environments stay to be removed
                 current = self.place(name) == marker.parent
-            size = int((_document(marker.parent) or {}).get("bytes", 0))
-            found.append(Installed(tool=name, place=marker.parent, current=current, bytes=size))
+            document = _document(marker.parent) or {}
+            found.append(
+                Installed(
+                    tool=name,
+                    place=marker.parent,
+                    current=current,
+                    bytes=int(document.get("bytes", 0)),
+                    hashes=str(document.get("hashes", "")),
+                )
+            )
         return found
 
     def _lender(self, name: str) -> str:
@@ -181,6 +193,9 @@ class Environments:
         command = [str(place / "bin/python"), str(self.helper / "install.py"), str(tool.directory)]
         if uv := self._uv():
             command += ["--uv", uv]
+        if tool.allow_unhashed:
+            self._say(tool.name, f"its packages are not compared with hashes: {ALLOW_UNHASHED}")
+            command.append("--allow-unhashed")
         versions: dict[str, str] = json.loads(self._run(tool, command))
         lower = {normal(name) for name in versions}
         if missing := [name for name in tool.file.packages if normal(name) not in lower]:
@@ -189,7 +204,13 @@ class Environments:
                 hint="its tool.toml and requirements must agree",
             )
         size = sum(file.lstat().st_size for file in place.rglob("*"))
-        document = {"tool": tool.name, "versions": versions, "bytes": size}
+        document = {
+            "tool": tool.name,
+            "versions": versions,
+            "bytes": size,
+            "hashes": tool.hashes,
+            "requirements": tool.requirements_digest,
+        }
         write_atomically(place / MADE, json.dumps(document, sort_keys=True).encode())
         self._say(tool.name, f"environment made, {decimal(size)}", state="finished")
 
@@ -205,6 +226,7 @@ class Environments:
             output = self._follow(tool, installer, log)
             ended = installer.wait()
         if ended.code:
+            refuse_other_files(tool.name, log)
             raise ToolUnavailable(
                 f"tool {tool.name!r} could not be installed: {_why(read_tail(log))}",
                 hint=f"all of the installer's log is in {log}; your pip settings apply",
@@ -327,6 +349,30 @@ def _pip_is_told_where(environment: Mapping[str, str]) -> bool:
             if any(re.search(rf"^\s*{name}\s*[=:]", text, re.MULTILINE) for name in INDEX_SETTINGS):
                 return True
     return False
+
+
+def refuse_other_files(tool: str, log: Path) -> None:
+    """Raise when an installer's log says that files are not those that the lock names."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    if "DO NOT MATCH THE HASHES" not in text and "Hash mismatch for" not in text:
+        return
+    found = re.findall(r"^ *([\w.-]+==\S+)[^\n]*:\n\s+Expected sha256", text, re.MULTILINE)
+    found += re.findall(r"Hash mismatch for `([^`\s]+)`", text)
+    raise PackagesDiffer(tool, ", ".join(dict.fromkeys(found)) or "a package", read_tail(log))
+
+
+class PackagesDiffer(ToolUnavailable):
+    """A package index serves other files than a tool's lock names."""
+
+    def __init__(self, tool: str, packages: str, log: str) -> None:
+        super().__init__(
+            f"tool {tool!r} was not installed: your package index serves other files of "
+            f"{packages} than the tool's lock names",
+            hint="find out who built those files; if you trust your index, set "
+            f"{ALLOW_UNHASHED}=1, or run `packager tools install {tool} --allow-unhashed`: "
+            "results are then kept apart from those of verified tools",
+            log=log,
+        )
 
 
 def _why(tail: str) -> str:
