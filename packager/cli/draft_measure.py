@@ -30,6 +30,7 @@ from packager.core.speculation import (
     MEASURED_SAMPLES,
     MEASURED_TOKENS,
     Demands,
+    Identity,
     SpeculationReport,
 )
 from packager.core.text import json_text
@@ -52,7 +53,15 @@ def _loads(context: click.Context, parameter: click.Parameter, text: str) -> tup
     return loads
 
 
-@click.command()
+class _Measure(click.Command):
+    """The command, whose --require-identical takes a value after `=` only: never the next word."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        bare = "--require-identical"
+        return super().parse_args(ctx, [f"{bare}=ties" if arg == bare else arg for arg in args])
+
+
+@click.command(cls=_Measure)
 @click.argument("server", metavar="IMAGE|URL")
 @click.option(
     "--data",
@@ -98,8 +107,11 @@ def _loads(context: click.Context, parameter: click.Parameter, text: str) -> tup
 )
 @click.option(
     "--require-identical",
-    is_flag=True,
-    help="Fail when an answer differs, or one server alone gave it.",
+    default="any",
+    type=click.Choice(("any", "ties", "strict")),
+    metavar="[=strict]",
+    help="Fail when an answer differs, or one server alone gave it. A tie, where the plain "
+    "server's best tokens are equally likely, is allowed, except with =strict.",
 )
 @click.option("--min-acceptance-length", type=FiniteRange(1), metavar="X", help="Fail below it.")
 @click.option(
@@ -142,7 +154,7 @@ def measure(
     max_tokens: int,
     concurrency: tuple[int, ...],
     plain: str,
-    require_identical: bool,
+    require_identical: Identity,
     min_acceptance_length: float | None,
     min_speedup: float | None,
     deadline_s: float,

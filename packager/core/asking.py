@@ -16,6 +16,7 @@ class Answer:
     text: str = ""
     tokens: int = 0
     token_ids: tuple[int, ...] = ()  # empty where the server does not tell
+    prompt_token_ids: tuple[int, ...] = ()  # the same
     chunks: int = 0  # that held text
     first_s: float  # until the first of them
     last_s: float

@@ -15,6 +15,18 @@ MEASURED_SAMPLES, MEASURED_TOKENS = 16, 128  # where the command says nothing
 CONCURRENCY = (1, 2, 4)
 
 Source = Literal["vllm", "sglang", "tgi", "chunks"]  # who told; `chunks` is an estimate
+Verdict = Literal["tie", "difference", "unknown"]  # `unknown` where the server does not tell
+Identity = Literal["any", "ties", "strict"]  # which answers may differ: all, those at a tie, none
+
+# How far apart two log-probabilities may be, in nats, that the same mathematics may order either
+# way.  Kernels add in another order for one token than for several, so that each logit may come
+# out one step of its number format higher or lower, and the distance of two changes by two
+# steps.  The highest logits of language models are between 16 and 32.  There a step is 2^(4-7) in
+# bfloat16 (8 significant bits) and 2^(4-10) in float16 (11).  In float32 rounding the result is
+# nothing against adding it up: some hundred roundings of 2^-24 each, of numbers up to 32.
+# Quantized models compute in bfloat16.
+NUMERIC_NOISE = {"bf16": 2 * 2.0**-3, "fp16": 2 * 2.0**-6, "fp32": 512 * 32 * 2.0**-24}
+OTHER_NOISE = NUMERIC_NOISE["bf16"]
 
 
 class _Figures(BaseModel):
@@ -70,6 +82,12 @@ class Difference(_Figures):
     token: int | None  # None where the servers do not tell tokens
     speculative: str  # from there on
     plain: str
+    verdict: Verdict = "unknown"
+    gap: float | None = Field(
+        default=None,
+        description="nats from the plain server's best token to the worse of the two that were "
+        "chosen; null where it does not tell, or where one is not among its best",
+    )
 
 
 class Sameness(_Figures):
@@ -77,11 +95,21 @@ class Sameness(_Figures):
 
     compared: int
     identical: int
-    differences: tuple[Difference, ...] = ()  # the first of them
+    ties: int = Field(
+        default=0, description="that part where the plain server's best tokens are within noise"
+    )
+    unknown: int = Field(default=0, description="that part where the plain server tells no chances")
+    noise: float | None = Field(default=None, description="nats that are taken for a tie")
+    differences: tuple[Difference, ...] = ()  # the first of them, ties last
 
     @property
     def is_complete(self) -> bool:
         return self.identical == self.compared
+
+    @property
+    def different(self) -> int:
+        """Count the answers that differ, and not at a tie as far as is known."""
+        return self.compared - self.identical - self.ties
 
 
 class SpeculationReport(_Figures):
@@ -103,17 +131,18 @@ class SpeculationReport(_Figures):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demands:
-    """What the figures must show. None and False: anything will do."""
+    """What the figures must show. None and `any`: anything will do."""
 
-    identical: bool = False
+    identical: Identity = "any"
     min_acceptance_length: float | None = None
     min_speedup: float | None = None
 
     def missed_by(self, report: SpeculationReport) -> Iterator[str]:
         """Say of each demand that is not met how far it is off. No figure meets no demand."""
         same = report.sameness
-        if self.identical:
-            if not (same and same.compared and same.is_complete):
+        if self.identical != "any":
+            strict = self.identical == "strict"
+            if not (same and same.compared) or same.different or (strict and same.ties):
                 yield _of_answers(same)
             elif missing := _answered_once(report, same):
                 yield f"{missing} of {report.samples} prompts were answered by one server alone"
@@ -141,7 +170,15 @@ def _answered_once(report: SpeculationReport, same: Sameness) -> int:
 def _of_answers(same: Sameness | None) -> str:
     if same is None or not same.compared:
         return "no answers were compared with a plain server's"
-    return f"{same.compared - same.identical} of {same.compared} answers differ from the plain ones"
+    differ = (
+        f"{same.compared - same.identical} of {same.compared} answers differ from the plain ones"
+    )
+    known = (f"{same.ties} at a tie" if same.ties else "", _unknown(same))
+    return ", ".join((differ, *filter(None, known)))
+
+
+def _unknown(same: Sameness) -> str:
+    return f"{same.unknown} where the plain server does not tell" if same.unknown else ""
 
 
 def _shown(value: float | None) -> str:

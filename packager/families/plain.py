@@ -41,16 +41,16 @@ def without_draft(config: Mapping[str, Any]) -> Changes | None:
 
 def draft_of(config: Mapping[str, Any]) -> str | None:
     """Give the kind of draft that an image of ours was built with; None for others' images."""
-    labels = config.get("Labels")
-    label = labels.get(RECORD) if isinstance(labels, dict) else None
-    if not isinstance(label, str):
-        return None
-    try:
-        record = parse_object(label.encode())
-    except (NotStrict, UnicodeEncodeError):
+    record = _record_of(config)
+    if record is None:
         return None
     draft = record.get("draft")
     return str(draft.get("kind", "")) if isinstance(draft, dict) else ""
+
+
+def precision_of(config: Mapping[str, Any]) -> str:
+    """Return the precision that an image of ours was planned with; "" for others' images."""
+    return str((_record_of(config) or {}).get("precision", ""))
 
 
 def environment_of(config: Mapping[str, Any]) -> dict[str, str]:
@@ -59,3 +59,14 @@ def environment_of(config: Mapping[str, Any]) -> dict[str, str]:
     entries = listed if isinstance(listed, list) else []
     pairs = (entry.partition("=") for entry in entries if isinstance(entry, str))
     return {name: value for name, _, value in pairs}
+
+
+def _record_of(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    labels = config.get("Labels")
+    label = labels.get(RECORD) if isinstance(labels, dict) else None
+    if not isinstance(label, str):
+        return None
+    try:
+        return parse_object(label.encode())
+    except (NotStrict, UnicodeEncodeError):
+        return None

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from packager.core.speculation import (
     Acceptance,
+    Difference,
     Load,
     Sameness,
     Source,
@@ -106,12 +107,24 @@ def _sameness_lines(same: Sameness) -> Iterator[str]:
         yield "answers     not compared: no prompt was answered by both"
         return
     yield f"answers     {same.identical} of {same.compared} identical at temperature 0"
+    if same.ties:
+        yield (
+            f"            {same.ties} part at a tie: both tokens are within {same.noise:g} nats of "
+            "the plain server's best"
+        )
     for found in same.differences:
         token = f", token {found.token}" if found.token is not None else ""
         yield f"            prompt {found.sample} ({found.prompt!r})"
-        yield f"              parts at character {found.character}{token}:"
+        yield f"              parts at character {found.character}{token}, {_verdict(found)}:"
         yield f"              with     {found.speculative!r}"
         yield f"              without  {found.plain!r}"
+
+
+def _verdict(found: Difference) -> str:
+    if found.verdict == "unknown":
+        return "a tie or not (the plain server does not tell)"
+    gap = f"{found.gap:.3g} nats apart" if found.gap is not None else "not among the best tokens"
+    return f"a {found.verdict} ({gap})"
 
 
 def _ms_of(load: Load | None, name: str) -> str:

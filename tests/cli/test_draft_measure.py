@@ -40,7 +40,14 @@ def test_figures_of_two_servers_are_printed_and_written(
     written = json.loads((tmp_path / "new" / "figures.json").read_text())
     assert written["acceptance"]["length"] == 4.0
     assert [speed["concurrency"] for speed in written["speeds"]] == [1, 2]
-    assert written["sameness"] == {"compared": 3, "identical": 3, "differences": []}
+    assert written["sameness"] == {
+        "compared": 3,
+        "identical": 3,
+        "ties": 0,
+        "unknown": 0,
+        "noise": 0.25,
+        "differences": [],
+    }
     assert written["record"] is None
 
 
@@ -57,6 +64,7 @@ def test_json_is_the_same_and_alone_on_stdout(packager: Packager, data: str) -> 
     ("demand", "said"),
     [
         (("--require-identical",), "3 of 3 answers differ"),
+        (("--require-identical=strict",), "3 of 3 answers differ"),
         (("--min-acceptance-length", "4.5"), "acceptance length 4 is under 4.5"),
         (("--min-speedup", "1000"), "is under 1000"),
     ],
@@ -77,6 +85,35 @@ def test_a_demand_that_is_not_met_ends_with_7_after_the_figures(
     assert "answers     0 of 3 identical" in done.out
     assert done.err.startswith("error: the draft does not do what was asked for: ")
     assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("demand", "status"),
+    [((), 0), (("--require-identical",), 0), (("--require-identical=strict",), 7)],
+    ids=["nothing", "ties-allowed", "strict"],
+)
+def test_answers_that_part_at_a_tie_are_identical_unless_strictly(
+    packager: Packager, data: str, demand: tuple[str, ...], status: int
+) -> None:
+    """On another processor one answer of thirty parted, where two tokens are equally likely."""
+
+    def other(prompt: str) -> list[str]:
+        words = prompt.split()
+        return ["b", "one", "TWOS", *words[3:]] if words[0] == "b" else words
+
+    with (
+        SpeculatingServer(step=4) as drafting,
+        SpeculatingServer(answer=other, chances=lambda tokens: {4: -0.69, 3: -0.75}) as plain,
+    ):
+        done = packager(
+            *("draft", "measure", *demand, drafting.url, "--plain", plain.url, "--data", data),
+            *("--concurrency", "1", "--max-tokens", "9", "--quiet"),
+        )
+
+    assert done.status == status, done.err
+    assert "answers     2 of 3 identical at temperature 0\n            1 part at a tie" in done.out
+    assert "parts at character 6, token 2, a tie (0.06 nats apart):" in done.out
+    assert ("1 of 3 answers differ from the plain ones, 1 at a tie" in done.err) == bool(status)
 
 
 def test_figures_go_into_a_build_record(packager: Packager, tmp_path: Path, data: str) -> None:

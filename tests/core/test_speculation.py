@@ -14,7 +14,8 @@ from tests.reports.samples import load_figures, speculation_report
     ("demanded", "missed"),
     [
         ({}, []),
-        ({"identical": True}, ["1 of 8 answers differ from the plain ones"]),
+        ({"identical": "ties"}, ["1 of 8 answers differ from the plain ones"]),
+        ({"identical": "strict"}, ["1 of 8 answers differ from the plain ones"]),
         ({"min_acceptance_length": 2.345}, []),
         ({"min_acceptance_length": 2.5}, ["acceptance length 2.35 is under 2.5"]),
         ({"min_speedup": 1.1}, []),
@@ -39,12 +40,12 @@ def test_what_is_missed_is_said_with_the_figure(
     [
         (
             {"sameness": None},
-            {"identical": True},
+            {"identical": "ties"},
             "no answers were compared with a plain server's",
         ),
         (
             {"sameness": Sameness(compared=0, identical=0)},
-            {"identical": True},
+            {"identical": "ties"},
             "no answers were compared with a plain server's",
         ),
         (
@@ -98,4 +99,33 @@ def test_an_answer_and_none_are_not_identical(
         speeds=(alone.model_copy(update=loads),), sameness=Sameness(compared=6, identical=6)
     )
 
-    assert list(Demands(identical=True).missed_by(report)) == missed
+    assert list(Demands(identical="ties").missed_by(report)) == missed
+
+
+@pytest.mark.parametrize(
+    ("ties", "unknown", "identical", "missed"),
+    [
+        (2, 0, "ties", []),
+        (2, 0, "strict", ["2 of 8 answers differ from the plain ones, 2 at a tie"]),
+        (1, 0, "ties", ["2 of 8 answers differ from the plain ones, 1 at a tie"]),
+        (
+            1,
+            1,
+            "ties",
+            [
+                "2 of 8 answers differ from the plain ones, 1 at a tie, "
+                "1 where the plain server does not tell"
+            ],
+        ),
+        (1, 1, "any", []),
+    ],
+    ids=["ties", "ties-strictly", "one-is-no-tie", "one-is-unknown", "nothing-demanded"],
+)
+def test_ties_are_allowed_and_counted_except_strictly(
+    ties: int, unknown: int, identical: Any, missed: list[str]
+) -> None:
+    alone = speculation_report().speeds[:1]
+    same = Sameness(compared=8, identical=6, ties=ties, unknown=unknown)
+    report = speculation_report(speeds=alone, sameness=same)
+
+    assert list(Demands(identical=identical).missed_by(report)) == missed

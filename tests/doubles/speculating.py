@@ -40,6 +40,7 @@ class SpeculatingServer:
     told: str = "vllm"  # "tgi", "sglang", "none"
     answer: Callable[[str], list[str]] = lambda prompt: prompt.split()
     knows_ids: bool = True  # else `return_token_ids` is refused, as by a strict schema
+    chances: Callable[[list[int]], object] | None = None  # after tokens; None: it tells none
     counts_usage: bool = True
     refused: str = ""  # prompts with this in them
     breaks_after: int = 10**9  # requests, after which it closes connections without an answer
@@ -114,6 +115,11 @@ class SpeculatingServer:
                 self.counters.accepted += tokens - 1
 
 
+def prompt_ids(prompt: str) -> list[int]:
+    """Return the tokens of a prompt: a thousand more than the length of each word."""
+    return [1000 + len(word) for word in prompt.split()]
+
+
 def vllm_metrics(counters: Counters, *, drafts: bool) -> str:
     """Spell counters as vLLM 0.32.0 does."""
     labels = 'engine="0",model_name="m"'
@@ -167,6 +173,9 @@ def _handler(server: SpeculatingServer) -> type[BaseHTTPRequestHandler]:
             server.paths.append(self.path)
             server.clients.add(self.client_address[1])
             server.headers.append({name.lower(): text for name, text in self.headers.items()})
+            if "logprobs" in body:
+                self._tell_chances(body)
+                return
             if number > server.breaks_after:
                 self.close_connection = True
                 self.connection.close()
@@ -190,14 +199,26 @@ def _handler(server: SpeculatingServer) -> type[BaseHTTPRequestHandler]:
                 time.sleep(server.pause_s)
                 text = "".join(f"{word} " for word in taken)
                 choice: dict[str, Any] = {"delta": {"content": text}} if chat else {"text": text}
+                event: dict[str, Any] = {"choices": [choice]}
                 if body.get("return_token_ids"):
                     choice["token_ids"] = [len(word) for word in taken]
-                self._event({"choices": [choice]})
+                    if not place:  # as vLLM 0.32.0 does: chats tell it beside the choices
+                        (event if chat else choice)["prompt_token_ids"] = prompt_ids(prompt)
+                self._event(event)
                 place += len(taken)
             if server.counts_usage:
                 self._event({"choices": [], "usage": {"completion_tokens": len(words)}})
             self._chunk(b"data: [DONE]\n\n")
             self._chunk(b"")
+
+        def _tell_chances(self, body: dict[str, Any]) -> None:
+            told = server.chances(body["prompt"]) if server.chances else None
+            if not isinstance(told, dict):
+                self._say(400 if told is None else 200, json.dumps(told))
+                return
+            best = {f"token_id:{token}": value for token, value in told.items()}
+            logprobs = {"top_logprobs": [best]}
+            self._say(200, json.dumps({"choices": [{"text": "", "logprobs": logprobs}]}))
 
         def _event(self, event: dict[str, Any]) -> None:
             self._chunk(b"data: " + json.dumps(event).encode() + b"\n\n")

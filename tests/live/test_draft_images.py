@@ -1,7 +1,8 @@
 """Images that speculate, served by a real vLLM: a draft model, n-grams, heads trained here.
 
 At temperature 0 a draft changes nothing but the speed, so that every answer is held against those
-of one image without a draft, which is started once for all.
+of one image without a draft, which is started once for all.  Where two tokens are equally likely
+either may be chosen: which one is up to the processor's kernels, and such ties are few.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ def measured(packager: Packager, server: str, plain: str, prompts: Path, *more: 
     report: Report = json.loads(done.out)
     same = report["sameness"]
     found: Report = report["acceptance"]
-    assert same["compared"] == same["identical"] == report["samples"] >= 20
+    assert same["compared"] == same["identical"] + same["ties"] == report["samples"] >= 20
+    assert same["ties"] <= same["compared"] // 5, same
     assert found["source"] == "vllm"
     return found
 

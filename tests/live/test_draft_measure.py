@@ -50,11 +50,14 @@ def test_a_draft_model_is_measured_against_the_same_image_without_it(
     )
     assert found["draft_tokens"] == pytest.approx(5 * found["drafts"], rel=0.05)  # 5 at a time
     assert list(found["by_position"]) == sorted(found["by_position"], reverse=True)
-    assert report["sameness"]["identical"] == report["sameness"]["compared"] == 8
+    same = report["sameness"]
+    assert same["compared"] == same["identical"] + same["ties"] == 8
     for speed in report["speeds"]:
         ours, plain = speed["speculative"], speed["plain"]
         assert (ours["failed"], plain["failed"]) == (0, 0)
-        assert ours["output_tokens"] == plain["output_tokens"] > 0
+        assert min(ours["output_tokens"], plain["output_tokens"]) > 0
+        # What follows a tie may be of another length.
+        assert same["ties"] or ours["output_tokens"] == plain["output_tokens"]
         assert speed["speedup"] > 0
     record = json.loads(Path(report["record"]).read_text())
     assert record["speculation"]["acceptance"] == found

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 # The process that computes is a child of the server, and names itself.
 KILL_THE_ENGINE = """
 for place in /proc/[0-9]*; do
-    if grep -q "^VLLM::EngineCore" "$place/cmdline"; then exec kill -SEGV "${place#/proc/}"; fi
+    if grep -q "^VLLM::EngineCore" "$place/cmdline"; then kill -SEGV "${place#/proc/}"; exit; fi
 done
 exit 1
 """

@@ -142,6 +142,8 @@ def speculation_report(**changes: Any) -> SpeculationReport:
                     token=4,
                     speculative="a dog",
                     plain="a cat",
+                    verdict="difference",
+                    gap=1.25,
                 ),
             ),
         ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from packager.core.speculation import Acceptance, Speed
@@ -28,7 +30,7 @@ def test_everything_that_was_measured_is_shown() -> None:
         "",
         "answers     7 of 8 identical at temperature 0",
         "            prompt 3 ('What is it?')",
-        "              parts at character 12, token 4:",
+        "              parts at character 12, token 4, a difference (1.25 nats apart):",
         "              with     'a dog'",
         "              without  'a cat'",
     ]
@@ -69,6 +71,30 @@ def test_one_server_alone_has_no_columns_of_another() -> None:
 )
 def test_who_told_of_acceptance_is_said(found: Acceptance | None, said: str) -> None:
     assert list(speculation_lines(speculation_report(acceptance=found)))[3] == said
+
+
+@pytest.mark.parametrize(
+    ("verdict", "gap", "said"),
+    [
+        ("tie", 0.03125, "a tie (0.0312 nats apart)"),
+        ("difference", None, "a difference (not among the best tokens)"),
+        ("unknown", None, "a tie or not (the plain server does not tell)"),
+    ],
+)
+def test_why_answers_part_is_said(verdict: Any, gap: float | None, said: str) -> None:
+    same = speculation_report().sameness
+    assert same is not None
+    found = same.differences[0].model_copy(update={"verdict": verdict, "gap": gap})
+    ties = {"ties": 1, "noise": 0.25} if verdict == "tie" else {}
+    report = speculation_report(sameness=same.model_copy(update={"differences": (found,), **ties}))
+
+    lines = list(speculation_lines(report))
+
+    assert f"              parts at character 12, token 4, {said}:" in lines
+    told = (
+        "            1 part at a tie: both tokens are within 0.25 nats of the plain server's best"
+    )
+    assert (told in lines) == (verdict == "tie")
 
 
 def test_words_of_a_model_do_nothing_to_a_terminal() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -23,6 +23,8 @@ _ANSWER_S = 600.0  # without any byte
 _CONNECT_S = 10.0
 _LONGEST_ANSWER = 64 * 1024 * 1024  # bytes; more is no answer to some hundred tokens
 _MOST_TOKENS = 2**31  # of an answer
+_BEST = 5  # as many as OpenAI's schema lets be asked for
+_TOKEN = "token_id:"  # how vLLM names a token by its number
 
 
 class BadAnswer(Exception):
@@ -64,6 +66,30 @@ class Server:
             return Answer(
                 error=reason, lost=not isinstance(error, BadAnswer), first_s=seconds, last_s=seconds
             )
+
+    def next_token_chances(self, tokens: Sequence[int], model: str) -> dict[int, float]:
+        """Return the log-probabilities of the best tokens after `tokens`, by token.
+
+        Empty where the server refuses the question or answers it in another form than vLLM's.
+        """
+        body = {
+            "prompt": list(tokens),
+            "max_tokens": 1,
+            "temperature": 0,
+            "logprobs": _BEST,
+            "return_tokens_as_token_ids": True,
+            **({"model": model} if model else {}),
+        }
+        try:
+            response = self._post("/v1/completions", body)
+            try:
+                if response.status != 200:
+                    return {}
+                return _chances(b"".join(_pieces(response)))
+            finally:
+                response.close()
+        except (BadAnswer, urllib3.exceptions.HTTPError, OSError):
+            return {}
 
     def _answer(self, question: Question, model: str) -> Answer:
         body = {**question.body, **({"model": model} if model else {})}
@@ -153,13 +179,16 @@ def _collected(
 ) -> Answer:
     texts: list[str] = []
     ids: list[int] = []
+    prompt_ids: tuple[int, ...] = ()
     tokens: int | None = None
     first = last = 0.0
     try:
         for event in events:
             if event.get("usage"):
                 tokens = _count(event["usage"]["completion_tokens"])
+            prompt_ids = prompt_ids or _ids(event.get("prompt_token_ids"))  # of a conversation
             for choice in event.get("choices") or ():
+                prompt_ids = prompt_ids or _ids(choice.get("prompt_token_ids"))
                 ids += map(_count, choice.get("token_ids") or ())
                 text = choice.get("text") or _said(choice.get("delta") or {})
                 if text:
@@ -175,10 +204,27 @@ def _collected(
         text="".join(texts),
         tokens=tokens,
         token_ids=tuple(ids),
+        prompt_token_ids=prompt_ids,
         chunks=len(texts),
         first_s=first or end,
         last_s=last or end,
     )
+
+
+def _chances(data: bytes) -> dict[int, float]:
+    """Read the log-probabilities of an answer of one token; nothing from one of another form."""
+    try:
+        choices = field(parse_object(data), "choices", list)
+        best = choices[0]["logprobs"]["top_logprobs"][0]
+        told = {int(name.removeprefix(_TOKEN)): float(value) for name, value in best.items()}
+    except (NotStrict, LookupError, TypeError, AttributeError, ValueError, OverflowError):
+        return {}
+    return told if all(value <= 0 for value in told.values()) else {}
+
+
+def _ids(value: object) -> tuple[int, ...]:
+    """Return the numbers of tokens; none where they are not told."""
+    return tuple(map(_count, value)) if isinstance(value, list) else ()
 
 
 def _text(value: object) -> str:

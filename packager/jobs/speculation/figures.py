@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from packager.core.asking import Answer, Question
-from packager.core.speculation import Difference, Load, Sameness, Speed
+from packager.core.speculation import Difference, Load, Sameness, Speed, Verdict
 from packager.jobs.speculation.load import Pass
+from packager.jobs.speculation.ties import Weigh, Weighed, parting
 
 _SHOWN = 5  # differences that are kept
 _LONGEST = 60  # characters of an answer from where it parts
+_FIRST: dict[Verdict, int] = {"difference": 0, "unknown": 1, "tie": 2}  # in which order
 
 
 def speed(speculative: Pass, plain: Pass | None) -> Speed:
@@ -41,7 +43,9 @@ def load(done: Pass) -> Load:
     )
 
 
-def sameness(questions: Sequence[Question], speculative: Pass, plain: Pass) -> Sameness:
+def sameness(
+    questions: Sequence[Question], speculative: Pass, plain: Pass, weigh: Weigh, noise: float
+) -> Sameness:
     """Compare every answer that both gave: text, and tokens where both tell them."""
     compared = identical = 0
     differences: list[Difference] = []
@@ -50,34 +54,42 @@ def sameness(questions: Sequence[Question], speculative: Pass, plain: Pass) -> S
         if ours is None or theirs is None or ours.error or theirs.error:
             continue
         compared += 1
-        found = _difference(number, question, ours, theirs)
-        if found is None:
+        if _are_same(ours, theirs):
             identical += 1
-        elif len(differences) < _SHOWN:
-            differences.append(found)
-    return Sameness(compared=compared, identical=identical, differences=tuple(differences))
+        else:
+            differences.append(_difference(number, question, ours, theirs, weigh(ours, theirs)))
+    verdicts = [found.verdict for found in differences]
+    differences.sort(key=lambda found: _FIRST[found.verdict])
+    return Sameness(
+        compared=compared,
+        identical=identical,
+        ties=verdicts.count("tie"),
+        unknown=verdicts.count("unknown"),
+        noise=noise,
+        differences=tuple(differences[:_SHOWN]),
+    )
 
 
-def _difference(number: int, question: Question, ours: Answer, theirs: Answer) -> Difference | None:
+def _are_same(ours: Answer, theirs: Answer) -> bool:
     told = bool(ours.token_ids and theirs.token_ids)
-    if ours.text == theirs.text and (not told or ours.token_ids == theirs.token_ids):
-        return None
-    place = _parting(ours.text, theirs.text)
+    return ours.text == theirs.text and (not told or ours.token_ids == theirs.token_ids)
+
+
+def _difference(
+    number: int, question: Question, ours: Answer, theirs: Answer, weighed: Weighed
+) -> Difference:
+    told = bool(ours.token_ids and theirs.token_ids)
+    place = parting(ours.text, theirs.text)
     return Difference(
         sample=number,
         prompt=question.shown,
         character=place,
-        token=_parting(ours.token_ids, theirs.token_ids) if told else None,
+        token=parting(ours.token_ids, theirs.token_ids) if told else None,
         speculative=ours.text[place : place + _LONGEST],
         plain=theirs.text[place : place + _LONGEST],
+        verdict=weighed.verdict,
+        gap=weighed.gap,
     )
-
-
-def _parting(ours: Sequence[object], theirs: Sequence[object]) -> int:
-    for place, (one, other) in enumerate(zip(ours, theirs, strict=False)):
-        if one != other:
-            return place
-    return min(len(ours), len(theirs))
 
 
 def _percentile(values: Sequence[float], percent: float) -> float | None:

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from packager.adapters.serving.acceptance import acceptance
 from packager.core.asking import Answer, Question, can_be_asked, question_of
 from packager.core.samples import Samples
-from packager.core.speculation import SpeculationReport
+from packager.core.speculation import NUMERIC_NOISE, OTHER_NOISE, Sameness, SpeculationReport
 from packager.errors import UsageError
 from packager.jobs.speculation.figures import sameness, speed
 from packager.jobs.speculation.load import Pass, ask_all
 from packager.jobs.speculation.servers import Open, Opener, Target, check_speculation
+from packager.jobs.speculation.ties import weigh_with
 
 _SETTLE_S, _SETTLED_S = 0.2, 3.0
 _SHOWN = 3  # reasons of failures that are kept
@@ -74,18 +75,22 @@ def measure(
         )
     questions = [question_of(sample, asked.max_tokens) for sample in samples]
     work = Work(questions=questions, loads=asked.loads, on_progress=on_progress)
+    noise = NUMERIC_NOISE.get(speculative.precision, OTHER_NOISE)
+    second: Run | None = None
+    same: Sameness | None = None
     if plain is not None and speculative.is_address and plain.is_address:
         with opener.open(speculative) as one, opener.open(plain) as other:
             first, second = work.in_turns(one, other)
+            same = work.compare(first, second, other, noise)
     else:
         with opener.open(speculative) as one:
             first = work.alone(one, wanted=True)
-        second = None
         if plain is not None:
             with opener.open(plain) as other:
                 second = work.alone(
                     other, wanted=False, switched_off=plain.name == speculative.name
                 )
+                same = work.compare(first, second, other, noise)
     return SpeculationReport(
         server=first.shown,
         plain=second.shown if second else "",
@@ -100,7 +105,7 @@ def measure(
             speed(first.passes[load], second.passes[load] if second else None)
             for load in asked.loads
         ),
-        sameness=sameness(questions, first.passes[1], second.passes[1]) if second else None,
+        sameness=same,
         failures=tuple(_failures([first, *([second] if second else [])])),
     )
 
@@ -130,6 +135,11 @@ class Work:
             for found, run in pair if number % 2 == 0 else reversed(pair):
                 self._take(found, run, load)
         return pair[0][1], pair[1][1]
+
+    def compare(self, speculative: Run, plain: Run, found: Open, noise: float) -> Sameness:
+        """Compare the answers given one at a time; ask the plain server about those that part."""
+        weigh = weigh_with(found, noise)
+        return sameness(self.questions, speculative.passes[1], plain.passes[1], weigh, noise)
 
     def _begun(self, found: Open, *, wanted: bool, switched_off: bool = False) -> Run:
         """Ask once to warm it up, and see whether it has a draft."""

@@ -22,6 +22,7 @@ from packager.families.plain import (
     Changes,
     draft_of,
     environment_of,
+    precision_of,
     without_draft,
 )
 
@@ -59,6 +60,7 @@ class Target:
     name: str
     env: Changes
     shown: str = ""
+    precision: str = ""  # "" where nobody tells
 
     @property
     def is_address(self) -> bool:
@@ -154,7 +156,7 @@ def targets(
     config = {} if is_address(name) else find_image(connect(), name).attrs.get("Config") or {}
     if not is_address(name):
         _check_draft(name, config)
-    first = Target(name=name, env=env)
+    first = Target(name=name, env=env, precision=precision_of(config))
     if plain == NONE or (plain == AUTO and is_address(name)):
         return first, None
     if plain != AUTO:

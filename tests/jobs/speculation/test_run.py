@@ -186,6 +186,158 @@ def test_tokens_that_differ_are_a_difference_even_where_the_text_is_the_same() -
     assert found.differences[0].plain == ""
 
 
+OTHERS = {"a": "TWOS", "b": "TWOS", "c": "TWOS"}  # one letter longer: another token
+
+
+def other_words(prompt: str) -> list[str]:
+    """Answer `TWOS` for `two` in the first three prompts."""
+    words = prompt.split()
+    return [*words[:2], OTHERS.get(words[0], words[2]), *words[3:]]
+
+
+@pytest.mark.parametrize(
+    ("chances", "verdict", "gap"),
+    [
+        ({4: -0.70, 3: -0.95, 9: -5.0}, "tie", 0.25),
+        ({3: -0.70, 4: -0.70, 9: -5.0}, "tie", 0.0),
+        ({4: -0.50, 3: -0.76, 9: -5.0}, "difference", 0.26),
+        ({9: -0.10, 4: -3.00, 3: -3.00}, "difference", 2.9),
+        ({4: -0.70, 9: -0.70, 8: -5.0}, "difference", None),
+        ({4: -0.70}, "unknown", None),
+        ({}, "unknown", None),
+        ({"no number": -0.1, "3": -0.1}, "unknown", None),
+        ({4: 0.70, 3: 0.70}, "unknown", None),
+        ({4: "x", 3: "y"}, "unknown", None),
+        ([1, 2], "unknown", None),
+        (None, "unknown", None),
+    ],
+    ids=[
+        *("within-noise", "equal", "beyond-noise", "neither-is-the-best", "not-among-the-best"),
+        *("one-token", "no-tokens", "words-for-tokens", "no-log-probabilities", "texts"),
+        *("another-form", "refused"),
+    ],
+)
+def test_a_tie_is_told_from_a_difference_by_the_plain_servers_chances(
+    chances: object, verdict: str, gap: float | None
+) -> None:
+    with (
+        SpeculatingServer(step=4) as drafting,
+        SpeculatingServer(answer=other_words, chances=lambda prompt: chances) as plain,
+    ):
+        same = measured(drafting.url, plain.url).sameness
+
+    assert same is not None
+    assert [(one.verdict, one.gap, one.token) for one in same.differences] == [
+        (verdict, gap, 2)
+    ] * 3
+    assert (same.compared, same.identical, same.noise) == (6, 3, 0.25)
+    assert same.ties == (3 if verdict == "tie" else 0)
+    assert same.unknown == (3 if verdict == "unknown" else 0)
+    assert same.different == (0 if verdict == "tie" else 3)
+
+
+def test_chances_are_asked_for_after_the_prompt_and_what_the_answers_have_in_common() -> None:
+    asked: list[list[int]] = []
+
+    def chances(tokens: list[int]) -> dict[int, float]:
+        asked.append(tokens)
+        return {4: -0.7, 3: -0.7}
+
+    with (
+        SpeculatingServer(step=4) as drafting,
+        SpeculatingServer(answer=other_words, chances=chances) as plain,
+    ):
+        measured(drafting.url, plain.url)
+
+    # A prompt's tokens are those of its ten words; the answers share `a one`.
+    words = [1001, 1003, 1003, 1005, 1004, 1004, 1003, 1005, 1005, 1004]
+    assert asked == [[*words, 1, 3]] * 3
+    body = next(body for body in plain.asked if body["prompt"] == asked[0])
+    assert (body["model"], body["max_tokens"], body["temperature"]) == ("m", 1, 0)
+    assert not [body for body in drafting.asked if "logprobs" in body]
+
+
+def test_a_real_difference_is_shown_before_ties() -> None:
+    def chances(tokens: list[int]) -> dict[int, float]:
+        answered.append(tokens)
+        return {4: -0.1, 3: -3.0} if len(answered) == 3 else {4: -0.7, 3: -0.7}
+
+    answered: list[list[int]] = []
+    with (
+        SpeculatingServer(step=4) as drafting,
+        SpeculatingServer(answer=other_words, chances=chances) as plain,
+    ):
+        same = measured(drafting.url, plain.url).sameness
+
+    assert same is not None
+    assert [(one.sample, one.verdict) for one in same.differences] == [
+        (3, "difference"),
+        (1, "tie"),
+        (2, "tie"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("chances", "verdict"),
+    [({4: -0.7, 11: -0.8}, "tie"), ({4: -0.1, 11: -0.8}, "difference")],
+    ids=["the-next-best-is-as-likely", "the-next-best-is-not"],
+)
+def test_an_answer_that_ends_earlier_is_weighed_by_the_best_token_that_is_left(
+    chances: dict[int, float], verdict: str
+) -> None:
+    """No server tells the token that ends an answer."""
+    with (
+        SpeculatingServer(step=4, answer=lambda prompt: prompt.split()[:5]) as drafting,
+        SpeculatingServer(chances=lambda tokens: chances) as plain,
+    ):
+        same = measured(drafting.url, plain.url).sameness
+
+    assert same is not None
+    assert {one.verdict for one in same.differences} == {verdict}
+
+
+@pytest.mark.parametrize("kind", ["drafting", "plain"])
+def test_servers_that_tell_no_tokens_leave_it_unknown(kind: str) -> None:
+    knows = {"drafting": kind != "drafting", "plain": kind != "plain"}
+    with (
+        SpeculatingServer(step=4, knows_ids=knows["drafting"]) as drafting,
+        SpeculatingServer(
+            answer=other_words, knows_ids=knows["plain"], chances=lambda tokens: {4: -1, 3: -1}
+        ) as plain,
+    ):
+        same = measured(drafting.url, plain.url).sameness
+
+    assert same is not None
+    assert (same.ties, same.unknown, same.different) == (0, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("precision", "noise"),
+    [("bf16", 0.25), ("fp16", 0.03125), ("fp32", 0.0009765625), ("w4a16", 0.25), (None, 0.25)],
+)
+def test_noise_is_that_of_the_number_format(precision: str | None, noise: float) -> None:
+    """The spacing of logits, which no machine decides."""
+    record = f'{{"draft":{{"kind":"ngram"}},"precision":"{precision}"}}'
+    labels = {"dev.packager.record": record if precision else '{"draft":{"kind":"ngram"}}'}
+
+    same = measured("i:1", engine=engine_with({**LAUNCHED, "Labels": labels})).sameness
+
+    assert same is not None
+    assert same.noise == noise
+
+
+def test_a_conversation_is_weighed_too() -> None:
+    talk = Sample(messages=(Message(role="user", content=f"a {WORDS}"),))
+    with (
+        SpeculatingServer(step=4) as drafting,
+        SpeculatingServer(answer=other_words, chances=lambda tokens: {4: -1, 3: -1}) as plain,
+    ):
+        same = measured(drafting.url, plain.url, samples=(talk,)).sameness
+
+    assert same is not None
+    assert (same.compared, same.ties) == (1, 1)
+
+
 def test_a_refused_prompt_is_a_failure_and_is_compared_with_nothing() -> None:
     with SpeculatingServer(step=4, refused="b ") as drafting, SpeculatingServer() as plain:
         report = measured(drafting.url, plain.url)
