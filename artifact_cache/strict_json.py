@@ -14,10 +14,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from artifact_cache.printable import escape
+
 MAX_BYTES = 4 * 1024 * 1024  # what registries accept for a manifest
 MAX_DEPTH = 64
 MAX_VALUES = 1_000_000  # a value takes up to 100 bytes of memory
 MAX_DIGITS = 40  # 2**128 has 39
+_MAX_BITS = 133  # of 40 digits
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -53,21 +56,28 @@ def parse_json(
             text,
             object_pairs_hook=_unique,
             parse_int=_integer,
-            parse_float=float if allow_infinity else _finite,
+            parse_float=float if allow_infinity else parse_finite,
             parse_constant=None if allow_infinity else _refuse_constant,
         )
     except json.JSONDecodeError as error:
         raise NotStrict(f"it is not JSON at line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise NotStrict("it is nested too deeply") from None
-    if _is_deeper(value, max_depth):
-        raise NotStrict("it is nested too deeply")
+    check_nesting(value, max_depth)
     if _SURROGATE.search(data):
         try:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError:
             raise NotStrict("a string in it is half of a surrogate pair") from None
     return value
+
+
+def strict_decoder() -> json.JSONDecoder:
+    """Return a decoder for values that stand in a longer text; raises as `parse_json` does.
+
+    Depth and the count of values are for the caller to limit.
+    """
+    return _DECODER
 
 
 def parse_object(
@@ -107,16 +117,23 @@ def parse_first(text: str) -> tuple[Any, int]:
 
 def shorten(value: object, limit: int = 80) -> str:
     """Quote a stranger's value for a message: printable, and never a screenful."""
-    quoted = ascii_controls(repr(value[: limit * 2] if isinstance(value, str) else value))
+    quoted = escape(repr(value[: limit * 2] if isinstance(value, str) else value))
     return quoted if len(quoted) <= limit else f"{quoted[:limit]}…"
 
 
-def ascii_controls(text: str) -> str:
-    """Escape every character that is not printable: `repr` does so for strings only."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
-        for letter in text
-    )
+def check_nesting(value: object, levels: int = MAX_DEPTH) -> None:
+    """Refuse a document that is deeper than so many levels, or has a number that is too long."""
+    waiting = [(value, levels)]
+    while waiting:
+        one, left = waiting.pop()
+        if isinstance(one, int) and one.bit_length() > _MAX_BITS:
+            raise NotStrict(f"a number in it is too long: over {MAX_DIGITS} digits")
+        inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else None
+        if inner is None:
+            continue
+        if left == 0:
+            raise NotStrict("it is nested too deeply")
+        waiting.extend((item, left - 1) for item in inner if isinstance(item, dict | list | int))
 
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -141,7 +158,8 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def _finite(digits: str) -> float:
+def parse_finite(digits: str) -> float:
+    """Parse a number that is not whole; refuse one that is out of range."""
     value = float(digits)
     if not math.isfinite(value):
         raise NotStrict(f"the number {shorten(digits)} is out of range")
@@ -152,22 +170,9 @@ def _refuse_constant(name: str) -> float:
     raise NotStrict(f"{name} is not a JSON number")
 
 
-def _is_deeper(value: object, levels: int) -> bool:
-    waiting = [(value, levels)]
-    while waiting:
-        one, left = waiting.pop()
-        inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else None
-        if inner is None:
-            continue
-        if left == 0:
-            return True
-        waiting.extend((item, left - 1) for item in inner if isinstance(item, dict | list))
-    return False
-
-
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_unique,
     parse_int=_integer,
-    parse_float=_finite,
+    parse_float=parse_finite,
     parse_constant=_refuse_constant,
 )

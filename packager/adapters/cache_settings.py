@@ -17,15 +17,15 @@ same directory.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from packager.adapters.files import user_dir
+from packager.core.documents import MAX_TOML_BYTES, parse_toml
 from packager.core.validation import first_fault
 from packager.errors import UsageError
 
@@ -113,7 +113,8 @@ def trusted_keys_file(environment: Mapping[str, str]) -> Path:
 
 def _standing(path: Path) -> _File:
     try:
-        parsed: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
+        with path.open("rb") as file:
+            parsed = parse_toml(file.read(MAX_TOML_BYTES + 1))
         return _File.model_validate(parsed)
     except FileNotFoundError:
         return _File()

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
-from packager.core.validation import first_fault
-from packager.errors import NotFound, UsageError
+from packager.adapters.user_files import read_user_file
+from packager.core.documents import NotStrict, parse_model
+from packager.errors import UsageError
+
+MAX_BYTES = 16 * 1024 * 1024  # a benchmark's own file has much besides
 
 
 class MeasuredPoint(BaseModel):
@@ -32,15 +35,16 @@ class _Results(BaseModel):
 
 def load_measurements(path: Path) -> tuple[MeasuredPoint, ...]:
     """Read the points of a file of results."""
+    data = read_user_file(
+        path,
+        what="the measurements",
+        hint='name a JSON file: {"points": [{"concurrency": 8, "tpot_ms": 42.7}]}',
+        max_bytes=MAX_BYTES,
+    )
     try:
-        return _Results.model_validate_json(path.read_bytes()).points
-    except OSError as error:
-        raise NotFound(
-            f"cannot read the measurements {str(path)!r}: {error.strerror}",
-            hint='name a JSON file: {"points": [{"concurrency": 8, "tpot_ms": 42.7}]}',
-        ) from error
-    except ValidationError as error:
+        return parse_model(_Results, data, max_bytes=MAX_BYTES).points
+    except NotStrict as error:
         raise UsageError(
-            f"{str(path)!r} holds no measurements: {first_fault(error)}",
+            f"{str(path)!r} holds no measurements: {error}",
             hint='write {"points": [{"concurrency": 8, "tpot_ms": 42.7}]}',
         ) from error

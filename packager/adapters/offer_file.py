@@ -18,6 +18,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from packager.core.catalog import Price
+from packager.core.documents import NotStrict, shorten, strict_decoder
 from packager.errors import PackagerError
 
 CHUNK_CHARACTERS = 1 << 16
@@ -69,13 +70,14 @@ def read_offer(read: ReadText, source: str, region: str | None = None) -> Offer:
             price = _price(hosted[path[2]], value, source)
             if price:
                 found[price.instance, price.region] = price
+    code = shorten(head.get("offerCode"))
     if head.get("offerCode") != "AmazonSageMaker":
-        raise OfferFileBroken(source, f"it is for {head.get('offerCode')!r}, not AmazonSageMaker")
+        raise OfferFileBroken(source, f"it is for {code}, not AmazonSageMaker")
     if not found:
         raise OfferFileBroken(source, f"it has no hosting price in USD{_for(region)}")
     published = str(head.get("publicationDate", ""))
     if not _is_date(published):
-        raise OfferFileBroken(source, f"its publicationDate is {published!r}")
+        raise OfferFileBroken(source, f"its publicationDate is {shorten(published)}")
     return Offer(published=published, prices=tuple(found[key] for key in sorted(found)))
 
 
@@ -120,7 +122,7 @@ class _Text:
         self._source = source
         self._buffer = ""
         self._at = 0
-        self._decoder = json.JSONDecoder()
+        self._decoder = strict_decoder()
 
     def next_mark(self) -> str:
         """Show the next character that is no space."""
@@ -147,6 +149,8 @@ class _Text:
                 value, end = self._decoder.raw_decode(self._buffer, self._at)
             except RecursionError:
                 raise OfferFileBroken(self._source, "it is nested too deeply") from None
+            except NotStrict as error:
+                raise OfferFileBroken(self._source, str(error)) from None
             except json.JSONDecodeError:
                 value, end = None, len(self._buffer)
             # A number at the very end may go on in the next chunk.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from pydantic import ValidationError
-
+from packager.core.documents import MAX_BYTES, NotStrict, parse_model
 from packager.core.image import FileRange
 from packager.core.model import ModelFile
 from packager.core.quality import RESULT, QualityReport
@@ -19,7 +18,7 @@ def read_quality(files: Iterable[ModelFile]) -> QualityReport:
     if not isinstance(content, FileRange):
         raise StepFailed(f"the evaluation left no {RESULT}")
     try:
-        return QualityReport.model_validate_json(Path(content.path).read_bytes())
-    except (ValidationError, OSError) as error:
-        first = error.errors()[0]["msg"].lower() if isinstance(error, ValidationError) else error
-        raise StepFailed(f"the evaluation's {RESULT} cannot be read: {first}") from error
+        with Path(content.path).open("rb") as file:
+            return parse_model(QualityReport, file.read(MAX_BYTES + 1))
+    except (NotStrict, OSError) as error:
+        raise StepFailed(f"the evaluation's {RESULT} cannot be read: {error}") from error

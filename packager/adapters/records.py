@@ -9,14 +9,15 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from packager.adapters.files import explain_disk_errors, write_atomically
 from packager.adapters.sinks.layout import split_layout_reference
+from packager.adapters.user_files import read_user_file
+from packager.core.documents import NotStrict, parse_model
 from packager.core.record import RECORD_SCHEMA, BuildRecord
 from packager.core.speculation import SpeculationReport
-from packager.core.validation import first_fault
-from packager.errors import NotFound, OutputFailed, PackagerError, UsageError
+from packager.errors import OutputFailed, PackagerError, UsageError
+
+MAX_RECORD_BYTES = 64 * 1024 * 1024  # it may list thousands of layers and answers
 
 
 def check_place(path: Path) -> None:
@@ -110,18 +111,17 @@ def _write(place: Path, data: bytes) -> None:
 
 def load_record(path: Path) -> BuildRecord:
     """Read a record, refusing what this version would misunderstand."""
+    data = read_user_file(
+        path,
+        what="the record",
+        hint="`packager build` writes one beside each oci: output and to --record FILE",
+        max_bytes=MAX_RECORD_BYTES,
+    )
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise NotFound(
-            f"cannot read the record {str(path)!r}: {error.strerror}",
-            hint="`packager build` writes one beside each oci: output and to --record FILE",
-        ) from error
-    try:
-        record = BuildRecord.model_validate_json(data)
-    except ValidationError as error:
+        record = parse_model(BuildRecord, data, max_bytes=MAX_RECORD_BYTES)
+    except NotStrict as error:
         raise UsageError(
-            f"{str(path)!r} is not a build record: {first_fault(error)}",
+            f"{str(path)!r} is not a build record: {error}",
             hint="use a record written by this version of packager",
         ) from error
     if record.schema_version != RECORD_SCHEMA:

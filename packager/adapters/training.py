@@ -8,10 +8,9 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from packager.adapters.files import explain_disk_errors, sync_directory
 from packager.adapters.sources.local import LocalSource
+from packager.core.documents import MAX_BYTES, NotStrict, parse_model
 from packager.core.image import FileRange
 from packager.core.model import ModelFile, ModelFiles
 from packager.core.training import RESULT, TEXTS, TrainingReport
@@ -24,10 +23,10 @@ def read_training(files: Iterable[ModelFile]) -> TrainingReport:
     """Give the figures, or say what is wrong with them."""
     content = _content(files, RESULT)
     try:
-        return TrainingReport.model_validate_json(Path(content.path).read_bytes())
-    except (ValidationError, OSError) as error:
-        first = error.errors()[0]["msg"].lower() if isinstance(error, ValidationError) else error
-        raise StepFailed(f"the training's {RESULT} cannot be read: {first}") from error
+        with Path(content.path).open("rb") as file:
+            return parse_model(TrainingReport, file.read(MAX_BYTES + 1))
+    except (NotStrict, OSError) as error:
+        raise StepFailed(f"the training's {RESULT} cannot be read: {error}") from error
 
 
 def read_head(files: Iterable[ModelFile]) -> ModelFiles:

@@ -45,7 +45,6 @@ known, and an unknown field is an error.
 from __future__ import annotations
 
 import datetime
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -65,13 +64,15 @@ from pydantic import (
 from packager.adapters.files import user_dir
 from packager.adapters.machine import gpu_formats
 from packager.adapters.prices import data_dir, load_prices
+from packager.adapters.user_files import read_user_file
 from packager.core.catalog import Accelerator, CatalogModel, KnownDraft, Link, Price
+from packager.core.documents import MAX_TOML_BYTES, NotStrict, parse_toml, shorten
 from packager.core.facts import ContainerFacts
 from packager.core.instance import LOCAL, DeviceKind, Instance
 from packager.core.own import OwnRows
 from packager.core.registry import UPLOAD_FORMS, RegistryTraits, UploadForm
 from packager.core.units import GIB, MIB
-from packager.errors import NotFound, UsageError
+from packager.errors import UsageError
 
 RESERVED = (LOCAL, "all")
 LARGEST_MEMORY_GIB = 1_048_576.0  # a pebibyte: beyond it is a typing error
@@ -250,14 +251,15 @@ def _is_there(path: Path) -> bool:
 
 
 def _read(path: Path) -> CatalogFile:
+    data = read_user_file(
+        path,
+        what="catalog",
+        hint="name a catalog file that you may read; the lasting one is below your HOME",
+        max_bytes=MAX_TOML_BYTES,
+    )
     try:
-        table = tomllib.loads(path.read_bytes().decode())
-    except OSError as error:
-        raise NotFound(
-            f"cannot read catalog {str(path)!r}: {error.strerror}",
-            hint="name a catalog file that you may read; the lasting one is below your HOME",
-        ) from error
-    except ValueError as error:
+        table = parse_toml(data)
+    except NotStrict as error:
         raise UserCatalogWrong(path, "it cannot be parsed", str(error)) from error
     try:
         file = CatalogFile.model_validate(table)
@@ -289,8 +291,10 @@ def _first(error: ValidationError, table: Mapping[str, Any]) -> tuple[str, str, 
     if not rest:
         return f"[[{kind}]]", message, ROWS[kind].model_fields
     row = table[kind][int(rest[0])]
-    name = next((row[key] for key in ("name", "hf_id", "base") if key in row), None)
-    where = f"[[{kind}]] {name or f'number {int(rest[0]) + 1}'}"
+    named = row if isinstance(row, dict) else {}
+    name = next((named[key] for key in ("name", "hf_id", "base") if key in named), None)
+    shown = shorten(name)[1:-1] if isinstance(name, str) else f"number {int(rest[0]) + 1}"
+    where = f"[[{kind}]] {shown}"
     field = ".".join(rest[1:])
     return where, f"{field}: {message}" if field else message, ROWS[kind].model_fields
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
+from packager.adapters.user_files import read_user_file
 from packager.catalog.containers import find_container
 from packager.cli.options import format_option
 from packager.cli.terminal import note_lines, print_json, print_line
-from packager.errors import NotFound, UsageError
+from packager.core.documents import shorten
+from packager.errors import UsageError
 from packager.families.lmi_legacy import migrate as migrate_settings
 from packager.families.schema import find_schema
 from packager.reports.text import finding_lines
+
+MAX_FILE_BYTES = 1024 * 1024
+LONGEST_NAME = 200
+CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")  # all but tabs
 
 
 @click.command()
@@ -45,23 +52,36 @@ def migrate(file: Path, version: str | None, output_format: str) -> None:
 
 
 def _read(file: Path) -> dict[str, str]:
-    try:
-        lines = file.read_text(encoding="latin-1").splitlines()
-    except OSError as error:
-        raise NotFound(
-            f"cannot read {str(file)!r}: {error.strerror}",
-            hint="name a serving.properties or a file of NAME=VALUE lines",
-        ) from error
+    data = read_user_file(
+        file,
+        what="the configuration",
+        hint="name a serving.properties or a file of NAME=VALUE lines",
+        max_bytes=MAX_FILE_BYTES,
+    )
     found = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(_decoded(data).split("\n"), start=1):
         text = line.strip().removeprefix("export ")
         if not text or text.startswith(("#", "!")):
             continue
         key, equals, value = text.partition("=")
-        if not equals:
+        if not equals or len(key) > LONGEST_NAME:
             raise UsageError(
-                f"line {number} of {str(file)!r} is no setting: {text[:60]!r}",
+                f"line {number} of {str(file)!r} is no setting: {shorten(text, 60)}",
                 hint="write every setting as NAME=VALUE",
+            )
+        if CONTROL.search(text):
+            raise UsageError(
+                f"line {number} of {str(file)!r} has a control character: {shorten(text, 60)}",
+                hint="write every setting as NAME=VALUE, in plain text",
             )
         found[key.strip()] = value.strip()
     return found
+
+
+def _decoded(data: bytes) -> str:
+    """Decode as UTF-8, else as Java's tools do; lines end as on any system."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")
+    return text.replace("\r\n", "\n")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import json
 import math
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,15 +13,16 @@ from pydantic import ValidationError
 
 from packager import plugins
 from packager.adapters.cache_settings import CacheOptions, MatchRule, split_addresses
+from packager.adapters.user_files import read_table
 from packager.core.image import Platform
-from packager.core.request import BuildRequest
+from packager.core.request import LARGEST, BuildRequest
 from packager.core.validation import first_fault
-from packager.errors import NotFound, UsageError
+from packager.errors import UsageError
 from packager.planning.presets import PRESETS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-POSITIVE = click.IntRange(1)
+POSITIVE, COUNT = click.IntRange(1, LARGEST), click.IntRange(0, LARGEST)
 
 
 class FiniteRange(click.FloatRange):
@@ -90,7 +89,7 @@ REQUEST_OPTIONS = (
     ),
     click.option(
         "--calibration-seed",
-        type=click.IntRange(0),
+        type=COUNT,
         metavar="N",
         help="Decides which of them are taken.",
     ),
@@ -104,13 +103,11 @@ REQUEST_OPTIONS = (
     ),
     click.option(
         "--evaluate-tokens",
-        type=click.IntRange(2),
+        type=click.IntRange(2, LARGEST),
         metavar="N",
         help="Cut each to so many tokens; 512 if none.",
     ),
-    click.option(
-        "--evaluate-seed", type=click.IntRange(0), metavar="N", help="Decides which are taken."
-    ),
+    click.option("--evaluate-seed", type=COUNT, metavar="N", help="Decides which are taken."),
     click.option(
         "--max-kld",
         type=FiniteRange(0),
@@ -354,7 +351,9 @@ def make_request(request_file: Path | None, **given: Any) -> BuildRequest:
     """Merge the request file and the options; the options win."""
     fields = _read_file(request_file) if request_file else {}
     if pairs := given.pop("engine_option", ()):
-        given["engine_options"] = {**fields.get("engine_options", {}), **_engine_options(pairs)}
+        stated = fields.get("engine_options", {})
+        if isinstance(stated, dict):  # what else it is, the request refuses
+            given["engine_options"] = {**stated, **_engine_options(pairs)}
     fields.update({name: value for name, value in given.items() if value not in (None, ())})
     for name in ("model", "instance"):
         if name not in fields:
@@ -380,19 +379,11 @@ def _engine_options(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise NotFound(
-            f"cannot read request file {str(path)!r}: {error.strerror}",
-            hint="name a TOML or JSON file with the fields of a request, such as model",
-        ) from error
-    try:
-        parsed = json.loads(data) if path.suffix == ".json" else tomllib.loads(data.decode())
-    except ValueError as error:
-        raise UsageError(f"{str(path)!r} cannot be parsed: {error}") from error
-    if not isinstance(parsed, dict):
-        raise UsageError(f"{str(path)!r} holds no table of fields")
+    parsed = read_table(
+        path,
+        what="request file",
+        hint="name a TOML or JSON file with the fields of a request, such as model",
+    )
     if isinstance(parsed.get("outputs"), list):
         parsed["outputs"] = tuple(parsed["outputs"])
     return parsed

@@ -10,14 +10,18 @@ from pydantic import (
     ConfigDict,
     Field,
     NonNegativeFloat,
-    NonNegativeInt,
-    PositiveInt,
 )
 
 from packager.core.units import MIB, parse_size
 
 # Files below 1 MiB share a layer, so limits near that would not be kept.
-LayerSize = Annotated[int, BeforeValidator(parse_size), Field(ge=2 * MIB)]
+LARGEST = 2**31 - 1  # what engines take for a number; beyond it is a typing error
+
+Positive = Annotated[int, Field(ge=1, le=LARGEST)]
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Reference = Annotated[str, Field(max_length=4096)]  # as long as paths are
+
+LayerSize = Annotated[int, BeforeValidator(parse_size), Field(ge=2 * MIB, le=2**60)]
 
 
 class BuildRequest(BaseModel):
@@ -26,18 +30,20 @@ class BuildRequest(BaseModel):
     Fields left at None are chosen by the planner, which says what it chose.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", str_min_length=1)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", str_min_length=1, str_max_length=65536, allow_inf_nan=False
+    )
 
-    model: str = Field(
+    model: Reference = Field(
         description="a directory, a hub id `org/name[@revision]`, `hf://…` or `s3://…`"
     )
-    instance: str = Field(description="instance type such as `ml.g5.xlarge`, or `local`")
+    instance: Reference = Field(description="instance type such as `ml.g5.xlarge`, or `local`")
     family: str | None = Field(default=None, description="serving container family")
-    base: str | None = Field(
+    base: Reference | None = Field(
         default=None,
         description="base image: registry reference, `oci:DIR`, `docker:NAME`, or `scratch`",
     )
-    outputs: tuple[str, ...] = Field(
+    outputs: tuple[Reference, ...] = Field(
         default=(), description="`oci:DIR`, `docker:NAME:TAG` or `REGISTRY/REPOSITORY:TAG`"
     )
     served_name: str | None = Field(
@@ -45,14 +51,14 @@ class BuildRequest(BaseModel):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$",
         description="the name clients put into `model`",
     )
-    tp_degree: PositiveInt | None = Field(default=None, description="tensor-parallel degree")
-    pp_degree: PositiveInt | None = Field(default=None, description="pipeline-parallel degree")
-    max_batch: PositiveInt | None = Field(default=None, description="requests at once")
-    max_input_tokens: PositiveInt | None = Field(default=None, description="tokens of a prompt")
-    max_total_tokens: PositiveInt | None = Field(
+    tp_degree: Positive | None = Field(default=None, description="tensor-parallel degree")
+    pp_degree: Positive | None = Field(default=None, description="pipeline-parallel degree")
+    max_batch: Positive | None = Field(default=None, description="requests at once")
+    max_input_tokens: Positive | None = Field(default=None, description="tokens of a prompt")
+    max_total_tokens: Positive | None = Field(
         default=None, description="tokens of a prompt and its answer"
     )
-    max_prefill_tokens: PositiveInt | None = Field(
+    max_prefill_tokens: Positive | None = Field(
         default=None, description="prompt tokens that the engine computes at once"
     )
     kv_dtype: Literal["auto", "fp8"] | None = Field(
@@ -65,33 +71,31 @@ class BuildRequest(BaseModel):
     quantize_ignore: tuple[str, ...] | None = Field(
         default=None, description="modules that are left as they are, by name or `re:PATTERN`"
     )
-    calibration: str | None = Field(
+    calibration: Reference | None = Field(
         default=None,
         description="texts to quantize with: a file, a directory, "
         "`hf://datasets/ORG/NAME@REVISION`, or `default`",
     )
-    calibration_samples: PositiveInt | None = Field(
+    calibration_samples: Positive | None = Field(
         default=None, description="how many of them are taken"
     )
-    calibration_tokens: PositiveInt | None = Field(
+    calibration_tokens: Positive | None = Field(
         default=None, description="length that each is cut to"
     )
-    calibration_seed: NonNegativeInt | None = Field(
+    calibration_seed: Count | None = Field(
         default=None, description="decides which of them are taken"
     )
-    evaluate: str | None = Field(
+    evaluate: Reference | None = Field(
         default=None,
         description="texts to measure with what quantizing did: as `calibration`",
     )
-    evaluate_samples: PositiveInt | None = Field(
+    evaluate_samples: Positive | None = Field(
         default=None, description="how many of them are taken"
     )
-    evaluate_tokens: Annotated[int, Field(ge=2)] | None = Field(
+    evaluate_tokens: Annotated[int, Field(ge=2, le=LARGEST)] | None = Field(
         default=None, description="length that each is cut to"
     )
-    evaluate_seed: NonNegativeInt | None = Field(
-        default=None, description="decides which of them are taken"
-    )
+    evaluate_seed: Count | None = Field(default=None, description="decides which of them are taken")
     max_kld: NonNegativeFloat | None = Field(
         default=None, description="mean KL divergence, in nats, above which nothing is built"
     )
@@ -101,11 +105,11 @@ class BuildRequest(BaseModel):
     max_ppl_increase: Annotated[float, Field(ge=-1)] | None = Field(
         default=None, description="growth of perplexity above which nothing is built: 0.02 is 2 %"
     )
-    draft: str | None = Field(
+    draft: Reference | None = Field(
         default=None,
         description="`auto`, `none`, a model, `eagle:REF`, `eagle3:REF`, `medusa:REF`, `ngram[:N]`",
     )
-    speculative_tokens: PositiveInt | None = Field(
+    speculative_tokens: Positive | None = Field(
         default=None, description="tokens that the draft proposes at a time"
     )
     compile: str | None = Field(default=None, description="`auto`, `off`, or a compiler's name")

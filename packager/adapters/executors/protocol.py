@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO
 
-from pydantic import ValidationError
-
 from packager.adapters.executors.failures import (
     StepBroken,
     StepOutOfMemory,
@@ -23,11 +21,11 @@ from packager.adapters.executors.failures import (
     StepTimedOut,
     failed,
 )
+from packager.core.documents import NotStrict, parse_model
 from packager.core.events import EventSink, StepEvent
 from packager.core.image import Blob, FileRange
 from packager.core.model import ModelFile
 from packager.core.recipe import Step, StepResult
-from packager.core.validation import first_fault
 from packager.core.worker import WorkerEvent, WorkerResult, WorkerSpec
 from packager.errors import StepFailed
 
@@ -147,8 +145,8 @@ class Listener:
         if not line.strip():
             return
         try:
-            event = WorkerEvent.model_validate_json(line)
-        except ValidationError:
+            event = parse_model(WorkerEvent, line)
+        except NotStrict:
             self.stray += 1
             self._log.write(line[:LINE_BYTES] + b"\n")
             self._log.flush()
@@ -233,9 +231,9 @@ def _read_result(step: Step, code: int, answer: Path, log: Path, *, oom: bool) -
     if len(data) > RESULT_BYTES:
         raise failed(StepBroken, step, "gave a result that is too long", log)
     try:
-        return WorkerResult.model_validate_json(data)
-    except ValidationError as error:
-        reason = f"gave a result that cannot be read: {first_fault(error)}"
+        return parse_model(WorkerResult, data, max_bytes=RESULT_BYTES, allow_infinity=True)
+    except NotStrict as error:
+        reason = f"gave a result that cannot be read: {error}"
         raise failed(StepBroken, step, reason, log) from error
 
 

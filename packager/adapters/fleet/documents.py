@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
+from packager.adapters.user_files import parse_table, read_user_file
 from packager.errors import NotFound, Unavailable, UsageError
 
 LARGEST_BYTES = 256 * 1024 * 1024
@@ -16,23 +15,17 @@ TIMEOUT_S = 30.0
 def read_document(place: str) -> dict[str, Any]:
     """Read a table in TOML or JSON."""
     data = _fetch(place) if place.startswith(("http://", "https://")) else _read(Path(place))
-    try:
-        parsed = tomllib.loads(data.decode()) if place.endswith(".toml") else json.loads(data)
-    except ValueError as error:
-        raise UsageError(f"{place!r} cannot be parsed: {error}") from error
-    if not isinstance(parsed, dict):
-        raise UsageError(f"{place!r} holds no table")
-    return parsed
+    is_json = not place.endswith(".toml")
+    return parse_table(data, place, max_json_bytes=LARGEST_BYTES, is_json=is_json)
 
 
 def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise NotFound(
-            f"cannot read {str(path)!r}: {error.strerror}",
-            hint="name a grid in TOML or JSON, or a plan; see `packager warm --help`",
-        ) from error
+    return read_user_file(
+        path,
+        what="the grid or plan",
+        hint="name a grid in TOML or JSON, or a plan; see `packager warm --help`",
+        max_bytes=LARGEST_BYTES,
+    )
 
 
 def _fetch(url: str) -> bytes:

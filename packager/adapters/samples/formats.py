@@ -25,7 +25,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from packager.core.documents import NotStrict, parse_json
 from packager.core.samples import Message, Sample
+
+LONGEST_PAYLOAD = 64 * 1024 * 1024  # as a line of the file it is in
 
 _ROLES = {
     "human": "user",
@@ -156,8 +159,8 @@ def _streamed(body: str) -> str | None:
         if not line.startswith("data:") or payload == "[DONE]":
             continue
         try:
-            event = json.loads(payload)
-        except ValueError:
+            event = parse_json(payload.encode(errors="surrogatepass"), allow_infinity=True)
+        except NotStrict:
             return None  # cut off: half an answer is none
         pieces.append(_piece(event))
     return "".join(pieces) or None
@@ -215,8 +218,13 @@ def _payload(part: Mapping[str, Any]) -> str:
 
 def _json_or_text(payload: str) -> object:
     try:
-        return json.loads(payload)
-    except ValueError:
+        return parse_json(
+            payload.encode(errors="surrogatepass"),
+            max_bytes=LONGEST_PAYLOAD,
+            max_values=LONGEST_PAYLOAD,
+            allow_infinity=True,
+        )
+    except NotStrict:
         return payload
 
 

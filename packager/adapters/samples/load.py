@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from packager.adapters.samples.formats import NotASample, read_row
-from packager.core.documents import NotStrict, parse_json
+from packager.core.documents import NotStrict, parse_json, shorten
 from packager.core.samples import DEFAULT, Sample, Samples, Skipped
+from packager.core.text import escape
 from packager.core.units import GIB, MIB, decimal
 from packager.errors import ModelRefused, NotFound, UsageError
 
@@ -101,21 +102,24 @@ def _files(
         place = download(matched["name"], matched["revision"], matched["file"])
     else:
         place = Path(reference)
-    if place.is_file():
-        return [(_spelt(place.name), place)]
-    if not place.is_dir():
-        raise NotFound(f"there is no data at {reference!r}", hint="name a file or a directory")
-    found = sorted(file for file in place.rglob("*") if file.suffix.lower() in SUFFIXES)
+    try:
+        if place.is_file():
+            return [(escape(place.name), place)]
+        if not place.is_dir():
+            raise NotFound(
+                f"there is no data at {shorten(reference, 200)}", hint="name a file or a directory"
+            )
+        found = sorted(file for file in place.rglob("*") if file.suffix.lower() in SUFFIXES)
+    except OSError as error:  # too long for a path, or not to be read
+        raise NotFound(
+            f"cannot read the data at {shorten(reference, 200)}: {error.strerror}",
+            hint="name a file or a directory",
+        ) from error
     if not found:
         raise NotFound(
             f"directory {reference!r} holds no data", hint=f"files end with {', '.join(SUFFIXES)}"
         )
-    return [(_spelt(file.relative_to(place).as_posix()), file) for file in found if file.is_file()]
-
-
-def _spelt(name: str) -> str:
-    """Spell out what is no letter: files of others are named here, a line each."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name)
+    return [(escape(file.relative_to(place).as_posix()), file) for file in found if file.is_file()]
 
 
 def _rows(files: list[tuple[str, Path]], reference: str) -> Iterator[Row]:
@@ -158,7 +162,7 @@ def _array(name: str, path: Path) -> Iterator[Row]:
     if not isinstance(_parsed(first), NotASample) and not first.startswith(b"["):
         yield from _lines(name, path)
         return
-    value = _parsed(_whole(name, path))
+    value = _parsed(_whole(name, path), max_values=_LONGEST_FILE)
     if isinstance(value, list):
         for number, row in enumerate(value, 1):
             yield f"{name}, row {number}", row
@@ -212,9 +216,10 @@ def _without_gaps(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if value is not None}
 
 
-def _parsed(data: bytes) -> object:
+def _parsed(data: bytes, *, max_values: int = _LONGEST_LINE) -> object:
+    """Parse a row, or a file of rows: texts have many commas, and are as long as they are."""
     try:
-        return parse_json(data, max_bytes=_LONGEST_FILE, allow_infinity=True)
+        return parse_json(data, max_bytes=_LONGEST_FILE, max_values=max_values, allow_infinity=True)
     except NotStrict as why:
         return NotASample(str(why))
 

@@ -19,7 +19,7 @@ PATH = re.compile(r"[./~].*|.*/|[^/]*/[^/]*/.*", re.DOTALL)
 def choose_source(reference: str) -> str:
     """Name the source. A path that exists wins over a hub id of the same form."""
     is_url = "://" in reference
-    if reference and not is_url and Path(reference).exists():
+    if reference and not is_url and _exists(reference):
         return "local"
     if HUB_ID.fullmatch(reference):
         return "hub"
@@ -34,3 +34,10 @@ def choose_source(reference: str) -> str:
         hint="write a directory as `./DIR`, a hub id as `org/name` or `org/name@revision`; "
         "`hf://org/name` and `s3://BUCKET/PREFIX` are streamed",
     )
+
+
+def _exists(reference: str) -> bool:
+    try:
+        return Path(reference).exists()
+    except OSError:  # too long for a path, or below a directory that may not be read
+        return False

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from packager.core.documents import parse_toml
 from packager.core.tool import ToolFacts
 from packager.core.worker import PROTOCOL
 from packager.errors import NotFound, UsageError
@@ -121,7 +121,7 @@ def read_tool(name: str, directory: Path, helper: Path) -> ToolDefinition:
             f"there is no tool {name!r}", hint="`packager tools list` shows those that there are"
         )
     try:
-        data: Any = tomllib.loads((directory / "tool.toml").read_text(encoding="utf-8"))
+        data = parse_toml((directory / "tool.toml").read_bytes())
         file = ToolFile.model_validate(data)
         requirements = _digest(_required(directory, file))
     except (OSError, ValueError, ValidationError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,8 +38,8 @@ def own_words(stated: Stated) -> dict[str, Any]:
                 f"--state {text!r} is not /POINTER=JSON", hint="such as --state /shape/max_batch=8"
             )
         try:
-            found[pointer] = json.loads(value)
-        except ValueError:
+            found[pointer] = parse_json(value.encode(errors="surrogatepass"))
+        except NotStrict:
             found[pointer] = value  # a plain word needs no quotes
     return found
 
