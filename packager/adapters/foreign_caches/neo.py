@@ -37,6 +37,8 @@ class NeoOutput:
 
 def find_neo_outputs(root: Path) -> tuple[NeoOutput, ...]:
     """Find compiled models in or below a directory. No link is followed."""
+    if not root.is_dir():
+        raise NotFound(f"{str(root)!r} is no directory", hint="name what Neo wrote its output to")
     places = [root] if root.name == GRAPHS else list(_find(root, 0))
     if not places:
         raise NotFound(
