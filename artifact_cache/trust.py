@@ -143,6 +143,8 @@ def load_trusted_keys(path: Path) -> dict[str, PublicKey]:
 def trust_key(path: Path, public_pem: bytes, comment: str = "") -> str:
     """Add a public key to a file of trusted keys, which may not exist yet; give its id."""
     _need_cryptography(path)
+    if not public_pem.isascii():
+        raise UnusableKeys(path, "the public key holds more than PEM")
     public = _parse_public(path, public_pem)
     keyid = keyid_of(public)
     if path.exists():

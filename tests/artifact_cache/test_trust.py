@@ -446,3 +446,10 @@ def test_nothing_is_ever_unpickled() -> None:
         text = path.read_text("utf-8")
         for word in ("import pickle", "marshal", "shelve", "eval(", "exec("):
             assert word not in text, path
+
+
+def test_a_public_key_with_more_than_pem_around_it_is_refused(tmp_path: Path) -> None:
+    public = generate_key(tmp_path / "key")
+
+    with pytest.raises(UnusableKeys, match="more than PEM"):
+        trust_key(tmp_path / "trusted", public + b"\xd9")

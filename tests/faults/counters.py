@@ -15,6 +15,7 @@ NEVER = {
     "garbage_left": 0,
     "pin_lost": 0,
     "sent_again": 0,
+    "too_much_memory": 0,
 }
 
 TRIES = {"tries": 0}  # faults; a test may try many

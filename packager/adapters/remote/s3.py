@@ -21,6 +21,7 @@ from packager.adapters.remote.resume import (
     read_resumed,
     retry_after_s,
 )
+from packager.core.documents import shorten
 from packager.core.image import RemoteRange
 from packager.errors import (
     AccessDenied,
@@ -124,6 +125,7 @@ def explained(bucket: str, file: S3Address | None) -> Iterator[None]:
     Its messages are not passed on: they can hold addresses with signatures.
     """
     from botocore import exceptions
+    from botocore.parsers import ResponseParserError
 
     try:
         yield
@@ -147,6 +149,16 @@ def explained(bucket: str, file: S3Address | None) -> Iterator[None]:
         raise _passing(_no_answer(bucket), file) from error
     except (exceptions.IncompleteReadError, OSError) as error:
         raise _passing(_no_answer(bucket), file) from error
+    except RecursionError as error:  # a redirect to the same address, without end
+        raise ProtocolFailed(
+            f"S3 sends requests for bucket {bucket!r} in a circle",
+            hint="check AWS_REGION and AWS_ENDPOINT_URL",
+        ) from error
+    except ResponseParserError as error:
+        raise ProtocolFailed(
+            f"the answer for bucket {bucket!r} is none of S3",
+            hint="check AWS_ENDPOINT_URL: a complete S3 must answer there",
+        ) from error
     except (exceptions.BotoCoreError, ValueError) as error:
         raise UsageError(
             f"the AWS settings do not work for bucket {bucket!r}",
@@ -155,7 +167,7 @@ def explained(bucket: str, file: S3Address | None) -> Iterator[None]:
 
 
 def _by_answer(answer: dict[str, Any], bucket: str, file: S3Address | None) -> Exception:
-    code = str(answer.get("Error", {}).get("Code", ""))
+    code = shorten(str(answer.get("Error", {}).get("Code", "")))[1:-1]
     metadata = answer.get("ResponseMetadata", {})
     status = int(metadata.get("HTTPStatusCode", 0))
     name = f"'s3://{bucket}/{file.key}'" if file else f"bucket {bucket!r}"

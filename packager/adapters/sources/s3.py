@@ -8,6 +8,7 @@ layer is written, and then must still be those of the listing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,7 +22,8 @@ from packager.adapters.sources.take import take_model
 from packager.adapters.sources.walk import MAX_FILES
 from packager.core.image import RemoteRange
 from packager.core.model import ModelFiles, ModelRef, TensorInfo
-from packager.errors import ModelRefused, NotFound, UsageError
+from packager.errors import ModelRefused, NotFound, ProtocolFailed, UsageError
+from packager.imaging.oci import LARGEST_BLOB
 
 
 class S3Source:
@@ -97,27 +99,42 @@ def _list(client: Any, reference: str) -> Mapping[str, S3Address]:
         pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         for page in pages:
             for found in page.get("Contents", ()):
-                key = found["Key"]
-                if key.endswith("/") and found["Size"] == 0:
+                listed = _listed(bucket, found)
+                if listed.key.endswith("/") and listed.size == 0:
                     continue  # a directory, as consoles make them
                 if len(objects) == MAX_FILES:
                     raise ModelRefused(
                         f"{reference!r} holds more than {MAX_FILES} objects",
                         hint="give the prefix of one model, not one above it",
                     )
-                objects[key.removeprefix(prefix)] = S3Address(
-                    bucket=bucket,
-                    key=key,
-                    size=found["Size"],
-                    etag=found["ETag"],
-                    modified_us=int(found["LastModified"].timestamp() * 1_000_000),
-                )
+                objects[listed.key.removeprefix(prefix)] = listed
     if not objects:
         raise NotFound(
             f"there is nothing below {reference!r}",
             hint=f"`aws s3 ls {reference.rstrip('/')}/` shows what is there",
         )
     return objects
+
+
+def _listed(bucket: str, found: Mapping[str, Any]) -> S3Address:
+    """Read one row of a listing; servers that leave fields out exist."""
+    key, size, etag = found.get("Key"), found.get("Size"), found.get("ETag")
+    modified = found.get("LastModified")
+    if (
+        not (isinstance(key, str) and key and isinstance(etag, str) and etag)
+        or not (isinstance(size, int) and 0 <= size <= LARGEST_BLOB)
+        or not isinstance(modified, datetime)
+    ):
+        raise ProtocolFailed(
+            f"the server behind bucket {bucket!r} lists an object without a key, size, ETag and "
+            "time that can be used",
+            hint="check AWS_ENDPOINT_URL: a complete S3 must answer there",
+        )
+    try:
+        modified_us = max(0, int(modified.timestamp() * 1_000_000))
+    except (OverflowError, ValueError):
+        modified_us = 0  # before or after all time that can be told
+    return S3Address(bucket=bucket, key=key, size=size, etag=etag, modified_us=modified_us)
 
 
 def _whole(found: S3Address) -> RemoteRange:

@@ -15,11 +15,24 @@ from packager.adapters.sources.local import LocalSource
 from packager.adapters.sources.s3 import S3Source
 from packager.core.image import RemoteRange
 from packager.core.model import ModelFiles
-from packager.errors import AccessDenied, ModelRefused, NotFound, Unavailable, UsageError
+from packager.errors import (
+    AccessDenied,
+    ModelRefused,
+    NotFound,
+    ProtocolFailed,
+    Unavailable,
+    UsageError,
+)
 from tests.doubles.fault_proxy import Fault, FaultProxy
+from tests.doubles.hostile import HostileServer, reply
 from tests.doubles.models import write_model
 from tests.doubles.s3 import Bucket, bucket_server
 
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "x",
+    "AWS_SECRET_ACCESS_KEY": "y",
+    "AWS_DEFAULT_REGION": "eu-west-1",
+}
 SHARD = "model-00002-of-00003.safetensors"
 
 
@@ -234,3 +247,41 @@ def test_without_boto3_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(UsageError, match="boto3") as caught:
         S3Source().facts("s3://models/llama")
     assert "packager[s3]" in caught.value.hint
+
+
+ROW = {
+    "Key": "<Key>model/config.json</Key>",
+    "LastModified": "<LastModified>2026-01-01T00:00:00.000Z</LastModified>",
+    "ETag": "<ETag>&quot;abc&quot;</ETag>",
+    "Size": "<Size>10</Size>",
+}
+
+
+def listing_with(**fields: str) -> bytes:
+    """Write a listing of one object, with some of its fields spelt otherwise."""
+    row = "".join({**ROW, **fields}.values())
+    return f"<ListBucketResult><Contents>{row}</Contents></ListBucketResult>".encode()
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param(reply(listing_with(LastModified="")), id="no-time"),
+        pytest.param(reply(listing_with(ETag="")), id="no-etag"),
+        pytest.param(reply(listing_with(Key="")), id="no-key"),
+        pytest.param(reply(listing_with(Size="")), id="no-size"),
+        pytest.param(reply(listing_with(Size="<Size>-5</Size>")), id="negative-size"),
+        pytest.param(reply(listing_with(Size=f"<Size>{10**30}</Size>")), id="huge-size"),
+        pytest.param(reply(b"<a" + b"<b>" * 5000), id="no-xml"),
+        pytest.param(reply(b"", 307, Location="/bucket?list-type=2"), id="circle"),
+    ],
+)
+def test_a_listing_that_breaks_the_protocol_is_refused(
+    told: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with HostileServer(lambda request: told) as server:
+        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url}.items():
+            monkeypatch.setenv(name, value)
+
+        with pytest.raises((ProtocolFailed, Unavailable)):
+            S3Source(headers_only=True).facts("s3://bucket/model")

@@ -1,0 +1,1 @@
+"""Documents of strangers, damaged in every way: each is read or refused, typed, soon and small."""

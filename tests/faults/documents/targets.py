@@ -1,0 +1,842 @@
+"""Everything that reads a stranger's document, each with good ones to start from.
+
+A target takes the damaged bytes and a directory of its own, and reads them as packager does.
+It may return, or raise `PackagerError` with a documented status or an error of the artifact cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import struct
+import tarfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+from packager.adapters.registry.transport import Answer, Transport
+from packager.core.image import Platform
+from tests.commandline import ROOT
+from tests.doubles.models import write_model
+from tests.imaging.images import image
+
+Read = Callable[[bytes, Path], None]
+
+
+class Bug(AssertionError):
+    """A command ended as only a bug may."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A reader, and documents that it takes."""
+
+    read: Read
+    good: Callable[[], Iterable[bytes]]
+
+
+def command(*arguments: str, allowed: Iterable[int] = ()) -> None:
+    """Run the command line in this process; status 70 is what must not be."""
+    from packager.cli.app import run
+
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = run(list(arguments))
+    if status == 70 and 70 not in allowed:
+        err.flush()
+        raise Bug(err.buffer.getvalue().decode()[-2000:])  # type: ignore[attr-defined]
+
+
+# Models
+
+
+@cache
+def model_dir() -> Path:
+    return write_model(Path("model").absolute(), shards=2)
+
+
+def model_file(name: str) -> bytes:
+    return (model_dir() / name).read_bytes()
+
+
+def plan_with(name: str) -> Read:
+    """Plan a model, one file of which is this."""
+
+    def read(data: bytes, place: Path) -> None:
+        model = place / "model"
+        model.mkdir()
+        for file in model_dir().iterdir():
+            if file.name != name:
+                (model / file.name).hardlink_to(file)
+        (model / name).write_bytes(data)
+        command("plan", "--model", str(model), "--instance", "ml.g5.xlarge", "--format", "json")
+
+    return read
+
+
+def read_weights(header: bytes, place: Path) -> None:
+    """Plan a model whose weights have this header, which says its own length rightly."""
+    model = place / "model"
+    model.mkdir()
+    for file in model_dir().iterdir():
+        if not file.name.startswith("model"):
+            (model / file.name).hardlink_to(file)
+    with (model / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + 4096)
+    command("plan", "--model", str(model), "--instance", "ml.g5.xlarge")
+
+
+def headers() -> Iterator[bytes]:
+    tensor = {"dtype": "BF16", "shape": [4, 8], "data_offsets": [0, 64]}
+    other = {"dtype": "F32", "shape": [], "data_offsets": [64, 68]}
+    yield json.dumps({"__metadata__": {"format": "pt"}, "a": tensor, "b": other}).encode()
+    yield json.dumps({"model.layers.0.q.weight": tensor}).encode()
+    data = model_file("model-00001-of-00002.safetensors")
+    yield data[8 : 8 + struct.unpack("<Q", data[:8])[0]]
+
+
+def configurations() -> Iterator[bytes]:
+    base = json.loads(model_file("config.json"))
+    yield json.dumps(base).encode()
+    yield json.dumps({**base, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}).encode()
+    yield json.dumps({**base, "num_local_experts": 8, "num_experts_per_tok": 2}).encode()
+    yield json.dumps({**base, "text_config": base, "vision_config": {"depth": 3}}).encode()
+    for quantization in (
+        {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True},
+        {"quant_method": "gptq", "bits": 4, "group_size": 64, "desc_act": False, "sym": True},
+        {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
+        {
+            "quant_method": "compressed-tensors",
+            "format": "pack-quantized",
+            "ignore": ["lm_head"],
+            "config_groups": {
+                "group_0": {
+                    "targets": ["Linear"],
+                    "weights": {
+                        "num_bits": 4,
+                        "type": "int",
+                        "strategy": "group",
+                        "group_size": 64,
+                    },
+                }
+            },
+        },
+    ):
+        yield json.dumps({**base, "quantization_config": quantization}).encode()
+
+
+# Users' files
+
+
+def request_file(data: bytes, place: Path) -> None:
+    for name in ("request.toml", "request.json"):
+        (place / name).write_bytes(data)
+        command("plan", "--request", str(place / name))
+
+
+def requests() -> Iterator[bytes]:
+    fields = {
+        "model": "./model",
+        "instance": "ml.g5.xlarge",
+        "max_batch": 4,
+        "max_input_tokens": 64,
+        "max_total_tokens": 128,
+        "engine_options": {"max-num-seqs": "4"},
+    }
+    yield json.dumps(fields).encode()
+    yield (
+        b'model = "./model"\ninstance = "ml.g5.xlarge"\nmax_batch = 4\n'
+        b'max_input_tokens = 64\nmax_total_tokens = 128\n[engine_options]\n"max-num-seqs" = "4"\n'
+    )
+
+
+def grid_file(data: bytes, place: Path) -> None:
+    from packager.core.warmup import Grid
+    from packager.jobs.warmup.grid import expand, read_grid_or_plan
+
+    for name in ("grid.toml", "grid.json"):
+        (place / name).write_bytes(data)
+        with typed():
+            found = read_grid_or_plan(str(place / name))
+            if isinstance(found, Grid):
+                for count, _ in enumerate(expand(found)):
+                    if count > 100:
+                        break
+
+
+def grids() -> Iterator[bytes]:
+    grid = {
+        "defaults": {"model": "a/b", "quantize": "awq"},
+        "axes": {"instance": ["ml.g5.xlarge", "ml.g6.xlarge"]},
+        "shapes": [{"max_batch": 4}],
+        "exclude": [{"instance": "ml.g6*", "max_batch": 4}],
+    }
+    yield json.dumps(grid).encode()
+    yield b'[defaults]\nmodel = "a/b"\n[axes]\ninstance = ["x"]\n[[shapes]]\nmax_batch = 4\n'
+    job = {"index": 0, "label": "x", "step": "quantize", "request": {}, "artifact": "a", "key": ""}
+    yield json.dumps({"schema": "packager.warm-plan/1", "jobs": [job], "hits": []}).encode()
+
+
+def catalog_file(data: bytes, place: Path) -> None:
+    (place / "catalog.toml").write_bytes(data)
+    command(
+        *("plan", "--model", str(model_dir()), "--instance", "ml.g5.xlarge"),
+        *("--catalog", str(place / "catalog.toml")),
+    )
+
+
+def catalogs() -> Iterator[bytes]:
+    yield (
+        b'[[instance]]\nname = "box"\nvcpus = 8\nmemory_gib = 64\n'
+        b'accelerator = "A10G"\ndevices = 1\n'
+        b'source = "me"\ndate = "2026-01-01"\n'
+    )
+    yield b'[[registry]]\nhost = "r.example"\nbody_mib = 10\nsource = "me"\ndate = "2026-01-01"\n'
+    yield b'[[container]]\nfamily = "vllm"\nimage = "a/b:1"\nversion = "0.11"\nsource = "me"\n'
+
+
+def measured_file(data: bytes, place: Path) -> None:
+    (place / "measured.json").write_bytes(data)
+    command(
+        *("plan", "--model", str(model_dir()), "--instance", "ml.g5.xlarge"),
+        *("--measured", str(place / "measured.json")),
+    )
+
+
+def record_file(data: bytes, place: Path) -> None:
+    from packager.adapters.records import load_record
+
+    (place / "record.json").write_bytes(data)
+    load_record(place / "record.json")
+
+
+def records() -> Iterator[bytes]:
+    yield json.dumps(
+        {
+            "schema_version": 1,
+            "packager_version": "0.1.0",
+            "digest": "sha256:" + "a" * 64,
+            "config_digest": "sha256:" + "b" * 64,
+            "request": {"model": "a/b", "instance": "ml.g5.xlarge"},
+            "refs": [],
+        }
+    ).encode()
+
+
+def samples_file(data: bytes, place: Path) -> None:
+    from packager.adapters.samples.load import load_samples
+
+    for name in ("samples.jsonl", "samples.json"):
+        (place / name).write_bytes(data)
+        with typed():
+            load_samples(str(place / name))
+
+
+def sample_rows() -> Iterator[bytes]:
+    rows = [
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
+        {"prompt": "a", "completion": "b"},
+        {"text": "hello"},
+        {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]},
+    ]
+    yield "\n".join(map(json.dumps, rows)).encode()
+    yield json.dumps(rows).encode()
+    yield json.dumps(rows[0]).encode()
+    asked = {"mode": "INPUT", "data": '{"inputs":"a"}', "encoding": "JSON"}
+    capture = {"captureData": {"endpointInput": asked}}
+    yield json.dumps(capture).encode()
+
+
+def offer_file(data: bytes, place: Path) -> None:
+    from packager.adapters.prices import refresh_prices
+
+    (place / "offer.json").write_bytes(data)
+    refresh_prices("us-east-1", str(place / "offer.json"), place)
+
+
+def offers() -> Iterator[bytes]:
+    yield (ROOT / "tests/catalog/data/offer-us-east-1.json").read_bytes()
+
+
+def price_file(data: bytes, place: Path) -> None:
+    from packager.adapters.prices import load_prices
+
+    (place / "prices").mkdir()
+    (place / "prices/us-east-1.json").write_bytes(data)
+    load_prices(place)
+
+
+def prices() -> Iterator[bytes]:
+    row = {"usd_hour": 1.5, "date": "2026-01-01"}
+    document = {"schema": "packager.prices/1", "region": "us-east-1", "source": "x"}
+    yield json.dumps({**document, "prices": {"ml.g5.xlarge": row}}).encode()
+
+
+def properties_file(data: bytes, place: Path) -> None:
+    (place / "serving.properties").write_bytes(data)
+    command("migrate", str(place / "serving.properties"))
+
+
+def properties() -> Iterator[bytes]:
+    yield (
+        b"engine=MPI\noption.model_id=a/b\noption.rolling_batch=lmi-dist\n"
+        b"option.tensor_parallel_degree=4\n"
+    )
+    yield b"SERVING_LOAD_MODELS=test::Python=/m\nOPTION_MODEL_ID=a/b\nHF_MODEL_ID=c/d\n"
+
+
+# Images
+
+
+def in_layout(place: Path, index: bytes, blobs: Mapping[str, bytes]) -> Path:
+    """Write a layout with these documents under the digests that name them."""
+    root = place / "layout"
+    (root / "blobs/sha256").mkdir(parents=True)
+    (root / "oci-layout").write_bytes(b'{"imageLayoutVersion":"1.0.0"}')
+    (root / "index.json").write_bytes(index)
+    for digest, data in blobs.items():
+        (root / "blobs/sha256" / digest.removeprefix("sha256:")).write_bytes(data)
+    return root
+
+
+def look_at(root: Path) -> None:
+    """Open a layout in all the ways there are."""
+    from packager.adapters.bases.layout import LayoutBase
+    from packager.adapters.cache_oci import entries_of_layout
+    from packager.adapters.sinks.layout import LayoutSink
+    from packager.core.image import ImageSpec, RuntimeConfig
+    from packager.imaging.oci import seal
+
+    command("inspect", f"oci:{root}")
+    command("diff", f"oci:{root}", f"oci:{root}", "--format", "json")
+    with typed():
+        entries_of_layout(f"oci:{root}")
+    with typed():
+        base = LayoutBase().facts(f"oci:{root}", Platform())
+        ours = RuntimeConfig(env={"A": "1"}, labels={"b": "c"}, port=8080)
+        spec = ImageSpec(base=base, layers=base.layers, runtime=ours, created="")
+        from packager.core.image import Descriptor
+
+        layers = [
+            Descriptor(media_type=one.media_type, digest=one.digest, size=one.size)
+            for one in base.layers
+        ]
+        seal(spec, layers)
+    with typed():
+        sink = LayoutSink(f"oci:{root}:other")
+        sink.prepare(ImageSpec(base=_scratch(), layers=(), runtime=RuntimeConfig(), created=""))
+        sink.abandon()
+
+
+def _scratch() -> Any:
+    from packager.imaging.oci import scratch
+
+    return scratch(Platform())
+
+
+def described(data: bytes, media_type: str) -> dict[str, Any]:
+    from packager.imaging.oci import sha256
+
+    return {"mediaType": media_type, "digest": sha256(data), "size": len(data)}
+
+
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+INDEX = "application/vnd.oci.image.index.v1+json"
+
+
+def index_of(*documents: bytes, media_type: str = MANIFEST) -> bytes:
+    listed = [described(data, media_type) for data in documents]
+    return json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": listed}).encode()
+
+
+def blobs_of(*documents: bytes) -> dict[str, bytes]:
+    from packager.imaging.oci import sha256
+
+    blobs = {sha256(data): data for data in documents}
+    for content in ("debian", "shard 1", "shard 2", "tokenizer", "eagle", "settings"):
+        blobs[sha256(content.encode())] = content.encode()
+    return blobs
+
+
+def layout_index(data: bytes, place: Path) -> None:
+    sealed = image().sealed
+    look_at(in_layout(place, data, blobs_of(sealed.manifest, sealed.config, nested())))
+
+
+def nested() -> bytes:
+    amd64 = {"platform": {"os": "linux", "architecture": "amd64"}}
+    entry = {**described(image().sealed.manifest, MANIFEST), **amd64}
+    return json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]}).encode()
+
+
+def indexes() -> Iterator[bytes]:
+    named = json.loads(index_of(image().sealed.manifest))
+    named["manifests"][0]["annotations"] = {
+        "org.opencontainers.image.ref.name": "latest",
+        "dev.packager.sparse-base": "registry://127.0.0.1:1/a/b",
+    }
+    yield json.dumps(named).encode()
+    yield index_of(nested(), media_type=INDEX)
+
+
+def layout_nested(data: bytes, place: Path) -> None:
+    sealed = image().sealed
+    blobs = blobs_of(sealed.manifest, sealed.config, data)
+    look_at(in_layout(place, index_of(data, media_type=INDEX), blobs))
+
+
+def layout_manifest(data: bytes, place: Path) -> None:
+    look_at(in_layout(place, index_of(data), blobs_of(image().sealed.config, data)))
+
+
+def layout_config(data: bytes, place: Path) -> None:
+    manifest = json.loads(image().sealed.manifest)
+    manifest["config"] = described(data, manifest["config"]["mediaType"])
+    written = json.dumps(manifest).encode()
+    look_at(in_layout(place, index_of(written), blobs_of(written, data)))
+
+
+def image_configs() -> Iterator[bytes]:
+    yield image().sealed.config
+    full = json.loads(image().sealed.config)
+    full["config"] |= {"ExposedPorts": {"80/tcp": {}}, "Volumes": {"/v": {}}, "User": "1000"}
+    full["config"] |= {"WorkingDir": "/", "Entrypoint": ["a"], "Cmd": ["b"], "StopSignal": "TERM"}
+    yield json.dumps({**full, "variant": "v8", "author": "me"}).encode()
+
+
+def record_label(data: bytes, place: Path) -> None:
+    config = json.loads(image().sealed.config)
+    config["config"].setdefault("Labels", {})["dev.packager.record"] = data.decode(
+        "utf-8", "replace"
+    )
+    layout_config(json.dumps(config).encode(), place)
+
+
+def record_labels() -> Iterator[bytes]:
+    labels = json.loads(image().sealed.config)["config"]["Labels"]
+    yield labels["dev.packager.record"].encode()
+
+
+def saved_archive(data: bytes, place: Path, *, config: bytes | None = None) -> None:
+    from packager.adapters.bases.docker import _write_layout
+
+    found = config or image().sealed.config
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for name, content in (("c.json", found), ("l.tar", b"debian"), ("manifest.json", data)):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    _write_layout([stream.getvalue()], place / "engine", "docker:x")
+
+
+def saved_config(data: bytes, place: Path) -> None:
+    saved_archive(next(iter(saved_manifests())), place, config=data)
+
+
+def saved_manifests() -> Iterator[bytes]:
+    yield b'[{"Config":"c.json","RepoTags":["x:1"],"Layers":["l.tar"]}]'
+
+
+def saved_stream(data: bytes, place: Path) -> None:
+    from packager.adapters.bases.docker import _write_layout
+
+    _write_layout([data], place / "engine", "docker:x")
+
+
+def saved_streams() -> Iterator[bytes]:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for name, content in (("c.json", b"{}"), ("manifest.json", next(iter(saved_manifests())))):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    yield stream.getvalue()
+
+
+# Registries
+
+
+class _Told(Transport):
+    """A transport without a network: it gives the answers that it was told, one after another."""
+
+    def __init__(self, answers: Iterable[tuple[int, Mapping[str, str], bytes]]) -> None:
+        super().__init__(sleep=lambda seconds: None)
+        self._answers = iter(answers)
+
+    def _send(self, *arguments: Any, **options: Any) -> Answer:
+        url = arguments[1]
+        status, headers, body = next(self._answers, (404, {}, b""))
+        raw = urllib3.HTTPResponse(
+            body=io.BytesIO(body), status=status, headers=headers, preload_content=False
+        )
+        return Answer(raw, url)
+
+
+def client_told(*answers: tuple[int, Mapping[str, str], bytes]) -> Any:
+    from packager.adapters.registry.client import RegistryClients
+
+    return RegistryClients(transport=_Told(answers), find_credentials=lambda host: None)
+
+
+def registry_manifest(data: bytes, place: Path) -> None:
+    from packager.adapters.bases.registry import RegistryBase
+
+    del place
+    config = image().sealed.config
+    answers = [(200, {"Content-Type": MANIFEST}, data), (200, {}, config), (200, {}, config)]
+    RegistryBase(clients=client_told(*answers)).facts("127.0.0.1:1/a/b:1", Platform())
+
+
+def registry_config(data: bytes, place: Path) -> None:
+    from packager.adapters.bases.registry import RegistryBase
+
+    del place
+    manifest = json.loads(image().sealed.manifest)
+    manifest["config"] = described(data, manifest["config"]["mediaType"])
+    told = (200, {"Content-Type": MANIFEST}, json.dumps(manifest).encode())
+    RegistryBase(clients=client_told(told, (200, {}, data))).facts("127.0.0.1:1/a/b:1", Platform())
+
+
+def registry_answers(data: bytes, place: Path) -> None:
+    """Read it as tags, referrers, an error and a token."""
+    from packager.adapters.registry.referrers import referrers
+
+    del place
+    digest = "sha256:" + "a" * 64
+    for status, headers, read in (
+        (200, {}, lambda client: client.list_tags("a/b")),
+        (200, {"Content-Type": INDEX}, lambda client: referrers(client, "a/b", digest)),
+        (500, {}, lambda client: client.get_manifest("a/b", "1")),
+        (403, {}, lambda client: client.start_upload("a/b")),
+    ):
+        with typed():
+            read(client_told(*[(status, headers, data)] * 6).at("127.0.0.1:1"))
+    realm = {"WWW-Authenticate": 'Bearer realm="http://127.0.0.1:1/token"'}
+    with typed():
+        client_told((401, realm, b""), (200, {}, data)).at("127.0.0.1:1").list_tags("a/b")
+
+
+def registry_documents() -> Iterator[bytes]:
+    yield b'{"name":"a/b","tags":["1","latest"]}'
+    yield b'{"errors":[{"code":"DENIED","message":"no","detail":null}]}'
+    yield b'{"token":"abc.def","access_token":"abc","expires_in":300,"issued_at":"2026-01-01"}'
+    yield index_of(b"x")
+
+
+def registry_header(data: bytes, place: Path) -> None:
+    """Read it as every header that we read."""
+    del place
+    text = data.decode("latin-1").replace("\r", "").replace("\n", "")[:65536]
+    digest = "sha256:" + "a" * 64
+    names = ("WWW-Authenticate", "Location", "Link", "Content-Length", "Content-Range")
+    names += ("Docker-Content-Digest", "Retry-After", "Content-Type", "Range", "OCI-Subject")
+    for status in (200, 202, 206, 302, 307, 401, 429):
+        headers = {**dict.fromkeys(names, text), "OCI-Chunk-Min-Length": text}
+        answers = [(status, headers, b"{}")] * 6
+        for read in (
+            lambda client: client.ping(),
+            lambda client: client.head_manifest("a/b", "1"),
+            lambda client: client.get_manifest("a/b", digest),
+            lambda client: client.head_blob("a/b", digest),
+            lambda client: list(client.read_blob("a/b", digest, offset=5, length=10)),
+            lambda client: client.list_tags("a/b"),
+            lambda client: client.list_referrers("a/b", digest),
+            lambda client: client.start_upload("a/b"),
+            lambda client: client.put_manifest("a/b", "1", b"{}", MANIFEST),
+        ):
+            with typed():
+                read(client_told(*answers).at("127.0.0.1:1"))
+
+
+def header_values() -> Iterator[bytes]:
+    yield b'Bearer realm="https://auth.example/token",service="s",scope="repository:a/b:pull"'
+    yield b'Basic realm="x", Negotiate abc=='
+    yield b"https://r.example/v2/a/b/blobs/uploads/1?_state=x"
+    yield b'</v2/a/b/referrers/x?n=1>; rel="next"'
+    yield b"bytes 5-14/15"
+    yield b"1234"
+    yield b"Wed, 21 Oct 2026 07:28:00 GMT"
+    yield b"Bearer" + b" " * 30_000 + b"!"
+
+
+def docker_login(data: bytes, place: Path) -> None:
+    from packager.adapters.registry.credentials import find_credentials
+
+    (place / "config.json").write_bytes(data)
+    environment = {"HOME": str(place), "DOCKER_CONFIG": str(place), "PATH": str(place)}
+    find_credentials("registry.example", environment)
+
+
+def docker_logins() -> Iterator[bytes]:
+    yield b'{"auths":{"registry.example":{"auth":"YTpi"},"https://index.docker.io/v1/":{}}}'
+    yield b'{"auths":{"registry.example":{"username":"a","password":"b","identitytoken":"c"}}}'
+    yield b'{"credHelpers":{"other.example":"x"},"auths":{"[::1]:5":{}}}'
+
+
+# Hubs and buckets
+
+
+def hub_notes(data: bytes, place: Path) -> None:
+    from packager.adapters.sources.hub_cache import RepositoryCache
+
+    found = RepositoryCache(place, "a/b")
+    commit = "a" * 40
+    notes = place / "models--a--b/packager"
+    notes.mkdir(parents=True)
+    (notes / f"{commit}.json").write_bytes(data)
+    (place / "models--a--b/refs").mkdir()
+    (place / "models--a--b/refs/main").write_bytes(data)
+    found.recall_listing(commit)
+    found.recall_proofs(commit)
+    found.recall_revision("main")
+    found.remember_revision("main", commit)
+
+
+def hub_note_files() -> Iterator[bytes]:
+    entry = {"size": 5, "sha256": "", "git_sha1": "b" * 40}
+    yield json.dumps({"schema": 1, "files": {"a": entry}, "proven": {"a": [1, 2, 3]}}).encode()
+    yield b"a" * 40
+
+
+def bucket_listing(data: bytes, place: Path) -> None:
+    """Read it as what S3 lists."""
+    from botocore.awsrequest import AWSResponse
+
+    from packager.adapters.sources.s3 import S3Source
+
+    del place
+
+    class Body(io.BytesIO):
+        def stream(self, *_: Any, **__: Any) -> Iterator[bytes]:
+            yield self.read()
+
+    client = _bucket_client()
+
+    def answer(request: Any, **_: Any) -> Any:
+        headers = {"Content-Type": "application/xml", "Content-Length": str(len(data))}
+        return AWSResponse(request.url, 200, headers, Body(data))
+
+    client.meta.events.register_first("before-send.s3", answer, unique_id="told")
+    try:
+        S3Source(client=client, headers_only=True).facts("s3://bucket/model")
+    finally:
+        client.meta.events.unregister("before-send.s3", answer, unique_id="told")
+
+
+@cache
+def _bucket_client() -> Any:
+    import boto3
+    from botocore.config import Config
+
+    return boto3.Session(
+        aws_access_key_id="x", aws_secret_access_key="y", region_name="eu-west-1"
+    ).client("s3", config=Config(retries={"total_max_attempts": 1}))
+
+
+def bucket_listings() -> Iterator[bytes]:
+    item = (
+        b"<Contents><Key>model/config.json</Key>"
+        b"<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>&quot;abc&quot;</ETag><Size>10</Size><StorageClass>STANDARD</StorageClass></Contents>"
+    )
+    start = b'<?xml version="1.0"?>\n<ListBucketResult><Name>bucket</Name><Prefix>model/</Prefix>\n'
+    end = b"\n<KeyCount>1</KeyCount><IsTruncated>false</IsTruncated></ListBucketResult>"
+    yield start + item + end
+    for gone in (b"LastModified", b"ETag", b"Size", b"Key"):
+        first, _, rest = item.partition(b"<" + gone + b">")
+        yield start + first + rest.partition(b"</" + gone + b">")[2] + end
+    yield start + item.replace(b">10<", b">-5<") + end
+    yield b"<Error><Code>SlowDown</Code><Message>x</Message></Error>"
+
+
+# Servers
+
+
+def server_answer(data: bytes, place: Path) -> None:
+    from packager.adapters.serving.acceptance import acceptance, speculates
+    from packager.adapters.serving.openai import BadAnswer, _collected, _events
+
+    del place
+    raw = urllib3.HTTPResponse(body=io.BytesIO(data), status=200, preload_content=False)
+    with contextlib.suppress(BadAnswer):
+        _collected(_events(raw), 0.0, lambda: 1.0)
+    text = data.decode("utf-8", "replace")
+    speculates(text)
+    acceptance([text, text], [], [])
+
+
+def server_answers() -> Iterator[bytes]:
+    choice = b'{"choices":[{"delta":{"content":"a"},"token_ids":[1]}]'
+    yield b"data: " + choice + b',"usage":{"completion_tokens":1}}\n\ndata: [DONE]\n'
+    yield b'vllm:spec_decode_num_drafts_total{model="m",engine="0"} 5.0\na_bucket{le="1"} 3 1\n'
+    yield b'a{b="c",d="e\\"f"} 1e5\n# HELP x\nsglang:spec_accept_length 2.5\n'
+
+
+# The artifact cache
+
+
+def cache_entry(data: bytes, place: Path) -> None:
+    from artifact_cache.entry import entry_bytes, parse_entry
+
+    del place
+    entry_bytes(parse_entry(data))
+
+
+def cache_archive(data: bytes, place: Path) -> None:
+    from artifact_cache.stores.archive import import_archive
+    from artifact_cache.stores.memory import MemoryStore
+
+    import_archive(io.BytesIO(data), MemoryStore(), place)
+
+
+@cache
+def _stored() -> Any:
+    from artifact_cache.entry import Writer
+    from artifact_cache.store import address_of
+    from artifact_cache.stores.memory import MemoryStore
+    from tests.artifact_cache.samples import CHECKPOINT
+    from tests.artifact_cache.test_stores import built
+
+    entry = built(Path("built"), CHECKPOINT)
+    always = Writer(nonce="0" * 32, builder_id="", version="")
+    store = MemoryStore()
+    store.put(entry.model_copy(update={"writer": always}), Path("built"))
+    return store.get(address_of(CHECKPOINT))
+
+
+def cache_archives() -> Iterator[bytes]:
+    from artifact_cache.stores.archive import export_archive
+
+    Path("scratch").mkdir()
+    export_archive([_stored()], Path("a.tar"), Path("scratch"))
+    yield Path("a.tar").read_bytes()
+
+
+def cache_entries() -> Iterator[bytes]:
+    from artifact_cache.entry import entry_bytes
+
+    yield entry_bytes(_stored().entry)
+
+
+def key_file(data: bytes, place: Path) -> None:
+    from artifact_cache.trust import load_signer, load_trusted_keys, trust_key
+
+    (place / "keys").write_bytes(data)
+    (place / "keys").chmod(0o600)
+    for read in (load_signer, load_trusted_keys, lambda path: trust_key(path, data)):
+        with typed():
+            read(place / "keys")
+    with typed():
+        trust_key(place / "new", data)
+
+
+def key_files() -> Iterator[bytes]:
+    from cryptography.hazmat.primitives import serialization as forms
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from artifact_cache.trust import trust_key
+
+    key = Ed25519PrivateKey.from_private_bytes(bytes(32))
+    form, unlocked = forms.PrivateFormat.PKCS8, forms.NoEncryption()
+    yield key.private_bytes(forms.Encoding.PEM, form, unlocked)
+    public_form = forms.PublicFormat.SubjectPublicKeyInfo
+    public = key.public_key().public_bytes(forms.Encoding.PEM, public_form)
+    yield public
+    trust_key(Path("trusted.json"), public, "me")
+    yield Path("trusted.json").read_bytes()
+
+
+def look_ups(data: bytes, place: Path) -> None:
+    from packager.adapters.lookups import LastLookups
+
+    (place / "lookups.json").write_bytes(data)
+    LastLookups(place).last()
+
+
+def look_up_files() -> Iterator[bytes]:
+    yield b'[{"step":"quantize","labels":{"a":"b"},"at":5,"document":{},"key":"k","hit":false}]'
+
+
+@contextlib.contextmanager
+def typed() -> Iterator[None]:
+    """Let a typed refusal pass, so that the same document is read in the next way."""
+    try:
+        yield
+    except BaseException as error:
+        if not is_typed(error):
+            raise
+
+
+def is_typed(error: BaseException) -> bool:
+    """Whether a failure is one that users can be told, with a documented status."""
+    from artifact_cache.errors import CacheError
+    from packager.errors import PackagerError
+
+    if isinstance(error, PackagerError):
+        return error.exit_code != 70
+    return isinstance(error, CacheError)
+
+
+TARGETS: Mapping[str, Target] = {
+    "config.json": Target(plan_with("config.json"), configurations),
+    "tokenizer_config.json": Target(
+        plan_with("tokenizer_config.json"),
+        lambda: [
+            b'{"tokenizer_class":"LlamaTokenizer","chat_template":"{{ x }}","model_max_length":9}'
+        ],
+    ),
+    "generation_config.json": Target(
+        plan_with("generation_config.json"), lambda: [b'{"eos_token_id":[1,2],"max_length":5}']
+    ),
+    "weights-index": Target(
+        plan_with("model.safetensors.index.json"),
+        lambda: [model_file("model.safetensors.index.json")],
+    ),
+    "weights-header": Target(read_weights, headers),
+    "request": Target(request_file, requests),
+    "grid": Target(grid_file, grids),
+    "catalog": Target(catalog_file, catalogs),
+    "measured": Target(measured_file, lambda: [b'{"points":[{"concurrency":8,"tpot_ms":42.7}]}']),
+    "record": Target(record_file, records),
+    "samples": Target(samples_file, sample_rows),
+    "offer": Target(offer_file, offers),
+    "prices": Target(price_file, prices),
+    "properties": Target(properties_file, properties),
+    "layout-index": Target(layout_index, indexes),
+    "layout-nested-index": Target(layout_nested, lambda: [nested()]),
+    "layout-manifest": Target(layout_manifest, lambda: [image().sealed.manifest]),
+    "layout-config": Target(layout_config, image_configs),
+    "record-label": Target(record_label, record_labels),
+    "docker-save-manifest": Target(saved_archive, saved_manifests),
+    "docker-save-config": Target(saved_config, image_configs),
+    "docker-save-archive": Target(saved_stream, saved_streams),
+    "registry-manifest": Target(registry_manifest, lambda: [image().sealed.manifest, nested()]),
+    "registry-config": Target(registry_config, image_configs),
+    "registry-answer": Target(registry_answers, registry_documents),
+    "registry-header": Target(registry_header, header_values),
+    "docker-login": Target(docker_login, docker_logins),
+    "hub-notes": Target(hub_notes, hub_note_files),
+    "bucket-listing": Target(bucket_listing, bucket_listings),
+    "server-answer": Target(server_answer, server_answers),
+    "cache-entry": Target(cache_entry, cache_entries),
+    "cache-archive": Target(cache_archive, cache_archives),
+    "keys": Target(key_file, key_files),
+    "look-ups": Target(look_ups, look_up_files),
+}
+
+
+def quiet_environment(place: Path) -> None:
+    """Keep what the command line writes and finds below one directory."""
+    for name in ("HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        os.environ[name] = str(place)
+    os.environ["PACKAGER_CACHE"] = f"dir:{place / 'cache'}"
+    os.environ["DOCKER_CONFIG"] = str(place)
+    os.environ["PACKAGER_DEBUG"] = "1"
+    os.environ["HF_HUB_OFFLINE"] = "1"
