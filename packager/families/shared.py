@@ -9,6 +9,7 @@ from typing import Any
 from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import DRAFT_DIR, MODEL_DIR, MOUNTED_DRAFT_DIR, MOUNTED_MODEL_DIR
+from packager.planning.key_options import credential_option
 
 # A packaged model needs no network: a server that reaches for one is misconfigured.
 OFFLINE_ENV: Mapping[str, str] = {
@@ -142,6 +143,11 @@ def check_engine_options(
             message = f"{asked[:60]!r} cannot be the name of an engine's option"
             yield Finding("error", "value-refused", message, "use letters, digits and . _ -")
             continue
+        if credential_option(asked, value):
+            message = f"engine option {asked!r} holds a credential: the image, its labels and the "
+            message += "build record would show it to everybody who can read them"
+            hint = "set it when the container starts, as a variable of its environment"
+            yield Finding("error", "credential-in-image", message, hint)
         name = spelled[asked]
         if name in planned:
             message = f"{asked!r} is set by the plan, to {str(planned[name])!r}"
