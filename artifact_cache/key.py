@@ -8,10 +8,13 @@ downstream can notice.
 No field but `schema` and `kind` has a default: an input that was forgotten must
 be an error, never an equal key.  "Does not apply" is stated as None or empty.
 
-What stays out, because it moves and decides nothing: model names, revisions,
-paths on this machine, host and served names, ports, credentials, instance size,
-region, times, log settings, tokenizers, chat templates, memory utilization, and
-the weights of artifacts that do not embed them.
+Files and configuration fields are listed one by one, so that a miss names the
+file and the field.  What stays out, because it moves and decides nothing: model
+names, revisions, paths on this machine, host and served names, ports, instance
+size, region, times, log settings, the weights of artifacts that do not embed
+them, and every file that the step is not given: licences and model cards
+always, tokenizer and chat template where nothing reads a text.  Credentials
+stay out because documents are shared in plain text.
 """
 
 from __future__ import annotations
@@ -20,15 +23,25 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 import rfc8785
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
+
+from artifact_cache.credentials import holds_credential
 
 KEY_PREFIX = b"packager-key-v1\n"  # two schemes can then never give one key
 MANIFEST_PREFIX = b"packager-manifest-v1\n"
 
 KIND_PATTERN = r"^[a-z][a-z0-9-]{0,39}$"  # a directory's name, on every file system
+MAX_FILES = 2000  # named one by one; an entry has room for them
 LARGEST_INTEGER = 2**53 - 1  # RFC 8785 numbers are IEEE doubles; past this they collide
 
 
@@ -50,6 +63,8 @@ Texts = Annotated[tuple[Text, ...], AfterValidator(_sorted_set)]  # a set: order
 Counts = Annotated[tuple[Count, ...], AfterValidator(_sorted_set)]
 Digests = Annotated[tuple[Sha256, ...], AfterValidator(_sorted_set)]
 Paths = Annotated[tuple[tuple[Count, ...], ...], AfterValidator(_sorted_set)]
+Files = Annotated[dict[Text, Sha256], Field(max_length=MAX_FILES)]  # by path
+ConfigFields = Annotated[dict[Text, Text], Field(min_length=1, max_length=MAX_FILES)]  # as JSON
 OrderedTexts = tuple[Text, ...]  # order means something to whoever reads them
 OrderedDigests = tuple[Sha256, ...]
 
@@ -70,8 +85,8 @@ class KeyPart(BaseModel):
 class Graph(KeyPart):
     """What is computed, apart from the numbers in the weights."""
 
-    architecture: Sha256
-    """Digest of the effective config with class defaults filled in, names and paths left out.
+    architecture: ConfigFields
+    """Fields of config.json that the step reads, each as JSON; names and paths left out.
 
     Fine-tunes of one model agree here and share compiled graphs; a config field
     nobody has judged yet is part of it."""
@@ -84,12 +99,12 @@ class Graph(KeyPart):
 class Weights(KeyPart):
     """Numbers that end up inside the artifact."""
 
-    files: Sha256
-    """`manifest_digest` of the weight files; a hub name or branch can move."""
+    files: Files
+    """Every file that the step is given, by path; a hub name or branch can move."""
     adapters: OrderedDigests
     """Manifests of merged adapters; merging does not commute."""
-    draft: Sha256 | None
-    """Manifest of a draft built in together with the model."""
+    draft: Files | None
+    """Files of a draft built in together with the model."""
 
 
 class DynamicDimension(KeyPart):
@@ -297,6 +312,15 @@ class Invocation(KeyPart):
 
     They change results and appear in no config (optimum-neuron#457, vllm#14953)."""
 
+    @model_validator(mode="after")
+    def _refuse_credentials(self) -> Self:
+        words = (word.lstrip("-").partition("=") for word in self.compiler_args)
+        told = [(name, value) for name, _, value in words if name]
+        for name, value in (*told, *self.engine_args.items(), *self.env.items()):
+            if holds_credential(name, value):
+                raise ValueError(f"{name[:60]!r} holds a credential, and keys are shared as text")
+        return self
+
 
 class Speculation(KeyPart):
     """How tokens are proposed and checked; it widens the graph's decode step."""
@@ -338,7 +362,7 @@ class LoraEnvelope(KeyPart):
 class KeyDocument(KeyPart):
     """All inputs of one artifact. `kind` names its form and its directory in a store."""
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    schema_version: Literal[2] = Field(default=2, alias="schema")
     """Meaning of the fields; a change of meaning is a new number."""
     kind: Annotated[str, StringConstraints(pattern=KIND_PATTERN)]
     """Which files the artifact consists of."""
@@ -454,8 +478,8 @@ class QualityReportKey(KeyDocument):
     """One JSON document."""
     weights: Weights
     """The checkpoint that is the measure, with its configuration and tokenizer."""
-    candidate: Sha256
-    """Manifest digest of the checkpoint that is measured."""
+    candidate: Files
+    """The checkpoint that is measured, likewise."""
     data: Calibration
     """The texts both are told."""
     toolchain: Toolchain

@@ -66,6 +66,9 @@ class Step:
     image: BaseImage | None = None  # it runs in this image itself, not in its tool's environment
     places: Mapping[str, str] = field(default_factory=lambda: NOTHING)  # in that image: where
     # the files of an input lie, by role, and the result's under `output`
+    carried: tuple[ModelFile, ...] = ()  # files of the source that go with the result: they are no
+    # input, and no artifact holds them
+    config: Mapping[str, Any] | None = None  # the source's own: the result's adds to it
     keeps_work: bool = False  # after a failure the next run finds its work directory as it was left
     holds_weights: bool = False  # its files serve alone: the model's weights stay out of the image
     timeout_s: float = 24 * 3600.0

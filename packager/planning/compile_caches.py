@@ -29,6 +29,7 @@ class CompileCaches:
     paths: frozenset[str]  # of those variables, which name directories
     source: str
     date: str
+    filed_by_config: bool = False  # below a digest of the whole config.json, token ids too
     verify_env: Mapping[str, str] = field(default_factory=dict)
 
     def rendered(self) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from packager.core.model import ModelFile, ModelFiles
@@ -11,7 +11,15 @@ from packager.core.quality import STEP, TOOL, Evaluation
 from packager.core.recipe import Estimate, Step, StepInput
 from packager.core.samples import Samples
 from packager.core.tool import ToolFacts
-from packager.techniques.inputs import samples_file
+from packager.techniques.configs import UNREAD
+from packager.techniques.inputs import (
+    CONFIG,
+    GENERATION,
+    config_file,
+    samples_file,
+    tokenizer_files,
+    weight_files,
+)
 
 if TYPE_CHECKING:
     from artifact_cache.key import QualityReportKey
@@ -31,6 +39,9 @@ def evaluation_step(
     tool: ToolFacts,
 ) -> Step:
     """Describe the run; it has a key when all files have digests."""
+    read = (file for file in _files_read(base.files) if file.path != CONFIG)
+    base = replace(base, files=(config_file(base.config, UNREAD), *read))
+    candidate = _files_read(candidate)
     weights = _weight_bytes(base.files)
     dtype = "float32" if weights <= _FLOAT32_UP_TO_BYTES else "bfloat16"
     longest = _longest(base.config)
@@ -60,6 +71,13 @@ def evaluation_step(
     )
 
 
+def _files_read(files: Iterable[ModelFile]) -> tuple[ModelFile, ...]:
+    """Return what decides what a model answers: no licence, no model card."""
+    listed = tuple(files)
+    settings = (file for file in listed if file.path in (CONFIG, GENERATION))
+    return (*settings, *weight_files(listed), *tokenizer_files(listed))
+
+
 def _key(
     base: Iterable[ModelFile],
     candidate: Iterable[ModelFile],
@@ -71,9 +89,9 @@ def _key(
 ) -> QualityReportKey | None:
     # Few builds have a key: its documents are loaded for those alone.
     from artifact_cache.key import Calibration, Invocation, QualityReportKey, Weights
-    from packager.techniques.keys import digest_of_files, toolchain_of
+    from packager.techniques.keys import files_by_path, toolchain_of
 
-    ours, theirs = digest_of_files(base), digest_of_files(candidate)
+    ours, theirs = files_by_path(base), files_by_path(candidate)
     if ours is None or theirs is None:
         return None
     return QualityReportKey(

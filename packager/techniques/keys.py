@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from artifact_cache.key import (
+    MAX_FILES,
     Graph,
     Package,
     Parallelism,
@@ -22,12 +23,16 @@ from packager.core.facts import ContainerFacts
 from packager.core.image import BaseImage
 from packager.core.instance import Instance
 from packager.core.model import ModelFile
+from packager.core.serving import SERVING_DIR, ServingConfig
 from packager.core.tool import ToolFacts
+from packager.techniques.configs import kept_fields
 
-# Fields of config.json that do not shape the graph.
-NO_SHAPE = frozenset({"_name_or_path", "transformers_version", "torch_dtype", "dtype"})
+LONGEST_FIELD = 2000  # characters of one field; a longer one is stated by its digest
+LONGEST_CONFIG = 128 * 1024  # of all fields
 
 TOOL_PACKAGE = "packager-tool"  # stands for the whole environment, by its requirements
+LAUNCHER = "packager-launcher"
+LAUNCHER_MODULES = frozenset({"launch.py", "compiled_cache.py"})
 OF_THE_IMAGE = "as in the image"  # stated by its digest
 
 
@@ -40,28 +45,87 @@ def toolchain_of(tool: ToolFacts, *, image: str | None = None) -> Toolchain:
     return Toolchain(packages=(environment, *packages), image=image, worker=tool.worker)
 
 
-def toolchain_in_image(tool: ToolFacts, base: BaseImage, container: ContainerFacts) -> Toolchain:
-    """Name the tool, the image it runs in, and for people the engine in it."""
+def toolchain_in_image(
+    tool: ToolFacts,
+    base: BaseImage,
+    container: ContainerFacts,
+    serving: ServingConfig | None = None,
+) -> Toolchain:
+    """Name the tool, the image it runs in, its engine, and the launcher that starts there.
+
+    Workers in the image import the launcher's modules: they decide what the results are and
+    whether they are taken when the image starts.
+    """
     found = toolchain_of(tool, image=base.digest.removeprefix("sha256:"))
-    engine = Package(name=container.engine, version=container.engine_version, digest=None)
-    return found.model_copy(update={"packages": (*found.packages, engine)})
+    packages = [
+        *found.packages,
+        Package(name=container.engine, version=container.engine_version, digest=None),
+    ]
+    files = serving.files if serving else ()
+    modules = {
+        name: file.data
+        for file in files
+        if (name := file.path.removeprefix(f"{SERVING_DIR}/")) in LAUNCHER_MODULES
+    }
+    if modules:
+        whole = hashlib.sha256()
+        for name, data in sorted(modules.items()):
+            whole.update(f"{name} {len(data)} ".encode() + data)
+        packages.append(Package(name=LAUNCHER, version="by digest", digest=whole.hexdigest()))
+    return found.model_copy(update={"packages": tuple(sorted(packages, key=lambda one: one.name))})
+
+
+def files_by_path(files: Iterable[ModelFile]) -> dict[str, str] | None:
+    """Return the sha256 of each file; None while somebody still has to read one of them."""
+    listed = tuple(files)
+    if not all(file.sha256 for file in listed):
+        return None
+    if len(listed) > MAX_FILES:
+        rows = ((file.path, file.size, file.sha256) for file in listed)
+        return {f"({len(listed)} files)": manifest_digest(rows)}
+    return {file.path: file.sha256 for file in listed}
 
 
 def digest_of_files(files: Iterable[ModelFile]) -> str | None:
-    """Give one digest for files; None while somebody still has to read one of them."""
+    """Return one digest for files; None while somebody still has to read one of them."""
     rows = [(file.path, file.size, file.sha256) for file in files]
     return manifest_digest(rows) if all(sha256 for _, _, sha256 in rows) else None
 
 
+def config_fields(config: Mapping[str, object], left_out: frozenset[str]) -> dict[str, str]:
+    """Return the fields of a config as JSON text, without those in `left_out`.
+
+    Text is ASCII, so that it has one Unicode form; what is long is stated by its digest.
+    """
+    fields: dict[str, str] = {}
+    for name, value in kept_fields(config, left_out).items():
+        text = json.dumps(value, sort_keys=True)
+        fields[_ascii(name)] = text if len(text) <= LONGEST_FIELD else _digest_of_text(text)
+    length = sum(len(name) + len(text) for name, text in fields.items())
+    if len(fields) > MAX_FILES or length > LONGEST_CONFIG:
+        return {f"({len(fields)} fields)": _digest_of_text(json.dumps(fields, sort_keys=True))}
+    return fields or {"(0 fields)": "{}"}
+
+
 def architecture_digest(config: Mapping[str, object], left_out: frozenset[str]) -> str:
-    """Give the digest of a config without the fields that do not shape the graph."""
-    kept = {name: value for name, value in config.items() if name not in left_out}
+    """Return the digest of a config without the fields that do not shape the graph."""
+    kept = kept_fields(config, left_out)
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
-def graph_of(config: Mapping[str, object], left_out: frozenset[str] = NO_SHAPE) -> Graph:
+def graph_of(config: Mapping[str, object], left_out: frozenset[str]) -> Graph:
     """State a graph that follows from the config alone."""
-    return Graph(architecture=architecture_digest(config, left_out), code=None, plugins=())
+    return Graph(architecture=config_fields(config, left_out), code=None, plugins=())
+
+
+def _ascii(name: str) -> str:
+    plain = json.dumps(name)
+    return name if name and plain[1:-1] == name else plain
+
+
+def _digest_of_text(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f"sha256:{digest} of {len(text)} characters"
 
 
 def parallelism_of(*, tp: int, pp: int, sharding: str) -> Parallelism:

@@ -15,7 +15,8 @@ from enum import Enum
 from typing import Any
 
 from artifact_cache.explain import Difference, differences
-from packager.techniques.keys import architecture_digest
+from packager.techniques.configs import NO_GRAPH
+from packager.techniques.keys import config_fields
 
 
 class Unknown(Enum):
@@ -26,30 +27,9 @@ class Unknown(Enum):
 
 UNKNOWN = Unknown.VALUE
 
-# Names, tokens, versions and defaults of a config that do not shape a graph.
-NO_GRAPH = frozenset(
-    {
-        "_name_or_path",
-        "_commit_hash",
-        "_attn_implementation_autoset",
-        "_use_default_values",
-        "architectures",
-        "bos_token_id",
-        "dtype",
-        "eos_token_id",
-        "initializer_range",
-        "pad_token_id",
-        "return_dict",
-        "torch_dtype",
-        "torchscript",
-        "transformers_version",
-        "use_cache",
-    }
-)
-
 # Of a compiler cache with device code only: no host library is in it.
 KNOWN: Mapping[str, Any] = {
-    "schema": 1,
+    "schema": 2,
     "kind": "neuron",
     "layout": "neff-cache",
     "weights": None,
@@ -114,9 +94,9 @@ def worker_of(layout: str) -> str:
     return hashlib.sha256(f"packager-import-v1 {layout}".encode()).hexdigest()
 
 
-def graph_digest(config: Mapping[str, Any]) -> str:
-    """Give the digest of what shapes the graph of a model."""
-    return architecture_digest(config, NO_GRAPH)
+def graph_fields(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return what shapes the graph of a model, by field of its config."""
+    return config_fields(config, NO_GRAPH)
 
 
 def sharding_of(config: Mapping[str, Any], tp: int) -> str | None:

@@ -9,8 +9,12 @@ from artifact_cache import key
 A = "a" * 64
 B = "b" * 64
 
-GRAPH = key.Graph(architecture=A, code=B, plugins=(A,))
-WEIGHTS = key.Weights(files=A, adapters=(B, A), draft=B)
+GRAPH = key.Graph(architecture={"hidden_act": '"silu"', "hidden_size": "64"}, code=B, plugins=(A,))
+WEIGHTS = key.Weights(
+    files={"model.safetensors": A, "tokenizer.json": B},
+    adapters=(B, A),
+    draft={"model.safetensors": B},
+)
 PARALLELISM = key.Parallelism(
     tp=8,
     pp=2,
@@ -121,7 +125,7 @@ DRAFT = key.DraftHeadKey(
 )
 QUALITY = key.QualityReportKey(
     weights=WEIGHTS,
-    candidate=B,
+    candidate={"model.safetensors": B},
     data=CALIBRATION,
     toolchain=TOOLCHAIN,
     invocation=INVOCATION,

@@ -136,4 +136,5 @@ def test_ties_are_settled_by_age_and_key(root: Path, tmp_path: Path) -> None:
     nearest = Index(root).nearest(plain(document(9)), 2)
 
     assert set(nearest) <= keys(1, 2, 3)
-    assert list(nearest) == sorted(nearest)
+    built_at = {one.key: one.built_at for one in Index(root).summaries()}
+    assert list(nearest) == sorted(nearest, key=lambda key: (-built_at[key], key))

@@ -73,7 +73,8 @@ def flipped(value: object, choices: tuple[object, ...]) -> object:
         case str():
             return B if value == A else A if value == B else f"{value}x"
         case dict():
-            return {**value, "ADDED": "1"}
+            of_digests = any(inner in (A, B) for inner in value.values())
+            return {**value, "ADDED": A if of_digests else "1"}
         case tuple():
             return value[1:]
         case None:
@@ -178,32 +179,32 @@ def test_the_samples_reach_every_field_of_every_group() -> None:
     ("document", "digest"),
     [
         pytest.param(
-            VLLM, "b5381d9309c53c1f41362d935d393a2c9e334bce3a8600368ed9098f261e0ea3", id="vllm"
+            VLLM, "39970b31b9646f88a7bf35568f0759f252480ff6dbcac58bcb45cd3ce806ea09", id="vllm"
         ),
         pytest.param(
-            NEURON, "1612a741ee4cdc81ebb5cf6374fc04435445142ad2c9b6e160347e21d6c4c35f", id="neuron"
+            NEURON, "5480f4adad4311c9b494c5300dd622811d1061cb50a1a0bae10eb36c09fc210c", id="neuron"
         ),
         pytest.param(
             TENSORRT,
-            "8454c6087fe16629899ed1b21fe015a6855b4282002eb3be3663948989005ca0",
+            "2504e89141db9cee84585f3b78f49a8c87f43aa8523ac441842ced51fad83202",
             id="tensorrt",
         ),
         pytest.param(
             CHECKPOINT,
-            "101db50c4868c8406dbfeac8cf81677e78609fed7750e46e6bce5bfeec91a84a",
+            "f31d6e3452297fabce3c9a85c95df267aefdd0a2e57260fd9a8af2fa369e6b4f",
             id="checkpoint",
         ),
         pytest.param(
-            DRAFT, "39d1c1e71fd787f1d4f094a6e73eea9502a641844c42e617cb6da178d3aa1970", id="draft"
+            DRAFT, "e2f0606421915fda7c7bbb9c18d2859f0c4d787b84af7ad9fc948913a2ccda2e", id="draft"
         ),
         pytest.param(
             QUALITY,
-            "005bea9e14202e2fda0fcd94413bd9db812842912ca4a2bd1cbc134752ed92a9",
+            "3946e88ef55f03287d8966b8efbfbd28274707bcb5a0add9f102e5f6f171c869",
             id="quality",
         ),
         pytest.param(
             ANSWERS,
-            "0a684058c6e4ef8c47a93d6e22d74b8a2e7eb6c7a93b9b388a04fa2fd8e422a1",
+            "4de007704cb04c412f0f58fa0e7e980de033653e379804c9c2fbd2f35ec9bf81",
             id="answers",
         ),
     ],
@@ -287,7 +288,8 @@ def test_equal_content_of_two_kinds_has_two_keys() -> None:
     [
         pytest.param({"instance": "ml.p5.48xlarge"}, id="unknown field"),
         pytest.param({"kind": "vllm"}, id="unknown kind"),
-        pytest.param({"schema": 2}, id="unknown schema"),
+        pytest.param({"schema": 1}, id="earlier schema"),
+        pytest.param({"schema": 3}, id="unknown schema"),
         pytest.param({"calibration": {"dataset": A, "samples": "512"}}, id="number as text"),
         pytest.param({"calibration": {"dataset": A, "samples": 512.0}}, id="float"),
         pytest.param({"graph": {"architecture": "main", "code": None, "plugins": []}}, id="name"),

@@ -18,6 +18,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -32,6 +33,9 @@ MODEL = "model"
 MANIFEST = "manifest.json"
 SETTINGS = Path(__file__).resolve().with_name("neuron.json")
 SCHEMA = 1
+
+# Of an exported model: what was compiled.  All else is the served model's own.
+TRACED = re.compile(r"neuron_config\.json|model(_[a-z0-9_]+)?\.pt")
 
 NEFF_HEADER_BYTES = 1024
 NEFF_START = struct.Struct("<QQQQ")
@@ -77,6 +81,8 @@ def take_files(compiled: Path, copy: Path) -> int:
         if path.suffix == ".neff":
             check_neff(path)
         traced = name.startswith(f"{MODEL}/")
+        if traced and not TRACED.fullmatch(path.name):
+            continue  # such as another model's config.json
         target = copy / name if traced else copy / CACHE / name
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if traced:

@@ -2,7 +2,7 @@
 
 Tensors that no method touches, embeddings and the head, get files of their own
 whose names and bytes do not depend on the method, so that quantized variants of
-a model share those layers.  The configuration is the source's, with the
+a model share those layers.  The configuration is the one that was given, with the
 quantization added: what a library rewrites on saving, engines of other versions
 may not read.
 """
@@ -10,7 +10,6 @@ may not read.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from safetensors.torch import save_file
 
 INDEX = "model.safetensors.index.json"
 SHARED = ("embed_tokens.weight", "lm_head.weight", "wte.weight", "embed_out.weight")
-WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".ckpt", ".h5", ".msgpack", ".onnx")
 
 Tensors = dict[str, torch.Tensor]
 Convert = Callable[[str, Callable[[str], torch.Tensor]], Tensors]
@@ -67,7 +65,10 @@ def write_checkpoint(
     shard_bytes: int,
     convert: Convert | None = None,
 ) -> dict[str, Any]:
-    """Lay out the tensors of `saved` and the other files of `source`; give sizes for the report.
+    """Lay out the tensors of `saved`; return sizes for the report.
+
+    No other file of `source` is kept: licence and tokenizer go into an image from the source
+    as it is then, and the result is the same for all of them.
 
     `convert` turns the group of tensors that a name stands for into others; names
     it has taken are passed over.
@@ -89,7 +90,6 @@ def write_checkpoint(
             del tensors
     index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
     _write_json(output / INDEX, index)
-    _copy_rest(source, output)
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     _write_json(output / "config.json", {**config, "quantization_config": quantization})
     return {
@@ -133,16 +133,6 @@ def _tensors(names: list[str], reader: Reader, convert: Convert | None) -> Tenso
     for name in names:
         made.update(convert(name, reader.get) if convert else {name: reader.get(name)})
     return {name: tensor.contiguous() for name, tensor in sorted(made.items())}
-
-
-def _copy_rest(source: Path, output: Path) -> None:
-    """Tokenizer, generation configuration, licence: as they were."""
-    for path in sorted(source.rglob("*")):
-        name = path.relative_to(source)
-        if path.is_dir() or name.name in ("config.json", INDEX) or path.suffix in WEIGHTS:
-            continue
-        (output / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, output / name)
 
 
 def _write_json(path: Path, value: object) -> None:

@@ -27,7 +27,9 @@ MODULE = re.compile(r"MODULE_[0-9A-Za-z]{8,64}\+[0-9a-f]{8}")
 # Of a graph: what is kept.  Locks and logs are of this run.
 KEPT = ("model.neff", "model.done", "model.hlo_module.pb", "model.hlo.pb", "wrapped_neff.hlo")
 KEPT_FLAGS = ("compile_flags.json", "compile_flags.txt")
-TRACED = re.compile(r"config\.json|neuron_config\.json|model(_[a-z0-9_]+)?\.pt")
+TRACED = re.compile(
+    r"neuron_config\.json|model(_[a-z0-9_]+)?\.pt"
+)  # config.json is each model's own
 
 # What the toolchain says of a model that it cannot compile, whoever asks again.
 REFUSALS = re.compile(
@@ -66,8 +68,8 @@ def work(spec: Spec, report: Report) -> dict[str, Any]:
     with report.busy("compiling for " + asked["expected"]["target"]):
         compile_model(asked["command"], spec.work, cache, traced)
     graphs = keep_cache(compiled_cache, cache, spec.output)
+    register(spec.output, traced)
     model = keep_traced(traced, spec.output / compiled_cache.MODEL, asked["expected"])
-    register(spec.output, spec.output / compiled_cache.MODEL)
     write_manifest(compiled_cache, spec.output)
     return {"graphs": graphs, "traced": model, "compiler": compiler_of(spec.output)}
 

@@ -2,7 +2,6 @@
 
 config.json         version, pretrained_config, build_config
 rank{N}.engine      one a rank, with its part of the weights inside
-tokenizer*, …       the model's own files, as the server looks for them beside the engine
 packager.json       what config.json does not say: GPU, TensorRT, CUDA, sizes and digests
 """
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -23,7 +22,6 @@ from packager_worker import BadInput, Rejected, Report, Spec, run, versions_of
 
 HERE = Path(__file__).resolve().parent
 PACKAGES = ("tensorrt_llm", "tensorrt", "nvidia-modelopt", "torch")
-WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 SAID_LINES = 40  # of a program that failed, in the error
 UNSUPPORTED = ("Unsupported model architecture", "is not supported in TRT-LLM yet")
 
@@ -41,7 +39,6 @@ def work(spec: Spec, report: Report) -> dict[str, Any]:
     took["build"] = build(spec, report, checkpoint, env)
     weights = weights_of(checkpoint)
     engine.check_engine(spec.output, asked["expected"], weights)
-    copy_tokenizer(spec.inputs["model"], spec.output)
     began = time.monotonic()
     words = [sys.executable, str(HERE / "load.py"), str(spec.output), str(asked["prompt_tokens"])]
     said = call(report, "loading the engine", words, env, spec.work)
@@ -183,19 +180,6 @@ def weights_of(checkpoint: Path) -> dict[int, int]:
         int(path.stem.removeprefix("rank")): path.stat().st_size
         for path in checkpoint.glob("rank*.safetensors")
     }
-
-
-def copy_tokenizer(model: Path, output: Path) -> None:
-    """Put the model's own small files beside the engine, where the server looks for them.
-
-    Its config.json does not come along: the engine has one of the same name.
-    """
-    for path in sorted(model.iterdir()):
-        if not path.is_file() or path.name.endswith(".index.json"):
-            continue
-        if path.suffix in WEIGHTS or path.name in {engine.CONFIG, engine.MANIFEST}:
-            continue
-        shutil.copyfile(path, output / path.name)
 
 
 if __name__ == "__main__":

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from packager.adapters.executors.failures import StepBroken
 from packager.adapters.quality import read_quality
 from packager.adapters.sources.local import LocalSource
 from packager.adapters.training import check_answers, read_training
-from packager.core.image import FileRange
+from packager.core.image import FileRange, Inline
 from packager.core.model import ModelFile
 from packager.core.recipe import Step
 from packager.errors import PackagerError
+
+CONFIG = "config.json"
+ADDED = "quantization_config"  # all that quantizing adds to it
 
 
 def read_result(step: Step, place: Path, digests: Mapping[str, str]) -> tuple[ModelFile, ...]:
@@ -30,9 +36,11 @@ def read_result(step: Step, place: Path, digests: Mapping[str, str]) -> tuple[Mo
         found = _all_files(place)
         check_answers(found)
     else:
-        source = LocalSource(is_draft=step.gives != "model")
+        # What is carried was checked where it comes from, and is not in the result.
+        source = LocalSource(is_draft=step.gives != "model" or bool(step.carried))
         try:
-            found = source.facts(str(place)).files
+            model = source.facts(str(place))
+            found = model.files
             if step.gives == "head":
                 found = _all_files(place)
                 read_training(found)
@@ -42,7 +50,27 @@ def read_result(step: Step, place: Path, digests: Mapping[str, str]) -> tuple[Mo
                 f"step {step.name!r} left no {kind} that can be served: {error.message}",
                 hint=error.hint,
             ) from error
-    return tuple(_with_digest(file, digests.get(file.path, "")) for file in found)
+    found = tuple(_with_digest(file, digests.get(file.path, "")) for file in found)
+    if step.gives == "model" and step.config is not None:
+        found = (*without(found, CONFIG), composed_config(step, model.config))
+    own = {file.path for file in found}
+    carried = (file for file in step.carried if file.path not in own)
+    return tuple(sorted((*found, *carried), key=lambda file: file.path))
+
+
+def composed_config(step: Step, made: Mapping[str, Any]) -> ModelFile:
+    """Write the source's config.json as it is now, with what quantizing added to it."""
+    if not isinstance(made.get(ADDED), Mapping):
+        raise StepBroken(f"step {step.name!r} left a config.json without {ADDED!r}")
+    document = {**(step.config or {}), ADDED: made[ADDED]}
+    data = (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+    digest = hashlib.sha256(data).hexdigest()
+    return ModelFile(path=CONFIG, role="config", content=Inline(data), sha256=digest)
+
+
+def without(files: tuple[ModelFile, ...], path: str) -> tuple[ModelFile, ...]:
+    """Leave out one file."""
+    return tuple(file for file in files if file.path != path)
 
 
 def _with_digest(file: ModelFile, sha256: str) -> ModelFile:

@@ -11,7 +11,7 @@ from packager.adapters.foreign_caches.neo import NeoOutput, find_neo_outputs
 from packager.adapters.foreign_caches.neuron import CompilerCache, Module
 from packager.jobs.foreign_caches.compiled import DTYPES, Compiled, choose_modules, make_compiled
 from packager.jobs.foreign_caches.stated import Stated, read_json
-from packager.techniques.neuron_keys import graph_digest, sharding_of
+from packager.techniques.neuron_keys import graph_fields, sharding_of
 
 _NEO_NUMBERS = (
     (("option.tensor_parallel_degree",), ("/parallelism/tp",)),
@@ -74,7 +74,7 @@ def _neo(
     config_file = stated.config or output.config
     if config_file is not None:
         config = read_json(config_file)
-        derived["/graph/architecture"] = graph_digest(config)
+        derived["/graph/architecture"] = graph_fields(config)
         if (tp := said.get("/parallelism/tp")) and (spread := sharding_of(config, tp)):
             derived["/parallelism/sharding"] = spread
     if tp := said.get("/parallelism/tp"):

@@ -18,7 +18,8 @@ from packager.jobs.foreign_caches.compiled import (
     make_compiled,
 )
 from packager.jobs.foreign_caches.stated import Stated, read_json
-from packager.techniques.neuron_keys import NO_GRAPH, graph_digest, sharding_of
+from packager.techniques.configs import NO_GRAPH
+from packager.techniques.neuron_keys import graph_fields, sharding_of
 
 _SHOWN = 5  # models of a registry, by name
 
@@ -122,7 +123,7 @@ def _registered(one: Registered, everything: Sequence[Registered], stated: State
         "/toolchain/packages": _packages(one),
     }
     config = _whole_config(one, stated)
-    derived["/graph/architecture"] = graph_digest(config)
+    derived["/graph/architecture"] = graph_fields(config)
     if spread := sharding_of(config, tp):
         derived["/parallelism/sharding"] = spread
     return make_compiled(one.model, "optimum-neuron", one.cache, modules, said, derived, stated)

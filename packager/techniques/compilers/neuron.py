@@ -2,7 +2,8 @@
 
 The toolchain of the serving image does it, told for which architecture: it needs no
 device.  Kept are the compiler's cache, which other tools' caches look like too, and
-the traced model.  Neither holds weights, so fine-tunes of one model share an artifact.
+the traced model.  Neither holds weights, nor a field of config.json that the key leaves
+out, so fine-tunes of one model share an artifact.
 
     hf-vllm-neuronx   optimum-neuron's export; the server serves nothing but an exported model
     vllm-nxdi         NxD Inference; vLLM loads it through NEURON_COMPILED_ARTIFACTS
@@ -12,6 +13,7 @@ the traced model.  Neither holds weights, so fine-tunes of one model share an ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from artifact_cache.key import (
@@ -30,14 +32,17 @@ from packager.core.plan import Plan
 from packager.core.recipe import Estimate, Step, StepInput
 from packager.core.serving import COMPILED_DIR, SERVING_DIR, ServingConfig
 from packager.core.units import GIB
+from packager.planning.key_options import keyed_options
 from packager.planning.neuron_targets import (
     compiled_by,
     export_command,
     logical_core_size,
     neuron_arch,
 )
+from packager.techniques.configs import NO_GRAPH, kept_fields
+from packager.techniques.inputs import CONFIG, config_file
 from packager.techniques.keys import graph_of, parallelism_of, toolchain_in_image
-from packager.techniques.neuron_keys import NO_GRAPH, sharding_of
+from packager.techniques.neuron_keys import sharding_of
 
 TOOLCHAIN_BYTES = 16 * GIB  # neuronx-cc beside the model; its own guides ask for no less
 CHUNK_TOKENS = 1024  # optimum-neuron prefills longer prompts in pieces of this
@@ -94,9 +99,13 @@ class NeuronCompiler:
                 "versions": {"vllm": plan.container.engine_version},
                 "expected": _expected(plan),
             },
-            inputs={**inputs, "serving": StepInput(files=rendered)},
+            inputs={
+                **inputs,
+                "model": _with_graph_config(facts, plan, inputs.get("model", StepInput())),
+                "serving": StepInput(files=rendered),
+            },
             env=env,
-            key=_key(facts, plan, env),
+            key=_key(facts, plan, serving, env),
             needs=Estimate(memory_bytes=2 * weights + TOOLCHAIN_BYTES, disk_bytes=2 * weights),
             image=facts.base,
             places={
@@ -105,6 +114,17 @@ class NeuronCompiler:
                 "output": COMPILED_DIR,
             },
         )
+
+
+def _with_graph_config(facts: Facts, plan: Plan, given: StepInput) -> StepInput:
+    """Show the toolchain no field of config.json but those of the key.
+
+    What it traces repeats its config, and is served with every model of that key.
+    """
+    stated = {"architectures": [plan.profile.architecture], "torch_dtype": TORCH_DTYPES[plan.dtype]}
+    shown = config_file({**kept_fields(facts.model.config, NO_GRAPH), **stated}, frozenset())
+    others = (file for file in given.files if file.path != CONFIG)
+    return replace(given, files=(shown, *others))
 
 
 def _env(plan: Plan) -> dict[str, str]:
@@ -169,7 +189,9 @@ def _expected(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _key(facts: Facts, plan: Plan, env: Mapping[str, str]) -> NeuronKey | None:
+def _key(
+    facts: Facts, plan: Plan, serving: ServingConfig, env: Mapping[str, str]
+) -> NeuronKey | None:
     """State every input; None while the base is not known."""
     if facts.base is None or not facts.base.digest:
         return None
@@ -199,7 +221,7 @@ def _key(facts: Facts, plan: Plan, env: Mapping[str, str]) -> NeuronKey | None:
             machine="any",
             libc="none",
         ),
-        toolchain=toolchain_in_image(facts.tools["neuron"], facts.base, plan.container),
+        toolchain=toolchain_in_image(facts.tools["neuron"], facts.base, plan.container, serving),
         invocation=Invocation(compiler_args=(), engine_args=_engine_args(plan), env=dict(env)),
         speculation=None,
         sampling=_sampling(plan),
@@ -237,6 +259,10 @@ def _sampling(plan: Plan) -> Sampling:
 
 
 def _engine_args(plan: Plan) -> dict[str, str]:
-    """Give what else the toolchain is told, and the options asked for by name."""
-    asked = {name.lstrip("-"): value or "true" for name, value in plan.engine_options}
-    return {**asked, "packager.toolchain": compiled_by(plan.container)}
+    """Return what else the toolchain is told, and the options asked for by name."""
+    asked = {name: value or "true" for name, value in keyed_options(plan.engine_options)}
+    return {
+        **asked,
+        "packager.toolchain": compiled_by(plan.container),
+        "packager.architecture": plan.profile.architecture,
+    }

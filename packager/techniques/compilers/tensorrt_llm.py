@@ -25,6 +25,7 @@ from artifact_cache.key import (
 from artifact_cache.key import Quantization as QuantizationKey
 from packager.core.facts import Facts
 from packager.core.findings import Finding
+from packager.core.model import ModelFile
 from packager.core.plan import Plan
 from packager.core.recipe import Estimate, Step, StepInput
 from packager.core.samples import CALIBRATION_TOKENS, Samples
@@ -39,10 +40,18 @@ from packager.planning.trtllm import (
     builds_engines,
     options,
 )
-from packager.techniques.inputs import environment_of, samples_file
+from packager.techniques.configs import UNREAD
+from packager.techniques.inputs import (
+    carried_files,
+    config_file,
+    environment_of,
+    samples_file,
+    tokenizer_files,
+    weight_files,
+)
 from packager.techniques.keys import (
     cuda_target,
-    digest_of_files,
+    files_by_path,
     graph_of,
     parallelism_of,
     toolchain_in_image,
@@ -113,12 +122,13 @@ class TensorRtLlmCompiler:
     ) -> Step:
         """Describe conversion, build and check."""
         samples = facts.samples if _is_quantizing(plan) else None
+        files = _files_read(facts, samples)
         quantize = _quantize(facts, plan, samples)
         needs = Estimate(
             memory_bytes=2 * facts.model.weight_bytes + _BUILDING_BYTES,
             disk_bytes=2 * facts.model.weight_bytes,  # checkpoint and engine
         )
-        given = {"model": StepInput(files=facts.model.files)}
+        given = {"model": StepInput(files=(config_file(facts.model.config, UNREAD), *files))}
         if samples is not None:
             given["samples"] = StepInput(files=(samples_file(samples),))
         return Step(
@@ -146,7 +156,14 @@ class TensorRtLlmCompiler:
             places={"model": serving.model_dir, "output": COMPILED_DIR},
             quiet_s=_QUIET_S,
             holds_weights=True,
+            carried=carried_files(facts.model.files),  # the server looks for them beside the engine
         )
+
+
+def _files_read(facts: Facts, samples: Samples | None) -> tuple[ModelFile, ...]:
+    """Return what is converted, and the tokenizer where texts are calibrated with."""
+    files = facts.model.files
+    return (*weight_files(files), *(tokenizer_files(files) if samples is not None else ()))
 
 
 def build_arguments(plan: Plan) -> list[str]:
@@ -280,14 +297,14 @@ def _key(
     samples: Samples | None,
 ) -> TensorRtLlmEngineKey | None:
     """State every input; None while the base or a digest of the weights is not known."""
-    base, weights = facts.base, digest_of_files(facts.model.files)
+    base, weights = facts.base, files_by_path(_files_read(facts, samples))
     if base is None or not base.digest or weights is None:
         return None
     said = {name: str(value) for name, value in (quantize or {}).items() if value is not None}
     if samples is not None:
         said["calibration"] = samples.digest
     return TensorRtLlmEngineKey(
-        graph=graph_of(facts.model.config),
+        graph=graph_of(facts.model.config, UNREAD),
         shape=_shape(plan),
         precision=_precision(plan),
         parallelism=parallelism_of(tp=plan.tp_degree, pp=plan.pp_degree, sharding="replicate"),

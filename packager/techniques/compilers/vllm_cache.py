@@ -34,9 +34,10 @@ from packager.core.recipe import Estimate, Step, StepInput
 from packager.core.serving import COMPILED_DIR, SERVING_DIR, RenderedFile, ServingConfig
 from packager.core.units import GIB
 from packager.planning.compile_caches import find_caches
+from packager.planning.key_options import keyed_options
+from packager.techniques.configs import NO_GRAPH, NO_SHAPE
 from packager.techniques.inputs import environment_of
 from packager.techniques.keys import (
-    NO_SHAPE,
     OF_THE_IMAGE,
     architecture_digest,
     cuda_target,
@@ -45,9 +46,7 @@ from packager.techniques.keys import (
     toolchain_in_image,
 )
 
-# Of the command line, what decides nothing of what is compiled.
-_DECIDES_NOTHING = frozenset({"host", "port", "served-model-name", "middleware", "model"})
-_PROMPT = "The quick brown fox jumps over"
+_PROMPT = tuple(range(1, 9))  # tokens, so that no tokenizer decides how many are compiled for
 _TOKENS = 16
 _READY_S = 3600.0
 _COMPILING_BYTES = 2 * GIB  # a C++ compiler beside the engine
@@ -142,9 +141,10 @@ def _requests(plan: Plan) -> list[Any]:
     """What is asked of a started server: the sampler compiles apart for log probabilities."""
     plain = {
         "model": plan.served_name,
-        "prompt": _PROMPT,
+        "prompt": list(_PROMPT[: max(1, plan.shape.max_input_tokens // 2)]),
         "max_tokens": min(_TOKENS, max(1, plan.shape.max_total_tokens // 4)),
         "temperature": 0,
+        "ignore_eos": True,  # no token that a model ends with decides how far it gets
     }
     return [["/v1/completions", plain], ["/v1/completions", {**plain, "logprobs": 1}]]
 
@@ -196,7 +196,7 @@ def _key(
         return None
     shape = plan.shape
     return VllmCompileKey(
-        graph=graph_of(facts.model.config),
+        graph=graph_of(facts.model.config, _fields_left_out(plan)),
         shape=Shape(
             max_batch=shape.max_batch,
             context_batch=None,
@@ -216,7 +216,7 @@ def _key(
         precision=_precision(facts, plan),
         parallelism=parallelism_of(tp=plan.tp_degree, pp=plan.pp_degree, sharding="replicate"),
         target=_target(plan),
-        toolchain=toolchain_in_image(facts.tools["vllm-cache"], base, plan.container),
+        toolchain=toolchain_in_image(facts.tools["vllm-cache"], base, plan.container, serving),
         invocation=Invocation(
             compiler_args=(), engine_args=_engine_args(facts, argv), env=dict(env)
         ),
@@ -228,18 +228,29 @@ def _key(
     )
 
 
+def _fields_left_out(plan: Plan) -> frozenset[str]:
+    """Name the fields of config.json that a cache does not depend on.
+
+    torch finds what it compiled by the graph itself: base and instruct models share.  vLLM
+    files what it compiled under a digest of all fields.
+    """
+    caches = find_caches(plan.container)
+    if caches is None or caches.filed_by_config:
+        return NO_SHAPE
+    return NO_GRAPH - {"architectures"}  # it chooses the engine's code
+
+
 def _engine_args(facts: Facts, argv: list[str]) -> dict[str, str]:
-    """Give the engine's options by name, and how the weights were quantized."""
+    """Return the engine's options by name, and how the weights were quantized."""
     args: dict[str, str] = {}
     name = ""
     for word in argv:
         if word.startswith("--"):
             name = word.removeprefix("--")
-            args[name] = "true"
+            args[name] = ""
         elif name:
-            args[name] = word
-            name = ""
-    kept = {name: value for name, value in args.items() if name not in _DECIDES_NOTHING}
+            args[name] = f"{args[name]} {word}".lstrip()
+    kept = {name: value or "true" for name, value in keyed_options(args.items())}
     if facts.request.quantize:
         kept["packager.quantize"] = facts.request.quantize
     return kept

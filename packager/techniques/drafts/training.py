@@ -24,11 +24,18 @@ from packager.core.recipe import Estimate, Step, StepInput
 from packager.core.tool import ToolFacts
 from packager.core.training import ANSWER, TEXTS, TRAIN, HeadTraining, TrainingTexts
 from packager.planning.memory import ELEMENT_BYTES
-from packager.techniques.inputs import samples_file
+from packager.techniques.configs import NO_SHAPE, UNREAD
+from packager.techniques.inputs import (
+    GENERATION,
+    config_file,
+    samples_file,
+    tokenizer_files,
+    weight_files,
+)
 from packager.techniques.keys import (
-    NO_SHAPE,
     architecture_digest,
     digest_of_files,
+    files_by_path,
     graph_of,
     toolchain_of,
 )
@@ -80,7 +87,9 @@ def answers_step(
         "temperature": asked.temperature,
     }
     env = _env(gpus)
-    weights = digest_of_files(model.files)
+    # Answers end and are chosen as the model's own settings say.
+    read = (*_files_read(model), *(file for file in model.files if file.path == GENERATION))
+    weights = files_by_path(read)
     key = None
     if weights is not None:
         key = ModelAnswersKey(
@@ -94,7 +103,7 @@ def answers_step(
         tool=tool.name,
         gives="answers",
         parameters=parameters,
-        inputs={"model": StepInput(files=model.files), "samples": StepInput(files=texts.files)},
+        inputs={"model": StepInput(files=read), "samples": StepInput(files=texts.files)},
         env=env,
         key=key,
         needs=Estimate(memory_bytes=_LIBRARIES_BYTES + 2 * _model_bytes(profile)),
@@ -129,9 +138,12 @@ def training_step(
     if asked.method == "eagle3":
         parameters["aux_layers"] = list(asked.aux_layers)
         parameters["draft_vocab_size"] = asked.draft_vocab_size
-    inputs = {"model": StepInput(files=model.files), "samples": StepInput(files=texts.files)}
+    inputs = {
+        "model": StepInput(files=_files_read(model)),
+        "samples": StepInput(files=texts.files),
+    }
     if head is not None:
-        inputs["head"] = StepInput(files=head.files)
+        inputs["head"] = StepInput(files=_files_read(head))
     env = _env(gpus)
     return Step(
         name=TRAIN,
@@ -156,12 +168,12 @@ def _head_key(
     parameters: Mapping[str, Any],
     env: Mapping[str, str],
 ) -> DraftHeadKey | None:
-    weights = digest_of_files(model.files)
-    given = digest_of_files(head.files) if head else None
+    weights = files_by_path(_files_read(model))
+    given = files_by_path(_files_read(head)) if head else None
     if weights is None or (head is not None and given is None):
         return None
     return DraftHeadKey(
-        graph=graph_of(model.config),
+        graph=graph_of(model.config, UNREAD),
         weights=Weights(files=weights, adapters=(), draft=given),
         precision=Precision(
             dtype=parameters["dtype"],
@@ -184,6 +196,12 @@ def _head_key(
         toolchain=toolchain_of(tool),
         invocation=_invocation(parameters, env),
     )
+
+
+def _files_read(model: ModelFiles) -> tuple[ModelFile, ...]:
+    """Return what is computed with, and what texts become tokens with."""
+    files = model.files
+    return (config_file(model.config, UNREAD), *weight_files(files), *tokenizer_files(files))
 
 
 def _calibration(texts: Texts, asked: HeadTraining) -> Calibration:

@@ -29,6 +29,7 @@ from artifact_cache.key import (
 from artifact_cache.key import Quantization as QuantizationKey
 from packager.core.facts import Facts
 from packager.core.findings import Finding
+from packager.core.model import ModelFile
 from packager.core.plan import Plan
 from packager.core.recipe import Estimate, Step, StepInput
 from packager.core.samples import CALIBRATION_TOKENS, Samples
@@ -36,8 +37,15 @@ from packager.core.techniques import Quantization, Scheme
 from packager.core.units import GIB
 from packager.planning.memory import ELEMENT_BYTES, served_weight_bytes
 from packager.planning.schemes import W8A8_FP8, W8A8_INT8, W8A16_FP8, quantized_weight_bytes
-from packager.techniques.inputs import samples_file
-from packager.techniques.keys import digest_of_files, graph_of, toolchain_of
+from packager.techniques.configs import NO_WEIGHT
+from packager.techniques.inputs import (
+    carried_files,
+    config_file,
+    samples_file,
+    tokenizer_files,
+    weight_files,
+)
+from packager.techniques.keys import files_by_path, graph_of, toolchain_of
 
 _ASYMMETRIC = Scheme(name="W4A16", needs="w4a16", word="w4a16", bits=4, group_size=128, zero_bits=4)
 _SYMMETRIC = Scheme(name="W4A16", needs="w4a16", word="w4a16", bits=4, group_size=128)
@@ -123,7 +131,8 @@ class LlmCompressorQuantizer:
         parameters = _parameters(facts, plan, chosen)
         key = _key(facts, plan, chosen, parameters, samples, env)
         needs = _needs(plan, chosen, samples, parameters)
-        inputs = {"model": StepInput(files=facts.model.files)}
+        files = (config_file(facts.model.config, NO_WEIGHT), *_files_read(facts, chosen))
+        inputs = {"model": StepInput(files=files)}
         if samples is not None:
             inputs["samples"] = StepInput(files=(samples_file(samples),))
         return Step(
@@ -135,7 +144,15 @@ class LlmCompressorQuantizer:
             env=env,
             key=key,
             needs=needs,
+            carried=carried_files(facts.model.files),
+            config=facts.model.config,
         )
+
+
+def _files_read(facts: Facts, chosen: Quantization) -> tuple[ModelFile, ...]:
+    """Return what the method reads beside config.json: a tokenizer only where there are texts."""
+    files = facts.model.files
+    return (*weight_files(files), *(tokenizer_files(files) if _needs_data(chosen) else ()))
 
 
 def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any]:
@@ -173,12 +190,12 @@ def _key(
     env: Mapping[str, str],
 ) -> QuantizedCheckpointKey | None:
     """State every input of the result; None while a digest of the model is missing."""
-    weights = digest_of_files(facts.model.files)
+    weights = files_by_path(_files_read(facts, chosen))
     if weights is None:
         return None
     said = ("ignore", "max_tokens", "seed")  # have a place of their own in the document
     return QuantizedCheckpointKey(
-        graph=graph_of(facts.model.config),
+        graph=graph_of(facts.model.config, NO_WEIGHT),
         weights=Weights(files=weights, adapters=(), draft=None),
         precision=Precision(
             dtype=plan.profile.dtype,

@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 from artifact_cache.key import (
     Calibration,
-    Graph,
     Invocation,
     Precision,
     Quantization,
@@ -20,7 +19,7 @@ from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.recipe import Estimate, Step, StepInput
 from packager.core.techniques import Scheme
-from packager.techniques.keys import architecture_digest, digest_of_files, toolchain_of
+from packager.techniques.keys import files_by_path, graph_of, toolchain_of
 
 TOOL = Path(__file__).parent / "demo-tool"  # its entry point is in the group packager.tools
 
@@ -59,15 +58,11 @@ class DemoQuantizer:
         way = plan.quantization.method.removeprefix("demo-").replace("-", "_")
         seed = int(asked.get("seed", "0"))
         env = {"OMP_NUM_THREADS": "1"}
-        weights = digest_of_files(facts.model.files)
+        weights = files_by_path(facts.model.files)
         key = None
         if weights:
             key = QuantizedCheckpointKey(
-                graph=Graph(
-                    architecture=architecture_digest(facts.model.config, frozenset()),
-                    code=None,
-                    plugins=(),
-                ),
+                graph=graph_of(facts.model.config, frozenset()),
                 weights=Weights(files=weights, adapters=(), draft=None),
                 precision=Precision(
                     dtype=plan.dtype,
