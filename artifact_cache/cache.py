@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import Literal
 
 from artifact_cache.entry import Entry, Writer
-from artifact_cache.errors import CacheError, Corrupt, Unpublishable, UnusableDirectory
+from artifact_cache.errors import (
+    CacheError,
+    Corrupt,
+    NotTaken,
+    Unpublishable,
+    UnusableDirectory,
+)
 from artifact_cache.explain import Explanation, find_nearest
 from artifact_cache.files import (
     clear,
@@ -146,6 +152,16 @@ class ArtifactCache:
         run = _Run(self, document, into, dict(labels or {}))
         return run.get_or_build(build, accept_larger=accept_larger, retry_failed=retry_failed)
 
+    def take(
+        self, document: KeyDocument, into: Path, *, accept_larger: bool = False
+    ) -> CacheResult:
+        """Put the artifact's files into `into` as `get_or_build` does, but build nothing.
+
+        Raises `NotTaken` when it is not there, was lost since it was looked up, or the
+        store does not work.
+        """
+        return _Run(self, document, into, {}).take(accept_larger=accept_larger)
+
     def find(self, document: KeyDocument) -> Entry | None:
         """Say whether the artifact is known, without taking its files. Never raises."""
         found = _find(self.store, document, _ignore)
@@ -224,12 +240,13 @@ def open_local(
     )
 
 
-def local_store(root: Path, trust: Trust | None) -> LocalStore:
+def local_store(root: Path, trust: Trust | None, *, always_hash: bool = False) -> LocalStore:
     """Describe the store below `root`; where signatures are required no stamp is believed.
 
     A signature vouches for digests, and a stamp lies unsigned beside the blob it is about.
     """
-    return LocalStore(root, always_hash=trust is not None and trust.require_signed)
+    signed = trust is not None and trust.require_signed
+    return LocalStore(root, always_hash=always_hash or signed)
 
 
 class _Run:
@@ -271,6 +288,18 @@ class _Run:
             if waited and not retry_failed:  # whoever we waited for may have been rejected
                 self._refuse_rejected()
             return self._build_and_publish(build)
+
+    def take(self, *, accept_larger: bool) -> CacheResult:
+        make_empty(self.into)
+        capability = self.cache.store.capability()
+        if capability.mode == "off":
+            raise NotTaken(f"the cache is off: {capability.reason}")
+        self._remembers = capability.mode == "read-write"
+        if hit := self._take() or (self._take_larger() if accept_larger else None):
+            return hit
+        self._count("miss")
+        said = "; ".join(notice.message for notice in self.notices)
+        raise NotTaken(said or "it is not there")
 
     def _take(self) -> CacheResult | None:
         """Take the files from the store; None, with `into` empty again, if that did not work."""

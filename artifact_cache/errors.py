@@ -7,6 +7,7 @@
     ├── Corrupt            stored bytes are not what was published; already set aside
     ├── Untrusted          nobody we trust vouches for the entry
     ├── StoreUnavailable   the store cannot be read or written now
+    ├── NotTaken           an artifact is not there, or not to be had, and nothing may be built
     ├── Unpublishable      a build left something an entry cannot describe
     │   the build cannot go on
     ├── UnusableDirectory  the caller's directory is not empty, or cannot be made so
@@ -76,6 +77,13 @@ class StoreUnavailable(CacheError):
 
     def __init__(self, store: str, reason: str, *, hint: str = "") -> None:
         super().__init__(f"the cache {store!r} cannot be used: {reason}", hint=hint)
+
+
+class NotTaken(CacheError):
+    """Nothing could be taken; the reason says what was found instead."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
 
 
 class Unpublishable(CacheError):

@@ -120,14 +120,15 @@ def open_cache(
     notify: Callable[[Notice], None] = _ignore,
     trust: Trust | None = None,
     signer: Signer | None = None,
+    always_hash: bool = False,
 ) -> ArtifactCache:
     """Open the cache below `root`, with shared stores behind it, nearest first.
 
-    Raises `BadTier`.  Nothing is asked yet: `store.capability()` does, and says
-    what works.
+    With `always_hash` no stamp is believed.  Raises `BadTier`.  Nothing is asked yet:
+    `store.capability()` does, and says what works.
     """
     addresses = [parse_tier(address) for address in tiers]
-    local = _trusted(local_store(root, trust), trust)
+    local = _trusted(local_store(root, trust, always_hash=always_hash), trust)
     shared: list[Tier] = []
     lease: Lease | None = None
     for address in addresses:

@@ -9,7 +9,9 @@
     ├── QualityRejected            7  quantizing cost more quality than was allowed
     ├── SpeculationRejected        7  a draft gains less than was asked for, or changes answers
     ├── NotCached                  8  something is not in the cache, and running it is not allowed
+    │   └── LostFromCache              it was there when asked for, and could not be taken
     ├── ModelRefused              65  the model's files are broken or unsafe
+    ├── CachedFileChanged         65  a file out of the artifact cache is not what was published
     ├── NotFound                  66  a model, base image, file or record is not there
     ├── Unavailable               69  a registry, hub or engine does not answer
     │   └── ToolUnavailable            a tool cannot be installed; the end of its log is shown
@@ -117,6 +119,30 @@ class NotCached(PackagerError):
     """A step would have to run, and the build was told that everything is in the cache."""
 
     exit_code = 8
+
+
+class LostFromCache(NotCached):
+    """A step's result was in the cache when it was looked up, and could not be taken then."""
+
+    def __init__(self, step: str, reason: str) -> None:
+        super().__init__(
+            f"the result of step {step!r} cannot be taken from the cache: {reason}",
+            hint="`packager cache explain --last` compares it with what is there; "
+            "build where steps may run",
+        )
+
+
+class CachedFileChanged(PackagerError):
+    """A file out of the artifact cache holds other bytes than were published, or cannot be read."""
+
+    exit_code = 65
+
+    def __init__(self, path: str, reason: str = "holds other bytes than were published") -> None:
+        super().__init__(
+            f"{path!r} out of the artifact cache {reason}",
+            hint="`packager cache verify` reads every file there; look at the disk and the memory "
+            "of this machine when it happens again",
+        )
 
 
 class ModelRefused(PackagerError):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from packager.core.artifact import Artifacts
 from packager.core.catalog import Accelerator, Rule
@@ -41,7 +41,14 @@ from packager.core.samples import Samples
 from packager.core.serving import ServingConfig
 from packager.core.techniques import Draft
 from packager.core.tool import ToolFacts
-from packager.errors import NotCached, PackagerError, QualityRejected, UsageError
+from packager.errors import (
+    CachedFileChanged,
+    LostFromCache,
+    NotCached,
+    PackagerError,
+    QualityRejected,
+    UsageError,
+)
 from packager.imaging.assemble import assemble_image, check_layers
 from packager.imaging.reshard import split_large
 from packager.planning.job import job_instance
@@ -54,6 +61,7 @@ from packager.techniques.drafts.relayout import lay_out_draft
 from packager.techniques.evaluation import evaluation_step
 
 RunStep = Callable[[Step], StepOutcome]
+Done = TypeVar("Done")
 
 # What happens to steps whose result is not in the cache: they run; or those that compile are
 # left out of the image; or nothing is built.
@@ -81,6 +89,7 @@ class Tools:
     find_quantizer: Callable[[str | None], Quantizer | None]
     find_compilers: Callable[[str | None], Mapping[str, Compiler]]  # that may be meant
     on_miss: OnMiss = "run"
+    distrust_cache: Callable[[CachedFileChanged], None] = lambda _: None  # hash what it gives
     find_samples: Callable[[BuildRequest], Samples | None]  # to calibrate with
     find_evaluation: Callable[[BuildRequest, Samples | None], Samples | None]  # without those
     read_quality: Callable[[tuple[ModelFile, ...]], QualityReport]  # of a finished evaluation
@@ -180,11 +189,31 @@ def build(request: BuildRequest, tools: Tools) -> BuildRecord:
     started = time.monotonic()
     tools.reach()
     with tools.run_steps() as run_step:
-        assembled = assemble(request, tools, run_step)
-        written, transfer = tools.write(assembled.image)
+
+        def work() -> tuple[Assembled, Written, Transfer]:
+            assembled = assemble(request, tools, run_step)
+            return assembled, *tools.write(assembled.image)
+
+        assembled, written, transfer = with_cache_healed(tools, work)
     record = make_record(assembled, written, transfer, seconds=time.monotonic() - started)
     tools.save(record)
     return record
+
+
+def with_cache_healed(tools: Tools, work: Callable[[], Done]) -> Done:
+    """Do the work; once more where the cache gave other bytes than were published, or lost them.
+
+    The second time every file out of the cache is hashed before it is used: what is broken is
+    set aside there, and made anew where steps may run.  Where anything was named the first time,
+    its bytes had been compared.
+    """
+    try:
+        return work()
+    except CachedFileChanged as error:
+        tools.distrust_cache(error)
+    except LostFromCache:
+        pass  # what is missing is foreseen now, and handled as it was asked for
+    return work()
 
 
 def as_allowed(planned: Planned, on_miss: OnMiss) -> Planned:
@@ -341,7 +370,7 @@ def run_with_tool(
     As in `with_tools_installed`, the tool is looked at again when it was installed.
     """
     step = describe(tools.executor.find_tool(name))
-    if tools.foresee(step).state != "hit":
+    if tools.on_miss != "refuse" and tools.foresee(step).state != "hit":
         tools.executor.prepare(name)
         step = describe(tools.executor.find_tool(name))
     return step, run_step(step)

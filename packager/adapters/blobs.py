@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
-from packager.errors import ModelRefused, NotFound, PackagerError
+from packager.errors import CachedFileChanged, ModelRefused, NotFound, PackagerError
 from packager.ports import RemoteReader
 
 CHUNK = 1024 * 1024
 
 _Stamp = tuple[int, int, int]  # size, mtime, ctime
+_EMPTY = hashlib.sha256().hexdigest()
 
 
 class SourceChanged(ModelRefused):
@@ -42,7 +45,9 @@ class BlobReader:
     def __init__(self, readers: Iterable[RemoteReader] = ()) -> None:
         self._readers = {reader.scheme: reader for reader in readers}
         self._lock = threading.Lock()
-        self._stamps: dict[str, _Stamp] = {}  # of files that are read in parts
+        self._stamps: dict[tuple[str, str], _Stamp] = {}  # of files that are read in parts
+        self._compared: dict[tuple[str, str], _Stamp] = {}  # with their digest, as they were then
+        self._comparing: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self.bytes_read = 0
 
     def read(self, blob: Blob) -> bytes:
@@ -55,6 +60,8 @@ class BlobReader:
 
         Raises `SourceChanged` before the last piece is handed out when a file
         was written to meanwhile, so that a digest of mixed content never exists.
+        Raises `CachedFileChanged`, as early, where a file has another digest than
+        its segment says.
         """
         buffer = memoryview(bytearray(CHUNK))
         for segment in blob.segments:
@@ -72,13 +79,17 @@ class BlobReader:
         except FileNotFoundError as error:
             raise NotFound(f"{segment.path!r} is gone", hint="build again") from error
         except OSError as error:
-            raise FileUnreadable(segment.path, error) from error
+            raise _unreadable(segment, error) from error
         with file:
             status = os.fstat(file.fileno())
             if segment.checked not in ((), state_of(status)):
                 raise SourceChanged(segment.path)
             before = _stamp(status, segment)
             self._check_unchanged(segment, before)
+            whole = (segment.offset, segment.length) == (0, status.st_size)
+            hashed = hashlib.sha256() if segment.sha256 and whole else None
+            if segment.sha256 and not (whole and segment.length):
+                self._compare(segment, before)
             if segment.offset:
                 file.seek(segment.offset)
             left = segment.length
@@ -86,10 +97,14 @@ class BlobReader:
                 try:
                     count = file.readinto(buffer[: min(CHUNK, left)])
                 except OSError as error:
-                    raise FileUnreadable(segment.path, error) from error
+                    raise _unreadable(segment, error) from error
                 if not count:
                     raise SourceChanged(segment.path)
                 left -= count
+                if hashed is not None:
+                    hashed.update(buffer[:count])
+                    if left == 0 and hashed.hexdigest() != segment.sha256:
+                        raise CachedFileChanged(segment.path)
                 if left == 0 and _stamp(os.fstat(file.fileno()), segment) != before:
                     raise SourceChanged(segment.path)
                 self._count(count)
@@ -100,8 +115,26 @@ class BlobReader:
         if (segment.offset, segment.length) == (0, now[0]):
             return
         with self._lock:
-            if self._stamps.setdefault(segment.path, now) != now:
+            if self._stamps.setdefault((segment.path, segment.sha256), now) != now:
                 raise SourceChanged(segment.path)
+
+    def _compare(self, segment: FileRange, now: _Stamp) -> None:
+        """Hash the whole file that a segment is a part of, once while it stays as it is.
+
+        No part has a digest of its own, and a part may be all of the file that is ever read.
+        """
+        name = (segment.path, segment.sha256)
+        with self._lock:
+            lock = self._comparing[segment.path]
+        with lock:  # parts of one file go into several layers at once
+            if self._compared.get(name) == now:
+                return
+            whole = FileRange(path=segment.path, offset=0, length=now[0], sha256=segment.sha256)
+            if not now[0] and segment.sha256 != _EMPTY:
+                raise CachedFileChanged(segment.path)
+            for _ in self._file(whole, memoryview(bytearray(CHUNK))) if now[0] else ():
+                pass
+            self._compared[name] = now
 
     def _remote(self, segment: RemoteRange) -> Iterator[memoryview]:
         scheme = segment.url.partition("://")[0]
@@ -114,6 +147,14 @@ class BlobReader:
     def _count(self, count: int) -> None:
         with self._lock:
             self.bytes_read += count
+
+
+def _unreadable(segment: FileRange, error: OSError) -> PackagerError:
+    """Choose the failure: what the cache cannot give can be made anew."""
+    if segment.sha256:
+        reason = f"cannot be read: {(error.strerror or str(error)).lower()}"
+        return CachedFileChanged(segment.path, reason)
+    return FileUnreadable(segment.path, error)
 
 
 def state_of(status: os.stat_result) -> tuple[int, ...]:

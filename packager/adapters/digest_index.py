@@ -2,10 +2,11 @@
 
 A blob is recognised by what it is made of: the bytes of inline segments and
 (device, inode, size, mtime, ctime, range) of file ranges.  ctime catches
-edits that restore mtime.  Files out of the artifact cache count by their digest:
-each use links them, which changes ctime.  Remote ranges count by their addresses, where those
-say which content they mean.  An entry whose files changed less than two seconds
-before they were read is kept as a hint only: a later edit could carry the
+edits that restore mtime.  Files out of the artifact cache count by their digest, which is
+compared whenever they are read: each use links them, which changes ctime.  What the index says
+of them is the digest of the right bytes, and nothing of those on the disk.  Remote ranges count
+by their addresses, where those say which content they mean.  An entry whose files changed less
+than two seconds before they were read is kept as a hint only: a later edit could carry the
 same timestamps (git calls this the racy index), so it is hashed again first.
 
 The index is a convenience: when it cannot be used, blobs are read.
@@ -138,7 +139,7 @@ def fingerprint_of(blob: Blob) -> Fingerprint | None:
             case Inline(data):
                 parts.append(["inline", hashlib.sha256(data).hexdigest()])
             case FileRange(sha256=sha256, offset=offset, length=length) if sha256:
-                parts.append(["content", sha256, offset, length])
+                parts.append(["compared", sha256, offset, length])
             case FileRange(path=path, offset=offset, length=length):
                 try:
                     status = Path(path).stat()

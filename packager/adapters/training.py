@@ -8,10 +8,11 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from packager.adapters.blobs import BlobReader
 from packager.adapters.files import explain_disk_errors, sync_directory
 from packager.adapters.sources.local import LocalSource
 from packager.core.documents import MAX_BYTES, NotStrict, parse_model
-from packager.core.image import FileRange
+from packager.core.image import Blob, FileRange
 from packager.core.model import ModelFile, ModelFiles
 from packager.core.training import RESULT, TEXTS, TrainingReport
 from packager.errors import OutputFailed, StepFailed, UsageError
@@ -100,8 +101,9 @@ def write_head(files: Iterable[ModelFile], place: Path) -> None:
 
 def _copy(file: ModelFile, into: Path) -> None:
     assert isinstance(file.content, FileRange)
-    with Path(file.content.path).open("rb") as source, (into / file.path).open("xb") as target:
-        shutil.copyfileobj(source, target, 1 << 20)
+    with (into / file.path).open("xb") as target:
+        for chunk in BlobReader().chunks(Blob((file.content,))):
+            target.write(chunk)
         target.flush()
         os.fsync(target.fileno())
 

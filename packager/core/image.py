@@ -38,7 +38,8 @@ class FileRange:
     path: str
     offset: int
     length: int
-    sha256: str = ""  # of the whole file, proven; links to it, and so its ctime, may then change
+    sha256: str = ""  # of the whole file, out of the artifact cache: compared when it is read;
+    # links to the file, and so its ctime, may change meanwhile
     checked: tuple[int, ...] = ()  # size and mtime when it was looked at: what is read must be that
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from packager.core.quality import Evaluation, QualityReport
 from packager.core.recipe import StepOutcome
 from packager.core.samples import Samples
-from packager.pipeline import Tools, run_evaluation
+from packager.pipeline import Tools, run_evaluation, with_cache_healed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,5 +25,9 @@ def evaluate(
     ours = tools.pin_files(tools.find_model(base))
     theirs = tools.pin_files(tools.find_model(candidate))
     with tools.run_steps() as run_step:
-        _, outcome = run_evaluation(ours, theirs.files, samples, asked, tools, run_step)
-        return Evaluated(report=tools.read_quality(outcome.files), outcome=outcome)
+
+        def work() -> Evaluated:
+            _, outcome = run_evaluation(ours, theirs.files, samples, asked, tools, run_step)
+            return Evaluated(report=tools.read_quality(outcome.files), outcome=outcome)
+
+        return with_cache_healed(tools, work)

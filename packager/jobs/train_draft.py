@@ -11,7 +11,7 @@ from packager.core.recipe import Step, StepOutcome
 from packager.core.tool import ToolFacts
 from packager.core.training import HeadTraining, Trained, TrainingReport, TrainingTexts
 from packager.errors import PlanRejected, StepFailed
-from packager.pipeline import RunStep, Tools, run_with_tool
+from packager.pipeline import RunStep, Tools, run_with_tool, with_cache_healed
 from packager.planning.drafts.training import (
     check_continuing,
     check_head,
@@ -66,34 +66,37 @@ def train_head(
         raise PlanRejected(findings)
     model = tools.pin_files(model)
     head = tools.pin_files(head) if head else None
-    outcomes: list[StepOutcome] = []
     with tools.run_steps() as run_step:
-        given = texts_of(texts)
-        if asked.answers == "model":
-            given = _answered(model, profile, given, asked, tools, run_step, outcomes, gpus)
 
-        def describe(tool: ToolFacts) -> Step:
-            return training_step(model, profile, given, asked, head, tool, gpus=gpus)
+        def work() -> Trained:
+            outcomes: list[StepOutcome] = []
+            given = texts_of(texts)
+            if asked.answers == "model":
+                given = _answered(model, profile, given, asked, tools, run_step, outcomes, gpus)
 
-        _, outcome = run_with_tool(describe, TOOLS[asked.trainer], tools, run_step)
-        outcomes.append(outcome)
-        files = outcome.files
-        made = doers.read_head(files)
-        found = tuple(check_head(asked, made, model, profile))
-        if wrong := errors_in(found):
-            raise StepFailed(
-                f"the head that was trained does not fit the model: {wrong[0].message}",
-                hint="this is a bug of the trainer: report it with the options you gave",
+            def describe(tool: ToolFacts) -> Step:
+                return training_step(model, profile, given, asked, head, tool, gpus=gpus)
+
+            _, outcome = run_with_tool(describe, TOOLS[asked.trainer], tools, run_step)
+            files = outcome.files
+            made = doers.read_head(files)
+            found = tuple(check_head(asked, made, model, profile))
+            if wrong := errors_in(found):
+                raise StepFailed(
+                    f"the head that was trained does not fit the model: {wrong[0].message}",
+                    hint="this is a bug of the trainer: report it with the options you gave",
+                )
+            report = doers.read_report(files)
+            doers.write(files)
+            return Trained(
+                asked=asked,
+                report=report,
+                outcomes=(*outcomes, outcome),
+                weight_bytes=made.weight_bytes,
+                findings=(*findings, *found),
             )
-        report = doers.read_report(files)
-        doers.write(files)
-    return Trained(
-        asked=asked,
-        report=report,
-        outcomes=tuple(outcomes),
-        weight_bytes=made.weight_bytes,
-        findings=(*findings, *found),
-    )
+
+        return with_cache_healed(tools, work)
 
 
 def _answered(

@@ -21,16 +21,16 @@ from packager.catalog.instances import find_instance, instances
 from packager.catalog.models import drafts_of
 from packager.catalog.prices import priced
 from packager.core.events import StepEvent, ignore
-from packager.core.image import BaseImage, Platform
+from packager.core.image import BaseImage, Blob, FileRange, Platform
 from packager.core.instance import LOCAL, Instance
-from packager.core.model import ModelFiles
+from packager.core.model import ModelFile, ModelFiles, WeightsHeader
 from packager.core.own import OwnRows
 from packager.core.record import BuildRecord
-from packager.errors import NotReproduced, UsageError
+from packager.errors import ModelRefused, NotReproduced, UsageError
 from packager.pipeline import Tools
 from packager.planning.drafts.known import choose_known
 from packager.ports import ContainerFamily
-from packager.wiring.caches import artifact_cache_for, remember_lookups
+from packager.wiring.caches import OpenCache, remember_lookups
 from packager.wiring.outputs import check_compression, reach_all, sinks_for, write_out
 from packager.wiring.registries import Clients, RegistryBlobs, registry_clients
 from packager.wiring.settings import (
@@ -68,7 +68,7 @@ def tools_for(settings: Settings) -> Tools:
     )
     environments = environments_for(settings)
     executor = choose_executor(settings, environments, reader)
-    artifacts = cache(lambda: artifact_cache_for(settings))
+    artifacts = OpenCache(settings)
     remember = remember_lookups(settings)
     return Tools(
         # Ranking plans one model many times.
@@ -91,6 +91,7 @@ def tools_for(settings: Settings) -> Tools:
         executor=executor,
         run_steps=lambda: run_steps(settings, executor, artifacts, remember),
         foresee=lambda step: foresee_step(step, executor, artifacts(), settings, remember),
+        distrust_cache=artifacts.distrust,
         find_quantizer=cache(find_quantizer),
         find_compilers=cache(find_compilers),
         on_miss=settings.on_miss,
@@ -111,8 +112,18 @@ def tools_for(settings: Settings) -> Tools:
         ),
         rules=rules(),
         accelerator_of=lambda instance: accelerator_of(instance, own().accelerators),
-        read_header=lambda file: read_weights_header(file, reader.read),
+        read_header=lambda file: _read_header(file, reader),
     )
+
+
+def _read_header(file: ModelFile, reader: BlobReader) -> WeightsHeader:
+    try:
+        return read_weights_header(file, reader.read)
+    except ModelRefused:
+        if isinstance(file.content, FileRange) and file.content.sha256:
+            for _ in reader.chunks(Blob((file.content,))):
+                pass  # raises where it is not what was published
+        raise
 
 
 def _save(record: BuildRecord, settings: Settings) -> None:

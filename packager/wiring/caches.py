@@ -19,6 +19,7 @@ from packager.adapters.cache_settings import (
 )
 from packager.adapters.files import user_dir
 from packager.core.events import StepEvent
+from packager.errors import CachedFileChanged
 from packager.ports import ImageSink
 from packager.wiring.outputs import sinks_for
 from packager.wiring.registries import RegistryBlobs, registry_clients
@@ -50,8 +51,32 @@ def artifacts_dir(settings: Settings) -> Path:
     return cache_dir(settings) / "artifacts"
 
 
-def artifact_cache_for(settings: Settings) -> ArtifactCache | None:
-    """Open the artifact cache with the shared stores behind it; None when none is wanted."""
+class OpenCache:
+    """The artifact cache of one run, opened when it is first asked for."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._opened: tuple[ArtifactCache | None] | None = None
+
+    def __call__(self) -> ArtifactCache | None:
+        """Return the cache; None when none is wanted."""
+        if self._opened is None:
+            self._opened = (artifact_cache_for(self._settings),)
+        return self._opened[0]
+
+    def distrust(self, found: CachedFileChanged) -> None:
+        """Open it again for what follows, with every file hashed that comes out of it."""
+        self._settings.on_warning(
+            f"cache: {found.message}; it is looked for again, and every file is hashed"
+        )
+        self._opened = (artifact_cache_for(self._settings, always_hash=True),)
+
+
+def artifact_cache_for(settings: Settings, *, always_hash: bool = False) -> ArtifactCache | None:
+    """Open the artifact cache with the shared stores behind it; None when none is wanted.
+
+    With `always_hash` no file is believed to be what it was by its size and time.
+    """
     if not settings.use_cache:
         return None
     from artifact_cache import Notice, open_cache
@@ -74,6 +99,7 @@ def artifact_cache_for(settings: Settings) -> ArtifactCache | None:
             notify=notify,
             trust=trust_for(settings),
             signer=signer_for(settings),
+            always_hash=always_hash,
         )
 
 

@@ -43,9 +43,20 @@ def run_steps(
             warn=settings.on_warning,
             accept_larger=settings_of_cache(settings).match == "larger",
             retry_failed=settings.cache.retry_failed,
+            may_run=lambda step: _may_run(step, settings),
             remember=remember,
         )
         yield runner.run
+
+
+def _may_run(step: Step, settings: Settings) -> bool:
+    """Keep what was promised for steps that are not in the cache, whatever happens to it since."""
+    match settings.on_miss:
+        case "refuse":
+            return False
+        case "skip-compile":
+            return step.gives != "compiled"
+    return True
 
 
 def foresee_step(

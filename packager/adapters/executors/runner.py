@@ -5,10 +5,9 @@ A fault of the cache never fails a step: it is a notice, and the step runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,11 @@ from packager.adapters.executors.results import read_result
 from packager.adapters.executors.workspace import Workspace
 from packager.core.events import EventSink, StepEvent
 from packager.core.recipe import Step, StepForecast, StepOutcome, StepResult
+from packager.errors import CachedFileChanged, LostFromCache
 from packager.ports import Executor
 
 if TYPE_CHECKING:
-    from artifact_cache.cache import ArtifactCache
+    from artifact_cache.cache import ArtifactCache, CacheResult
     from artifact_cache.explain import Explanation
     from artifact_cache.matching import Match
 
@@ -45,6 +45,7 @@ class StepRunner:
         warn: Callable[[str], None],
         accept_larger: bool = False,
         retry_failed: bool = False,
+        may_run: Callable[[Step], bool] = lambda _: True,
         remember: Remember = _forget,
     ) -> None:
         self._executor = executor
@@ -54,15 +55,15 @@ class StepRunner:
         self._warn = warn
         self._accept_larger = accept_larger
         self._retry_failed = retry_failed
+        self._may_run = may_run
         self._remember = remember
 
-    @cached_property
-    def _cache(self) -> ArtifactCache | None:
-        """Opened by the first step: most builds have none, and opening takes time."""
-        return self._open_cache()
-
     def run(self, step: Step) -> StepOutcome:
-        """Give the step's files, from the cache or from the tool."""
+        """Return the step's files, from the cache or from the tool.
+
+        Raises `LostFromCache` for a step that may not run and whose result cannot be taken,
+        and `CachedFileChanged` where the cache gave what cannot have been published.
+        """
         self._on_event(StepEvent(step=step.name, state="started", detail=step.tool))
         outcome = self._run(step)
         detail = f"taken from the cache, {outcome.key[:12]}" if outcome.reused else step.tool
@@ -79,17 +80,37 @@ class StepRunner:
             read_result(step, place, {})  # what is broken must not be published
             results.append(result)
 
-        if step.key is None or self._cache is None:
+        # Opened by the first step: most builds have none, and opening takes time.
+        cache = self._open_cache()
+        if not self._may_run(step):
+            return self._taken(step, into, cache)
+        if step.key is None or cache is None:
             work(into)
             return self._outcome(step, into, results, key="", digests={})
-        return self._cached(step, into, work, results)
+        return self._cached(step, into, cache, work, results)
+
+    def _taken(self, step: Step, into: Path, cache: ArtifactCache | None) -> StepOutcome:
+        from artifact_cache.errors import NotTaken
+
+        if step.key is None or cache is None:
+            raise LostFromCache(step.name, "there is none, or the result cannot be cached")
+        try:
+            found = cache.take(step.key, into, accept_larger=self._accept_larger)
+        except NotTaken as error:
+            _note(step, cache, self._remember, hit=False)
+            raise LostFromCache(step.name, error.message) from error
+        return self._finished(step, cache, found, [])
 
     def _cached(
-        self, step: Step, into: Path, work: Callable[[Path], None], results: list[StepResult]
+        self,
+        step: Step,
+        into: Path,
+        cache: ArtifactCache,
+        work: Callable[[Path], None],
+        results: list[StepResult],
     ) -> StepOutcome:
         from artifact_cache.errors import Rejected
 
-        assert self._cache is not None
         assert step.key is not None
 
         def build(place: Path) -> None:
@@ -99,7 +120,7 @@ class StepRunner:
                 raise Rejected(error.message, log=error.log, hint=error.hint) from error
 
         try:
-            found = self._cache.get_or_build(
+            found = cache.get_or_build(
                 step.key,
                 build,
                 into,
@@ -108,22 +129,28 @@ class StepRunner:
                 retry_failed=self._retry_failed,
             )
         except Rejected as error:
-            self._note(step, hit=False)
+            _note(step, cache, self._remember, hit=False)
             raise StepRejected(error.message, hint=error.hint, log=error.log) from error
         except Exception:
-            self._note(step, hit=False)
+            _note(step, cache, self._remember, hit=False)
             raise
-        self._note(step, hit=found.hit)
+        return self._finished(step, cache, found, results)
+
+    def _finished(
+        self, step: Step, cache: ArtifactCache, found: CacheResult, results: list[StepResult]
+    ) -> StepOutcome:
+        _note(step, cache, self._remember, hit=found.hit)
         for notice in found.notices:
             if notice.code != "waiting":  # was said when it began
                 self._warn(f"cache: {notice.message}")
         digests = {one.path: one.sha256 for one in found.entry.outputs} if found.entry else {}
-        outcome = self._outcome(step, found.path, results, key=found.key, digests=digests)
+        try:
+            outcome = self._outcome(step, found.path, results, key=found.key, digests=digests)
+        except StepBroken:
+            if found.hit:
+                _compare(found.path, digests)  # it was read like this before it was published
+            raise
         return replace(outcome, effective=effective_values(found.match))
-
-    def _note(self, step: Step, *, hit: bool) -> None:
-        assert self._cache is not None
-        _note(step, self._cache, self._remember, hit=hit)
 
     def _outcome(
         self,
@@ -143,6 +170,19 @@ class StepRunner:
             key=key,
             result=results[-1] if results else StepResult(),
         )
+
+
+def _compare(place: Path, digests: Mapping[str, str]) -> None:
+    """Raise `CachedFileChanged` for the first file that has not its digest."""
+    from artifact_cache.files import sha256_of
+
+    for name, sha256 in digests.items():
+        try:
+            same = sha256_of(place / name) == sha256
+        except OSError as error:
+            raise CachedFileChanged(name, "cannot be read") from error
+        if not same:
+            raise CachedFileChanged(name)
 
 
 def effective_values(match: Match | None) -> dict[str, Any]:

@@ -25,7 +25,15 @@ from packager.adapters.registry.transport import is_loopback
 from packager.adapters.sinks.archive import ArchiveUpload, archive_manifest
 from packager.core.documents import shorten
 from packager.core.events import EventSink, StepEvent, StepState, ignore
-from packager.core.image import Blob, ImageRef, ImageSpec, Layer, Platform, SealedImage
+from packager.core.image import (
+    Blob,
+    FileRange,
+    ImageRef,
+    ImageSpec,
+    Layer,
+    Platform,
+    SealedImage,
+)
 from packager.errors import OutputFailed, PackagerError, ProtocolFailed, Unavailable, UsageError
 from packager.imaging.oci import diff_ids_of
 from packager.ports import BlobWriter
@@ -117,7 +125,7 @@ class DockerSink:
             temporary = f"{served.name}@{image.digest}"
             try:
                 with _explained():
-                    self._pull(served, image.digest)
+                    self._pull(served, image.digest, blobs)
                     inspected = api.inspect_image(temporary)
                     found = inspected.get("RepoDigests") if isinstance(inspected, dict) else None
                     if not isinstance(found, list) or temporary not in found:
@@ -130,7 +138,17 @@ class DockerSink:
                 with suppress(Exception):  # the image stays, under its own name
                     api.remove_image(temporary, noprune=True)
 
-    def _pull(self, served: EmbeddedRegistry, digest: str) -> None:
+    def _compare(self, blobs: Mapping[str, Blob]) -> None:
+        """Raise `CachedFileChanged` where the kernel sent other bytes than the cache's digests say.
+
+        The engine has found them wrong and only says that a layer was.
+        """
+        for blob in blobs.values():
+            parts = [part for part in blob.segments if isinstance(part, FileRange) and part.sha256]
+            for _ in self._reader.chunks(Blob(tuple(parts))):
+                pass
+
+    def _pull(self, served: EmbeddedRegistry, digest: str, blobs: Mapping[str, Blob]) -> None:
         events = self._engine.api.pull(
             served.name,
             tag=digest,
@@ -143,7 +161,9 @@ class DockerSink:
             if not isinstance(event, dict):
                 raise ProtocolFailed("the Docker Engine reports a pull in words that nobody knows")
             if "error" in event:
-                raise served.failure or _pull_failed(str(event["error"]))
+                failure = served.failure or _pull_failed(str(event["error"]))
+                self._compare(blobs)
+                raise failure
             self._progress.take(event)
 
     def _new_archive(self) -> ArchiveUpload:

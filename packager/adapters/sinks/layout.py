@@ -93,6 +93,7 @@ class LayoutSink:
             self._index()  # a damaged one is refused before anything is written
             self._blobs.mkdir(parents=True, exist_ok=True)
             self._clear_leftovers()
+            self._committed.clear()  # of a try that was abandoned
             self._note_start()
             self._leave_out(image)
             missing = sum(map(self._needed, image.layers))

@@ -28,6 +28,7 @@ from packager.core.events import EventSink, ImageEvent, LayerEvent, LayerState, 
 from packager.core.image import (
     Blob,
     Descriptor,
+    FileRange,
     ImageSpec,
     Inline,
     Layer,
@@ -259,10 +260,12 @@ class _Transfer:
         """True when the writers share all bytes with files whose digest is proven.
 
         The proof is asked for after the bytes were shared: it holds for files that
-        have not been touched since they were hashed.
+        have not been touched since they were hashed.  Files out of the artifact
+        cache have no such proof, since the index knows them by their digest: they are
+        read, to be compared with it.
         """
         complete = all(getattr(writer, "complete", False) for writer in writers.values())
-        if not layer.digest or not complete or self._verify:
+        if not layer.digest or not complete or self._verify or _is_cached(layer.blob):
             return False
         known = self._index.get(layer.blob)
         return known is not None and known.proven and known.digest == layer.digest
@@ -504,6 +507,10 @@ def _readable_copies(layers: Sequence[Layer], sinks: Sequence[ImageSink]) -> dic
         here = (blob for blob in located if blob is not None and _is_local(blob))
         copies[layer.digest] = next(here, layer.blob)
     return copies
+
+
+def _is_cached(blob: Blob) -> bool:
+    return any(isinstance(part, FileRange) and part.sha256 for part in blob.segments)
 
 
 def _is_local(blob: Blob) -> bool:

@@ -23,7 +23,13 @@ from packager.errors import (
     UsageError,
 )
 from packager.jobs.warmup.planning import plan_job
-from packager.pipeline import Planned, Tools, run_recipe, with_tools_installed
+from packager.pipeline import (
+    Planned,
+    Tools,
+    run_recipe,
+    with_cache_healed,
+    with_tools_installed,
+)
 
 
 class NoSuchJob(UsageError):
@@ -92,7 +98,8 @@ def run_one(plan: WarmPlan, index: int, tools: Tools, presence: Presence) -> Job
     if job.key and step.key is not None:
         _check_key(job, step)
     with tools.run_steps() as run_step:
-        done = run_recipe(Recipe(_up_to(planned, step)), planned.facts, run_step)
+        recipe = Recipe(_up_to(planned, step))
+        done = with_cache_healed(tools, lambda: run_recipe(recipe, planned.facts, run_step))
         outcome = done.outcomes[step.name]
     artifact = job.artifact or (step.key.kind if step.key else "")
     if outcome.key and not presence.ensure(artifact, outcome.key):
