@@ -16,7 +16,7 @@ from packager.adapters.training import (
 )
 from packager.core.image import FileRange
 from packager.core.model import ModelFile
-from packager.errors import OutputFailed, StepFailed, UsageError
+from packager.errors import NotFound, OutputFailed, StepFailed, UsageError
 from tests.core.test_training import FIGURES
 
 
@@ -88,7 +88,7 @@ def test_a_failed_write_leaves_the_earlier_head(tmp_path: Path) -> None:
     files = left(tmp_path / "two", config_json="new", other_json="{}")
     (tmp_path / "two" / "other.json").unlink()
 
-    with pytest.raises(OutputFailed):
+    with pytest.raises(NotFound):
         write_head(files, place)
 
     assert (place / "config.json").read_text() == "old"
