@@ -432,6 +432,128 @@ def test_what_cannot_be_translated_is_refused(body: object, message: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        pytest.param(b'{"inputs": "\\ud800"}', "half of a surrogate pair", id="text"),
+        pytest.param(
+            b'{"inputs": [{"role": "user", "content": "\\udfff"}]}',
+            "half of a surrogate pair",
+            id="chat",
+        ),
+        pytest.param(
+            b'{"inputs": "x", "model": "\\ud800"}', "half of a surrogate pair", id="model"
+        ),
+        pytest.param(
+            b'{"inputs": "x", "parameters": {"stop": ["\\ud800"]}}',
+            "half of a surrogate pair",
+            id="stop",
+        ),
+        pytest.param(
+            b'{"inputs": "x", "parameters": {"\\ud800": 1}}',
+            "parameter '\\ud800' is not supported",
+            id="name of a parameter",
+        ),
+        pytest.param(
+            b'{"inputs": "x", "parameters": {"response_format": %b1%b}}'
+            % (b'{"a":' * 5000, b"}" * 5000),
+            "the body is nested too deeply",
+            id="deep parameter",
+        ),
+        pytest.param(b"[" * 100_000, "the body is nested too deeply", id="deep lists"),
+        pytest.param(
+            b'{"inputs": "x", "model": %b1%b}' % (b"[" * 940, b"]" * 940),
+            "the body is nested too deeply",
+            id="just too deep",
+        ),
+    ],
+)
+def test_a_hostile_body_gets_an_error_and_no_traceback(body: bytes, message: str) -> None:
+    server = FakeServer()
+
+    # vLLM's own middleware stands around ours, so that there is less room than in a test
+    reply = in_deep_stack(lambda: ask(server, body))
+
+    assert (reply.status, reply.json["code"]) == (400, 400)
+    assert message in reply.json["error"]
+    assert server.received == b""
+
+
+def test_what_can_be_read_and_not_written_is_refused() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+
+    with pytest.raises(adapter.BadRequest, match="nested too deeply"):
+        adapter.written({"prompt": "x", "response_format": deep})
+
+
+def in_deep_stack(call: Any, levels: int = 60) -> Any:
+    return in_deep_stack(call, levels - 1) if levels else call()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"inputs": "x", "parameters": {"p" * 1_000_000: 1}},
+        {"inputs": "x", "parameters": {"unknown": "v" * 1_000_000}},
+        {"inputs": "x", "parameters": {"unknown": ["v" * 1_000_000]}},
+        {"inputs": "x", "parameters": {"unknown": {"v" * 1_000_000: 1}}},
+        {"inputs": "x", "f" * 1_000_000: 1},
+    ],
+    ids=["name", "text", "list", "object", "field"],
+)
+def test_an_error_is_no_echo(body: object) -> None:
+    reply = ask(FakeServer(), body)
+
+    assert reply.status == 400
+    assert "is not supported" in reply.json["error"]
+    assert len(reply.text) < 400
+
+
+def test_a_long_error_of_the_server_is_cut() -> None:
+    answer = json.dumps({"error": {"message": "é" * 1_000_000}}).encode()
+
+    reply = ask(FakeServer([answer], status=400), {"inputs": "hello"})
+
+    assert reply.json["error"] == "é" * 4000 + "..."
+
+
+def test_half_of_a_surrogate_pair_in_an_answer_is_passed_on_as_json() -> None:
+    reply = ask(FakeServer([completion("a\ud800")]), {"inputs": "hello"})
+
+    assert reply.text == b'{"generated_text": "a\\ud800"}'
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"adapters": ["a"]}, 400),
+        ({"seed": 7}, 400),
+        ({"max_new_tokens": 7}, 400),
+        ({"options": {"use_gpu": True}}, 400),
+        ({"options": {"use_cache": False, "wait_for_model": True}}, 200),
+        ({"adapters": None}, 200),
+        ({"model": "m", "stream": False, "parameters": None}, 200),
+    ],
+    ids=["adapters", "seed", "length", "option", "neutral options", "null", "all that is known"],
+)
+def test_a_field_that_would_be_dropped_is_refused(fields: dict[str, Any], status: int) -> None:
+    reply = ask(FakeServer([completion()]), {"inputs": "hello", **fields})
+
+    assert reply.status == status
+    if status == 400:
+        assert reply.json["error"] == f"the field {next(iter(fields))!r} is not supported"
+
+
+def test_a_length_of_many_digits_is_too_large() -> None:
+    headers = (JSON, (b"content-length", b"9" * 5000))
+
+    reply = ask(FakeServer(), {"inputs": "hello"}, headers=headers)
+
+    assert reply.status == 413
+
+
+@pytest.mark.parametrize(
     "answer",
     [
         b'{"error": {"message": "too long", "code": 400}}',

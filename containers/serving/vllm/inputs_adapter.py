@@ -13,9 +13,10 @@ On /invocations TGI replies with a list, too.  LMI's own switch asks for it:
 OPTION_TGI_COMPAT=true.  A stream is always server-sent events in TGI's form, which
 LMI sends when so switched; its own default, JSON lines, is not offered.
 
-`inputs` is a text, or a list of chat messages.  What a parameter does not translate
-to is refused, not dropped.  A body with `prompt` or `messages`, and every other path,
-passes through untouched.  Errors read `{"error": message, "code": HTTP status}`.
+`inputs` is a text, or a list of chat messages.  What a parameter or another field of the
+body does not translate to is refused, not dropped.  A body with `prompt` or `messages`,
+and every other path, passes through untouched.  Errors read
+`{"error": message, "code": HTTP status}` and quote little of what was sent.
 """
 
 from __future__ import annotations
@@ -93,6 +94,11 @@ NEUTRAL = {
     "top_n_tokens": 0,
     "watermark": False,
 }
+FIELDS = frozenset(("inputs", "parameters", "stream", "model"))
+# Of the hosted inference API; clients send them everywhere, and they change no answer.
+NEUTRAL_OPTIONS = frozenset(("use_cache", "wait_for_model"))
+LONGEST_QUOTE = 80  # characters of a request that an error repeats
+LONGEST_ERROR = 4000
 
 
 class InputsAdapter:
@@ -118,10 +124,10 @@ class InputsAdapter:
                 await self.app(scope, replay(body, receive), send)
                 return
             request = translate(payload, dialect)
+            translated = written(request.body)
         except BadRequest as error:
             await send_json(send, error.status, {"error": str(error), "code": error.status})
             return
-        translated = json.dumps(request.body, ensure_ascii=False).encode()
         headers = [
             *without(scope["headers"], b"content-length", b"transfer-encoding"),
             (b"content-length", str(len(translated)).encode()),
@@ -152,13 +158,17 @@ class BadRequest(Exception):
         self.status = status
 
 
+TOO_DEEP = "the body is nested too deeply"
+AS_JSON = "backslashreplace"  # half of a surrogate pair is spelt as JSON spells it: \ud800
+
+
 async def read_body(
     scope: MutableMapping[str, Any], receive: Receive, largest: int
 ) -> bytes | None:
     """Read the whole body; None when the client left before its end."""
     too_large = BadRequest(f"the body has more than {largest} bytes", status=413)
     length = header(scope["headers"], b"content-length")
-    if length and length.isdigit() and int(length) > largest:
+    if length.isdigit() and (len(length) > 18 or int(length) > largest):
         raise too_large
     body = bytearray()
     while True:
@@ -190,11 +200,33 @@ def read_payload(body: bytes) -> dict[str, Any] | None:
     """The body, if it is one to translate."""
     try:
         payload = json.loads(body)
+    except RecursionError:
+        raise BadRequest(TOO_DEEP) from None
     except ValueError:
         return None  # vLLM answers it, as it does without us
     if not isinstance(payload, dict) or "inputs" not in payload:
         return None
     return None if "prompt" in payload or "messages" in payload else payload
+
+
+def written(body: dict[str, Any]) -> bytes:
+    """Write a translated request; refuse what is no text, or has too many levels."""
+    try:
+        return json.dumps(body, ensure_ascii=False).encode()
+    except RecursionError:
+        raise BadRequest(TOO_DEEP) from None
+    except UnicodeEncodeError:
+        raise BadRequest("a text in the body holds half of a surrogate pair") from None
+
+
+def quoted(value: object) -> str:
+    """Quote what was sent, in ASCII and cut: an error is no echo."""
+    if isinstance(value, dict | list):
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
+    if isinstance(value, str):
+        value = value[: LONGEST_QUOTE + 1]
+    text = ascii(value)
+    return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}..."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +243,7 @@ def translate(payload: dict[str, Any], dialect: Dialect) -> TranslatedRequest:
     inputs, parameters = payload["inputs"], payload.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise BadRequest("'parameters' must be an object")
+    refuse_other_fields(payload)
     parameters = {name: value for name, value in parameters.items() if value is not None}
     chat = is_chat(inputs)
     if not chat and not isinstance(inputs, str):
@@ -236,6 +269,13 @@ def translate(payload: dict[str, Any], dialect: Dialect) -> TranslatedRequest:
     )
 
 
+def refuse_other_fields(payload: dict[str, Any]) -> None:
+    for name, value in payload.items():
+        is_neutral = name == "options" and isinstance(value, dict) and set(value) <= NEUTRAL_OPTIONS
+        if name not in FIELDS and value is not None and not is_neutral:
+            raise BadRequest(f"the field {quoted(name)} is not supported")
+
+
 def is_chat(inputs: object) -> bool:
     return (
         isinstance(inputs, list)
@@ -254,7 +294,9 @@ def translate_parameters(parameters: dict[str, Any], dialect: Dialect) -> dict[s
         if name in SAME or name in RENAMED:
             translated[RENAMED.get(name, name)] = value
         elif NEUTRAL.get(name) != value:
-            raise BadRequest(f"parameter {name!r} is not supported with the value {value!r}")
+            raise BadRequest(
+                f"parameter {quoted(name)} is not supported with the value {quoted(value)}"
+            )
     sampling = any(name in translated for name in SAMPLING)
     if do_sample is False or (do_sample is None and dialect.greedy and not sampling):
         translated["temperature"] = 0.0
@@ -346,7 +388,7 @@ class StreamTranslator:
                 if payload != b"[DONE]":  # TGI's streams just end
                     for event in self.translate(json.loads(payload)):
                         text = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
-                        yield b"data:" + text.encode() + b"\n\n"
+                        yield b"data:" + text.encode(errors=AS_JSON) + b"\n\n"
 
     def translate(self, document: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if "error" in document:
@@ -425,11 +467,12 @@ def error_message(reply: object) -> str:
         reply = reply.get("error", reply.get("detail", reply))
     if isinstance(reply, dict):
         reply = reply.get("message", reply)
-    return reply if isinstance(reply, str) else json.dumps(reply)
+    text = reply if isinstance(reply, str) else json.dumps(reply)
+    return text if len(text) <= LONGEST_ERROR else f"{text[:LONGEST_ERROR]}..."
 
 
 async def send_json(send: Send, status: int, value: object, headers: Any = ()) -> None:
-    body = json.dumps(value, ensure_ascii=False).encode()
+    body = json.dumps(value, ensure_ascii=False).encode(errors=AS_JSON)
     ours = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": [*headers, *ours]})
     await send({"type": "http.response.body", "body": body})
