@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.commandline import ROOT, TINY, Packager, packager_in
+from tests.live.processors import cap_words, caps
 from tests.live.servers import ask, served
 
 Report = dict[str, Any]
@@ -29,8 +30,8 @@ everything = pytest.mark.skipif(
 
 DRAFT = ROOT / "examples" / "tiny-llama-draft"
 SHIPPED = ROOT / "packager" / "catalog" / "data" / "samples.jsonl"
-BUSY = {"OMP_NUM_THREADS": "1"}  # threads of a small model only wait for each other
-ON_ONE = ("--env", "OMP_NUM_THREADS=1")
+BUSY = {"OMP_NUM_THREADS": "1", **caps()}  # threads of a small model only wait for each other
+ON_ONE = ("--env", "OMP_NUM_THREADS=1", *cap_words())
 PROMPTS = (
     "import json\nimport os\nimport sys\n",
     "def main():\n    parser = argparse.ArgumentParser(",

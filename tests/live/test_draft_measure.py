@@ -14,11 +14,16 @@ from packager.adapters.engine import connect_engine
 from packager.adapters.serving.containers import find_image
 from packager.families.plain import Changes, without_draft
 from tests.commandline import ROOT, TINY, Packager
+from tests.live.processors import cap_words
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
 DRAFT = ROOT / "examples" / "tiny-llama-draft"
-BUSY = ("--env", "OMP_NUM_THREADS=1")  # threads of a small model only wait for each other
+BUSY = (
+    "--env",
+    "OMP_NUM_THREADS=1",
+    *cap_words(),
+)  # threads of a small model only wait for each other
 FEW = ("--samples", "8", "--max-tokens", "32", "--concurrency", "1,4")
 
 

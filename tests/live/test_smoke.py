@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.commandline import TINY, Packager
+from tests.live.processors import PROCESSORS, caps
 from tests.live.servers import ask, served
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
@@ -21,14 +22,20 @@ exit 1
 BUSY = ("--env", "OMP_NUM_THREADS=1")  # threads of a small model only wait for each other
 
 
-def test_a_built_image_answers(packager: Packager, engine: str, serving_base: str) -> None:
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_a_built_image_answers(
+    packager: Packager, engine: str, serving_base: str, processor: str
+) -> None:
     built = packager(
         *("build", "--model", str(TINY), "--instance", "local", "--base", serving_base),
         *("--output", "docker:packager-test:tiny", "--quiet"),
     )
     assert built.status == 0, built.err
 
-    done = packager("smoke", "packager-test:tiny", "--max-tokens", "24", *BUSY, "--format", "json")
+    pretended = PROCESSORS[processor] or caps()
+    env = (word for name in pretended for word in ("--env", f"{name}={pretended[name]}"))
+    words = ("--max-tokens", "24", *BUSY, *env, "--format", "json")
+    done = packager("smoke", "packager-test:tiny", *words)
 
     assert done.status == 0, done.err
     result = json.loads(done.out)

@@ -60,6 +60,8 @@ def test_the_worker_sees_nothing_of_our_environment(
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("PIP_INDEX_URL", "https://user:secret@localhost/simple")
+    for name in ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY"):
+        monkeypatch.delenv(name, raising=False)
 
     executor(tmp_path, tools=tools).run(step("environment", env={"OMP_NUM_THREADS": "1"}), into)
 
@@ -81,6 +83,19 @@ def test_the_worker_sees_nothing_of_our_environment(
         "TRANSFORMERS_OFFLINE",
     }
     assert Path(seen["HOME"]).parent == Path((into / "cwd.txt").read_text()).parent
+
+
+def test_a_worker_pretends_the_lesser_processor_that_we_are_told_to(
+    tmp_path: Path, into: Path, tools: Environments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the suite under caps would test the same kernels as without."""
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+
+    executor(tmp_path, tools=tools).run(step("environment"), into)
+
+    seen = json.loads((into / "env.json").read_text())
+    assert (seen["ONEDNN_MAX_CPU_ISA"], seen["ATEN_CPU_CAPABILITY"]) == ("AVX2", "avx2")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -30,9 +31,14 @@ from packager.core.events import EventSink
 from packager.core.recipe import Step, StepResult
 from packager.core.tool import ToolFacts
 
+# The processor's own instructions reach a step and are in no key but that of a compile: a result
+# of one machine is used on every other.  These two pretend a lesser processor, to oneDNN and to
+# PyTorch, and are treated like it.  Images of steps are not told: their keys name instructions.
+PROCESSOR_CAPS = ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")
+
 
 class LocalExecutor:
-    """One step at a time, with nothing of our environment, in a private directory."""
+    """One step at a time, in a private directory, with nothing of our environment but caps."""
 
     name = "local"
 
@@ -109,5 +115,6 @@ class LocalExecutor:
             "TMPDIR": str(place / "tmp"),
             "PYTHONPATH": str(self._environments.helper),
             "CUDA_VISIBLE_DEVICES": visible_gpus(step.gpus),
+            **{name: os.environ[name] for name in PROCESSOR_CAPS if name in os.environ},
             **step.env,
         }
