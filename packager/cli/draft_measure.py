@@ -22,7 +22,7 @@ from packager.adapters.records import (
 )
 from packager.adapters.samples.load import load_samples
 from packager.adapters.serving.containers import digests_of, find_image
-from packager.cli.options import FiniteRange, format_option
+from packager.cli.options import FiniteRange, container_environment, format_option
 from packager.cli.terminal import note, print_json, print_lines
 from packager.core.samples import DEFAULT, choose_samples
 from packager.core.speculation import (
@@ -185,7 +185,7 @@ def measure(
             check_place(place)
     found = load_samples(data, broken=broken)
     engine = cache(connect_engine)
-    first, second = targets(server, plain, _environment(env), engine)
+    first, second = targets(server, plain, container_environment(env), engine)
     record = _record_place(first.name, record_file, engine)
 
     def say(line: str) -> None:
@@ -238,13 +238,6 @@ def _demand(demands: Demands, report: SpeculationReport) -> None:
             f"the draft does not do what was asked for: {'; '.join(missed)}",
             hint="the figures are above; another draft, or fewer --speculative-tokens, may",
         )
-
-
-def _environment(pairs: tuple[str, ...]) -> dict[str, str]:
-    wrong = next((pair for pair in pairs if "=" not in pair), None)
-    if wrong is not None:
-        raise UsageError(f"--env {wrong!r} has no value", hint=f"write --env {wrong}=VALUE")
-    return dict(pair.split("=", 1) for pair in pairs)
 
 
 def _record_place(name: str, record_file: Path | None, engine: Any) -> Path | None:

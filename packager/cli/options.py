@@ -18,6 +18,7 @@ from packager.core.image import Platform
 from packager.core.request import LARGEST, BuildRequest
 from packager.core.validation import first_fault
 from packager.errors import UsageError
+from packager.families.shared import NEVER_PACKAGED, asks_for_code
 from packager.planning.presets import PRESETS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -290,6 +291,21 @@ def _platform(context: click.Context, parameter: click.Parameter, text: str) -> 
     if not (system and slash and architecture) or "/" in architecture:
         raise UsageError(f"--platform {text!r} is not OS/ARCHITECTURE", hint="such as linux/arm64")
     return Platform(system, architecture)
+
+
+def container_environment(pairs: tuple[str, ...]) -> dict[str, str]:
+    """Parse `--env NAME=VALUE`; refuse what lets a server run code from a model's files."""
+    wrong = next((pair for pair in pairs if "=" not in pair), None)
+    if wrong is not None:
+        raise UsageError(f"--env {wrong!r} has no value", hint=f"write --env {wrong}=VALUE")
+    found = dict(pair.split("=", 1) for pair in pairs)
+    for name, value in found.items():
+        if asks_for_code(name, value):
+            raise UsageError(
+                f"--env {name[:60]!r} lets the server run code from the model's files",
+                hint=NEVER_PACKAGED,
+            )
+    return found
 
 
 def registry_options(command: Command) -> Command:

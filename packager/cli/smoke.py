@@ -7,10 +7,9 @@ from dataclasses import asdict
 import click
 
 from packager.adapters.engine import connect_engine
-from packager.cli.options import format_option
+from packager.cli.options import container_environment, format_option
 from packager.cli.terminal import note, print_json, print_line, print_lines
 from packager.core.text import quoted_lines
-from packager.errors import UsageError
 from packager.jobs.smoke import smoke as run_smoke
 
 
@@ -47,9 +46,7 @@ def smoke(
     /v1/chat/completions and /invocations, and prints the tokens and times of both.
     Ends with status 4, and the container's log, on failure.
     """
-    wrong = next((pair for pair in env if "=" not in pair), None)
-    if wrong is not None:
-        raise UsageError(f"--env {wrong!r} has no value", hint=f"write --env {wrong}=VALUE")
+    environment = container_environment(env)
     result = run_smoke(
         connect_engine(),
         image,
@@ -57,7 +54,7 @@ def smoke(
         max_tokens=max_tokens,
         deadline_s=deadline_s,
         on_progress=_say if output_format == "text" else _say_nothing,
-        env=dict(pair.split("=", 1) for pair in env),
+        env=environment,
     )
     if output_format == "json":
         print_json(asdict(result))

@@ -30,6 +30,8 @@ MEDUSA_MODEL = "llm"  # where the model lies in a mount whose root is the heads
 
 LMI_COPIES = ", or family 'lmi', which starts a copy on each group of devices"
 
+_NO = frozenset(("", "0", "false", "no", "off", "none", "null"))
+
 ENGINE_OPTION = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,127}", re.ASCII)
 
 
@@ -136,6 +138,10 @@ def check_engine_options(
     """
     seen: dict[str, str] = {}
     for asked, value in plan.engine_options:
+        if asks_for_code(asked, value):
+            message = f"{asked[:60]!r} lets the engine run code from the model's files"
+            yield Finding("error", "remote-code", message, NEVER_PACKAGED)
+            continue
         if not value.isprintable():
             message = f"the value of {asked[:60]!r} has characters that cannot be printed"
             yield Finding("error", "value-refused", message, "give it on one line")
@@ -158,6 +164,21 @@ def check_engine_options(
             message = f"{asked!r} and {seen[name]!r} are the same option"
             yield Finding("error", "options-conflict", message, "give it once")
         seen[name] = asked
+
+
+NEVER_PACKAGED = "leave it out: such code is never packaged; use a version of the model without"
+
+
+def asks_for_code(name: str, value: str) -> bool:
+    """Report whether a setting, however it is spelled, allows code from the model's files.
+
+    Every engine calls it `trust_remote_code`; JSON that overrides settings may hold it, too.
+    """
+    spelled = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    if spelled.endswith("trust_remote_code"):
+        is_negated = spelled.startswith("no_") or "_no_" in spelled
+        return not is_negated and value.strip().lower() not in _NO
+    return "trust_remote_code" in re.sub(r"[^a-z0-9]+", "_", value.lower())
 
 
 def draft_unsupported(plan: Plan, who: str, instead: str) -> Iterator[Finding]:
