@@ -3,14 +3,18 @@
 Shared by `docker-engine` and `registry`.  Standard library only, because both
 run before anything is installed.  A daemon belongs to a root directory, whose
 pid file holds its pid *and* the moment it was started, so a recycled pid is
-never signalled.
+never signalled.  Whoever starts one can be killed before that file is there, so
+a daemon is also known by its configuration file, which is in the root directory
+and in its command line.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
+import select
 import shlex
 import shutil
 import signal
@@ -20,6 +24,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+POLICY = Path("/usr/sbin/policy-rc.d")
+# Exit status 101 means "action forbidden" to invoke-rc.d: nothing is started.
+FORBIDDEN = "#!/bin/sh\n# while packager's scripts install packages\nexit 101\n"
 NOT_RUNNING = 3  # what init scripts answer to `status` for a stopped service
 
 
@@ -87,22 +94,51 @@ def apt_install(packages: Sequence[str], optional: Sequence[str] = ()) -> None:
             "apt-get is not here: only Debian and its derivatives are installed automatically",
             hint=f"install the equivalents of: {' '.join(packages)}",
         )
-    policy = Path("/usr/sbin/policy-rc.d")
-    ours = not policy.exists()
-    if ours:
-        # Exit status 101 means "action forbidden" to invoke-rc.d: nothing is started.
-        policy.write_text("#!/bin/sh\nexit 101\n")
-        policy.chmod(0o755)
+    ours = forbid_services(POLICY)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    apt = ["apt-get", "-qq", "-y", "-o", "Dpkg::Use-Pty=0"]
+    # dpkg may still run for an apt-get that was killed.
+    apt = ["apt-get", "-qq", "-y", "-o", "Dpkg::Use-Pty=0", "-o", "DPkg::Lock::Timeout=300"]
     try:
+        # What an installation that was killed has unpacked and not configured.
+        run(["dpkg", "--configure", "--pending"], env=environment)
+        run([*apt, "--fix-broken", "install"], env=environment)
         run([*apt, "update"], env=environment)
         present = [name for name in optional if _has_candidate(name)]
         install = [*apt, "install", "--no-install-recommends", "--no-upgrade"]
         run([*install, *packages, *present], env=environment)
     finally:
         if ours:
-            policy.unlink()
+            POLICY.unlink()
+
+
+def forbid_services(policy: Path) -> bool:
+    """Forbid packages to start services; return whether that is ours to allow again.
+
+    One that a killed run left is ours: it would forbid services for ever.
+    """
+    if policy.exists() and policy.read_text() != FORBIDDEN:
+        return False
+    temporary = policy.with_name(f"{policy.name}.{os.getpid()}")
+    temporary.write_text(FORBIDDEN)
+    temporary.chmod(0o755)
+    temporary.rename(policy)
+    return True
+
+
+def installed(package: str) -> bool | None:
+    """Check whether dpkg has a package unpacked and configured; None where it knows none such."""
+    try:
+        asked = subprocess.run(
+            ["dpkg-query", "--show", "--showformat=${db:Status-Status}", package],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        return None
+    if asked.returncode or asked.stdout in ("", "not-installed", "config-files"):
+        return None
+    return asked.stdout == "installed"
 
 
 def _has_candidate(package: str) -> bool:
@@ -129,17 +165,91 @@ def spawn(argv: Sequence[str], root: Path, name: str, env: dict[str, str] | None
             env=env,
             start_new_session=True,  # a Ctrl-C in the terminal must not reach it
         )
-    (root / f"{name}.pid").write_text(f"{process.pid} {start_time(process.pid)}\n")
+    write_whole(root / f"{name}.pid", f"{process.pid} {start_time(process.pid)}\n")
     return process.pid
+
+
+def write_whole(path: Path, text: str, mode: int = 0o644) -> None:
+    """Write a file that another run reads whole or not at all."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
+        file.write(text)
+    temporary.rename(path)
+
+
+def read_document(path: Path) -> dict:
+    """Read a JSON document of ours; nothing where it is missing or damaged."""
+    try:
+        document = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def running_with(configuration: Path) -> list[int]:
+    """Find the processes that were started with a configuration file."""
+    return [pid for pid in all_pids() if str(configuration) in arguments(pid) and is_alive(pid)]
+
+
+def end_all(root: Path, name: str, configuration: Path, timeout_s: float) -> bool:
+    """End the daemon `name` of this root, whether its pid file was written or not."""
+    found = {*running_with(configuration), *filter(None, [pid_of(root, name)])} - {os.getpid()}
+    for pid in found:
+        terminate(pid, timeout_s)
+    (root / f"{name}.pid").unlink(missing_ok=True)
+    return bool(found)
+
+
+@contextlib.contextmanager
+def ending_with(pid: int | None, script: Path, root: Path) -> Iterator[None]:
+    """Start something in `root` that is stopped when the process `pid` ends, however it ends.
+
+    The watcher comes first: it needs the lock to stop anything, and has it when
+    a start that is under way was killed.
+    """
+    if pid is None:
+        yield
+        return
+    end_watcher(root)
+    watcher = [sys.executable, str(script), "watch", "--root", str(root), "--end-with", str(pid)]
+    spawn(watcher, root, "watcher")
+    try:
+        yield
+    except BaseException:
+        end_watcher(root)
+        raise
+
+
+def wait_for_end(pid: int) -> None:
+    """Return when a process has ended."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    with contextlib.closing(select.epoll()) as poll:
+        poll.register(handle, select.EPOLLIN)
+        while not poll.poll():
+            pass
+    os.close(handle)
+
+
+def end_watcher(root: Path) -> None:
+    """End the process that waits to stop what runs in `root`, unless that is us."""
+    pid = pid_of(root, "watcher")
+    if pid and pid != os.getpid():
+        terminate(pid, 5)
+    (root / "watcher.pid").unlink(missing_ok=True)
 
 
 def pid_of(root: Path, name: str) -> int | None:
     """The pid of the daemon `name` of this root, if it is alive."""
     try:
-        pid, started = (root / f"{name}.pid").read_text().split()
+        text, started = (root / f"{name}.pid").read_text().split()
+        pid = int(text)
     except (FileNotFoundError, ValueError):
         return None
-    return int(pid) if is_alive(int(pid)) and start_time(int(pid)) == started else None
+    return pid if is_alive(pid) and start_time(pid) == started else None
 
 
 def start_time(pid: int) -> str:
@@ -155,6 +265,15 @@ def command_line(pid: int) -> str:
         )
     except OSError:
         return ""
+
+
+def arguments(pid: int) -> list[str]:
+    """Return the command line of a process, word by word; nothing when it has ended."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+    return [word.decode(errors="replace") for word in words]
 
 
 def is_alive(pid: int) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,9 @@ from tests.commandline import Packager, packager_in
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
+
+# A shell's background job ignores SIGINT, and so do its children: tests send it to theirs.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("busy", deadline=None)  # a busy machine is no failure
 settings.load_profile("busy")
@@ -90,7 +94,7 @@ def docker_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if os.geteuid() != 0:
         unavailable("root, to start a private Docker Engine,")
     root = tmp_path_factory.mktemp("engine")
-    run_script("docker-engine", "start", "--root", str(root))
+    run_script("docker-engine", "start", "--root", str(root), "--end-with", str(os.getpid()))
     try:
         exported = run_script("docker-engine", "env", "--root", str(root))
         yield exported.split("DOCKER_HOST=")[1].split()[0].strip("'\";")
@@ -111,7 +115,8 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     need("docker-registry")
     root = tmp_path_factory.mktemp("registry")
     try:
-        yield run_script("registry", "start", "--root", str(root)).split()[-1]
+        ends = ("--end-with", str(os.getpid()))
+        yield run_script("registry", "start", "--root", str(root), *ends).split()[-1]
     finally:
         run_script("registry", "stop", "--root", str(root))
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -115,6 +116,88 @@ def test_an_engine_that_was_killed_starts_again(engine_script: Script) -> None:
 
     assert engine_script.run("start").returncode == 0
     assert engine_script.status()["running"] is True
+
+
+def kill_start(script: Script, after_s: float) -> int:
+    """Begin `start` and kill it, with nothing that it started; return its status."""
+    argv = [*script.argv, "start", "--root", str(script.root)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(argv, start_new_session=True, **quiet)  # type: ignore[call-overload]
+    try:
+        process.wait(after_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    status: int = process.wait()
+    return status
+
+
+def bridges() -> set[str]:
+    return {path.name for path in Path("/sys/class/net").iterdir() if path.name.startswith("pkgr-")}
+
+
+@pytest.mark.parametrize("after_s", [0.15, 0.4, 0.8, 1.5, 3.0])
+def test_an_engine_whose_start_was_killed_is_not_trusted(
+    after_s: float, engine_script: Script
+) -> None:
+    before = bridges()
+    kill_start(engine_script, after_s)
+
+    assert engine_script.run("start").returncode == 0
+    state = json.loads((engine_script.root / "state.json").read_text())
+    assert state["works"] is True
+    daemons = [line for line in left_of(engine_script.root) if "containerd.toml" in line]
+    assert len(daemons) == 1
+
+    assert engine_script.run("stop").returncode == 0
+    assert left_of(engine_script.root) == []
+    assert bridges() == before
+
+
+def test_an_engine_that_answers_but_never_ran_a_container_is_started_anew(
+    engine_script: Script,
+) -> None:
+    """A start that was killed before its probe may have chosen a runtime that cannot work."""
+    engine_script.run("start")
+    state = engine_script.root / "state.json"
+    document = json.loads(state.read_text())
+    del document["works"]
+    state.write_text(json.dumps(document))
+    pid = int((engine_script.root / "dockerd.pid").read_text().split()[0])
+
+    assert engine_script.status()["running"] is False
+    assert engine_script.run("start").returncode == 0
+
+    assert int((engine_script.root / "dockerd.pid").read_text().split()[0]) != pid
+    assert engine_script.status()["running"] is True
+
+
+@pytest.mark.parametrize("after_s", [0.05, 0.1, 0.15, 0.2, 0.3, 0.5])
+def test_a_registry_whose_start_was_killed_starts_once(
+    after_s: float, registry_script: Script
+) -> None:
+    kill_start(registry_script, after_s)
+
+    assert registry_script.run("start").returncode == 0
+    assert registry_script.status()["running"] is True
+    assert len([line for line in left_of(registry_script.root) if "config.yml" in line]) == 1
+
+    assert registry_script.run("stop").returncode == 0
+    assert left_of(registry_script.root) == []
+
+
+def test_a_registry_of_a_test_run_that_was_killed_is_stopped(registry_script: Script) -> None:
+    owner = subprocess.Popen(["sleep", "600"])
+    try:
+        assert registry_script.run("start", "--end-with", str(owner.pid)).returncode == 0
+        assert registry_script.status()["running"] is True
+    finally:
+        owner.kill()
+        owner.wait()
+
+    deadline = time.monotonic() + 60
+    while left_of(registry_script.root):
+        assert time.monotonic() < deadline, left_of(registry_script.root)
+        time.sleep(0.1)
 
 
 def test_a_root_that_is_too_long_for_a_socket_is_refused(engine_script: Script) -> None:

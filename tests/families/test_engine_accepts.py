@@ -30,6 +30,7 @@ from packager.families.schema import ENGINES
 from tests.conftest import SCRIPTS, unavailable
 from tests.families.plans import EAGLE3, FP8_AT_LOAD, MEDUSA_V1, plan_for
 from tests.golden.cases import CASES, family_of
+from tests.unpacking import fill_once
 
 WORKER = Path(__file__).parent / "vllm_parser.py"
 BASE = "vllm-cpu"
@@ -246,15 +247,14 @@ def _find_vllm(
 def _unpack(layout: Path | None) -> Path:
     """Unpack the layers with Python packages once, beside the base they belong to."""
     assert layout is not None
+    layers = [layer["digest"] for layer in _manifest(layout)["layers"][-LAYERS:]]
+
+    def unpack(place: Path) -> None:
+        for digest in layers:
+            subprocess.run(["tar", "-xf", str(_blob(layout, digest))], cwd=place, check=True)
+
     place = layout.parent / f"{layout.name}.unpacked"
-    if not (place / ".complete").exists():
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir()
-        for layer in _manifest(layout)["layers"][-LAYERS:]:
-            blob = _blob(layout, layer["digest"])
-            subprocess.run(["tar", "-xf", str(blob), "-C", str(place)], check=True)
-        (place / ".complete").touch()
-    return place / SITE_PACKAGES
+    return fill_once(place, "\n".join(layers), unpack) / SITE_PACKAGES
 
 
 def _manifest(layout: Path) -> dict[str, Any]:

@@ -236,15 +236,42 @@ def test_two_processes_make_one_environment(tmp_path: Path, tool: Path) -> None:
 @pytest.mark.parametrize(
     ("wanted", "version", "allowed"),
     [
-        (">=3.11,<3.14", (3, 11), True),
-        (">=3.11,<3.14", (3, 14), False),
-        (">=3.12", (3, 11), False),
-        ("==3.11", (3, 11), True),
-        ("~=3.11", (3, 11), False),
+        (">=3.11,<3.14", "3.11.7", True),
+        (">=3.11,<3.14", "3.14.0", False),
+        (">=3.12", "3.11.9", False),
+        (">=3.11.5", "3.11.7", True),
+        (">=3.11.5", "3.11.4", False),
+        (">=3.11.5", "3.12.0", True),
+        ("<=3.11", "3.11.7", False),
+        ("==3.11.*", "3.11.7", True),
+        ("==3.11", "3.11.7", False),
+        ("~=3.11", "3.13.0", True),
+        ("~=3.11.2", "3.12.0", False),
+        ("!=3.12.*", "3.11.7", True),
+        ("!=3.12.*", "3.12.1", False),
+        (">=3.11", "3.15.0rc1", True),
+        ("", "3.11.7", True),
     ],
 )
-def test_python_versions_are_compared(wanted: str, version: tuple[int, int], allowed: bool) -> None:
+def test_python_versions_are_compared_as_specifiers_say(
+    wanted: str, version: str, allowed: bool
+) -> None:
     assert allows(wanted, version) is allowed
+
+
+@pytest.mark.parametrize("text", ["3.11", "python>=3.11", ">=three", ">=3.11;<4"])
+def test_what_specifies_no_versions_is_refused(text: str, tmp_path: Path, tool: Path) -> None:
+    (tool / "tool.toml").write_text(f'summary = "s"\npython = "{text}"\n')
+
+    with pytest.raises(UsageError, match="are no version specifiers"):
+        own(tmp_path, tool).install("two")
+
+
+def test_a_tool_for_another_python_is_not_begun(tmp_path: Path, tool: Path) -> None:
+    (tool / "tool.toml").write_text('summary = "s"\npython = "<3.11"\n')
+
+    with pytest.raises(ToolUnavailable, match=r"needs Python <3\.11, packager runs on 3\."):
+        own(tmp_path, tool).install("two")
 
 
 def test_uv_is_left_alone_where_only_pip_knows_the_index(tmp_path: Path, tool: Path) -> None:

@@ -13,15 +13,24 @@ import compileall
 import importlib.metadata
 import os
 import py_compile
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 VENV = Path("opt/vllm")
 SITE_PACKAGES = VENV / "lib/python3.11/site-packages"
 LAYER_MARK = "# layer: "
+ALLOW_UNHASHED = "PACKAGER_ALLOW_UNHASHED"  # install files whose hashes are not those of the lock
+
+WHERE_TORCH_IS = (
+    "tell pip where the CPU builds of torch are published, with PIP_EXTRA_INDEX_URL "
+    "(an index) or PIP_FIND_LINKS (a page or a directory of wheels); "
+    "PyTorch's installation page names its index for CPU"
+)
 
 # What a server never opens.  Licences and metadata stay.
 UNUSED = {
@@ -42,22 +51,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     install_command = commands.add_parser("install", help="fill the trees with pip, and trim them")
-    install_command.add_argument("--requirements", type=Path, required=True, metavar="FILE")
+    install_command.add_argument("--lock", type=Path, required=True, metavar="FILE")
     install_command.add_argument("--stage", type=Path, required=True, metavar="DIR")
     compile_command = commands.add_parser("compile", help="write the .pyc files of a tree")
     compile_command.add_argument("--root", type=Path, required=True, metavar="DIR", help="the tree")
     compile_command.add_argument("below", type=Path, help="the directory in it, seen from its root")
     arguments = parser.parse_args()
     if arguments.command == "install":
-        install(arguments.requirements, arguments.stage)
+        install(arguments.lock, arguments.stage)
     else:
         compile_tree(arguments.root, arguments.below)
     return 0
 
 
-def install(requirements: Path, stage: Path) -> None:
+def install(lock: Path, stage: Path) -> None:
     os.umask(0o022)
-    layers = read_layers(requirements)
+    layers = read_layers(lock)
     pip = find_pip()
     if pip is None:
         sys.exit("error: there is no pip; install it (Debian: apt-get install python3-pip)")
@@ -68,27 +77,60 @@ def install(requirements: Path, stage: Path) -> None:
         # the .pyc files are written later, by the interpreter that will read them.
         options = ["--no-deps", "--no-compile", "--only-binary=:all:", "--python-version=3.11"]
         quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
-        argv = [*pip, "install", *quiet, *options, "--target", str(site), *pins]
-        done = subprocess.run(argv, stdout=sys.stderr, check=False)
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as wanted:
+            wanted.write(requirements_text(pins))
+            wanted.flush()
+            argv = [*pip, "install", *quiet, *options, "--target", str(site), "-r", wanted.name]
+            done = subprocess.run(
+                argv, stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False
+            )
+        sys.stderr.write(done.stderr)
         if done.returncode:
-            sys.exit(f"error: pip could not install layer {layer!r} of {requirements}")
+            sys.exit(f"error: pip could not install layer {layer!r} of {lock}{hint(done.stderr)}")
         if layer == "torch":
             refuse_gpu_torch(site)
         tidy(site, UNUSED[layer])
-    add_vllm_command(stage / "vllm", layers["vllm"][0])
+    add_vllm_command(stage / "vllm", next(iter(layers["vllm"])))
 
 
-def read_layers(requirements: Path) -> dict[str, list[str]]:
-    """The pins of each section, in the order of the file."""
-    layers: dict[str, list[str]] = {}
-    current: list[str] | None = None
-    for line in requirements.read_text().splitlines():
+def hashes_are_required() -> bool:
+    """Check whether files are compared with the hashes of the lock: always, unless told not to."""
+    return os.environ.get(ALLOW_UNHASHED, "") in ("", "0")
+
+
+def requirements_text(pins: Mapping[str, Sequence[str]]) -> str:
+    """Write pins for pip; a file with one hash makes pip require hashes of all."""
+    if not hashes_are_required():
+        return "".join(f"{pin}\n" for pin in pins)
+    return "".join(" ".join([pin, *hashes]) + "\n" for pin, hashes in pins.items())
+
+
+def hint(said: str) -> str:
+    """Return what to do about a failure of pip, where that is known."""
+    if "DO NOT MATCH THE HASHES" in said:
+        return (
+            "\nhint: your package index serves other files than the lock names; if you trust it, "
+            f"set {ALLOW_UNHASHED}=1: the base is then recorded as not verified"
+        )
+    if re.search(r"No matching distribution found for torch==", said):
+        return f"\nhint: {WHERE_TORCH_IS}"
+    return ""
+
+
+def read_layers(lock: Path) -> dict[str, dict[str, list[str]]]:
+    """Read the pins of each section with their hashes, in the order of the file."""
+    layers: dict[str, dict[str, list[str]]] = {}
+    current: dict[str, list[str]] | None = None
+    for line in lock.read_text().replace("\\\n", " ").splitlines():
         if line.startswith(LAYER_MARK):
-            current = layers.setdefault(line.removeprefix(LAYER_MARK).strip(), [])
-        elif line and not line.startswith("#"):
-            if current is None or "==" not in line:
-                sys.exit(f"error: {requirements}: {line!r} is not a pin in a section")
-            current.append(line)
+            current = layers.setdefault(line.removeprefix(LAYER_MARK).strip(), {})
+        elif line.strip() and not line.lstrip().startswith("#"):
+            pin, *hashes = line.split()
+            if current is None or "==" not in pin:
+                sys.exit(f"error: {lock}: {pin!r} is not a pin in a section")
+            if not hashes or not all(part.startswith("--hash=sha256:") for part in hashes):
+                sys.exit(f"error: {lock}: {pin!r} has no hashes")
+            current[pin] = hashes
     return layers
 
 
@@ -108,9 +150,7 @@ def refuse_gpu_torch(site: Path) -> None:
         sys.exit(
             f"error: pip installed torch {torch.version}, and this base needs a CPU build "
             f"({torch.version.partition('+')[0]}+cpu)\n"
-            "hint: tell pip where the CPU builds of torch are published, with PIP_EXTRA_INDEX_URL "
-            "(an index) or PIP_FIND_LINKS (a page or a directory of wheels); "
-            "PyTorch's installation page names its index for CPU"
+            f"hint: {WHERE_TORCH_IS}"
         )
 
 

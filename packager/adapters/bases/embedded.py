@@ -6,6 +6,7 @@ where the result is kept and never builds the same inputs twice.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -48,22 +49,23 @@ class EmbeddedBase:
 
 
 def find_built(name: str) -> Path | None:
-    """Say where the base is, or None when it has not been built from the present recipe."""
-    where = subprocess.run(
-        [sys.executable, str(_builder(name)), "--where"], capture_output=True, text=True, check=True
+    """Find the base that was built from the present recipe; None when there is no whole one."""
+    found = subprocess.run(
+        [sys.executable, str(_builder(name)), "--find"], capture_output=True, text=True, check=True
     )
-    place = Path(where.stdout.strip())
-    return place if (place / "index.json").is_file() else None
+    place = found.stdout.strip()
+    return Path(place) if place else None
 
 
 def build_base(name: str) -> str:
     """Build the base when it is not there; give its manifest digest.
 
     The builder reports on stderr by itself.  It is asked to end, once, when we
-    are interrupted: killed, it would leave half a root file system and its children.
+    are interrupted, and by the kernel when we are killed.  Killed itself, it leaves
+    half a root file system and its children, which the next builder removes.
     """
     with subprocess.Popen(
-        [sys.executable, str(_builder(name))],
+        [sys.executable, str(_builder(name)), "--end-with", str(os.getpid())],
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from packager.core.documents import parse_toml
 from packager.core.tool import ToolFacts
@@ -17,6 +17,11 @@ from packager.core.worker import PROTOCOL
 from packager.errors import NotFound, UsageError
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+# The newest of that tag on 2026-10-05; `scripts/renew-images` asks for newer ones.
+IMAGE = (
+    "python:3.12-slim-bookworm"
+    "@sha256:54c85f3c47607a77f32adec749d3c81d1348bf25833671f512b26a9b6d778cb3"
+)
 Hashes = Literal["verified", "not verified", "not asked for"]
 
 
@@ -39,13 +44,26 @@ class ToolFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     summary: str
-    python: str = Field(default=">=3.11", pattern=r"^[<>=0-9., ]+$")
+    python: str = Field(default=">=3.11", description="version specifiers of its environment's")
     disk_gb: float = Field(default=0.1, gt=0, description="free space that installing needs")
-    image: str = Field(default="python:3.12-slim", description="what its image is made from")
+    image: str = Field(default=IMAGE, description="what its image is made from")
     packages: dict[str, str] = Field(default_factory=dict)
     install: tuple[InstallGroup, ...] = ()
     environment: str = Field(default="", description="of another tool, instead of its own")
     in_serving_image: bool = Field(default=False, description="runs in the image of its step")
+
+    @field_validator("python")
+    @classmethod
+    def _specifies_versions(cls, text: str) -> str:
+        from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+        try:
+            SpecifierSet(text)
+        except InvalidSpecifier as error:
+            raise ValueError(
+                f"{text!r} are no version specifiers, such as '>=3.11,<3.14'"
+            ) from error
+        return text
 
     @model_validator(mode="after")
     def _installs_or_borrows(self) -> ToolFile:

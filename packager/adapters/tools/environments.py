@@ -301,33 +301,21 @@ def _made(place: Path) -> dict[str, str] | None:
 
 
 def _base_python(tool: ToolDefinition) -> str:
-    """Give a Python that the tool can live with: ours, else one on the PATH."""
-    ours = sys.version_info[:2]
+    """Return the Python to make an environment with: ours, where the tool allows it."""
+    ours = platform.python_version()
     if allows(tool.file.python, ours):
         return sys.executable
     raise ToolUnavailable(
-        f"tool {tool.name!r} needs Python {tool.file.python}, packager runs on {ours[0]}.{ours[1]}",
+        f"tool {tool.name!r} needs Python {tool.file.python}, packager runs on {ours}",
         hint="install packager with such a Python, or use --executor docker",
     )
 
 
-def allows(wanted: str, version: tuple[int, ...]) -> bool:
-    """Whether a version meets `>=3.11,<3.14`. Only these comparisons are known."""
-    for part in filter(None, (part.strip() for part in wanted.split(","))):
-        match = re.fullmatch(r"(>=|<=|==|<|>)\s*(\d+(?:\.\d+)*)", part)
-        if match is None:
-            return False
-        bound = tuple(map(int, match[2].split(".")))
-        have = version[: len(bound)]
-        if not {
-            ">=": have >= bound,
-            "<=": have <= bound,
-            "==": have == bound,
-            "<": have < bound,
-            ">": have > bound,
-        }[match[1]]:
-            return False
-    return True
+def allows(wanted: str, version: str) -> bool:
+    """Check whether a version of Python meets version specifiers: `>=3.11,<3.14`."""
+    from packaging.specifiers import SpecifierSet
+
+    return SpecifierSet(wanted).contains(version, prereleases=True)
 
 
 def _pip_is_told_where(environment: Mapping[str, str]) -> bool:
