@@ -46,6 +46,8 @@ from artifact_cache.stores.trusted import TrustedStore
 from artifact_cache.trust import Signer, Trust
 
 WAIT_S = 2 * 3600.0  # longer than a compile; after it two builders work side by side
+# A lock goes with its holder; a lease goes on for as long as somebody rewrites it.
+LEASE_WAIT_S = 3600.0
 
 
 NoticeCode = Literal[
@@ -446,11 +448,18 @@ class _Run:
             except OSError as error:
                 self._notice("lock", f"no lock, so the work may be done twice: {_said(error)}")
             if self.cache._lease:  # last: processes of this machine wait at the lock
-                stack.enter_context(self._leased(self.cache._lease))
-            yield any(notice.code == "waiting" for notice in self.notices)
+                held = stack.enter_context(self._leased(self.cache._lease))
+                if not held and self._has_waited and not self._is_published():
+                    self._notice("lock", "waited long enough for another machine; building too")
+            yield self._has_waited
+
+    @property
+    def _has_waited(self) -> bool:
+        return any(notice.code == "waiting" for notice in self.notices)
 
     def _leased(self, lease: Lease) -> AbstractContextManager[bool]:
-        return lease.hold(self.address, self.cache._wait_s, self._waiting, self._is_published)
+        wait_s = min(self.cache._wait_s, LEASE_WAIT_S)
+        return lease.hold(self.address, wait_s, self._waiting, self._is_published)
 
     def _is_published(self) -> bool:
         return _find(self.cache.store, self.document, _ignore) is not None

@@ -87,6 +87,14 @@ def _remove_stale(path: Path) -> None:
             temporary.unlink()
 
 
+def can_write(directory: Path) -> bool:
+    """Whether files can be made in a directory, or where it is to be made; a full disk counts."""
+    place = directory
+    while not os.path.lexists(place) and place != place.parent:
+        place = place.parent
+    return os.access(place, os.W_OK | os.X_OK)
+
+
 def home_dir() -> Path:
     """The user's home; users without a name, as in many containers, may have none."""
     try:

@@ -17,7 +17,7 @@ from packager.adapters.cache_settings import (
     signing_key_file,
     trusted_keys_file,
 )
-from packager.adapters.files import user_dir
+from packager.adapters.files import can_write, user_dir
 from packager.core.events import StepEvent
 from packager.errors import CachedFileChanged
 from packager.ports import ImageSink
@@ -39,6 +39,16 @@ def cache_dir(settings: Settings) -> Path:
     """Where finished artifacts are kept, and builds work beside them."""
     named = settings.cache_dir or settings_of_cache(settings).directory
     return Path(named).absolute() if named else user_dir("cache", settings.environment) / "packager"
+
+
+def work_root(settings: Settings) -> Path:
+    """Where builds work: beside the cache, so that a hit is a link.
+
+    A cache that nobody can write to, such as one on a read-only disk, still gives hits: then the
+    work is done in the state directory, and hits are copies.
+    """
+    beside, elsewhere = cache_dir(settings), state_dir(settings.environment)
+    return elsewhere if not can_write(beside) and can_write(elsewhere) else beside
 
 
 def settings_of_cache(settings: Settings) -> CacheSettings:
@@ -83,6 +93,12 @@ def artifact_cache_for(settings: Settings, *, always_hash: bool = False) -> Arti
     from packager.adapters.cache_errors import explained_cache_errors
 
     asked = settings_of_cache(settings)
+    trust = trust_for(settings)
+    if trust is not None and trust.keys and not trust.require_signed:
+        settings.on_warning(
+            "cache: there are trusted keys, and unsigned entries are used, too: an entry whose "
+            "signature was stripped would be accepted; --require-signed refuses it"
+        )
 
     def notify(notice: Notice) -> None:
         if notice.code == "store":  # of a shared store; a result would not tell
@@ -97,7 +113,7 @@ def artifact_cache_for(settings: Settings, *, always_hash: bool = False) -> Arti
             builder_id=asked.builder_id,
             version=__version__,
             notify=notify,
-            trust=trust_for(settings),
+            trust=trust,
             signer=signer_for(settings),
             always_hash=always_hash,
         )

@@ -14,7 +14,7 @@ from packager.core.image import BaseImage, ImageSpec, RuntimeConfig
 from packager.core.recipe import Step, StepForecast
 from packager.pipeline import RunStep
 from packager.ports import Executor
-from packager.wiring.caches import cache_dir, settings_of_cache
+from packager.wiring.caches import settings_of_cache, work_root
 from packager.wiring.settings import EPOCH, Settings, digests_file, state_dir
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def run_steps(
     from packager.adapters.executors.runner import StepRunner
     from packager.adapters.executors.workspace import Workspace
 
-    with Workspace(cache_dir(settings) / "work") as workspace:
+    with Workspace(work_root(settings) / "work") as workspace:
         runner = StepRunner(
             executor,
             artifacts,
@@ -90,7 +90,7 @@ def choose_executor(settings: Settings, environments: Environments, reader: Blob
     executor = plugins.load(plugins.EXECUTORS, settings.executor)(
         environments,
         **told,
-        work_dir=cache_dir(settings) / "runs",
+        work_dir=work_root(settings) / "runs",
         log_dir=state_dir(settings.environment) / "logs",
         read=reader.chunks,
         on_event=settings.on_event,

@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packager import plugins
-from packager.wiring.caches import artifacts_dir, cache_dir, settings_of_cache, trust_for
+from packager.wiring.caches import (
+    artifacts_dir,
+    cache_dir,
+    settings_of_cache,
+    trust_for,
+    work_root,
+)
 from packager.wiring.settings import Settings, state_dir
 
 if TYPE_CHECKING:
@@ -26,7 +32,7 @@ def presence_for(settings: Settings, artifacts: ArtifactCache) -> Presence:
             artifacts,
             asked.shared,
             partial=artifacts_dir(settings) / "partial",
-            work_dir=cache_dir(settings) / "work",
+            work_dir=work_root(settings) / "work",
             trust=trust_for(settings),
         )
 

@@ -7,12 +7,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from artifact_cache.cache import ArtifactCache, Notice
+from artifact_cache.cache import ArtifactCache, Notice, open_local
 from artifact_cache.locks import KeyLocks
 from artifact_cache.store import Address, address_of
 from artifact_cache.stores.local import LocalStore
@@ -199,3 +200,67 @@ def test_without_a_bucket_the_work_goes_on(place: Place) -> None:
     with lease.hold(Address("neuron", "0" * 64), 60, print, never) as ours:
         assert not ours
     assert time.monotonic() - started < 10
+
+
+class EndlessLease:
+    """A lease that somebody goes on rewriting; it notes for how long it was to be waited for."""
+
+    def __init__(self) -> None:
+        self.wait_s = 0.0
+
+    @contextmanager
+    def hold(
+        self,
+        address: Address,
+        wait_s: float,
+        on_wait: Callable[[str], None],
+        is_published: Callable[[], bool],
+    ) -> Iterator[bool]:
+        del address, is_published
+        self.wait_s = wait_s
+        on_wait("somebody")
+        yield False
+
+
+def test_a_lease_that_is_always_rewritten_delays_a_build_for_an_hour_at_most(
+    root: Path, tmp_path: Path
+) -> None:
+    """Whoever can write to a bucket could hold up every builder for as long as it liked."""
+    lease = EndlessLease()
+
+    result = open_local(root, lease=lease).get_or_build(CHECKPOINT, Build(), tmp_path / "out")
+
+    assert lease.wait_s == 3600
+    assert [notice.message for notice in result.notices] == [
+        "somebody is building the same quantized-checkpoint",
+        "waited long enough for another machine; building too",
+    ]
+    assert (result.hit, result.stored) == (False, True)
+
+
+def test_a_lease_that_is_rewritten_by_ever_new_holders_is_waited_for_once(
+    place: Place, tmp_path: Path
+) -> None:
+    over = threading.Event()
+
+    def rewrite() -> None:
+        beat = 0
+        while not over.wait(0.02):
+            beat += 1
+            body = json.dumps({"nonce": f"{beat:032x}", "holder": f"host {beat}", "beat": 1})
+            place.client.put_object(Bucket=place.name, Key=f"p/v1/{LEASE}", Body=body.encode())
+            (tmp_path / "rewritten").touch()
+
+    rewriting = threading.Thread(target=rewrite)
+    rewriting.start()
+    try:
+        wait_for(tmp_path / "rewritten")
+        cache = machine(place, tmp_path / "cache", lease_in(place))
+        cache._wait_s = 1.0
+        result = cache.get_or_build(CHECKPOINT, Build(), tmp_path / "out")
+    finally:
+        over.set()
+        rewriting.join()
+
+    assert [notice.code for notice in result.notices] == ["waiting", "lock"]
+    assert (result.hit, result.stored) == (False, True)

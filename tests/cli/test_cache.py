@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from artifact_cache import Address, BuildFailed, LocalStore, Rejected, key_of, open_local
+from artifact_cache import Address, BuildFailed, LocalStore, Rejected, fsck, key_of, open_local
 from artifact_cache.key import CompiledKey, KeyDocument, Shape
 from packager.cli.app import run
 from tests.adapters.foreign_caches.trees import optimum_tree
@@ -393,6 +393,36 @@ def test_a_refused_entry_is_shown_as_such(cache: Cache, root: Path) -> None:
 
     assert f"refused    entry {key[:12]} is refused: it is not signed" in text
     assert "1 entries are not signed by a trusted key" in checked.out
+
+
+def test_what_verify_cannot_read_is_left_and_has_a_status_of_its_own(
+    cache: Cache, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(root, CHECKPOINT)
+
+    def broken_disk(path: Path) -> str:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(fsck, "sha256_of", broken_disk)
+    said = cache("verify", "--quiet")
+
+    assert said.status == 74
+    assert said.out.count("left       blob") == 3
+    assert "cannot be read: input/output error" in said.out
+    monkeypatch.undo()
+    assert len(list(root.glob("cas/*/*/*"))) == 3
+    assert len(list(root.glob("ac/*/*/*"))) == 1
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_trusted_keys_that_hold_nobody_off_are_pointed_out(cache: Cache, required: bool) -> None:
+    """Whoever can write to a store can take a signature away."""
+    Path("builder.pub").write_text(cache("keygen").out)
+    cache("trust", "builder.pub")
+
+    listed = cache("ls", *(["--require-signed"] if required else []))
+
+    assert ("signature was stripped would be accepted" in listed.err) is not required
 
 
 # --- failures
