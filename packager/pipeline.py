@@ -481,7 +481,12 @@ def make_record(
         digest=written.image.digest,
         config_digest=written.image.config_descriptor.digest,
         layers=tuple(
-            RecordedLayer(role=layer.role, digest=layer.digest, size=layer.size)
+            RecordedLayer(
+                role=layer.role,
+                digest=layer.digest,
+                size=layer.size,
+                believed=layer.believed or None,
+            )
             for layer in written.layers
         ),
         images=tuple(

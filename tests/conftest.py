@@ -67,9 +67,12 @@ def need(tool: str) -> str:
 def own_state(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    """Give every test a state directory, a cache and a Docker configuration of its own."""
+    """Give every test a state directory, a cache, keys and a Docker configuration of its own."""
     patch = pytest.MonkeyPatch()
     patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+    patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+    patch.delenv("PACKAGER_CLAIM_KEY", raising=False)
+    patch.delenv("PACKAGER_CLAIM_KEY_FILE", raising=False)
     patch.setenv("PACKAGER_CACHE", str(tmp_path_factory.mktemp("cache")))
     patch.setenv("DOCKER_CONFIG", str(tmp_path_factory.mktemp("docker-config")))
     patch.delenv("SOURCE_DATE_EPOCH", raising=False)

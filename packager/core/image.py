@@ -108,6 +108,8 @@ class Layer:
     digest: str = ""  # of the blob as it travels
     diff_id: str = ""  # of the uncompressed tar; equals `digest` for our own layers
     created_by: str = ""  # one line for the image history
+    content: str = ""  # digest over what its files hold, where that is known; in no manifest
+    believed: str = ""  # id of the key whose claim gave `digest`; the layer was not read
     mount_from: str = ""  # `HOST/REPOSITORY` that is known to hold the blob
     annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 

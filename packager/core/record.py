@@ -51,6 +51,7 @@ class RecordedLayer(_Document):
     role: str
     digest: str
     size: int
+    believed: str | None = None  # id of the key whose claim gave the digest: it was not read
 
 
 class RecordedImage(_Document):

@@ -13,7 +13,6 @@ from packager.core.model import ModelFile
 from packager.core.serving import COMPILED_DIR, RenderedFile, ServingConfig
 from packager.core.units import decimal
 from packager.errors import UsageError
-from packager.imaging.earlier import CONTENT
 from packager.imaging.layer_plan import (
     MAX_LAYERS,
     compiled_layers,
@@ -109,14 +108,7 @@ def _packed(layers: Iterable[Layer], compression: Compression) -> tuple[Layer, .
     """Ask for compression. What a layer holds then no longer tells its digest."""
     if compression == "none":
         return tuple(layers)
-    return tuple(
-        replace(
-            layer,
-            compression=compression,
-            annotations={key: value for key, value in layer.annotations.items() if key != CONTENT},
-        )
-        for layer in layers
-    )
+    return tuple(replace(layer, compression=compression, content="") for layer in layers)
 
 
 def _refuse_covered(base: BaseImage) -> None:

@@ -106,7 +106,7 @@ def _cause(layer: StoredLayer, a: StoredImage, b: StoredImage) -> str:
     alike = [other for other in a.layers if other.role == layer.role]
     if not alike:
         return f"the first image has no {_ROLES.get(layer.role, layer.role)}"
-    if layer.content and any(other.content == layer.content for other in alike):
+    if layer.diff_id and any(other.diff_id == layer.diff_id for other in alike):
         return "the same files, written otherwise"
     namesakes = [other for other in alike if _name(other) == _name(layer)]
     if not namesakes:

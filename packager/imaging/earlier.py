@@ -1,41 +1,52 @@
-"""Layers that need not be read, because an image that is there already says what they hold.
+"""Layers that need not be read, because it is proven what an earlier image's layers hold.
 
 A layer is a pure function of its files' paths, modes and contents.  Where the
 source names every content by sha256 (a hub does, for Git LFS files), their
-digest goes into the layer's descriptor.  A later build that knows the same
-contents, on a machine that never saw them, finds the layer in the manifest.
+digest stands for the layer's bytes.  A claim that a key of ours authenticates
+(`claims.py`) gives the blob of such a layer to a machine that never read it.
 
-Only what the source says goes in, never what was known by chance: the image's
-digest must not depend on the machine.
+Everything else that a registry says is a hint: it decides whether hashing a
+layer before it is sent is likely to spare the sending, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from packager.core.image import MEDIA_LAYER, Blob, Inline, Layer
+from packager.core.image import MEDIA_LAYER, Blob, FileRange, Inline, Layer
 from packager.core.model import ModelFile
 from packager.errors import PackagerError
+from packager.imaging.claims import ClaimDocument, ClaimKey, judge
 from packager.imaging.oci import canonical_json, parse_descriptor, parse_object, sha256
 from packager.imaging.tar import TAR_FORMAT
 
-CONTENT = "dev.packager.content"  # annotation of a layer: `content_digest` of its files
-ROLE = "dev.packager.role"  # annotation of our own layers; the base's stay as they came
+ROLE = "dev.packager.role"  # annotation of our own layers
 _CONTRADICTED = ""
+_Named = tuple[str, str, int]  # role, content, size
 
 
 def content_digest(files: Sequence[ModelFile], directory: str) -> str:
     """Name what a layer of `files` in `directory` holds; "" where a file's content has no name."""
-    if not all(file.sha256 or file.part_of for file in files):
+    if not all(file.sha256 or file.part_of for file in files) or any(map(_is_cached, files)):
         return ""
     held = [
         [f"{directory}/{file.path}", file.size, file.executable, _name_of(file)]
         for file in sorted(files, key=lambda file: file.path)
     ]
     return sha256(canonical_json({"tar": TAR_FORMAT, "files": held}))
+
+
+def _is_cached(file: ModelFile) -> bool:
+    """Return whether the file is the artifact cache's, which says its sha256 from memory.
+
+    A claim outlives the machine: it is made of digests that were computed from the bytes.
+    """
+    content = file.content
+    segments = content.segments if isinstance(content, Blob) else (content,)
+    return any(isinstance(segment, FileRange) and segment.sha256 for segment in segments)
 
 
 def _name_of(file: ModelFile) -> str | list[Any]:
@@ -50,53 +61,83 @@ def _name_of(file: ModelFile) -> str | list[Any]:
     return [file.part_of, *made]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierLayers:
-    """What the manifests of one place say of layers that packager made."""
+    """What is known of the layers in one repository, and what is only said of them."""
 
-    digests: MappingProxyType[tuple[str, int], str] = field(
+    key_id: str = ""  # of the key that proved `digests`
+    digests: Mapping[_Named, str] = field(default_factory=lambda: MappingProxyType({}))  # proven
+    alike: Mapping[tuple[str, int], frozenset[str]] = field(
         default_factory=lambda: MappingProxyType({})
-    )  # content and size → digest
-    sizes: frozenset[tuple[str, int]] = frozenset()  # role and size
+    )  # role and size → digests; a hint
+    contents: Mapping[str, frozenset[str]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )  # digest → contents that anybody claims it has; a hint
 
     def digest_of(self, layer: Layer) -> str:
-        """The digest that `layer` is said to have; "" where nothing, or no one thing, is said."""
-        content = layer.annotations.get(CONTENT)
-        return self.digests.get((content, layer.size), "") if content else ""
+        """The digest that `layer` is proven to have; "" where nothing, or no one thing, is."""
+        return self.digests.get((layer.role, layer.content, layer.size), "")
 
     def has_alike(self, layer: Layer) -> bool:
-        """Say whether a layer of this role and length is there: worth hashing before sending."""
-        return (layer.annotations.get(ROLE, ""), layer.size) in self.sizes
+        """Return whether the layer may well be there: worth hashing before sending.
+
+        One of its role and length is, and it is not said to hold something else.
+        """
+        return any(
+            not layer.content or layer.content in self.contents.get(digest, (layer.content,))
+            for digest in self.alike.get((layer.role, layer.size), ())
+        )
 
 
-def read_earlier(manifests: Iterable[bytes]) -> EarlierLayers:
-    """Take what can be used of manifests that anyone may have written; never raises.
+def read_earlier(
+    manifests: Iterable[bytes],
+    documents: Iterable[ClaimDocument] = (),
+    *,
+    key: ClaimKey | None = None,
+    repository: str = "",
+) -> EarlierLayers:
+    """Take what can be used of documents that anyone may have written; never raises.
 
     Two digests for one content cannot both be right: then neither counts.
     """
-    digests: dict[tuple[str, int], str] = {}
-    sizes: set[tuple[str, int]] = set()
+    digests: dict[_Named, str] = {}
+    contents: dict[str, frozenset[str]] = {}
+    for document in documents:
+        proven = judge(document, key, repository) == "proven"
+        for claim in document.claims:
+            others = contents.get(claim.digest, frozenset())
+            contents[claim.digest] = others | {claim.content}
+            if proven:
+                named = claim.role, claim.content, claim.size
+                agreed = digests.setdefault(named, claim.digest) == claim.digest
+                digests[named] = claim.digest if agreed else _CONTRADICTED
+    return EarlierLayers(
+        key_id=key.id if key else "",
+        digests=MappingProxyType(digests),
+        alike=MappingProxyType(_alike(manifests)),
+        contents=MappingProxyType(contents),
+    )
+
+
+def _alike(manifests: Iterable[bytes]) -> dict[tuple[str, int], frozenset[str]]:
+    found: dict[tuple[str, int], frozenset[str]] = {}
     for manifest in manifests:
         for entry in _layers(manifest):
             try:
                 layer = parse_descriptor(entry)
-                role, content = layer.annotations.get(ROLE), layer.annotations.get(CONTENT)
-            except (PackagerError, AttributeError, OverflowError):
+                role = layer.annotations.get(ROLE)
+            except PackagerError:
                 continue
-            if layer.media_type != MEDIA_LAYER or not isinstance(role, str):
-                continue
-            sizes.add((role, layer.size))
-            if isinstance(content, str):
-                key = content, layer.size
-                agreed = digests.setdefault(key, layer.digest) == layer.digest
-                digests[key] = layer.digest if agreed else _CONTRADICTED
-    return EarlierLayers(MappingProxyType(digests), frozenset(sizes))
+            if layer.media_type == MEDIA_LAYER and isinstance(role, str):
+                known = found.get((role, layer.size), frozenset())
+                found[role, layer.size] = known | {layer.digest}
+    return found
 
 
 def _layers(manifest: bytes) -> list[Any]:
     try:
         parsed = parse_object(manifest, "manifest")
-    except (PackagerError, RecursionError):
+    except PackagerError:
         return []
     layers = parsed.get("layers")
     return layers if isinstance(layers, list) else []

@@ -17,7 +17,7 @@ from packager.core.serving import RenderedFile
 from packager.core.units import MIB, decimal
 from packager.errors import UsageError
 from packager.imaging.balance import balanced_runs, runs_within
-from packager.imaging.earlier import CONTENT, ROLE, content_digest
+from packager.imaging.earlier import ROLE, content_digest
 from packager.imaging.reshard import SPLIT_OVER
 from packager.imaging.tar import Entry, make_tar
 
@@ -94,10 +94,10 @@ def _layer(role: LayerRole, files: Sequence[ModelFile], directory: str) -> Layer
     ]
     named = files[0].path if len(files) == 1 else f"{len(files)} files"
     size = decimal(sum(file.size for file in files))
-    content = content_digest(files, directory)
     return Layer(
         role=role,
         blob=make_tar(entries),
         created_by=f"packager: {role} {named} ({size})",
-        annotations={ROLE: role, **({CONTENT: content} if content else {})},
+        content=content_digest(files, directory),
+        annotations={ROLE: role},
     )

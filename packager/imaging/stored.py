@@ -11,7 +11,7 @@ from packager.core.documents import NotStrict
 from packager.core.documents import parse_object as parse_json_object
 from packager.core.image import MEDIA_MANIFEST, Descriptor, Platform, SealedImage
 from packager.errors import ProtocolFailed
-from packager.imaging.earlier import CONTENT, ROLE
+from packager.imaging.earlier import ROLE
 from packager.imaging.oci import OWN, parse_manifest, parse_object, sha256
 
 LABELS = OWN
@@ -32,11 +32,6 @@ class StoredLayer:
     @property
     def size(self) -> int:
         return self.descriptor.size
-
-    @property
-    def content(self) -> str:
-        """What the files in it are, by digest; "" where packager did not say."""
-        return str(_mapping(self.descriptor.annotations).get(CONTENT) or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,9 +40,20 @@ def summary_lines(record: BuildRecord) -> list[str]:
         *ran_lines(record.steps),
         *(quality_lines(record.quality) if record.quality else ()),
         *table_lines(("layer", "size", "digest"), rows),
+        *_believed_lines(record),
         f"read {decimal(moved.bytes_read)}, sent {decimal(moved.bytes_sent)}, "
         f"{moved.layers_known} of {len(record.layers)} layers known beforehand, "
         f"{record.seconds:.1f} s",
+    ]
+
+
+def _believed_lines(record: BuildRecord) -> list[str]:
+    """Name every layer that a claim spared reading, whole: somebody may have to look it up."""
+    return [
+        f"not read, believed by a claim of key {layer.believed}: "
+        f"{layer.role} {decimal(layer.size)} {layer.digest}"
+        for layer in record.layers
+        if layer.believed
     ]
 
 

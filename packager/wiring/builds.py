@@ -31,7 +31,13 @@ from packager.pipeline import Tools
 from packager.planning.drafts.known import choose_known
 from packager.ports import ContainerFamily
 from packager.wiring.caches import OpenCache, remember_lookups
-from packager.wiring.outputs import check_compression, reach_all, sinks_for, write_out
+from packager.wiring.outputs import (
+    check_compression,
+    claim_keys_for,
+    reach_all,
+    sinks_for,
+    write_out,
+)
 from packager.wiring.registries import Clients, RegistryBlobs, registry_clients
 from packager.wiring.settings import (
     Settings,
@@ -63,6 +69,7 @@ def tools_for(settings: Settings) -> Tools:
         clients,
         digests_file(settings),
         sparse_base=settings.sparse_base,
+        keys=claim_keys_for(settings),
         on_warning=settings.on_warning,
         on_event=settings.on_event,
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from packager import plugins
 from packager.adapters.blobs import BlobReader
+from packager.adapters.claim_key import ClaimKeys
 from packager.adapters.digest_index import DigestIndex
 from packager.adapters.packing import NotForEngines, codec
 from packager.adapters.seen_blobs import SeenBlobs
@@ -28,6 +29,7 @@ def sinks_for(
     state_file: Path,
     *,
     sparse_base: bool = False,
+    keys: ClaimKeys | None = None,
     on_warning: Callable[[str], None] = ignore_warning,
     on_event: EventSink = ignore,
 ) -> list[ImageSink]:
@@ -56,7 +58,11 @@ def sinks_for(
         if scheme == "registry":
             sinks.append(
                 sink_type(
-                    output, clients=clients(), seen=SeenBlobs(state_file), on_warning=on_warning
+                    output,
+                    clients=clients(),
+                    seen=SeenBlobs(state_file),
+                    keys=keys,
+                    on_warning=on_warning,
                 )
             )
         elif scheme == "docker":
@@ -64,6 +70,15 @@ def sinks_for(
         else:
             sinks.append(sink_type(output, sparse_base=sparse_base, beside=tuple(sinks)))
     return sinks
+
+
+def claim_keys_for(settings: Settings) -> ClaimKeys | None:
+    """Look up the key for claims, which only registries keep. One that must not be used raises."""
+    if not any(plugins.scheme_of(text, plugins.SINKS) == "registry" for text in settings.outputs):
+        return None
+    keys = ClaimKeys(settings.environment, settings.on_warning)
+    keys.find()
+    return keys
 
 
 def check_compression(settings: Settings) -> None:

@@ -106,6 +106,22 @@ def poison(registry: RawRegistry, repository: str, tag: str, model: Path) -> lis
     return placed
 
 
+def test_a_copied_image_of_a_stranger_has_no_say_in_later_builds(
+    machines: Machines, place: RawRegistry, elsewhere: RawRegistry, repository: str, model: Path
+) -> None:
+    """Found as B1: `packager copy` brings a manifest whose annotations lie."""
+    good = machines.build("attacker", "hf://acme/tiny", "--output", f"{elsewhere.host}/evil/img:1")
+    evil = poison(elsewhere, "evil/img", "1", model)
+    machines.run("victim", "copy", f"{elsewhere.host}/evil/img:1", f"{place.host}/{repository}:0")
+
+    built = machines.build("fresh", "hf://acme/tiny", "--output", f"{place.host}/{repository}:prod")
+
+    assert weights_of(built) == weights_of(good)
+    assert not set(evil) & set(weights_of(built))
+    named = place.manifest(repository, "prod")["layers"]
+    assert not set(evil) & {layer["digest"] for layer in named}
+
+
 def test_a_base_image_has_no_say_in_the_weights_of_later_builds(
     machines: Machines,
     hub: FakeHub,

@@ -64,6 +64,8 @@ class Quirks:
     longest_patch: int = 1 << 40
     repositories: frozenset[str] | None = None  # all there are; None: made when wanted
     referrers: bool = False  # the API of version 1.1
+    listed: bytes = b""  # the answer whatever referrers are asked for
+    no_artifacts: bool = False  # a manifest with a subject is refused
     resumable: bool = False  # a broken PATCH leaves what arrived; else it ends the upload
     forgets: int = 0  # uploads that are unknown when they should go on
     patch_answers: list[int] = field(default_factory=list)  # statuses, given early, then closed
@@ -503,6 +505,8 @@ class _Handler(BaseHTTPRequestHandler):
         if fake.quirks.immutable_tags and exists and ":" not in pointer:
             return self._answer(400, {}, b'{"errors":[{"code":"TAG_INVALID"}]}')
         document = json.loads(data)
+        if fake.quirks.no_artifacts and "subject" in document:
+            return self._answer(400, {}, b'{"errors":[{"code":"MANIFEST_INVALID"}]}')
         entries = document.get("manifests", ())
         for entry in entries:
             if (repository, entry["digest"]) not in fake.manifests:
@@ -529,9 +533,11 @@ class _Handler(BaseHTTPRequestHandler):
             if (name, subject) == (repository, digest) and pointer == sha256(data):
                 entry = {"mediaType": media_type, "digest": pointer, "size": len(data)}
                 kind = document.get("artifactType") or document["config"]["mediaType"]
-                entries.append({**entry, "artifactType": kind})
+                noted = {"annotations": found} if (found := document.get("annotations")) else {}
+                entries.append({**entry, "artifactType": kind, **noted})
         index = {"schemaVersion": 2, "mediaType": _INDEX_TYPE, "manifests": entries}
-        return self._answer(200, {"Content-Type": _INDEX_TYPE}, json.dumps(index).encode())
+        body = fake.quirks.listed or json.dumps(index).encode()
+        return self._answer(200, {"Content-Type": _INDEX_TYPE}, body)
 
     # HTTP
 

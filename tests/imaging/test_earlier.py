@@ -1,4 +1,4 @@
-"""Layers recognised by what a manifest says they hold."""
+"""Layers recognised by what is proven of them, and hints of what may be there."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ import pytest
 from packager.core.image import Blob, FileRange, Inline, Layer
 from packager.core.model import ModelFile
 from packager.imaging import earlier
+from packager.imaging.claims import Claim, ClaimDocument, ClaimKey, read_claims, write_claims
 from packager.imaging.earlier import EarlierLayers, content_digest, read_earlier
 from packager.imaging.layer_plan import model_layers
 
 DIRECTORY = "/opt/packager/model"
 DIGEST = "sha256:" + "d" * 64
 OTHER = "sha256:" + "e" * 64
+REPOSITORY = "registry.test/team/model"
+KEY = ClaimKey(b"k" * 32)
 
 
 def file(path: str, size: int = 2_000_000, sha256: str = "a" * 64) -> ModelFile:
@@ -29,18 +32,34 @@ def weights(**changes: Any) -> Layer:
     return model_layers([found], base_layers=0, directory=DIRECTORY)[0]
 
 
+def claimed(layer: Layer, digest: str = DIGEST, key: ClaimKey = KEY, **changes: Any) -> Any:
+    claim = Claim(role=layer.role, content=layer.content, size=layer.size, digest=digest)
+    return read_claims(write_claims(key, REPOSITORY, [replace(claim, **changes)]))
+
+
+def proven(*documents: ClaimDocument, key: ClaimKey | None = KEY) -> EarlierLayers:
+    return read_earlier([], documents, key=key, repository=REPOSITORY)
+
+
 def manifest_of(layer: Layer, digest: str = DIGEST, **changes: Any) -> bytes:
     entry = {
         "mediaType": layer.media_type,
         "digest": digest,
         "size": layer.size,
-        "annotations": dict(layer.annotations),
+        "annotations": {**layer.annotations, "dev.packager.content": layer.content},
     }
     return json.dumps({"schemaVersion": 2, "layers": [{**entry, **changes}]}).encode()
 
 
-def test_a_layer_is_recognised_by_the_contents_of_its_files() -> None:
-    assert read_earlier([manifest_of(weights())]).digest_of(weights()) == DIGEST
+def test_a_layer_is_recognised_by_a_proven_claim_about_its_files() -> None:
+    assert proven(claimed(weights())).digest_of(weights()) == DIGEST
+
+
+def test_what_a_manifest_says_of_contents_proves_nothing() -> None:
+    found = read_earlier([manifest_of(weights())], key=KEY, repository=REPOSITORY)
+
+    assert found.digest_of(weights()) == ""
+    assert found.has_alike(weights())
 
 
 @pytest.mark.parametrize(
@@ -49,9 +68,7 @@ def test_a_layer_is_recognised_by_the_contents_of_its_files() -> None:
     ids=["content", "path", "mode"],
 )
 def test_whatever_changes_the_tar_changes_the_content(changes: dict[str, Any]) -> None:
-    found = read_earlier([manifest_of(weights())])
-
-    assert found.digest_of(weights(**changes)) == ""
+    assert proven(claimed(weights())).digest_of(weights(**changes)) == ""
 
 
 def test_another_tar_format_is_another_content(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,32 +96,70 @@ def test_a_part_of_a_file_is_named_by_how_it_is_made(other: ModelFile) -> None:
     assert content_digest([part(part_of="")], DIRECTORY) == ""
 
 
+def test_a_file_of_the_artifact_cache_is_not_named_by_what_the_cache_remembers() -> None:
+    """Its bytes may have been changed since: a claim would carry that to every machine."""
+    cached = FileRange(path="/cache/blob", offset=0, length=2_000_000, sha256="a" * 64)
+
+    assert content_digest([replace(file("a"), content=cached)], DIRECTORY) == ""
+    assert content_digest([replace(part(), content=Blob((cached,)))], DIRECTORY) == ""
+
+
 def test_the_order_of_files_does_not_matter() -> None:
     files = [file("a"), file("b", sha256="b" * 64)]
 
     assert content_digest(files, DIRECTORY) == content_digest(files[::-1], DIRECTORY)
 
 
-def test_a_file_whose_content_has_no_name_leaves_the_layer_without_one() -> None:
-    layer = weights(sha256="")
+def test_what_a_layer_holds_stands_in_no_annotation() -> None:
+    """The digest of an image depended on whether a step's result could be cached."""
+    named, unnamed = weights(), weights(sha256="")
 
-    assert dict(layer.annotations) == {"dev.packager.role": "weights"}
-    found = read_earlier([manifest_of(layer)])
-    assert found.digest_of(layer) == ""
-    assert found.has_alike(layer)
+    assert dict(named.annotations) == dict(unnamed.annotations) == {"dev.packager.role": "weights"}
+    assert named.content != "" == unnamed.content
+
+
+def test_a_layer_whose_content_has_no_name_is_worth_hashing_where_one_is_alike() -> None:
+    found = read_earlier([manifest_of(weights())])
+
+    assert found.digest_of(weights(sha256="")) == ""
+    assert found.has_alike(weights(sha256=""))
+
+
+def test_a_layer_that_is_said_to_hold_something_else_is_not_worth_hashing() -> None:
+    other = weights(sha256="b" * 64)
+    said = [claimed(other, key=ClaimKey(b"?" * 32))]
+
+    found = read_earlier([manifest_of(other)], said, key=KEY, repository=REPOSITORY)
+
+    assert found.digest_of(other) == ""
+    assert found.has_alike(other)
+    assert not found.has_alike(weights())
+    assert found.has_alike(weights(sha256=""))
 
 
 def test_two_digests_for_one_content_are_none() -> None:
-    found = read_earlier([manifest_of(weights()), manifest_of(weights(), OTHER)] * 2)
+    found = proven(*[claimed(weights()), claimed(weights(), OTHER)] * 2)
 
     assert found.digest_of(weights()) == ""
 
 
-def test_a_wrong_size_counts_for_nothing() -> None:
-    found = read_earlier([manifest_of(weights(), size=weights().size + 512)])
+def test_a_claim_of_another_key_cannot_contradict_one_of_ours() -> None:
+    found = proven(claimed(weights()), claimed(weights(), OTHER, ClaimKey(b"?" * 32)))
 
-    assert found.digest_of(weights()) == ""
-    assert not found.has_alike(weights())
+    assert found.digest_of(weights()) == DIGEST
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"size": 1024}, {"role": "draft"}, {"content": OTHER}],
+    ids=["size", "role", "content"],
+)
+def test_a_claim_about_another_layer_counts_for_nothing(changes: dict[str, Any]) -> None:
+    assert proven(claimed(weights(), **changes)).digest_of(weights()) == ""
+
+
+def test_without_a_key_nothing_is_believed() -> None:
+    assert proven(claimed(weights()), key=None).digest_of(weights()) == ""
 
 
 @pytest.mark.parametrize(
@@ -114,19 +169,21 @@ def test_a_wrong_size_counts_for_nothing() -> None:
         {"digest": "sha512:" + "d" * 128},
         {"digest": "sha256:../../etc/passwd"},
         {"digest": 7},
+        {"size": 512},
         {"size": "many"},
         {"size": float("inf")},
-        {"annotations": ["dev.packager.content"]},
+        {"annotations": ["dev.packager.role"]},
         {"annotations": {"dev.packager.role": ["weights"]}},
-        {"annotations": {"dev.packager.role": "weights", "dev.packager.content": {}}},
     ],
     ids=lambda changes: str(changes)[:60],
 )
 def test_a_broken_entry_is_passed_over(changes: dict[str, Any]) -> None:
-    found = read_earlier([manifest_of(weights(), **changes), manifest_of(weights(path="b"))])
+    found = read_earlier([manifest_of(weights(), **changes)])
 
-    assert found.digest_of(weights()) == ""
-    assert found.digest_of(weights(path="b")) == DIGEST
+    assert not found.has_alike(weights())
+    assert read_earlier([manifest_of(weights(), **changes), manifest_of(weights())]).has_alike(
+        weights()
+    )
 
 
 @pytest.mark.parametrize(

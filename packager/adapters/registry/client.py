@@ -173,10 +173,16 @@ class RegistryClient:
         self.check_stored_digest(answer.headers.get("Docker-Content-Digest", ""), sha256(data))
         return answer.headers.get("OCI-Subject", "").strip()
 
-    def list_referrers(self, repository: str, digest: str) -> list[dict[str, Any]] | None:
-        """What the registry lists as attached to a digest; None when it keeps no such lists."""
+    def list_referrers(
+        self, repository: str, digest: str, artifact_type: str = ""
+    ) -> list[dict[str, Any]] | None:
+        """What the registry lists as attached to a digest; None when it keeps no such lists.
+
+        A registry may list things of other types than the one asked for.
+        """
         what = f"the list of what is attached to {digest}"
-        url = f"{self._base}/v2/{repository}/referrers/{digest}"
+        asked = f"?{urlencode({'artifactType': artifact_type})}" if artifact_type else ""
+        url = f"{self._base}/v2/{repository}/referrers/{digest}{asked}"
         entries: list[dict[str, Any]] = []
         for _ in range(_MOST_PAGES):
             answer = self._call("GET", url, pull(repository), headers={"Accept": MEDIA_INDEX})

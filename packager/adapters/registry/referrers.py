@@ -69,7 +69,7 @@ def referrers(
     client: RegistryClient, repository: str, subject: str, artifact_type: str = ""
 ) -> tuple[Referrer, ...]:
     """List what is attached to a digest, all of it or of one type."""
-    entries = client.list_referrers(repository, subject)
+    entries = client.list_referrers(repository, subject, artifact_type)
     if entries is None:
         entries = _tagged(client, repository, subject)
     return tuple(

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from packager.adapters.claim_key import ClaimKeys
+from packager.adapters.registry.claims import attach_claims, fetch_claims
 from packager.adapters.registry.client import RegistryClients
 from packager.adapters.registry.failures import ContentMismatch, OverLimits
 from packager.adapters.registry.reader import registry_blob
 from packager.adapters.registry.reference import DEFAULT_TAG, DOCKER_HUB, parse_reference
 from packager.adapters.registry.upload import BlobUpload, put_blob
 from packager.adapters.seen_blobs import SeenBlobs
+from packager.core.documents import shorten
 from packager.core.findings import errors_in
 from packager.core.image import (
     MEDIA_MANIFEST,
@@ -31,6 +34,7 @@ from packager.core.image import (
     SealedImage,
 )
 from packager.errors import PackagerError, ProtocolFailed, UsageError
+from packager.imaging.claims import Claim, ClaimDocument, ClaimKey, judge, write_claims
 from packager.imaging.earlier import EarlierLayers, read_earlier
 from packager.imaging.limits import check_limits
 
@@ -54,6 +58,7 @@ class RegistrySink:
         insecure_hosts: Collection[str] = (),
         clients: RegistryClients | None = None,
         seen: SeenBlobs | None = None,
+        keys: ClaimKeys | None = None,
         on_warning: Callable[[str], None] = _ignore,
     ) -> None:
         reference = parse_reference(target)
@@ -75,6 +80,7 @@ class RegistrySink:
             reference.host
         )
         self._seen = seen
+        self._keys = keys
         self._warn = on_warning
         self._lock = threading.Lock()
         self._sizes: dict[str, int] = {}  # of the blobs known to be in the repository
@@ -104,24 +110,77 @@ class RegistrySink:
             return self._upload(layer.size if layer.is_sized else None)
         return self._offer(layer.digest, layer.size, layer.mount_from)
 
-    def earlier_layers(self) -> EarlierLayers:
-        """What the manifests of this repository say: the tag's own, then some others'.
+    def earlier_layers(self, *, with_claims: bool) -> EarlierLayers:
+        """What the images of this repository say: the tag's own, then some others'.
 
-        Of this repository alone: who may write elsewhere has no say in what this
-        image holds.
+        A manifest is a hint.  A claim counts when our key proves it for this repository:
+        who may write here, or elsewhere, has no say in what this image holds.
         """
         repository = self._reference.repository
+        keys = self._keys if with_claims and self._keys and not self._keys.is_off else None
+        key = keys.find() if keys else None
 
-        def fetch(tag: str) -> bytes:
+        def fetch(tag: str) -> tuple[bytes, tuple[ClaimDocument, ...]]:
             with suppress(PackagerError):
                 found = self._client.get_manifest(repository, tag)
-                return found.data if found.media_type == MEDIA_MANIFEST else b""
-            return b""
+                if found.media_type == MEDIA_MANIFEST:
+                    return found.data, attached_to(found.digest)
+            return b"", ()
+
+        def attached_to(digest: str) -> tuple[ClaimDocument, ...]:
+            if keys is None:
+                return ()
+            return fetch_claims(self._client, repository, digest, key.id if key else "")
 
         with ThreadPoolExecutor(_CHECKS_AT_ONCE, thread_name_prefix="earlier") as pool:
             own = pool.submit(fetch, self._tag)
             others = list(pool.map(fetch, self._other_tags()))
-        return read_earlier([own.result(), *others])
+        found = [own.result(), *others]
+        documents = [document for _, attached in found for document in attached]
+        self._warn_of_claims(documents, key)
+        manifests = [data for data, _ in found]
+        return read_earlier(manifests, documents, key=key, repository=self._reference.name)
+
+    def _warn_of_claims(self, documents: Sequence[ClaimDocument], key: ClaimKey | None) -> None:
+        """Say once why claims that are there are not believed."""
+        name = self._reference.name
+        verdicts = {judge(document, key, name): document for document in documents}
+        if "forged" in verdicts:
+            self._warn(
+                f"a claim in {name!r} names the key {verdicts['forged'].key_id} and was not made "
+                "with it: somebody who may push there changed or forged it; it is not believed"
+            )
+        if "other-repository" in verdicts:
+            self._warn(f"a claim in {name!r} was made for another repository; it is not believed")
+        if "other-key" in verdicts and "proven" not in verdicts:
+            ours = f"the key here is {key.id}" if key else "there is no key here"
+            self._warn(
+                f"what layers in {name!r} hold is claimed with the key "
+                f"{shorten(verdicts['other-key'].key_id)}, and {ours}: weights are read; "
+                "`packager claims import` takes over the team's key"
+            )
+
+    def keep_claims(self, image: SealedImage, claims: Sequence[Claim]) -> None:
+        """Attach what the layers hold to the image, with proof, for builds elsewhere."""
+        key = self._keys.need() if self._keys and claims else None
+        if key is None:
+            return
+        document = write_claims(key, self._reference.name, claims)
+        try:
+            attach_claims(
+                self._client,
+                self._reference.repository,
+                image.manifest_descriptor,
+                document,
+                key.id,
+                self._count,
+            )
+        except PackagerError as error:
+            self._warn(
+                f"the image is in {self._reference.name!r}, the claims about its layers are not: "
+                f"{error.message}; other machines will read the weights"
+                + (f" ({error.hint})" if error.hint else "")
+            )
 
     def _other_tags(self) -> list[str]:
         """The last few tags; most registries list them by name, so versions come in order."""

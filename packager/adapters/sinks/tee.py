@@ -38,7 +38,8 @@ from packager.core.image import (
 )
 from packager.core.units import MIB
 from packager.errors import NotReproduced, ProtocolFailed, Unavailable
-from packager.imaging.earlier import CONTENT, EarlierLayers
+from packager.imaging.claims import Claim, make_claims
+from packager.imaging.earlier import EarlierLayers
 from packager.imaging.oci import seal
 from packager.ports import BlobWriter, ImageSink
 
@@ -53,8 +54,17 @@ ORDERLY_S = 3.0  # for workers to stop by themselves, and to cancel what they ha
 class RemembersImages(Protocol):
     """A sink that can say what the images beside the new one are made of."""
 
-    def earlier_layers(self) -> EarlierLayers:
-        """Read their manifests, no more. Never raises for what cannot be read or used."""
+    def earlier_layers(self, *, with_claims: bool) -> EarlierLayers:
+        """Read their manifests, and claims where these are of use. Never raises for either."""
+        ...
+
+
+@runtime_checkable
+class KeepsClaims(Protocol):
+    """A sink that can say to later builds, with proof, what the image's layers hold."""
+
+    def keep_claims(self, image: SealedImage, claims: Sequence[Claim]) -> None:
+        """Attach claims to an image that was published. Warns where that does not work."""
         ...
 
 
@@ -88,7 +98,7 @@ def write_image(
     With `expect_digest`, raises `NotReproduced` before anything is named when
     the result would be another image.  With `sealed`, the image exists already:
     its manifest and configuration are written as they are.  With `verify`, all
-    of our layers are read: no digest is taken from the index or an earlier image.
+    of our layers are read: no digest is taken from the index or a claim.
     """
     try:
         for sink in sinks:
@@ -108,6 +118,10 @@ def write_image(
         for sink in sinks:
             sink.abandon()
         raise
+    claims = make_claims(transfer.proven(layers))
+    for sink in sinks:
+        if isinstance(sink, KeepsClaims):
+            sink.keep_claims(sealed, claims)
     return Written(
         image=sealed,
         layers=layers,
@@ -142,12 +156,16 @@ class _Transfer:
         self._feeding: list[Interruptible] = []
         self._count_lock = threading.Lock()
         self._unproven: set[int] = set()  # layers that only the whole of their file can prove
+        self._parts: set[int] = set()  # layers that hold parts of one remote file
+        self._doubtful: set[int] = set()  # parts that were read without the rest of their file
+        self._with_claims = False  # whether they could spare reading a layer
         self.known = 0
         self.streamed = 0
 
     def all_layers(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
         """Bring every layer to every sink; give the layers with their digests."""
         order = sending_order(layers)
+        self._with_claims = any(layer.content for layer in layers)
         with suppress(Exception):  # a broken progress display never fails a build
             self._on_event(ImageEvent(layers=tuple(layer.size for layer in layers)))
         pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="layer")
@@ -166,6 +184,10 @@ class _Transfer:
             pool.shutdown(wait=False)
         finished = dict(pair for future in futures for pair in future.result())
         return tuple(finished[position] for position in range(len(layers)))
+
+    def proven(self, layers: Sequence[Layer]) -> Iterator[Layer]:
+        """Give the finished layers whose digests follow from contents that were held to proof."""
+        return (layer for at, layer in enumerate(layers) if at not in self._doubtful)
 
     def _break_off(self, futures: Sequence[Future[list[tuple[int, Layer]]]]) -> None:
         """Have the workers stop, those too that wait for somebody who is silent.
@@ -188,8 +210,10 @@ class _Transfer:
         Such parts are right when all are: until the last was read none is known,
         and where one is not known, all are read.
         """
-        if len(positions) > 1 and not all(self._is_proven(layers[at]) for at in positions):
-            self._unproven.update(positions)
+        if len(positions) > 1:
+            self._parts.update(positions)
+            if self._verify or not all(self._is_proven(layers[at]) for at in positions):
+                self._unproven.update(positions)
         finished = [(at, self._layer(at, layers[at])) for at in positions]
         for at, layer in finished:
             if at in self._unproven:
@@ -202,7 +226,7 @@ class _Transfer:
     def _is_proven(self, layer: Layer) -> bool:
         known = self._index.get(layer.blob)
         if known is None:
-            return self._claimed_digest(layer) != ""
+            return self._claimed_digest(layer)[0] != ""
         return known.proven
 
     def _layer(self, position: int, layer: Layer) -> Layer:
@@ -272,15 +296,17 @@ class _Transfer:
 
     def _with_known_digest(self, position: int, layer: Layer) -> Layer:
         """Find the digest without sending a byte, where that is likely to spare the sending."""
-        if layer.digest or position in self._unproven or layer.compression == "zstd":
+        if layer.digest or layer.compression == "zstd":
             return layer
-        known = self._index.get(layer.blob)
-        if known is not None and known.proven and not self._verify:
-            return replace(layer, digest=known.digest)
-        claimed = "" if known is not None else self._claimed_digest(layer)
-        if claimed and not self._verify:
-            return replace(layer, digest=claimed)
-        if known is not None or claimed or self._is_likely_there(layer):
+        is_alone = position not in self._unproven
+        if is_alone:
+            known = self._index.get(layer.blob)
+            if known is not None and known.proven and not self._verify:
+                return replace(layer, digest=known.digest)
+            claimed, key_id = ("", "") if known is not None else self._claimed_digest(layer)
+            if claimed and not self._verify:
+                return replace(layer, digest=claimed, believed=key_id)
+        if (is_alone and (known is not None or claimed)) or self._is_likely_there(layer):
             layer, _ = self._pump(position, layer, {}, "hashing")
         return layer
 
@@ -296,41 +322,45 @@ class _Transfer:
         helps = layer.compression == "zstd" or is_worth_it(layer.blob, self._reader)
         return replace(layer, compression="zstd" if helps else "none")
 
-    def _claimed_digest(self, layer: Layer) -> str:
-        """The digest that earlier images give, when every output says it and has the bytes.
+    def _claimed_digest(self, layer: Layer) -> tuple[str, str]:
+        """The digest that is proven for every output which has the bytes, and the key's id.
 
         Where one needs them they are read anyway: then it is their digest that counts.
         """
-        if CONTENT not in layer.annotations:
-            return ""
-        claims = {earlier.digest_of(layer) for earlier in self._earlier_layers()}
-        claimed = claims.pop() if len(claims) == 1 else ""
+        if not layer.content or layer.role == "base" or not self._sinks:
+            return "", ""
+        found = self._earlier_layers()
+        digests = {earlier.digest_of(layer) for earlier in found}
+        claimed = digests.pop() if len(digests) == 1 else ""
         if not claimed:
-            return ""
-        with suppress(ProtocolFailed):  # a blob of another size than its manifest says
+            return "", ""
+        with suppress(ProtocolFailed):  # a blob of another size than is claimed
             writers = _open_writers(replace(layer, digest=claimed), self._sinks)
             for writer in writers.values():
                 writer.abort()
-            return "" if writers else claimed
-        return ""
+            return ("", "") if writers else (claimed, found[0].key_id)
+        return "", ""
 
     def _is_likely_there(self, layer: Layer) -> bool:
         """Whether to read the layer once more than needed, should it not be there.
 
-        What we made ourselves costs no reading.  A remote file is never read twice:
-        it comes over the network, as the layer would go.
+        What we made ourselves costs no reading.  A large remote file comes over the
+        network, as the layer would go: every output must seem to have it.
         """
         if all(isinstance(segment, Inline) for segment in layer.blob.segments):
             return True
+        alike = [earlier.has_alike(layer) for earlier in self._earlier_layers()]
         if layer.size > HASH_REMOTE_BELOW and not _is_local(layer.blob):
-            return False
-        return any(earlier.has_alike(layer) for earlier in self._earlier_layers())
+            return bool(alike) and all(alike)
+        return any(alike)
 
     def _earlier_layers(self) -> list[EarlierLayers]:
         """What each sink remembers; asked for the first layer that is not known."""
         with self._earlier_lock:
             if self._earlier is None:
-                self._earlier = [_remembered(sink) for sink in self._sinks]
+                self._earlier = [
+                    _remembered(sink, with_claims=self._with_claims) for sink in self._sinks
+                ]
             return self._earlier
 
     def _pump(
@@ -369,7 +399,9 @@ class _Transfer:
                     hint="the base image or the source is damaged; fetch it again",
                 )
             # Before any output has it: who is killed in between must find it there.
-            if position not in self._unproven:
+            if position in self._parts - self._unproven:
+                self._doubtful.add(position)
+            elif position not in self._unproven:
                 self._index.put(layer.blob, plain, before, started_ns)
             for sink, writer in list(alive.items()):
                 try:
@@ -408,8 +440,10 @@ class _Transfer:
             self.streamed += streamed
 
 
-def _remembered(sink: ImageSink) -> EarlierLayers:
-    return sink.earlier_layers() if isinstance(sink, RemembersImages) else EarlierLayers()
+def _remembered(sink: ImageSink, *, with_claims: bool) -> EarlierLayers:
+    if isinstance(sink, RemembersImages):
+        return sink.earlier_layers(with_claims=with_claims)
+    return EarlierLayers()
 
 
 def sending_order(layers: Sequence[Layer]) -> list[int]:
@@ -458,10 +492,11 @@ def _how(layer: Layer) -> str:
 def _packed(layer: Layer, plain: str, digest: str, size: int) -> Layer:
     """Give the layer its digests; `plain` is that of the tar."""
     if digest == plain or layer.compression == "none":
-        return replace(layer, digest=digest, compression="none")
+        return replace(layer, digest=digest, compression="none", believed="")
     return replace(
         layer,
         digest=digest,
+        believed="",
         diff_id=plain,
         packed_size=size,
         media_type=MEDIA_PACKED,
