@@ -52,6 +52,7 @@ COMMANDS = {
     "catalog": ("packager.cli.catalog:catalog", "Keep prices up to date."),
     "migrate": ("packager.cli.migrate:migrate", "Turn an old LMI configuration into today's."),
     "explain": ("packager.cli.explain:explain", "Say what a finding means and what to do."),
+    "claims": ("packager.cli.claims:claims", "Keep the key that proves what layers hold."),
     "cache": ("packager.cli.cache:cache", "Look into the artifact cache, tidy it, hand it on."),
     "tools": ("packager.cli.tools:tools", "Install, list and remove the tools that steps run."),
     "warm": ("packager.cli.warm:warm", "Fill caches ahead of time: plan, run, render jobs."),

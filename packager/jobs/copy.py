@@ -31,6 +31,7 @@ def copy_image(
 ) -> tuple[Written, Transfer]:
     """Write the image, or `view` of it; documents and layers keep their bytes.
 
+    What its layers hold is claimed anew only where the source's claims were proven.
     A layer that a destination has, or can take over from the source's
     repository, is not read.
     """
@@ -63,6 +64,7 @@ def _described(source: OpenImage, image: StoredImage) -> ImageSpec:
 
 def _layer(source: OpenImage, layer: StoredLayer) -> Layer:
     roles: dict[str, LayerRole] = {role: role for role in get_args(LayerRole)}
+    proven = {(claim.role, claim.size, claim.digest): claim.content for claim in source.claims}
     return Layer(
         role=roles.get(layer.role, "base"),
         blob=source.locate(layer.descriptor),
@@ -70,6 +72,7 @@ def _layer(source: OpenImage, layer: StoredLayer) -> Layer:
         digest=layer.descriptor.digest,
         diff_id=layer.diff_id,
         created_by=layer.created_by if layer.created_by.startswith("packager: ") else "",
+        content=proven.get((layer.role, layer.size, layer.descriptor.digest), ""),
         mount_from=source.mount_from,
         annotations=layer.descriptor.annotations,
     )

@@ -12,7 +12,8 @@ from packager.adapters.images import OpenImage, open_image
 from packager.adapters.seen_blobs import SeenBlobs
 from packager.core.image import ImageSpec, Platform, SealedImage, Written
 from packager.core.record import Transfer
-from packager.wiring.outputs import sinks_for, write_out
+from packager.imaging.claims import ClaimKey
+from packager.wiring.outputs import claim_keys_for, sinks_for, write_out
 from packager.wiring.registries import Clients, RegistryBlobs, registry_clients
 from packager.wiring.settings import Settings, digests_file, working
 
@@ -29,17 +30,20 @@ class ImageTools:
 def image_tools_for(settings: Settings) -> ImageTools:
     """Choose the doers that open and copy images; outputs that cannot be are refused here."""
     clients = registry_clients(settings)
+    keys = claim_keys_for(settings)
+    key = keys.find() if keys else None
     reader = BlobReader((RegistryBlobs(clients),))
     sinks = sinks_for(
         settings.outputs,
         reader,
         clients,
         digests_file(settings),
+        keys=keys,
         on_warning=settings.on_warning,
         on_event=settings.on_event,
     )
     return ImageTools(
-        open=lambda reference, platform: _open_image(reference, platform, clients, settings),
+        open=lambda reference, platform: _open_image(reference, platform, clients, key, settings),
         write=lambda image, sealed: write_out(image, sinks, reader, settings, sealed=sealed),
         seen=lambda reference, digests: _seen_in(reference, digests, digests_file(settings)),
     )
@@ -65,7 +69,11 @@ def _seen_in(
 
 
 def _open_image(
-    reference: str, platform: Platform, clients: Clients, settings: Settings
+    reference: str,
+    platform: Platform,
+    clients: Clients,
+    key: ClaimKey | None,
+    settings: Settings,
 ) -> OpenImage:
     with working("image", reference, settings):
-        return open_image(reference, platform, clients)
+        return open_image(reference, platform, clients, key)
