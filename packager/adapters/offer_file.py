@@ -24,6 +24,8 @@ from packager.errors import PackagerError
 CHUNK_CHARACTERS = 1 << 16
 LONGEST_MEMBER = 1 << 22  # characters; a product has about two thousand
 
+MOST_PRODUCTS = 100_000  # instances for endpoints; all regions together have some ten thousand
+
 BASIS = "offer file"
 COMPONENT = "Hosting"
 
@@ -66,6 +68,8 @@ def read_offer(read: ReadText, source: str, region: str | None = None) -> Offer:
             product = _hosted(value, region)
             if product:
                 hosted[path[1]] = product
+            if len(hosted) > MOST_PRODUCTS:
+                raise OfferFileBroken(source, f"it has more than {MOST_PRODUCTS} products")
         elif path[:2] == ("terms", "OnDemand") and path[2] in hosted:
             price = _price(hosted[path[2]], value, source)
             if price:

@@ -13,12 +13,13 @@ import io
 import json
 import os
 import tempfile
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
 import packager
@@ -34,6 +35,8 @@ OFFER_URL = (
 )
 SCHEMA = "packager.prices/1"
 TIMEOUT_S = 60.0
+LONGEST_BYTES = 2 * 1024**3  # the offer of the largest region has some 50 MB
+LONGEST_S = 1800.0
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -41,7 +44,7 @@ def refresh_prices(region: str, source: str | None, data_dir: Path) -> Offer:
     """Read a region's offer from AWS, a URL or a file, and keep its prices for later plans."""
     where = source or OFFER_URL.format(region=region)
     with _open(where) as data:
-        reader = codecs.getreader("utf-8")(data)
+        reader = codecs.getreader("utf-8")(cast(BinaryIO, _Limited(data, where_shown(where))))
         offer = read_offer(reader.read, where_shown(where), region)
     _save(region, offer, data_dir)
     return offer
@@ -67,6 +70,31 @@ def where_shown(source: str) -> str:
         return Path(source).name
     parts = urlsplit(source)
     return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+
+
+class _Limited:
+    """A file that ends with a refusal: at a size, or after a time, that no offer file has."""
+
+    def __init__(
+        self, file: BinaryIO, shown: str, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._file = file
+        self._shown = shown
+        self._clock = clock
+        self._until_s = clock() + LONGEST_S
+        self._left = LONGEST_BYTES
+
+    def read(self, size: int = -1) -> bytes:
+        """Read some bytes."""
+        data = self._file.read(size if 0 <= size <= self._left else self._left + 1)
+        self._left -= len(data)
+        if self._left < 0:
+            raise OfferFileBroken(self._shown, f"it has more than {LONGEST_BYTES} bytes")
+        if self._clock() > self._until_s:
+            raise Unavailable(
+                f"{self._shown} has not come in {LONGEST_S / 60:.0f} minutes", hint=LATER
+            )
+        return data
 
 
 @contextmanager

@@ -330,3 +330,23 @@ def test_the_price_of_a_machine_of_ones_own_stays_as_stated() -> None:
     own = replace(find_instance("ml.g5.12xlarge"), price_usd_hour=3.0, price_basis="user")
 
     assert priced(own, None, (user_price(3.0),)) == own
+
+
+def test_an_offer_file_that_does_not_end_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packager.adapters.prices.LONGEST_BYTES", 10_000)
+    (tmp_path / "offer.json").write_text('{"products":{' + " " * 20_000)
+
+    with pytest.raises(OfferFileBroken, match="more than 10000 bytes"):
+        refresh_prices("us-east-1", str(tmp_path / "offer.json"), tmp_path)
+
+
+def test_an_offer_file_that_comes_too_slowly_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packager.adapters.prices.LONGEST_S", -1.0)
+    (tmp_path / "offer.json").write_text('{"products":{')
+
+    with pytest.raises(Unavailable, match="has not come"):
+        refresh_prices("us-east-1", str(tmp_path / "offer.json"), tmp_path)

@@ -34,7 +34,7 @@ class Request:
 
 def reply(body: bytes = b"", status: int = 200, **headers: str) -> bytes:
     """Write an answer; `_` in a header's name stands for `-`."""
-    lines = [f"HTTP/1.1 {status} Told"]
+    lines = [f"HTTP/1.1 {status} Told", "Connection: close"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     if "Content_Length" not in headers:
         lines.append(f"Content-Length: {len(body)}")

@@ -39,12 +39,13 @@ from urllib3.exceptions import (
 
 import packager
 from packager.adapters.registry.failures import RegistryUnreachable, UnexpectedAnswer
-from packager.adapters.registry.patience import TimelyResponse
+from packager.adapters.registry.patience import PIECE, TimelyResponse
 from packager.errors import UsageError
 
 USER_AGENT = f"packager/{packager.__version__}"
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
+DOCUMENT_TIMEOUT_S = 300.0  # for all of a manifest or configuration, however steadily it drips
 ATTEMPTS = 5
 CERTIFICATES = Path("/etc/docker/certs.d")  # where docker and podman look
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -111,15 +112,23 @@ class Answer:
 
     def read(self, limit: int) -> bytes:
         """Give the whole body, and the connection back. A longer body is refused."""
-        with _explained(origin_of(self.url).authority):
-            data = self._raw.read(limit + 1, decode_content=False)
+        authority = origin_of(self.url).authority
+        data = bytearray()
+        started = time.monotonic()
+        with _explained(authority):
+            while piece := self._raw.read(min(PIECE, limit + 1 - len(data)), decode_content=False):
+                data += piece
+                if len(data) > limit or time.monotonic() - started > DOCUMENT_TIMEOUT_S:
+                    break
+            else:
+                self._raw.release_conn()
+                return bytes(data)
+        self.close()
         if len(data) > limit:
-            self.close()
-            raise UnexpectedAnswer(
-                origin_of(self.url).authority, "a small request", f"more than {limit} bytes"
-            )
-        self._raw.release_conn()
-        return data
+            raise UnexpectedAnswer(authority, "a small request", f"more than {limit} bytes")
+        raise RegistryUnreachable(
+            authority, f"a document was not there after {DOCUMENT_TIMEOUT_S:.0f} s"
+        )
 
     def stream(self, chunk_bytes: int) -> Iterator[bytes]:
         """Give the body in pieces; a body that ends early is `RegistryUnreachable`."""

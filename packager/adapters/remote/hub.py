@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 
 from packager.adapters.remote.addresses import HUB, HubAddress, is_in_order, parse_hub
+from packager.adapters.remote.hub_session import TIMEOUT_S, limit_answers
 from packager.adapters.remote.resume import (
     TRANSIENT,
     BrokenOff,
@@ -25,8 +26,7 @@ from packager.adapters.remote.resume import (
 from packager.core.image import RemoteRange
 from packager.errors import PackagerError, ProtocolFailed, Unavailable
 
-TIMEOUT_S = 30.0  # to connect, and for each piece
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-\d{1,19}/(\d{1,19}|\*)", re.ASCII)
 
 
 class HubReader:
@@ -111,6 +111,7 @@ class HubReader:
             hf_raise_for_status,
         )
 
+        limit_answers()
         url = hf_hub_url(file.name, file.path, revision=file.commit, endpoint=self._endpoint)
         headers = build_hf_headers(token=self._token, library_name="packager")
         headers["Accept-Encoding"] = "identity"
@@ -153,7 +154,7 @@ def _bytes_before(status: int, headers: Mapping[str, str], file: HubAddress, fir
         before, total = first - int(found[1]), found[2]
     else:  # the whole file, from its first byte
         before, total = first, headers.get("Content-Length", "*")
-    if total.isdecimal() and int(total) != file.size:
+    if total.isdecimal() and (len(total) > 19 or int(total) != file.size):
         raise WrongContent(file.path, f"it has {total} bytes, not {file.size}")
     return before
 

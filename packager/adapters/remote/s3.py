@@ -154,7 +154,7 @@ def explained(bucket: str, file: S3Address | None) -> Iterator[None]:
             f"S3 sends requests for bucket {bucket!r} in a circle",
             hint="check AWS_REGION and AWS_ENDPOINT_URL",
         ) from error
-    except ResponseParserError as error:
+    except (ResponseParserError, ArithmeticError, LookupError, TypeError) as error:
         raise ProtocolFailed(
             f"the answer for bucket {bucket!r} is none of S3",
             hint="check AWS_ENDPOINT_URL: a complete S3 must answer there",

@@ -7,12 +7,16 @@ files, before anything is downloaded.
 
 from __future__ import annotations
 
-import glob
+import re
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+from packager.adapters.remote.hub_session import NotAHub, downloading, get_object, limit_answers
 from packager.adapters.sources.choose import HUB_ID
 from packager.adapters.sources.hub_cache import RepositoryCache, is_commit
 from packager.adapters.sources.hub_failures import explained
@@ -22,23 +26,16 @@ from packager.adapters.sources.proof import WrongBytes, check_bytes
 from packager.adapters.sources.rules import Entry
 from packager.adapters.sources.take import take_model
 from packager.adapters.sources.walk import link_roots, resolve_link
+from packager.core.documents import NotStrict, field, shorten
 from packager.core.model import ModelFiles, ModelRef
-from packager.errors import NotFound, ProtocolFailed, Unavailable, UsageError
+from packager.errors import NotFound, Unavailable, UsageError
+from packager.imaging.oci import LARGEST_BLOB
 
 if TYPE_CHECKING:
-    from huggingface_hub import HfApi, ModelInfo
+    from huggingface_hub import HfApi
 
-TIMEOUT_S = 30.0
-
-
-class NotAHub(ProtocolFailed):
-    """What answers is not the API of a hub."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"the hub's answer cannot be used: {what}",
-            hint="check HF_ENDPOINT and the proxy: a complete hub must answer there",
-        )
+_AT_ONCE = 8  # downloads, as many as the hub's client runs
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 class HubSource:
@@ -76,7 +73,13 @@ class HubSource:
 
         name, revision = parse_reference(reference)
         cache = RepositoryCache(self._cache_dir or Path(constants.HF_HUB_CACHE), name)
-        api = HfApi(endpoint=self._endpoint, token=self._token, library_name="packager")
+        limit_answers()
+        api = HfApi(
+            endpoint=self._endpoint,
+            token=self._token,
+            library_name="packager",
+            headers={"Accept-Encoding": "identity"},  # a file's bytes, and no more than it has
+        )
         with explained(name, revision, api.endpoint):
             commit, listing = _pin(api, cache, name, revision)
 
@@ -122,36 +125,62 @@ def _pin(
         if known is not None:
             return revision, known
     try:
-        info = _ask(api, name, revision)
+        answer = _ask(api, name, revision)
     except OfflineModeIsEnabled:
         return _pin_offline(cache, name, revision)
-    if not is_commit(info.sha or ""):
+    commit = answer.get("sha")
+    if not isinstance(commit, str) or not is_commit(commit):
         raise NotAHub(f"it does not say which commit {name!r} is at {revision!r}")
-    commit = str(info.sha)
+    listing = read_listing(answer)
     cache.remember_revision(revision, commit)
-    return commit, {
-        sibling.rfilename: Entry(
-            size=_size(sibling.size, sibling.rfilename),
-            sha256=sibling.lfs.sha256 if sibling.lfs else "",
-            git_sha1=sibling.blob_id or "" if sibling.lfs is None else "",
-        )
-        for sibling in info.siblings or []
-    }
+    return commit, listing
 
 
-def _ask(api: HfApi, name: str, revision: str) -> ModelInfo:
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+def _ask(api: HfApi, name: str, revision: str) -> Mapping[str, Any]:
+    """Fetch the description of a model, as the hub's client does, but with limits."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import (  # type: ignore[attr-defined]
+        build_hf_headers,
+        validate_repo_id,
+    )
 
     try:
-        return api.model_info(name, revision=revision, files_metadata=True, timeout=TIMEOUT_S)
-    except HfHubHTTPError:
-        raise
+        validate_repo_id(name)
     except HFValidationError as error:
         raise UsageError(
             f"{name!r} is not a name that a hub allows", hint="write `org/name`"
         ) from error
-    except (ValueError, TypeError, KeyError) as error:
-        raise NotAHub("it is not the description of a model") from error
+    return get_object(
+        f"{api.endpoint}/api/models/{name}/revision/{quote(revision, safe='')}",
+        headers=build_hf_headers(token=api.token, library_name="packager"),
+        params={"blobs": "true"},
+    )
+
+
+def read_listing(answer: Mapping[str, Any]) -> Mapping[str, Entry]:
+    """Read the files of a model's description. Raises `NotAHub` for a field of a wrong type."""
+    try:
+        siblings = field(answer, "siblings", list) if "siblings" in answer else []
+        return dict(_entry(sibling) for sibling in siblings)
+    except NotStrict as error:
+        raise NotAHub(str(error)) from error
+
+
+def _entry(sibling: object) -> tuple[str, Entry]:
+    path = field(sibling, "rfilename", str, "a sibling")
+    assert isinstance(sibling, dict)
+    size, lfs = sibling.get("size"), sibling.get("lfs")
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= LARGEST_BLOB:
+        raise NotStrict(f"it does not say how long {shorten(path)} is")
+    if lfs is not None:
+        sha256 = field(lfs, "sha256", str, "lfs")
+        if _SHA256.fullmatch(sha256) is None:
+            raise NotStrict(f"lfs.sha256 of {shorten(path)} is {shorten(sha256)}")
+        return path, Entry(size=size, sha256=sha256)
+    git_sha1 = sibling.get("blobId")
+    if not isinstance(git_sha1, str) or not is_commit(git_sha1):
+        raise NotStrict(f"it gives no digest of {shorten(path)}, so that nothing proves the file")
+    return path, Entry(size=size, git_sha1=git_sha1)
 
 
 def _pin_offline(
@@ -178,7 +207,7 @@ def _fetch(
     """Make the files present and proven; the hub's client itself compares only sizes."""
     missing = [path for path in wanted if not cache.path(commit, path).exists()]
     if missing:
-        _download(api, cache, name, commit, missing, on_bytes)
+        _download(api, cache, name, commit, {path: wanted[path] for path in missing}, on_bytes)
         _refuse_missing(cache, name, commit, missing)
     allowed = link_roots(cache.snapshot(commit))
     proven = cache.recall_proofs(commit)
@@ -193,7 +222,7 @@ def _fetch(
         except WrongBytes as wrong:
             # Damaged once, in the cache or on the way: the hub is asked once more.
             try:
-                _download(api, cache, name, commit, [path], on_bytes, again=True)
+                _download(api, cache, name, commit, {path: entry}, on_bytes, again=True)
             except Exception as error:
                 raise wrong from error
             real[path] = resolve_link(place, path, allowed).real
@@ -208,23 +237,38 @@ def _download(
     cache: RepositoryCache,
     name: str,
     commit: str,
-    paths: list[str],
+    wanted: Mapping[str, Entry],
     on_bytes: Told | None,
     *,
     again: bool = False,
 ) -> None:
+    """Download files, several at once; the first that fails ends it."""
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     if not sys.stderr.isatty():
         disable_progress_bars()
-    api.snapshot_download(
-        name,
-        revision=commit,
-        cache_dir=cache.root,
-        allow_patterns=[glob.escape(path) for path in paths],
-        force_download=again,
-        tqdm_class=telling_bars(on_bytes) if on_bytes else None,
-    )
+    bars: dict[str, Any] = {}
+    # Versions before 1.1 draw their own.
+    if on_bytes and "tqdm_class" in signature(api.hf_hub_download).parameters:
+        bars["tqdm_class"] = telling_bars(on_bytes, sum(entry.size for entry in wanted.values()))
+
+    def download(path: str) -> None:
+        with downloading(path, wanted[path].size):
+            api.hf_hub_download(
+                name,
+                path,
+                revision=commit,
+                cache_dir=cache.root,
+                force_download=again,
+                **bars,
+            )
+
+    pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="download")
+    try:
+        for done in [pool.submit(download, path) for path in wanted]:
+            done.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # after a failure nobody waits for the rest
 
 
 def _refuse_missing(cache: RepositoryCache, name: str, commit: str, paths: list[str]) -> None:
@@ -235,9 +279,3 @@ def _refuse_missing(cache: RepositoryCache, name: str, commit: str, paths: list[
                 f"{path!r} of {name!r} is not in the hub cache, and the hub does not answer",
                 hint="run again where the hub can be reached",
             )
-
-
-def _size(size: int | None, path: str) -> int:
-    if size is None or size < 0:
-        raise NotAHub(f"it does not say how long {path!r} is")
-    return size

@@ -133,6 +133,7 @@ def _is_entry(noted: object) -> bool:
         and noted["size"] >= 0
         and isinstance(noted["sha256"], str)
         and isinstance(noted["git_sha1"], str)
+        and bool(noted["sha256"] or noted["git_sha1"])
     )
 
 

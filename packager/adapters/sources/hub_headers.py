@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from packager.adapters.remote.addresses import HubAddress
+from packager.adapters.remote.hub_session import ANSWER_S, refuse_compressed
 from packager.adapters.sources.contents import read_shard
 from packager.adapters.sources.hub_cache import RepositoryCache
 from packager.adapters.sources.remote_headers import read_headers, read_remote_shard
@@ -13,7 +15,7 @@ from packager.adapters.sources.rules import Entry
 from packager.adapters.sources.walk import link_roots, resolve_link
 from packager.core.image import RemoteRange
 from packager.core.model import TensorInfo
-from packager.errors import ProtocolFailed
+from packager.errors import ProtocolFailed, Unavailable
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -82,14 +84,20 @@ class HubHeaders:
             "Accept-Encoding": "identity",
         }
         data = bytearray()
+        started = time.monotonic()
         with get_session().stream("GET", url, headers=headers, timeout=TIMEOUT_S) as response:
             hf_raise_for_status(response)
             # 200 is the whole file, from its first byte.
             skip = offset if response.status_code == 200 else 0
-            for chunk in response.iter_bytes():
+            refuse_compressed(response)
+            for chunk in response.iter_raw():
                 data += chunk
                 if len(data) >= skip + length:
                     break
+                if time.monotonic() - started > ANSWER_S:
+                    raise Unavailable(
+                        f"the header of {file!r} comes too slowly from the hub", hint="run again"
+                    )
         part = bytes(data[skip : skip + length])
         if len(part) != length:
             raise ProtocolFailed(

@@ -174,6 +174,14 @@ def test_a_manifest_that_does_not_end_is_not_read_on() -> None:
         assert server.sent < 16 * 1024 * 1024
 
 
+def test_a_manifest_that_drips_steadily_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("packager.adapters.registry.transport.DOCUMENT_TIMEOUT_S", -1.0)
+
+    server = HostileServer(lambda request: reply(b"{}"))
+    with server, pytest.raises(Unavailable, match="a document was not there after"):
+        at(server).get_manifest("a/b", "1")
+
+
 BLANKS = " " * 60_000
 
 

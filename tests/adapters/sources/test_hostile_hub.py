@@ -1,0 +1,232 @@
+"""Hubs that send nonsense, or more than they list: refused at once, without the token."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from packager.adapters.remote.hub_session import get_object
+from packager.adapters.sources.hub import HubSource
+from packager.adapters.sources.hub_stream import HubStreamSource
+from packager.errors import ModelRefused, PackagerError, ProtocolFailed, Unavailable
+from tests.doubles.hostile import HostileServer, Reply, Request, endless, reply
+from tests.doubles.models import write_model
+
+COMMIT = "c" * 40
+TOKEN = "hf_canary_a1b2c3d4"
+OK = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
+DEEP = b"[" * 50_000
+MIB = 1024 * 1024
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+    monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, bytes]:
+    model = write_model(tmp_path / "model", shards=1)
+    return {path.name: path.read_bytes() for path in model.iterdir()}
+
+
+def siblings(files: Mapping[str, bytes]) -> list[dict[str, Any]]:
+    return [
+        {"rfilename": name, "size": len(data), "blobId": git_sha1(data)}
+        for name, data in files.items()
+    ]
+
+
+def git_sha1(data: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def hub(
+    files: Mapping[str, bytes],
+    listing: object = None,
+    instead: Mapping[str, Callable[[Request], Reply]] | None = None,
+) -> Callable[[Request], Reply]:
+    """Serve a model as a hub does; `instead` are answers for paths that hold a word."""
+    if listing is None:
+        listing = {"id": "acme/tiny", "sha": COMMIT, "siblings": siblings(files)}
+
+    def answer(request: Request) -> Reply:
+        path = urlsplit(request.path).path
+        for word, told in (instead or {}).items():
+            if word in path:
+                return told(request)
+        if path.startswith("/api/"):
+            return reply(json.dumps(listing).encode())
+        data = files[path.rpartition("/")[2]]
+        head = reply(
+            b"",
+            Content_Length=str(len(data)),
+            ETag=f'"{git_sha1(data)}"',
+            X_Repo_Commit=COMMIT,
+        )
+        return head if request.method == "HEAD" else head + data
+
+    return answer
+
+
+def facts(server: HostileServer, cache: Path, *, streams: bool = False) -> object:
+    kind = HubStreamSource if streams else HubSource
+    return kind(endpoint=server.url, token=TOKEN, cache_dir=cache / "hub").facts("acme/tiny")
+
+
+def test_a_hub_that_keeps_the_rules_is_believed(files: dict[str, bytes], tmp_path: Path) -> None:
+    with HostileServer(hub(files)) as server:
+        facts(server, tmp_path)
+
+
+A_FILE = {"rfilename": "config.json", "size": 5, "blobId": "b" * 40}
+
+
+@pytest.mark.parametrize(
+    "listing",
+    [
+        pytest.param([], id="list"),
+        pytest.param({"siblings": []}, id="no-commit"),
+        pytest.param({"sha": 5, "siblings": []}, id="commit-number"),
+        pytest.param({"sha": "../../x", "siblings": []}, id="commit-path"),
+        pytest.param({"sha": COMMIT.upper(), "siblings": []}, id="commit-upper-case"),
+        pytest.param({"sha": COMMIT, "siblings": {}}, id="siblings-object"),
+        pytest.param({"sha": COMMIT, "siblings": None}, id="siblings-null"),
+        pytest.param({"sha": COMMIT, "siblings": ["config.json"]}, id="sibling-text"),
+        pytest.param({"sha": COMMIT, "siblings": [{**A_FILE, "rfilename": []}]}, id="name-list"),
+        pytest.param({"sha": COMMIT, "siblings": [{**A_FILE, "rfilename": None}]}, id="name-null"),
+        pytest.param({"sha": COMMIT, "siblings": [{**A_FILE, "size": "5"}]}, id="size-text"),
+        pytest.param({"sha": COMMIT, "siblings": [{**A_FILE, "size": True}]}, id="size-true"),
+        pytest.param({"sha": COMMIT, "siblings": [{**A_FILE, "size": -1}]}, id="size-negative"),
+        pytest.param({"sha": COMMIT, "siblings": [{**A_FILE, "size": 1e300}]}, id="size-float"),
+        pytest.param({"sha": COMMIT, "siblings": [{**A_FILE, "lfs": "x"}]}, id="lfs-text"),
+        pytest.param({"sha": COMMIT, "siblings": [{**A_FILE, "lfs": {}}]}, id="lfs-empty"),
+        pytest.param(
+            {"sha": COMMIT, "siblings": [{**A_FILE, "lfs": {"sha256": "../x"}}]}, id="sha256-path"
+        ),
+        pytest.param({"sha": COMMIT, "siblings": [{**A_FILE, "blobId": 5}]}, id="blob-number"),
+        pytest.param({"sha": COMMIT, "siblings": [{**A_FILE, "blobId": None}]}, id="no-digest"),
+    ],
+)
+@pytest.mark.parametrize("streams", [False, True], ids=["download", "stream"])
+def test_a_listing_with_a_field_of_a_wrong_type_is_refused(
+    listing: object, streams: bool, tmp_path: Path
+) -> None:
+    with HostileServer(hub({}, listing)) as server, pytest.raises(ProtocolFailed):
+        facts(server, tmp_path, streams=streams)
+
+
+def compressed(request: Request) -> Reply:
+    return reply(gzip.compress(b" " * 200 * MIB), Content_Encoding="gzip")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param(lambda request: reply(DEEP), id="deep"),
+        pytest.param(lambda request: reply(b'{"sha":"a","sha":"b"}'), id="twice"),
+        pytest.param(lambda request: reply(b'{"sha":' + b"9" * 10_000 + b"}"), id="digits"),
+        pytest.param(lambda request: reply(b"<html>"), id="page"),
+        pytest.param(lambda request: endless(OK, b" " * MIB), id="endless"),
+        pytest.param(compressed, id="bomb"),
+        pytest.param(lambda request: reply(DEEP, 500), id="deep-error"),
+        pytest.param(
+            lambda request: endless(b"HTTP/1.1 404 No\r\n\r\n", b"x" * MIB), id="endless-error"
+        ),
+        pytest.param(
+            lambda request: reply(gzip.compress(b"x" * 200 * MIB), 403, Content_Encoding="gzip"),
+            id="bomb-error",
+        ),
+        pytest.param(
+            lambda request: endless(
+                b"HTTP/1.1 302 Go\r\nLocation: /api/models/x\r\n\r\n", b"x" * MIB
+            ),
+            id="endless-redirect",
+        ),
+        pytest.param(lambda request: reply(b"", 302, Location=request.path), id="circle"),
+        pytest.param(lambda request: reply(b"", 302, Location="http://[::1"), id="no-address"),
+        pytest.param(lambda request: reply(b"", 302, Location="file:///etc/passwd"), id="file"),
+        pytest.param(lambda request: b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 50_000, id="headers"),
+        pytest.param(lambda request: b"", id="nothing"),
+    ],
+)
+def test_an_answer_that_is_no_description_of_a_model_is_refused(
+    told: Callable[[Request], Reply], tmp_path: Path
+) -> None:
+    with HostileServer(hub({}, instead={"/api/": told})) as server:
+        with pytest.raises(PackagerError) as caught:
+            facts(server, tmp_path)
+
+        assert server.sent < 64 * MIB
+    assert caught.value.exit_code in (66, 69, 76, 77)
+    assert TOKEN not in said(caught.value)
+
+
+def unending(files: Mapping[str, bytes], name: str) -> Callable[[Request], Reply]:
+    """Serve one file, whose body goes on and on after it."""
+    data = files[name]
+
+    def answer(request: Request) -> Reply:
+        if request.method == "HEAD":
+            length = str(len(data))
+            return reply(
+                b"", Content_Length=length, ETag=f'"{git_sha1(data)}"', X_Repo_Commit=COMMIT
+            )
+        return endless(OK + data, b"x" * MIB)
+
+    return answer
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "model.safetensors"])
+def test_a_file_that_goes_on_after_its_end_is_refused_and_fills_no_disk(
+    name: str, files: dict[str, bytes], tmp_path: Path
+) -> None:
+    with HostileServer(hub(files, instead={f"/{name}": unending(files, name)})) as server:
+        with pytest.raises(ModelRefused, match="is not what was listed: it has more than"):
+            facts(server, tmp_path)
+
+        assert server.sent < 32 * MIB
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 16 * MIB
+
+
+def test_a_hub_that_drips_its_answer_is_given_up(tmp_path: Path) -> None:
+    clock = iter(range(0, 100_000, 100))
+
+    def drip(request: Request) -> Iterator[bytes]:
+        yield OK
+        for _ in range(100):
+            server.wait(0.01)
+            yield b" "
+
+    with HostileServer(drip) as server, pytest.raises(Unavailable, match="not answered all"):
+        get_object(f"{server.url}/api", headers={}, params={}, clock=lambda: float(next(clock)))
+
+
+@pytest.mark.parametrize("status", [200, 302, 400, 401, 403, 404, 418, 429, 500])
+@pytest.mark.parametrize("where", ["/api/", "/resolve/"])
+def test_no_refusal_repeats_a_token_that_the_hub_sends_back(
+    status: int, where: str, files: dict[str, bytes], tmp_path: Path
+) -> None:
+    def echo(request: Request) -> Reply:
+        sent = request.header("Authorization")
+        return reply(sent.encode(), status, X_Error_Message=sent, Location=f"http://{sent[7:]}/")
+
+    server = HostileServer(hub(files, instead={where: echo}))
+    with server, pytest.raises(PackagerError) as caught:
+        facts(server, tmp_path)
+
+    assert TOKEN in server.requests[0].head
+    assert TOKEN not in f"{caught.value.message} {caught.value.hint}"
+    assert caught.value.exit_code != 70
+
+
+def said(error: PackagerError) -> str:
+    return f"{error!r} {error.message} {error.hint}"
