@@ -171,7 +171,11 @@ def packager(
     instance: str = "ml.p4d.24xlarge",
 ) -> tuple[Run, dict[str, int]]:
     """Build with a state directory of its own; give the run and what was moved."""
-    environment = {**os.environ, "XDG_STATE_HOME": str(state)}
+    environment = {
+        **os.environ,
+        "XDG_STATE_HOME": str(state),
+        "XDG_CONFIG_HOME": str(state),
+    }
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # installed programs are compiled once
     command = [sys.executable, "-m", "packager", "build", "--model", str(model), "--quiet"]
     command += ["--instance", instance, "--base", f"{base_host}/base:1" if base_host else "scratch"]
