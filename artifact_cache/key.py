@@ -294,8 +294,12 @@ class Toolchain(KeyPart):
 
     packages: Annotated[tuple[Package, ...], Field(min_length=1), AfterValidator(_by_package)]
     """Compiler, engine, torch, Triton, CUDA: every one whose version reaches the output."""
+    environment: dict[Text, Text]
+    """Every package beside the tools, by name, and `python` without its bug fixes.
+
+    Empty where all of them are those of `image`."""
     image: Sha256 | None
-    """Base image, for opaque caches that hash what they find installed."""
+    """Image that the step runs in, or that its packages are installed into."""
     worker: Sha256
     """Digest of our own step: its source decides what the tools are told."""
 

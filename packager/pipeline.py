@@ -275,7 +275,10 @@ def with_tools_installed(planned: Planned, tools: Tools) -> Planned:
         tools.executor.prepare(name)
     known = planned.facts.tools
     found = {name: tools.executor.find_tool(name) for name in known}
-    if all(found[name].packages == known[name].packages for name in wanted):
+    if all(
+        replace(found[name], installed=True) == replace(known[name], installed=True)
+        for name in wanted
+    ):
         return planned
     facts = replace(planned.facts, tools=found)
     return replace(planned, facts=facts, recipe=_recipe(planned.plan, facts, tools))

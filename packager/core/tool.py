@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,4 +19,7 @@ class ToolFacts:
     worker: str  # sha256 of its Python files and of the helper that all workers share
     requirements: str  # sha256 of what is installed, in order
     packages: Mapping[str, str]  # that reach the result: {"torch": "2.13.0+cpu"}
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # every package in it, and its Python without bug fixes: those installed, or by its locks
+    image: str = ""  # digest of the image that it is installed into; "" on this machine itself
     installed: bool = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 
 from artifact_cache.key import (
@@ -32,7 +33,7 @@ LONGEST_CONFIG = 128 * 1024  # of all fields
 
 TOOL_PACKAGE = "packager-tool"  # stands for the whole environment, by its requirements
 LAUNCHER = "packager-launcher"
-LAUNCHER_MODULES = frozenset({"launch.py", "compiled_cache.py"})
+LAUNCHER_MODULES = frozenset({"launch.py", "compiled_cache.py", "sitecustomize.py"})
 OF_THE_IMAGE = "as in the image"  # stated by its digest
 
 
@@ -42,7 +43,22 @@ def toolchain_of(tool: ToolFacts, *, image: str | None = None) -> Toolchain:
         Package(name=name, version=text, digest=None) for name, text in tool.packages.items()
     ]
     environment = Package(name=TOOL_PACKAGE, version=tool.name, digest=tool.requirements)
-    return Toolchain(packages=(environment, *packages), image=image, worker=tool.worker)
+    named = {normal(name) for name in tool.packages}
+    return Toolchain(
+        packages=(environment, *packages),
+        environment={
+            name: version
+            for name, version in sorted(tool.environment.items())
+            if normal(name) not in named
+        },
+        image=image or tool.image or None,
+        worker=tool.worker,
+    )
+
+
+def normal(name: str) -> str:
+    """Spell a distribution's name as package indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def toolchain_in_image(

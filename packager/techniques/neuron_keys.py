@@ -81,7 +81,7 @@ KNOWN: Mapping[str, Any] = {
         "machine": "any",
         "libc": "none",
     },
-    "toolchain": {"packages": UNKNOWN, "image": None, "worker": UNKNOWN},
+    "toolchain": {"packages": UNKNOWN, "environment": {}, "image": None, "worker": UNKNOWN},
     "invocation": {"compiler_args": UNKNOWN, "engine_args": {}, "env": {}},
     "speculation": None,
     "sampling": {"on_device": UNKNOWN, "max_top_k": None},

@@ -12,6 +12,8 @@ from packager.adapters.digest_index import DigestIndex
 from packager.adapters.sinks.tee import write_image
 from packager.core.image import BaseImage, ImageSpec, RuntimeConfig
 from packager.core.recipe import Step, StepForecast
+from packager.core.tool import ToolFacts
+from packager.errors import PackagerError
 from packager.pipeline import RunStep
 from packager.ports import Executor
 from packager.wiring.caches import settings_of_cache, work_root
@@ -82,7 +84,10 @@ def choose_executor(settings: Settings, environments: Environments, reader: Blob
     """Choose who runs steps: nobody where none is to be run."""
     executor: Executor
     if settings.dry_run or settings.headers_only:
-        executor = plugins.load(plugins.EXECUTORS, "dry_run")(environments.facts)
+        find_tool: Callable[[str], ToolFacts] = environments.facts
+        if settings.executor == "docker":
+            find_tool = _tools_of_engine(environments, settings)
+        executor = plugins.load(plugins.EXECUTORS, "dry_run")(find_tool)
         return executor
     told: dict[str, Any] = {}
     if settings.executor == "docker":
@@ -98,6 +103,26 @@ def choose_executor(settings: Settings, environments: Environments, reader: Blob
         restart=settings.restart,
     )
     return executor
+
+
+def _tools_of_engine(environments: Environments, settings: Settings) -> Callable[[str], ToolFacts]:
+    """Find tools as a Docker Engine has them, or as they are here where there is no engine."""
+    place = state_dir(settings.environment) / "logs"  # where nothing is run, nothing is written
+    engine: Executor = plugins.load(plugins.EXECUTORS, "docker")(
+        environments,
+        work_dir=place,
+        log_dir=place,
+        read=BlobReader().chunks,
+        on_event=settings.on_event,
+    )
+
+    def find_tool(name: str) -> ToolFacts:
+        try:
+            return engine.find_tool(name)
+        except PackagerError:
+            return environments.facts(name)
+
+    return find_tool
 
 
 def _load_base(base: BaseImage, reader: BlobReader, settings: Settings) -> str:

@@ -51,6 +51,7 @@ TOOLCHAIN = key.Toolchain(
         key.Package(name="torch", version="2.11.0+cu130", digest=A),
         key.Package(name="vllm", version="0.33.0", digest=None),
     ),
+    environment={"numpy": "2.4.6", "python": "3.11"},
     image=B,
     worker=A,
 )

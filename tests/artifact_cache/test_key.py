@@ -179,32 +179,32 @@ def test_the_samples_reach_every_field_of_every_group() -> None:
     ("document", "digest"),
     [
         pytest.param(
-            VLLM, "39970b31b9646f88a7bf35568f0759f252480ff6dbcac58bcb45cd3ce806ea09", id="vllm"
+            VLLM, "92f45f2ae9eb44b6b5bb13b750b4ff03f692901d00792de65e0d3372985cdea6", id="vllm"
         ),
         pytest.param(
-            NEURON, "5480f4adad4311c9b494c5300dd622811d1061cb50a1a0bae10eb36c09fc210c", id="neuron"
+            NEURON, "7612e7d959714bd44431db525394c9f2917b43761b98188a893f279e44936892", id="neuron"
         ),
         pytest.param(
             TENSORRT,
-            "2504e89141db9cee84585f3b78f49a8c87f43aa8523ac441842ced51fad83202",
+            "225ae94896f8216c94aec9f2f7fc0de57297028bfffbaa03c9f113af2fd8b22a",
             id="tensorrt",
         ),
         pytest.param(
             CHECKPOINT,
-            "f31d6e3452297fabce3c9a85c95df267aefdd0a2e57260fd9a8af2fa369e6b4f",
+            "2bc453d719492425a4a9f2d05fc17699f6a1f2093c4ba4d091f9ef168782a8e0",
             id="checkpoint",
         ),
         pytest.param(
-            DRAFT, "e2f0606421915fda7c7bbb9c18d2859f0c4d787b84af7ad9fc948913a2ccda2e", id="draft"
+            DRAFT, "958c9280c6db1cdc734bc2453a4f88ab99d2452b9d4c0dcfd53ae6d539b7aa56", id="draft"
         ),
         pytest.param(
             QUALITY,
-            "3946e88ef55f03287d8966b8efbfbd28274707bcb5a0add9f102e5f6f171c869",
+            "845c803cb73828af340dec30783423b413d78b30c74d60bb3052fe4b8a97614b",
             id="quality",
         ),
         pytest.param(
             ANSWERS,
-            "4de007704cb04c412f0f58fa0e7e980de033653e379804c9c2fbd2f35ec9bf81",
+            "e475e5174eaf48cae6311cf4f9044633863a0e8b0da5bd15eb886980467f3c08",
             id="answers",
         ),
     ],
@@ -303,7 +303,7 @@ def test_a_document_is_taken_literally_or_not_at_all(change: dict[str, Any]) -> 
 def test_a_package_stands_once() -> None:
     package = key.Package(name="torch", version="2.11.0", digest=None)
     with pytest.raises(ValidationError, match="'torch' stands twice"):
-        key.Toolchain(packages=(package, package), image=None, worker=A)
+        key.Toolchain(packages=(package, package), environment={}, image=None, worker=A)
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,13 @@ def test_the_step_runs_the_finished_configuration_where_the_image_has_it() -> No
         "output": "/opt/packager/compiled",
     }
     rendered = {file.path for file in step.inputs["serving"].files}
-    assert rendered == {"command.json", "launch.py", "inputs_adapter.py", "compiled_cache.py"}
+    assert rendered == {
+        "command.json",
+        "launch.py",
+        "inputs_adapter.py",
+        "compiled_cache.py",
+        "sitecustomize.py",
+    }
     env = step.parameters["env"]
     assert env["PATH"] == "/opt/vllm/bin"
     assert env["TORCHINDUCTOR_CACHE_DIR"] == "/tmp/packager-compiled/inductor"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 import tempfile
 import threading
@@ -51,6 +52,7 @@ from packager.errors import NotFound, ToolUnavailable, Unavailable
 
 ROOT = "/run/packager"
 LABEL = "dev.packager.tool"
+PYTHON_IMAGE = re.compile(r"(?:^|/)python:(?P<minor>\d+\.\d+)")
 INSTALL_TIMEOUT_S = 3600.0
 
 
@@ -96,8 +98,14 @@ class DockerExecutor:
         if tool.file.in_serving_image:
             return tool.facts(None)
         base = self._find_base(tool.provider, pull=False)
-        image = self._find_image(_tag(tool.provider, base)) if base is not None else None
-        return tool.facts(_versions_of(image) if image is not None else None)
+        if base is None:
+            return tool.facts(None, python=_python_of(self._base or tool.provider.file.image))
+        image = self._find_image(_tag(tool.provider, base))
+        return tool.facts(
+            _versions_of(image) if image is not None else None,
+            python=_python_of(self._base or tool.provider.file.image),
+            image=_name_of(base).rpartition("sha256:")[2],
+        )
 
     def prepare(self, name: str) -> None:
         """Build the tool's image where there is none; a step's own image is loaded when it runs."""
@@ -352,6 +360,12 @@ class DockerExecutor:
         if self._client is None:
             self._client = connect_engine()
         return self._client
+
+
+def _python_of(reference: str) -> str:
+    """Guess the Python of an image by its name, `python:3.12-slim`; "" where that says nothing."""
+    named = PYTHON_IMAGE.search(reference)
+    return named["minor"] if named else ""
 
 
 def _name_of(base: Any) -> str:

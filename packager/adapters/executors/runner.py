@@ -292,10 +292,13 @@ def _differences(step: Step, cache: ArtifactCache) -> tuple[str, ...]:
 def _check_versions(step: Step, result: StepResult) -> None:
     """Refuse a result that other versions made than its key says."""
     toolchain = getattr(step.key, "toolchain", None)
-    for package in toolchain.packages if toolchain else ():
-        used = result.versions.get(package.name, package.version)
-        if used != package.version:
+    stated = {one.name: one.version for one in toolchain.packages} if toolchain else {}
+    if toolchain and "python" in toolchain.environment:
+        stated["python"] = toolchain.environment["python"]
+    for name, version in stated.items():
+        used = result.versions.get(name, version)
+        if used != version and not (name == "python" and used.startswith(f"{version}.")):
             raise StepBroken(
-                f"step {step.name!r} used {package.name} {used}, its key says {package.version}",
+                f"step {step.name!r} used {name} {used}, its key says {version}",
                 hint=f"make the environment anew: `packager tools remove {step.tool}`",
             )

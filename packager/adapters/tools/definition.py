@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from packager.adapters.tools.locks import installed_versions, normal, pinned_versions
 from packager.core.documents import parse_toml
 from packager.core.tool import ToolFacts
 from packager.core.worker import PROTOCOL
@@ -82,6 +83,7 @@ class ToolDefinition:
     file: ToolFile
     worker_digest: str
     requirements_digest: str
+    locks: Mapping[str, str]  # its requirements, by the name that tool.toml has for each
     lender: ToolDefinition | None = None  # whose environment it runs in, where it has none
     allow_unhashed: bool = False  # installed without comparing files with the hashes of its locks
 
@@ -108,9 +110,25 @@ class ToolDefinition:
     def worker(self) -> Path:
         return self.directory / "worker.py"
 
-    def facts(self, versions: Mapping[str, str] | None) -> ToolFacts:
-        """Describe it for keys; `versions` are those of its environment, None without one."""
-        declared = self.provider.file.packages
+    def facts(
+        self, versions: Mapping[str, str] | None, *, python: str = "", image: str = ""
+    ) -> ToolFacts:
+        """Describe it for keys; `versions` are those of its environment, None without one.
+
+        Without one, the locks tell what would be installed with that `python`.
+        """
+        declared, locks = self.provider.file.packages, self.provider.locks
+        if versions is not None:
+            environment = installed_versions(versions, locks.values())
+        else:
+            expected = [
+                locks[name]
+                for group in self.provider.file.install
+                for name in (group.prefer, group.requirements)
+                if name and not group.needed_by
+            ]
+            environment = pinned_versions(expected, python)
+            environment |= {"python": python} if python else {}
         known = versions or {}
         lower = {normal(name): version for name, version in known.items()}
         return ToolFacts(
@@ -118,6 +136,8 @@ class ToolDefinition:
             worker=self.worker_digest,
             requirements=self.requirements_digest,
             packages={name: lower.get(normal(name), text) for name, text in declared.items()},
+            environment=environment,
+            image=image,
             installed=versions is not None or self.file.in_serving_image,
         )
 
@@ -142,6 +162,12 @@ def read_tool(name: str, directory: Path, helper: Path) -> ToolDefinition:
         data = parse_toml((directory / "tool.toml").read_bytes())
         file = ToolFile.model_validate(data)
         requirements = _digest(_required(directory, file))
+        locks = {
+            name: (directory / name).read_text(encoding="utf-8")
+            for group in file.install
+            for name in (group.prefer, group.requirements)
+            if name
+        }
     except (OSError, ValueError, ValidationError) as error:
         said = _first(error) if isinstance(error, ValidationError) else str(error).splitlines()[0]
         raise UsageError(
@@ -155,6 +181,7 @@ def read_tool(name: str, directory: Path, helper: Path) -> ToolDefinition:
         file=file,
         worker_digest=_digest({"protocol": str(PROTOCOL).encode()} | own | _shared(helper, own)),
         requirements_digest=requirements,
+        locks=locks,
     )
 
 
@@ -170,11 +197,6 @@ def _shared(helper: Path, own: Mapping[str, bytes]) -> dict[str, bytes]:
         for path in helper.glob("*.py")
         if path.stem.encode() in imported
     }
-
-
-def normal(name: str) -> str:
-    """Spell a distribution's name as package indexes compare it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _first(error: ValidationError) -> str:

@@ -32,7 +32,8 @@ from packager.adapters.executors.failures import read_tail
 from packager.adapters.executors.logs import new_log
 from packager.adapters.executors.processes import Supervised, started
 from packager.adapters.files import explain_disk_errors, write_atomically
-from packager.adapters.tools.definition import ToolDefinition, normal, read_tool
+from packager.adapters.tools.definition import ToolDefinition, read_tool
+from packager.adapters.tools.locks import minor_of, normal
 from packager.core.events import EventSink, StepEvent
 from packager.core.tool import ToolFacts
 from packager.core.units import decimal
@@ -92,7 +93,9 @@ class Environments:
     def facts(self, name: str) -> ToolFacts:
         """Describe a tool with the versions that its environment has, if it has one."""
         tool = self.tool(name)
-        return tool.facts(_made(self.place(name)))
+        if tool.file.in_serving_image:
+            return tool.facts(None)
+        return tool.facts(_made(self.place(name)), python=minor_of(platform.python_version()))
 
     def place(self, name: str) -> Path:
         """Say where the environment is, or would be."""

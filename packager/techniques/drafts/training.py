@@ -96,7 +96,7 @@ def answers_step(
             weights=Weights(files=weights, adapters=(), draft=None),
             data=_calibration(texts, asked),
             toolchain=toolchain_of(tool),
-            invocation=_invocation(parameters, env),
+            invocation=_invocation(parameters, env, gpus),
         )
     return Step(
         name=ANSWER,
@@ -152,7 +152,7 @@ def training_step(
         parameters=parameters,
         inputs=inputs,
         env=env,
-        key=_head_key(model, texts, asked, head, tool, parameters, env),
+        key=_head_key(model, texts, asked, head, tool, parameters, env, gpus),
         needs=_needs(profile, texts, asked),
         gpus=gpus,
         keeps_work=True,
@@ -167,6 +167,7 @@ def _head_key(
     tool: ToolFacts,
     parameters: Mapping[str, Any],
     env: Mapping[str, str],
+    gpus: int,
 ) -> DraftHeadKey | None:
     weights = files_by_path(_files_read(model))
     given = files_by_path(_files_read(head)) if head else None
@@ -194,7 +195,7 @@ def _head_key(
         ),
         calibration=_calibration(texts, asked),
         toolchain=toolchain_of(tool),
-        invocation=_invocation(parameters, env),
+        invocation=_invocation(parameters, env, gpus),
     )
 
 
@@ -213,12 +214,13 @@ def _calibration(texts: Texts, asked: HeadTraining) -> Calibration:
     )
 
 
-def _invocation(parameters: Mapping[str, Any], env: Mapping[str, str]) -> Invocation:
+def _invocation(parameters: Mapping[str, Any], env: Mapping[str, str], gpus: int) -> Invocation:
     said = {
         name: ",".join(map(str, value)) if isinstance(value, list) else str(value)
         for name, value in sorted(parameters.items())
         if name not in _OWN_PLACE
     }
+    said["packager.gpus"] = str(gpus)  # sums over several are in another order
     return Invocation(compiler_args=(), engine_args=said, env=dict(env))
 
 
