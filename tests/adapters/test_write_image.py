@@ -408,7 +408,7 @@ def test_a_layout_removed_while_waiting_for_it_is_made_again(
         )
         time.sleep(0.2)
         first.abandon()
-        written = second.result(timeout=20)
+        written = second.result(timeout=120)
 
     index = json.loads((tmp_path / "out/index.json").read_bytes())
     assert [entry["digest"] for entry in index["manifests"]] == [written.image.digest]

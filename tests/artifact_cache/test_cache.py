@@ -362,7 +362,7 @@ def test_a_second_process_waits_and_is_told_for_whom(
 
     def build(directory: Path) -> None:
         other.start()
-        assert waiting.wait(10)
+        assert waiting.wait(60)
         Build()(directory)
 
     second = Build()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -328,7 +329,7 @@ def test_a_publisher_between_its_blobs_and_its_entry_is_waited_for(
 
     def slowly(self: LocalStore, *arguments: object) -> bool:
         halfway.set()
-        assert may_go_on.wait(10)
+        assert may_go_on.wait(60)
         return publish_entry(self, *arguments)  # type: ignore[arg-type]
 
     def look(self: gc._Collection) -> dict[str, gc._Blob]:
@@ -340,7 +341,7 @@ def test_a_publisher_between_its_blobs_and_its_entry_is_waited_for(
     monkeypatch.setattr(gc._Collection, "blobs", look)
     publisher = threading.Thread(target=built, args=(root, tmp_path, 1))
     publisher.start()
-    assert halfway.wait(10)
+    assert halfway.wait(60)
     collected(root, GcPolicy(grace_s=0), in_s=DAY)
     publisher.join()
 
@@ -392,10 +393,11 @@ def test_litter_goes_and_what_is_in_use_stays(root: Path, tmp_path: Path) -> Non
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).touch()
     (root / "partial/b.part").touch()
-    running = subprocess.Popen(["flock", root / "partial/b.part", "sleep", "5"])
+    with (root / "partial/b.part").open("rb") as download:
+        fcntl.flock(download, fcntl.LOCK_EX)
+        running = subprocess.Popen(["sleep", "600"], stdin=download)  # which has the lock, too
     with pytest.raises(Rejected):
         open_local(root).get_or_build(CHECKPOINT, reject, tmp_path / "rejected")
-    time.sleep(0.2)
     before = set(files_below(root))
 
     early = collected(root, GcPolicy())

@@ -174,7 +174,7 @@ def test_whoever_waited_for_a_rejection_does_not_build(
 
     def reject(directory: Path) -> None:
         thread.start()
-        assert waiting.wait(10)
+        assert waiting.wait(60)
         raise REJECTED
 
     with pytest.raises(Rejected):

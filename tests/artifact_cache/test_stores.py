@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -532,11 +534,11 @@ def test_a_publisher_waits_for_the_collector(root: Path, tmp_path: Path) -> None
     store = LocalStore(root)
     entry = built(tmp_path / "a", CHECKPOINT)
     store.capability()
-    collector = subprocess.Popen(["flock", root / "locks/gc.lock", "sleep", "0.5"])
-    try:
-        time.sleep(0.2)
-        started = time.monotonic()
-        assert store.put(entry, tmp_path / "a")
-        assert time.monotonic() - started > 0.1
-    finally:
-        collector.wait()
+    with (root / "locks/gc.lock").open("a") as lock, ThreadPoolExecutor(1) as pool:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        published = pool.submit(store.put, entry, tmp_path / "a")
+        with pytest.raises(TimeoutError):
+            published.result(timeout=0.3)
+        fcntl.flock(lock, fcntl.LOCK_UN)
+
+        assert published.result(timeout=60)

@@ -233,7 +233,7 @@ with shown_progress("auto") as tell:
         time.sleep(0.2)
     print("warning: mind the gap", file=sys.stderr)
     tell(layer(2, 10 * GB, "written"))
-    time.sleep(0.4)
+    time.sleep(1.5)
 print("the result")
 """
 

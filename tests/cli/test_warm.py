@@ -255,7 +255,7 @@ def test_sigterm_ends_a_job_with_75_and_takes_its_tool_along(tmp_path: Path, war
     wait_for(pids)
     job.send_signal(signal.SIGTERM)
 
-    assert job.wait(30) == 75
+    assert job.wait(120) == 75
     assert all_gone(pids)
 
 
@@ -274,7 +274,7 @@ def test_a_run_that_is_ended_leaves_nothing_behind_and_the_next_one_goes_on(
     wait_until(lambda: "1 there already" in warm("plan", "grid.json").out)
     run.send_signal(how)
 
-    assert run.wait(30) == status
+    assert run.wait(120) == status
     wait_until(lambda: all_gone(pids))
 
 

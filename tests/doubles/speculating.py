@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -44,7 +43,7 @@ class SpeculatingServer:
     counts_usage: bool = True
     refused: str = ""  # prompts with this in them
     breaks_after: int = 10**9  # requests, after which it closes connections without an answer
-    pause_s: float = 0.0  # before each chunk
+    before_chunk: Callable[[int, int], object] = lambda request, token: None  # waits as it likes
     asked: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -196,7 +195,7 @@ def _handler(server: SpeculatingServer) -> type[BaseHTTPRequestHandler]:
             while place < len(words):
                 taken = words[place : place + (server.step if place else 1)]
                 server.note(len(taken), drafted=place > 0 and server.step > 1)
-                time.sleep(server.pause_s)
+                server.before_chunk(number, place)
                 text = "".join(f"{word} " for word in taken)
                 choice: dict[str, Any] = {"delta": {"content": text}} if chat else {"text": text}
                 event: dict[str, Any] = {"choices": [choice]}

@@ -72,7 +72,7 @@ def test_an_interrupt_ends_a_build_whose_registry_is_silent(
 
 
 def _wait_for(fault: Fault) -> None:
-    for _ in range(400):
+    for _ in range(2400):
         if fault.hits or (fault.do == "delay" and fault.seen):
             time.sleep(0.3)
             return

@@ -165,7 +165,7 @@ def test_a_step_that_hangs_is_ended(
     with pytest.raises(StepTimedOut, match=words):
         executor(tmp_path, tools=tools).run(step("hang", **limits), into)
 
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 120  # it would hang for ten minutes
 
 
 def test_what_a_worker_started_ends_with_it(
@@ -198,7 +198,7 @@ def test_no_process_is_left_however_packager_ends(how: signal.Signals, tmp_path:
     try:
         wait_for(lambda: pids.exists() and pids.read_text().count(" ") == 1, 60)
         process.send_signal(how)
-        assert process.wait(30) != 0
+        assert process.wait(120) != 0
         wait_for(lambda: not alive(pids), 10)
     finally:
         process.kill()

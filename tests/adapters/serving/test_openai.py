@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -29,13 +30,25 @@ def test_text_tokens_and_chunks_are_told_apart() -> None:
     assert not answer.error
 
 
-def test_chunks_are_seen_when_they_come() -> None:
-    with SpeculatingServer(pause_s=0.1) as server:
+def test_chunks_are_seen_when_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server sends each one only when the one before was taken."""
+    taken = threading.Semaphore(1)
+    text = openai._text
+
+    def took(value: object) -> str:
+        taken.release()
+        return text(value)
+
+    monkeypatch.setattr(openai, "_text", took)
+    waited: list[bool] = []
+    with SpeculatingServer(
+        before_chunk=lambda request, token: waited.append(taken.acquire(timeout=60))
+    ) as server:
         answer = Server(server.url).ask(PROMPT, "m")
 
+    assert waited == [True] * 6
     assert answer.chunks == 6
-    assert answer.last_s - answer.first_s > 0.3  # 0.5, were no thread ever late
-    assert answer.first_s < answer.last_s / 2
+    assert answer.first_s < answer.last_s
 
 
 def test_time_for_a_token_counts_tokens_and_not_chunks() -> None:

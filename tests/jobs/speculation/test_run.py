@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -120,9 +121,18 @@ def test_the_request_that_warms_up_is_in_no_figure() -> None:
 
 
 def test_so_many_are_asked_at_a_time() -> None:
-    with SpeculatingServer(step=4, pause_s=0.02) as server:
-        measured(server.url, concurrency=(3,))
-        assert server.most_at_once == 3
+    """Each answer waits until three are under way; a fourth would be seen."""
+    three = threading.Barrier(3)
+
+    def meet(request: int, token: int) -> None:
+        if request > 7 and token == 0:  # after one to warm up, and six one at a time
+            three.wait(60)
+
+    with SpeculatingServer(step=4, before_chunk=meet) as server:
+        report = measured(server.url, concurrency=(3,))
+
+    assert server.most_at_once == 3
+    assert [speed.speculative.failed for speed in report.speeds] == [0, 0]
 
 
 def test_one_at_a_time_is_always_measured_for_the_answers() -> None:
