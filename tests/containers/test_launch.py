@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
+import fcntl
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,6 +34,24 @@ def stop(number, frame):
     os._exit(0)
 for name in ("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1"):
     signal.signal(getattr(signal, name), stop)
+os.write(1, b"ready\\n")
+while True:
+    signal.pause()
+"""
+
+# Counts how often it is interrupted, and ends when it is asked for the number.
+COUNTING = """
+import os, signal
+count = 0
+def interrupted(number, frame):
+    global count
+    count += 1
+    os.write(1, b"interrupted\\n")
+def end(number, frame):
+    os.write(1, f"{count}\\n".encode())
+    os._exit(0)
+signal.signal(signal.SIGINT, interrupted)
+signal.signal(signal.SIGUSR1, end)
 os.write(1, b"ready\\n")
 while True:
     signal.pause()
@@ -91,7 +111,7 @@ class Launcher:
         self, *arguments: str, env: Mapping[str, str] | None = None
     ) -> tuple[int, list[Any], str]:
         process = self.start(*arguments, env=env)
-        stdout, stderr = process.communicate(timeout=30)
+        stdout, stderr = process.communicate(timeout=120)
         return process.returncode, json.loads(stdout or "[]"), stderr
 
 
@@ -174,7 +194,7 @@ def test_a_server_that_is_stopped_gets_the_signal_and_ends_the_container_with_0(
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
 
     process.send_signal(getattr(signal, name))
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=120)
 
     assert (process.returncode, stdout, stderr) == (0, f"{name}\n", "")
 
@@ -185,7 +205,7 @@ def test_a_signal_that_stops_nobody_does_not_excuse_an_end(launcher: Launcher) -
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
 
     process.send_signal(signal.SIGUSR1)
-    stdout, _ = process.communicate(timeout=60)
+    stdout, _ = process.communicate(timeout=120)
 
     assert (process.returncode, stdout) == (70, "SIGUSR1\n")
 
@@ -230,7 +250,7 @@ def test_a_server_stopped_before_it_listens_to_signals_ends_as_one_that_was_kill
     assert process.stdout is not None and process.stdout.readline() == "importing\n"
 
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
 
     assert process.returncode == 143
 
@@ -242,13 +262,44 @@ def test_processes_that_lost_their_parent_are_reaped(launcher: Launcher) -> None
     assert process.stdout is not None
     orphan = process.stdout.readline().strip()
 
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        while True:  # a zombie stands there for as long as nobody reaps it
-            Path("/proc", orphan, "stat").read_text()
-            time.sleep(0.01)
+    deadline = time.monotonic() + 60
+    while Path("/proc", orphan).exists():  # a zombie is there for as long as nobody reaps it
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     process.terminate()
 
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=120) == 0
+
+
+def test_ctrl_c_in_a_terminal_reaches_the_server_once(launcher: Launcher) -> None:
+    """The terminal sends it to both; a second one makes servers drop what they are answering."""
+    launcher.write({"argv": [sys.executable, "-c", COUNTING]})
+    ours, theirs = pty.openpty()
+    argv = [sys.executable, str(launcher.directory / "launch.py")]
+
+    def take_terminal() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    process = subprocess.Popen(
+        argv,
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=take_terminal,
+    )
+    os.close(theirs)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+
+    os.write(ours, b"\x03")
+    assert process.stdout.readline() == b"interrupted\n"
+    process.send_signal(signal.SIGUSR1)  # after whatever the launcher did with the first
+    stdout, stderr = process.communicate(timeout=120)
+    os.close(ours)
+
+    assert (process.returncode, stdout, stderr) == (0, b"1\n", b"")
 
 
 @pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGCHLD], ids=lambda one: one.name)
@@ -261,7 +312,7 @@ def test_a_launcher_that_was_started_with_ignored_signals_works(
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
 
     process.send_signal(signal.SIGINT)
-    stdout, _ = process.communicate(timeout=60)
+    stdout, _ = process.communicate(timeout=120)
 
     assert (process.returncode, stdout) == (0, "SIGINT\n")
 

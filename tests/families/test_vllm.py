@@ -56,6 +56,24 @@ def test_the_launcher_and_the_adapter_are_put_in_as_they_are_shipped() -> None:
         assert placed[f"/opt/packager/serving/{name}"] == (shipped / name).read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("plan", "there"),
+    [
+        (plan_of(model_of(TINY), LOCAL_CPU), True),
+        (plan_of(model_of(LLAMA_3_8B), "c7i.8xlarge"), True),
+        (plan_for("vllm-upstream"), False),
+        (plan_for("vllm"), False),
+    ],
+    ids=["this-machine", "rented-processors", "gpu-by-command", "gpu-by-environment"],
+)
+def test_an_engine_on_processors_may_use_amx_and_others_are_left_alone(
+    plan: Plan, there: bool
+) -> None:
+    placed = {file.path for file in render(plan).files}
+
+    assert ("/opt/packager/serving/sitecustomize.py" in placed) == there
+
+
 def test_the_server_reaches_for_no_network() -> None:
     env = render(plan_of(model_of(TINY), LOCAL_CPU)).env
 

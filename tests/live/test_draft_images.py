@@ -17,6 +17,10 @@ from typing import Any
 
 import pytest
 
+from packager.adapters.serving.openai import Server
+from packager.core.asking import question_of
+from packager.core.samples import Message, Sample
+from packager.core.speculation import NUMERIC_NOISE
 from tests.commandline import ROOT, TINY, Packager, packager_in
 from tests.live.processors import cap_words, caps
 from tests.live.servers import ask, served
@@ -131,6 +135,30 @@ def measured(packager: Packager, server: str, plain: str, prompts: Path, *more: 
     assert same["ties"] <= same["compared"] // 5, same
     assert found["source"] == "vllm"
     return found
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        Sample(prompt="def main():\n    parser ="),
+        Sample(messages=(Message(role="user", content="What does loads do?"),)),
+    ],
+    ids=["prompt", "conversation"],
+)
+def test_a_server_tells_its_prompts_tokens_and_the_chances_of_the_next_one(
+    plain: str, sample: Sample
+) -> None:
+    """Which is how a tie is told from a difference."""
+    server = Server(plain)
+    answer = server.ask(question_of(sample, 6), "model")
+
+    assert not answer.error, answer.error
+    assert len(answer.prompt_token_ids) > 3
+    for place, token in enumerate(answer.token_ids[:4]):
+        before = (*answer.prompt_token_ids, *answer.token_ids[:place])
+        chances = server.next_token_chances(before, "model")
+        assert len(chances) == 5
+        assert max(chances.values()) - chances[token] <= NUMERIC_NOISE["bf16"]
 
 
 def test_a_draft_model_is_accepted_and_is_no_second_model(
