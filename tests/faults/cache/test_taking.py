@@ -1,0 +1,226 @@
+"""Bytes that are flipped under a stamp, or vanish, on their way from the cache into an image."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from artifact_cache import fsck
+from artifact_cache.cache import CacheResult, open_local
+from artifact_cache.errors import NotTaken
+from artifact_cache.files import bounded_bytes, sha256_of
+from artifact_cache.fsck import check
+from artifact_cache.gc import GcPolicy, collect
+from artifact_cache.key import KeyDocument
+from artifact_cache.opening import open_cache
+from artifact_cache.pins import Pin, Pins
+from artifact_cache.store import Address, StoredEntry, address_of
+from artifact_cache.stores.local import LocalStore
+from packager.adapters.blobs import BlobReader
+from packager.adapters.digest_index import DigestIndex
+from packager.adapters.sinks.layout import LayoutSink
+from packager.adapters.sinks.tee import write_image
+from packager.core.image import (
+    Compression,
+    FileRange,
+    ImageSpec,
+    Layer,
+    Platform,
+    RuntimeConfig,
+)
+from packager.errors import CachedFileChanged
+from packager.imaging.oci import scratch
+from packager.imaging.tar import Entry, make_tar
+from tests.artifact_cache.samples import CHECKPOINT, DRAFT, document, files_below, files_of
+from tests.faults.cache.state import mend
+from tests.faults.cache.test_damage import damage, flip
+from tests.faults.cache.working import OldBuild
+from tests.faults.counters import never, tried
+from tests.faults.scale import LONG
+
+ROUNDS = 200 if LONG else 6
+HOUR_NS = 3600 * 10**9
+
+Situation = Literal["same options", "other compression", "digest index lost"]
+
+
+def taken(root: Path, wanted: KeyDocument, into: Path, *, always_hash: bool) -> CacheResult:
+    cache = open_cache(root, always_hash=always_hash)
+    return cache.get_or_build(wanted, OldBuild(b"ours"), into)
+
+
+def image_of(result: CacheResult, compression: Compression) -> ImageSpec:
+    assert result.entry is not None
+    entries = [
+        Entry(
+            path=f"/m/{output.path}",
+            content=FileRange(
+                path=str(result.path / output.path),
+                offset=0,
+                length=output.size,
+                sha256=output.sha256,
+            ),
+        )
+        for output in result.entry.outputs
+    ]
+    layers = tuple(
+        Layer(role="weights", blob=make_tar([entry]), compression=compression) for entry in entries
+    )
+    return ImageSpec(base=scratch(Platform()), layers=layers, runtime=RuntimeConfig(), created="")
+
+
+def built(scene: Path, name: str, wanted: KeyDocument, compression: Compression) -> str:
+    """Take the artifact and write it, as a build does: once more where it was damaged."""
+    index = DigestIndex(scene / "state/digests", clock_ns=lambda: time.time_ns() + HOUR_NS)
+    for turn in (1, 2):
+        result = taken(
+            scene / "cache", wanted, scene / f"work-{name}-{turn}", always_hash=turn == 2
+        )
+        try:
+            written = write_image(
+                image_of(result, compression),
+                [LayoutSink(f"oci:{scene / name}")],
+                reader=BlobReader(),
+                index=index,
+            )
+        except CachedFileChanged:
+            assert turn == 1
+            continue
+        return written.image.digest
+    raise AssertionError("the second turn returns or raises")
+
+
+@pytest.mark.parametrize("wanted", [CHECKPOINT, DRAFT], ids=lambda one: one.kind)
+@pytest.mark.parametrize("situation", ["same options", "other compression", "digest index lost"])
+def test_a_bit_that_flips_under_its_stamp_never_reaches_an_image(
+    here: Path, situation: Situation, wanted: KeyDocument
+) -> None:
+    for seed in range(ROUNDS):
+        dice = random.Random(f"{situation} {seed}")
+        scene = here / str(seed)
+        built(scene, "warm", wanted, "none")
+        compression: Compression = "zstd" if situation == "other compression" else "none"
+        sound = built(scene, "sound", wanted, compression)
+        for work in scene.glob("work-*"):
+            shutil.rmtree(work)
+        if situation == "digest index lost":
+            shutil.rmtree(scene / "state")
+        blob = dice.choice(sorted((scene / "cache").glob("cas/sha256/??/*")))
+        damage(blob, flip, dice, keep_time=True)
+        tried()
+
+        healed = built(scene, "healed", wanted, compression)
+
+        with never("wrong_bytes"):
+            assert healed == sound
+            for path in (scene / "healed/blobs/sha256").iterdir():
+                assert hashlib.sha256(path.read_bytes()).hexdigest() == path.name
+        with never("manual_cleanup"):
+            assert check(LocalStore(scene / "cache")).problems == ()
+        shutil.rmtree(scene)
+
+
+class Losing(LocalStore):
+    """Loses a blob between the look-up and the taking, as a collector of an old version could."""
+
+    def __init__(self, root: Path, dice: random.Random) -> None:
+        super().__init__(root)
+        self._dice = dice
+        self.lost = 0
+
+    def get(self, address: Address) -> StoredEntry | None:
+        found = super().get(address)
+        if found is None:
+            return None
+        entry = found
+
+        def extract(into: Path) -> None:
+            self.blob_path(self._dice.choice(entry.entry.outputs).sha256).unlink()
+            self.lost += 1
+            entry.extract(into)
+
+        return replace(found, extract=extract)
+
+
+@pytest.mark.parametrize("may_build", [True, False], ids=["get_or_build", "take"])
+def test_a_blob_that_vanishes_after_the_look_up_is_a_miss(here: Path, may_build: bool) -> None:
+    for seed in range(ROUNDS):
+        scene = here / str(seed)
+        root = scene / "cache"
+        open_local(root).get_or_build(CHECKPOINT, OldBuild(b"ours"), scene / "built")
+        shutil.rmtree(scene / "built")
+        store = Losing(root, random.Random(seed))
+        cache = open_local(root, store=store)
+        build = OldBuild(b"theirs")
+        tried()
+
+        if may_build:
+            result = cache.get_or_build(CHECKPOINT, build, scene / "out")
+            with never("wrong_bytes"):
+                assert files_below(result.path) == files_of(b"theirs")
+        else:
+            with pytest.raises(NotTaken, match="is missing"):
+                cache.take(CHECKPOINT, scene / "out")
+            assert list((scene / "out").iterdir()) == []
+
+        assert (store.lost, build.runs) == (1, int(may_build))
+        mend(root, scene)
+        shutil.rmtree(scene)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+def test_read_errors_while_verifying_and_a_collector_after_it_lose_no_pin(
+    here: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    for seed in range(ROUNDS):
+        dice = random.Random(f"{share} {seed}")
+        scene = here / f"{share}-{seed}"
+        root = scene / "cache"
+        documents = [document(number) for number in range(3)]
+        for number, one in enumerate(documents):
+            open_local(root).get_or_build(one, OldBuild(b"%d" % number), scene / "built")
+            shutil.rmtree(scene / "built")
+        keys = tuple(address_of(one).key for one in documents)
+        Pins(LocalStore(root)).add("release", Pin(keys=keys))
+        failing = _failing(dice, share)
+        with monkeypatch.context() as patch:
+            patch.setattr(fsck, "sha256_of", failing(sha256_of))
+            patch.setattr(fsck, "bounded_bytes", failing(bounded_bytes))
+            report = check(LocalStore(root))
+        tried()
+
+        collect(LocalStore(root), GcPolicy(max_bytes=0, grace_s=0), clock=lambda: time.time() + 9)
+
+        assert {problem.action for problem in report.problems} <= {"left"}
+        assert bool(report.problems) == bool(report.unread)
+        with never("pin_lost"):
+            assert check(LocalStore(root)).problems == ()
+            for number, one in enumerate(documents):
+                hit = open_local(root).take(one, scene / f"out{number}")
+                assert files_below(hit.path) == files_of(b"%d" % number)
+        shutil.rmtree(scene)
+
+
+def _failing(dice: random.Random, share: float) -> Callable[[Callable[..., object]], object]:
+    """Let a share of the calls of a function fail as a disk does."""
+
+    def failing(read: Callable[..., object]) -> object:
+        def call(*arguments: object) -> object:
+            if dice.random() < share:
+                number = dice.choice([errno.EIO, errno.EACCES, errno.EMFILE, errno.ENOSPC])
+                raise OSError(number, os.strerror(number))
+            return read(*arguments)
+
+        return call
+
+    return failing
