@@ -165,6 +165,7 @@ def trust_key(path: Path, public_pem: bytes, comment: str = "") -> str:
 def load_signer(path: Path) -> Signer:
     """Read a private key in PEM. Refuses one that others can read."""
     _need_cryptography(path)
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     data = _bytes_of(path)
@@ -172,7 +173,7 @@ def load_signer(path: Path) -> Signer:
         raise UnusableKeys(path, f"others can read the private key; `chmod 600 {path}`")
     try:
         private = load_pem_private_key(data, password=None)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise UnusableKeys(path, "it is not a private key in PEM without a password") from error
     if not _is_supported(private.public_key()):
         raise UnusableKeys(path, "it is neither Ed25519 nor ECDSA on P-256")

@@ -64,13 +64,13 @@ def read_offer(read: ReadText, source: str, region: str | None = None) -> Offer:
     for path, value in members(read, source, _descend):
         if len(path) == 1:
             head[path[0]] = value
-        elif path[0] == "products":
+        elif path[0] == "products" and len(path) == 2:
             product = _hosted(value, region)
             if product:
                 hosted[path[1]] = product
             if len(hosted) > MOST_PRODUCTS:
                 raise OfferFileBroken(source, f"it has more than {MOST_PRODUCTS} products")
-        elif path[:2] == ("terms", "OnDemand") and path[2] in hosted:
+        elif len(path) == 3 and path[:2] == ("terms", "OnDemand") and path[2] in hosted:
             price = _price(hosted[path[2]], value, source)
             if price:
                 found[price.instance, price.region] = price

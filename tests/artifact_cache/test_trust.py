@@ -453,3 +453,15 @@ def test_a_public_key_with_more_than_pem_around_it_is_refused(tmp_path: Path) ->
 
     with pytest.raises(UnusableKeys, match="more than PEM"):
         trust_key(tmp_path / "trusted", public + b"\xd9")
+
+
+def test_a_private_key_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    generate_key(tmp_path / "key")
+    pem = (tmp_path / "key").read_bytes().splitlines()
+    der = bytearray(base64.b64decode(b"".join(pem[1:-1])))
+    der[der.index(bytes((43, 101, 112))) + 1] ^= 0x40  # the key's kind: 1.3.101.112
+    body = base64.b64encode(bytes(der))
+    (tmp_path / "key").write_bytes(b"\n".join((pem[0], body, pem[-1], b"")))
+
+    with pytest.raises(UnusableKeys, match="not a private key"):
+        load_signer(tmp_path / "key")

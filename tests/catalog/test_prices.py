@@ -350,3 +350,12 @@ def test_an_offer_file_that_comes_too_slowly_is_given_up(
 
     with pytest.raises(Unavailable, match="has not come"):
         refresh_prices("us-east-1", str(tmp_path / "offer.json"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"products":5}', '{"terms":{"OnDemand":5}}', '{"terms":[]}', '{"terms":{"OnDemand":[1]}}'],
+)
+def test_an_offer_file_with_a_table_of_a_wrong_type_is_refused(text: str) -> None:
+    with pytest.raises(OfferFileBroken):
+        read_offer(io.StringIO(text).read, "x")

@@ -37,6 +37,8 @@ PIECE = 64 * 1024
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 30
 CONNECTIONS = 16
+LONGEST_ANSWER = 16 * 1024 * 1024  # bytes; a page of a thousand objects has some 2 MB
+ANSWER_S = 300.0
 
 
 class ObjectChanged(ModelRefused):
@@ -104,7 +106,7 @@ def s3_client() -> Any:
         ) from error
     own_endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     with explained("", None):
-        return boto3.Session().client(
+        client = boto3.Session().client(
             "s3",
             config=Config(
                 connect_timeout=CONNECT_TIMEOUT_S,
@@ -116,6 +118,44 @@ def s3_client() -> Any:
                 s3={"addressing_style": "path"} if own_endpoint else None,
             ),
         )
+    return limit_answers(client)
+
+
+def limit_answers(client: Any) -> Any:
+    """Let a client read no more of a document than any answer of S3 has.
+
+    boto3 reads every answer whole but the body of an object, and that too when it is an error.
+    """
+
+    def send(request: Any, **_: Any) -> Any:
+        wants_body = request.stream_output
+        request.stream_output = True  # leave the body on the wire
+        answer = client._endpoint.http_session.send(request)
+        if not wants_body or answer.status_code >= 300:
+            answer._content = _document(answer.raw)
+        return answer
+
+    client.meta.events.register("before-send.s3", send)
+    return client
+
+
+def _document(raw: Any) -> bytes:
+    data = bytearray()
+    started = time.monotonic()
+    for piece in raw.stream(PIECE, decode_content=False):
+        data += piece
+        if len(data) > LONGEST_ANSWER:
+            raw.close()
+            raise ProtocolFailed(
+                f"an answer of S3 has more than {LONGEST_ANSWER} bytes",
+                hint="check AWS_ENDPOINT_URL: a complete S3 must answer there",
+            )
+        if time.monotonic() - started > ANSWER_S:
+            raw.close()
+            raise Unavailable(
+                f"an answer of S3 was not there after {ANSWER_S:.0f} s", hint="run again later"
+            )
+    return bytes(data)
 
 
 @contextmanager
@@ -154,7 +194,7 @@ def explained(bucket: str, file: S3Address | None) -> Iterator[None]:
             f"S3 sends requests for bucket {bucket!r} in a circle",
             hint="check AWS_REGION and AWS_ENDPOINT_URL",
         ) from error
-    except (ResponseParserError, ArithmeticError, LookupError, TypeError) as error:
+    except (ResponseParserError, ArithmeticError, LookupError, TypeError, RuntimeError) as error:
         raise ProtocolFailed(
             f"the answer for bucket {bucket!r} is none of S3",
             hint="check AWS_ENDPOINT_URL: a complete S3 must answer there",

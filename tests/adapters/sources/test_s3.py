@@ -19,12 +19,13 @@ from packager.errors import (
     AccessDenied,
     ModelRefused,
     NotFound,
+    PackagerError,
     ProtocolFailed,
     Unavailable,
     UsageError,
 )
 from tests.doubles.fault_proxy import Fault, FaultProxy
-from tests.doubles.hostile import HostileServer, reply
+from tests.doubles.hostile import HostileServer, Reply, Request, endless, reply
 from tests.doubles.models import write_model
 from tests.doubles.s3 import Bucket, bucket_server
 
@@ -249,6 +250,7 @@ def test_without_boto3_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     assert "packager[s3]" in caught.value.hint
 
 
+TIME = "<LastModified>{}</LastModified>"
 ROW = {
     "Key": "<Key>model/config.json</Key>",
     "LastModified": "<LastModified>2026-01-01T00:00:00.000Z</LastModified>",
@@ -274,6 +276,8 @@ def listing_with(**fields: str) -> bytes:
         pytest.param(reply(listing_with(Size=f"<Size>{10**30}</Size>")), id="huge-size"),
         pytest.param(reply(b"<a" + b"<b>" * 5000), id="no-xml"),
         pytest.param(reply(b"", 307, Location="/bucket?list-type=2"), id="circle"),
+        pytest.param(reply(listing_with(LastModified=TIME.format("1" * 40))), id="huge-time"),
+        pytest.param(b"", id="nothing"),
     ],
 )
 def test_a_listing_that_breaks_the_protocol_is_refused(
@@ -283,5 +287,47 @@ def test_a_listing_that_breaks_the_protocol_is_refused(
         for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url}.items():
             monkeypatch.setenv(name, value)
 
-        with pytest.raises((ProtocolFailed, Unavailable)):
+        with pytest.raises((ProtocolFailed, Unavailable, UsageError)):
             S3Source(headers_only=True).facts("s3://bucket/model")
+
+
+@pytest.mark.parametrize("status", [200, 307, 403, 404])
+def test_a_listing_that_does_not_end_is_not_read_on(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = f"HTTP/1.1 {status} Told\r\nConnection: close\r\n\r\n<a>".encode()
+    with HostileServer(lambda request: endless(head, b"<b/>" * 65536)) as server:
+        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url}.items():
+            monkeypatch.setenv(name, value)
+
+        with pytest.raises(ProtocolFailed, match="more than 16777216 bytes"):
+            S3Source(headers_only=True).facts("s3://bucket/model")
+
+        assert server.sent < 64 * 1024 * 1024
+
+
+@pytest.mark.parametrize("status", [200, 403, 500])
+def test_an_object_that_does_not_end_is_not_read_on(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = f'HTTP/1.1 {status} Told\r\nETag: "abc"\r\nConnection: close\r\n\r\n'.encode()
+
+    def answer(request: Request) -> Reply:
+        if "list-type" in request.path:
+            names = ("config.json", "tokenizer.json", "model.safetensors")
+            keys = [f"<Key>model/{name}</Key>" for name in names]
+            rows = "".join(
+                f"<Contents>{''.join({**ROW, 'Key': key}.values())}</Contents>" for key in keys
+            )
+            return reply(f"<ListBucketResult>{rows}</ListBucketResult>".encode())
+        return endless(head, b"x" * 65536)
+
+    with HostileServer(answer) as server:
+        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url}.items():
+            monkeypatch.setenv(name, value)
+
+        with pytest.raises(PackagerError) as caught:
+            S3Source(headers_only=True).facts("s3://bucket/model")
+
+        assert server.sent < 128 * 1024 * 1024
+    assert caught.value.exit_code in (65, 69, 76)

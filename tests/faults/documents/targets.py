@@ -606,6 +606,106 @@ def hub_note_files() -> Iterator[bytes]:
     yield b"a" * 40
 
 
+def hub_listing(data: bytes, place: Path) -> None:
+    """Read it as a hub's description of a model; offline, so that nothing is downloaded."""
+    from packager.adapters.remote.hub_session import NotAHub
+    from packager.adapters.sources import hub
+    from packager.core.documents import NotStrict, parse_object
+
+    def get_object(url: str, **_: Any) -> dict[str, Any]:
+        try:
+            return parse_object(data)
+        except NotStrict as error:
+            raise NotAHub(str(error)) from error
+
+    before, hub.get_object = hub.get_object, get_object
+    try:
+        hub.HubSource(endpoint="http://127.0.0.1:1", cache_dir=place).facts("acme/tiny")
+    finally:
+        hub.get_object = before
+
+
+def hub_listings() -> Iterator[bytes]:
+    small = ("config.json", "tokenizer.json", "README.md")
+    listed: list[dict[str, Any]] = [
+        {"rfilename": name, "size": 9, "blobId": "b" * 40} for name in small
+    ]
+    lfs = {"sha256": "a" * 64, "size": 99, "pointerSize": 134}
+    listed.append({"rfilename": "model.safetensors", "size": 99, "blobId": "c" * 40, "lfs": lfs})
+    yield json.dumps({"id": "acme/tiny", "sha": "d" * 40, "siblings": listed}).encode()
+
+
+def engine_image(data: bytes, place: Path) -> None:
+    """Read it as what a Docker Engine says of an image."""
+    from types import SimpleNamespace
+
+    from packager.adapters.bases.docker import DockerBase
+    from packager.families.plain import draft_of, environment_of
+
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(data)
+        api = SimpleNamespace(inspect_image=lambda name: found, get_image=lambda name: [])
+        with typed():
+            DockerBase(cache_dir=place, connect=lambda: SimpleNamespace(api=api)).take_out(
+                "docker:x"
+            )
+        config = found.get("Config") if isinstance(found, dict) else None
+        if isinstance(config, dict):
+            draft_of(config)
+            environment_of(config)
+
+
+def engine_images() -> Iterator[bytes]:
+    labels = {"dev.packager.record": json.dumps({"draft": {"kind": "eagle"}})}
+    config = {"Env": ["A=1", "SPECULATE=3"], "Labels": labels, "Entrypoint": ["x"]}
+    digest = "sha256:" + "a" * 64
+    yield json.dumps({"Id": digest, "RepoDigests": [f"a@{digest}"], "Config": config}).encode()
+
+
+def helper_answer(data: bytes, place: Path) -> None:
+    """Read it as the answer of a credential helper."""
+    from packager.adapters.registry.credentials import find_credentials
+
+    (place / "answer").write_bytes(data)
+    helper = place / "docker-credential-told"
+    helper.write_text(f"#!/bin/sh\nexec cat {place / 'answer'}\n")
+    helper.chmod(0o700)
+    (place / "config.json").write_text('{"credsStore":"told"}')
+    before = os.environ["PATH"]
+    os.environ["PATH"] = f"{place}:{before}"
+    try:
+        find_credentials("registry.example", {"HOME": str(place), "DOCKER_CONFIG": str(place)})
+    finally:
+        os.environ["PATH"] = before
+
+
+def smoke_answer(data: bytes, place: Path) -> None:
+    """Read it as what a container answers to a smoke test."""
+    from packager.core.documents import NotStrict
+    from packager.jobs.smoke import _ask_chat, _ask_invocations, _model_name
+
+    del place
+
+    class Told:
+        def request(self, *_: Any, **__: Any) -> urllib3.HTTPResponse:
+            return urllib3.HTTPResponse(body=io.BytesIO(data), status=200, preload_content=False)
+
+    http: Any = Told()
+    for ask in (
+        lambda: _model_name(http, "http://x"),
+        lambda: _ask_chat(http, "http://x", "m", "p", 5),
+        lambda: _ask_invocations(http, "http://x", "p", 5),
+    ):
+        with contextlib.suppress(NotStrict), typed():
+            ask()
+
+
+def smoke_answers() -> Iterator[bytes]:
+    yield b'{"object":"list","data":[{"id":"m"}]}'
+    yield b'{"choices":[{"message":{"content":"a"}}],"usage":{"completion_tokens":1}}'
+    yield b'[{"generated_text":"a","details":{"generated_tokens":1}}]'
+
+
 def bucket_listing(data: bytes, place: Path) -> None:
     """Read it as what S3 lists."""
     from botocore.awsrequest import AWSResponse
@@ -823,6 +923,12 @@ TARGETS: Mapping[str, Target] = {
     "registry-header": Target(registry_header, header_values),
     "docker-login": Target(docker_login, docker_logins),
     "hub-notes": Target(hub_notes, hub_note_files),
+    "hub-listing": Target(hub_listing, hub_listings),
+    "engine-image": Target(engine_image, engine_images),
+    "credential-helper": Target(
+        helper_answer, lambda: [b'{"ServerURL":"x","Username":"a","Secret":"b"}']
+    ),
+    "smoke-answer": Target(smoke_answer, smoke_answers),
     "bucket-listing": Target(bucket_listing, bucket_listings),
     "server-answer": Target(server_answer, server_answers),
     "cache-entry": Target(cache_entry, cache_entries),
