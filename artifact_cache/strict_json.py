@@ -20,7 +20,7 @@ MAX_BYTES = 4 * 1024 * 1024  # what registries accept for a manifest
 MAX_DEPTH = 64
 MAX_VALUES = 1_000_000  # a value takes up to 100 bytes of memory
 MAX_DIGITS = 40  # 2**128 has 39
-_MAX_BITS = 133  # of 40 digits
+_TOO_LARGE = 10**MAX_DIGITS
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -126,7 +126,7 @@ def check_nesting(value: object, levels: int = MAX_DEPTH) -> None:
     waiting = [(value, levels)]
     while waiting:
         one, left = waiting.pop()
-        if isinstance(one, int) and one.bit_length() > _MAX_BITS:
+        if isinstance(one, int) and abs(one) >= _TOO_LARGE:
             raise NotStrict(f"a number in it is too long: over {MAX_DIGITS} digits")
         inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else None
         if inner is None:

@@ -163,7 +163,14 @@ def _match(environment: Mapping[str, str]) -> MatchRule | None:
 
 
 def _path(named: str | None) -> Path | None:
-    return Path(named).expanduser().absolute() if named else None
+    if not named:
+        return None
+    try:
+        return Path(named).expanduser().absolute()
+    except RuntimeError as error:
+        raise UsageError(
+            f"nobody's home directory is meant by {named[:60]!r}", hint="write the path out"
+        ) from error
 
 
 def _if_there(path: Path) -> Path | None:

@@ -18,7 +18,7 @@ def connect_engine(*, timeout_s: float = 60.0) -> Any:
         # The user's own ssh, so that their keys, hosts and settings are those of `ssh`.
         client = docker.from_env(timeout=timeout_s, use_ssh_client=host.startswith("ssh://"))
         client.ping()
-    except (DockerException, OSError) as error:
+    except (DockerException, OSError, ValueError) as error:  # ValueError: the host is no address
         if "paramiko" in str(error):
             raise Unavailable(
                 f"no way to the Docker Engine at {host!r}: docker-py's support of SSH is missing",

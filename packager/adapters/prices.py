@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import packager
 from packager.adapters.files import read_regular, user_dir
@@ -68,7 +68,7 @@ def where_shown(source: str) -> str:
     """Name a source without credentials or directories, for records and messages."""
     if "://" not in source:
         return Path(source).name
-    parts = urlsplit(source)
+    parts = _parts(source)
     return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
 
 
@@ -131,8 +131,19 @@ def _open(source: str) -> Iterator[BinaryIO]:
 LATER = "try again later, or download the file elsewhere and name it with --from"
 
 
+def _parts(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises, too
+    except ValueError as error:
+        raise UsageError(
+            f"--from is no address: {error}", hint="use an https:// URL or a file"
+        ) from error
+    return parts
+
+
 def _check_url(url: str) -> None:
-    parts = urlsplit(url)
+    parts = _parts(url)
     plain = parts.scheme == "http" and parts.hostname in LOOPBACK
     if parts.scheme != "https" and not plain:
         raise UsageError(

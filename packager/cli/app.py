@@ -22,6 +22,7 @@ import click
 from packager import __version__
 from packager.cli.lazy import LazyGroup
 from packager.cli.terminal import escape_logs, note, note_json, note_lines, note_log
+from packager.core.documents import shorten
 from packager.errors import (
     EXIT_INTERRUPTED,
     OutputFailed,
@@ -113,6 +114,13 @@ def run(arguments: list[str]) -> int:
             )
             _explain(full, as_json=as_json)
             return full.exit_code
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            long = UsageError(
+                f"a path is too long for this machine: {shorten(str(error.filename), 200)}",
+                hint="give a shorter one",
+            )
+            _explain(long, as_json=as_json)
+            return long.exit_code
         if os.environ.get("PACKAGER_DEBUG"):
             note_log(traceback.format_exc())
         bug = PackagerError(

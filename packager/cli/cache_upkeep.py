@@ -145,6 +145,8 @@ def pin(
     """
     if not keys and not model:
         raise UsageError("nothing is named to be pinned", hint="give keys, or --model MODEL")
+    if model and not model.isprintable():
+        raise UsageError(f"no model is called {model[:60]!r}", hint="name it in plain text")
     with opened_place(given) as (place, _):
         found = [place.find(key) for key in keys]
         if name is None:
