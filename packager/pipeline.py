@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal, TypeVar
 
 from packager.core.artifact import Artifacts
+from packager.core.cached import difference_name
 from packager.core.catalog import Accelerator, Rule
 from packager.core.facts import ContainerFacts, Facts
 from packager.core.findings import Finding
@@ -66,6 +67,8 @@ Done = TypeVar("Done")
 # What happens to steps whose result is not in the cache: they run; or those that compile are
 # left out of the image; or nothing is built.
 OnMiss = Literal["run", "skip-compile", "refuse"]
+
+_NAMED = 5  # differences of the nearest entry, in a message
 
 # Fields of a request that decide whether there is an image, and nothing in it.
 MEASURING = frozenset(
@@ -260,7 +263,9 @@ def _only_quantizer(recipe: Recipe, plan: Plan) -> str:
 
 def _why_missing(forecast: StepForecast) -> str:
     if forecast.differs:
-        return f"; the nearest entry differs in {', '.join(forecast.differs)}"
+        names = [difference_name(pointer) for pointer in forecast.differs]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return f"; the nearest entry differs in {', '.join(names[:_NAMED])}{more}"
     return f": {forecast.reason}" if forecast.reason else ""
 
 

@@ -14,7 +14,9 @@ from packager.cli.options import (
     request_options,
     take_cache_options,
 )
+from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import print_json, print_lines, warn
+from packager.core.events import EventSink
 from packager.errors import NotFound, UsageError
 
 
@@ -27,12 +29,23 @@ from packager.errors import NotFound, UsageError
 @request_options
 @click.option("--base", metavar="IMAGE", help="Base image, which keys of compiled files name.")
 @cache_options
+@progress_options
 @format_option
-def explain(key: str | None, last: bool, limit: int, output_format: str, **given: Any) -> None:
+def explain(
+    key: str | None,
+    last: bool,
+    limit: int,
+    output_format: str,
+    progress: str,
+    quiet: bool,
+    **given: Any,
+) -> None:
     """Say why a look-up missed: the nearest entries, and each field that differs.
 
     Of what was asked by the last build (--last), of what a build with these
-    options would ask, or of an entry that is there (KEY).
+    options would ask, or of an entry that is there (KEY).  A key names every file:
+    a model of this machine that nobody has read yet is read once, which takes as
+    long as hashing it does.
 
     \b
     packager cache explain --last
@@ -52,7 +65,8 @@ def explain(key: str | None, last: bool, limit: int, output_format: str, **given
             lines += [line for one in documents for line in neighbour_lines(one, time.time())]
             lines += [] if documents else ["  no other entry of its kind is in the cache"]
     else:
-        documents = _last() if last else _of_request(limit, given)
+        with shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event:
+            documents = _last() if last else _of_request(limit, given, on_event)
         lines = [line for one in documents for line in explanation_lines(one, time.time())]
     if output_format == "json":
         print_json(documents)
@@ -84,7 +98,7 @@ def _last() -> list[dict[str, Any]]:
     return found
 
 
-def _of_request(limit: int, given: dict[str, Any]) -> list[dict[str, Any]]:
+def _of_request(limit: int, given: dict[str, Any], on_event: EventSink) -> list[dict[str, Any]]:
     from artifact_cache.key import plain
     from packager import pipeline, wiring
     from packager.adapters.lookups import explanation_document
@@ -92,6 +106,8 @@ def _of_request(limit: int, given: dict[str, Any]) -> list[dict[str, Any]]:
 
     settings = wiring.Settings(
         headers_only=True,
+        read_local=True,  # a key names digests: weights that nobody has read are read once
+        on_event=on_event,
         cache_dir=given.pop("cache_dir", None),
         use_cache=not given.pop("no_cache", False),
         cache=take_cache_options(given),
@@ -110,7 +126,7 @@ def _of_request(limit: int, given: dict[str, Any]) -> list[dict[str, Any]]:
         if step.key is None or opened is None:
             raise UsageError(
                 f"step {step.name!r} cannot be looked up: {forecast.reason}",
-                hint="build once: the digests of the weights are kept from then on",
+                hint="build once, or name a model that is on this machine: then it is read here",
             )
         found = explanation_document(opened.explain(step.key, limit))
         asked = {"step": step.name, "labels": dict(step.labels), "document": plain(step.key)}

@@ -11,6 +11,31 @@ if TYPE_CHECKING:
     from artifact_cache.stats import Total
 
 
+# What a field of a key document is about, by the start of its JSON pointer.
+_NAMES = (
+    ("/weights/draft/", "draft's file {} changed"),
+    ("/candidate/", "candidate's file {} changed"),
+    ("/graph/architecture/", "model file config.json changed: field {}"),
+    ("/toolchain/environment/", "version of {} in the tool's environment"),
+)
+_FILES = "/weights/files/"
+
+
+def difference_name(pointer: str) -> str:
+    """Name what differs where two key documents do: the file, the field, else the pointer."""
+    if pointer.startswith(_FILES):
+        name = _unescaped(pointer.removeprefix(_FILES))
+        return f"{'weights' if name.endswith('.safetensors') else 'model'} file {name} changed"
+    for start, words in _NAMES:
+        if pointer.startswith(start):
+            return words.format(_unescaped(pointer.removeprefix(start)))
+    return pointer
+
+
+def _unescaped(part: str) -> str:
+    return part.replace("~1", "/").replace("~0", "~")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
     """An entry as a list shows it."""

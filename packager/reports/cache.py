@@ -12,13 +12,14 @@ from artifact_cache.fsck import Checked
 from artifact_cache.gc import Collected
 from artifact_cache.negative import Failure
 from artifact_cache.stats import Total
-from packager.core.cached import Listed, Shown, Statistics
+from packager.core.cached import Listed, Shown, Statistics, difference_name
 from packager.core.text import escape, joined, quoted_lines
 from packager.core.units import decimal
 from packager.reports.steps import duration
 from packager.reports.text import table_lines, wrapped
 
 _SHOWN = 12  # digits of a key
+_LINES = 20  # differences of one entry; other models differ in most of their fields
 
 
 def list_text(found: Sequence[Listed], now: float) -> str:
@@ -255,10 +256,14 @@ def neighbour_lines(one: Mapping[str, Any], now: float) -> Iterator[str]:
     name = f"{one['key'][:_SHOWN]}{f' of {model}' if model else ''}, {age(now - one['built_at'])}"
     count = len(one["differences"])
     yield f"  {name}: {count} {'field differs' if count == 1 else 'fields differ'}"
-    width = max((len(difference["pointer"]) for difference in one["differences"]), default=0)
-    for difference in one["differences"]:
+    shown = one["differences"][:_LINES]
+    names = [difference_name(difference["pointer"]) for difference in shown]
+    width = max(map(len, names), default=0)
+    for name, difference in zip(names, shown, strict=True):
         wanted, there = _value(difference["wanted"]), _value(difference["found"])
-        yield f"    {difference['pointer']:<{width}}  asked for {wanted}, there is {there}"
+        yield f"    {name:<{width}}  asked for {wanted}, there is {there}"
+    if count > _LINES:
+        yield f"    and {count - _LINES} more; --format json has all of them"
 
 
 def leaves(value: object, pointer: str = "") -> Iterator[tuple[str, object]]:

@@ -202,4 +202,4 @@ def _pin_files(model: ModelFiles, settings: Settings, reader: BlobReader) -> Mod
 
     unread = settings.headers_only and not settings.read_local
     index = DigestIndex(digests_file(settings))
-    return pin_files(model, index, None if unread else reader)
+    return pin_files(model, index, None if unread else reader, settings.on_event)
