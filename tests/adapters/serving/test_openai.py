@@ -111,6 +111,15 @@ def test_a_connection_is_used_again() -> None:
     assert len(server.clients) == 1
 
 
+@pytest.mark.parametrize("chat", [False, True], ids=["prompt", "conversation"])
+def test_tokens_of_the_prompt_are_told_beside_the_answer_or_in_it(chat: bool) -> None:
+    talk = Sample(messages=(Message(role="user", content=PROMPT.body["prompt"]),))
+    with SpeculatingServer(step=3) as server:
+        answer = Server(server.url).ask(question_of(talk, 6) if chat else PROMPT, "m")
+
+    assert answer.prompt_token_ids == (1003, 1003, 1005, 1004, 1004, 1003, 1005)
+
+
 def test_thoughts_are_text() -> None:
     thought = {"choices": [{"delta": {"reasoning_content": "hm "}}]}
     said = {"choices": [{"delta": {"content": "yes", "reasoning_content": None}}]}
@@ -137,6 +146,9 @@ def test_an_answer_without_a_count_is_a_failure() -> None:
         {"usage": {"completion_tokens": float("inf")}},
         {"usage": {"completion_tokens": -5}},
         {"usage": {"completion_tokens": "5"}},
+        {"prompt_token_ids": [5, "6"]},
+        {"prompt_token_ids": [5, -6]},
+        {"choices": [{"prompt_token_ids": [True]}]},
     ],
 )
 def test_a_chunk_of_another_form_is_a_failure(chunk: dict[str, Any]) -> None:
