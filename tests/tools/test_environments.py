@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from packager.adapters.executors.processes import started
+from packager.adapters.tools import environments as module
 from packager.adapters.tools.environments import MADE, Environments, allows
 from packager.errors import NotFound, OutputFailed, ToolUnavailable, UsageError
 from tests.commandline import ROOT
@@ -219,6 +224,80 @@ def test_what_a_killed_installation_left_is_made_anew(tmp_path: Path, tool: Path
     assert not (made.place("two") / MADE).exists()
     made.install("two")
     assert made.facts("two").installed
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_installation_killed_at_any_moment_is_not_trusted(
+    seed: int, tmp_path: Path, tool: Path
+) -> None:
+    text = (tool / "tool.toml").read_text().partition("[packages]")[0]
+    (tool / "tool.toml").write_text(text)  # its venv alone: some moments of 30
+    program = (
+        "from pathlib import Path\n"
+        "from tests.tools.test_environments import own\n"
+        "print('ready', flush=True)\n"
+        f"own(Path({str(tmp_path)!r}), Path({str(tool)!r})).install('two')\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    time.sleep(random.Random(seed).uniform(0, 1.0))
+    process.kill()
+    process.wait()
+
+    made = own(tmp_path, tool)
+    python = made.install("two")
+
+    assert subprocess.run([python, "-c", "import json"], check=False).returncode == 0
+    assert [found.tool for found in made.installed()] == ["two"]
+
+
+def test_what_still_runs_of_a_killed_installation_is_waited_for(tmp_path: Path, tool: Path) -> None:
+    """It would write into the environment that the next one makes in the same place."""
+    made = own(tmp_path, tool)
+    place = made.place("two")
+    place.parent.mkdir(parents=True)
+    with made._lock(place) as lock:
+        command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+        installer = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(lock,))
+    try:
+        with pytest.raises(UsageError, match="is in use"), made._lock(place, wait=False):
+            pass
+    finally:
+        installer.communicate()
+    with made._lock(place, wait=False):
+        pass
+
+
+def test_installers_hold_the_lock_of_their_environment(
+    tmp_path: Path, tool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[bool] = []
+
+    def seen(command: list[str], *, holding: Sequence[int], **rest: Any) -> Any:
+        held.append([Path(f"/proc/self/fd/{one}").readlink() for one in holding] == [lock])
+        return started(command, holding=holding, **rest)
+
+    monkeypatch.setattr(module, "started", seen)
+    made = own(tmp_path, tool)
+    lock = Path(f"{made.place('two')}.lock")
+
+    made.install("two")
+
+    assert held == [True, True]  # venv and pip
+
+
+def test_an_environment_whose_python_has_gone_is_made_anew(tmp_path: Path, tool: Path) -> None:
+    (tool / "tool.toml").write_text('summary = "s"\n')
+    python = own(tmp_path, tool).install("two")
+    python.unlink()
+    python.symlink_to(tmp_path / "python-of-last-year")
+
+    assert own(tmp_path, tool).facts("two").installed is False
+    again = own(tmp_path, tool).install("two")
+
+    assert subprocess.run([again, "-c", ""], check=False).returncode == 0
 
 
 def test_two_processes_make_one_environment(tmp_path: Path, tool: Path) -> None:

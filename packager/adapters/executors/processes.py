@@ -67,9 +67,18 @@ class Supervised:
 
 @contextmanager
 def started(
-    command: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: IO[bytes]
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    log: IO[bytes],
+    holding: Sequence[int] = (),
 ) -> Iterator[Supervised]:
-    """Run a command; at the end of the block, in whatever way it comes, nothing of it is left."""
+    """Run a command; at the end of the block, in whatever way it comes, nothing of it is left.
+
+    It has the file descriptors `holding`: a lock of ours is free when the last of it has ended,
+    and not when we have.
+    """
     status, report = os.pipe()
     try:
         process = subprocess.Popen(
@@ -79,7 +88,7 @@ def started(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            pass_fds=(report,),
+            pass_fds=(report, *holding),
             start_new_session=True,
         )
     except BaseException:

@@ -5,8 +5,9 @@
     <cache>/tools/<tool>-<digest>.lock       a kernel lock, never removed
 
 An environment cannot be moved, so it is made where it will be, under a lock
-that the kernel drops with its holder.  Whatever a killed installation left has
-no `made.json` and is removed by the next one.
+that the kernel drops with its last holder: the installer holds it too, so that
+the next one waits for what still runs of one that was killed.  Whatever that
+left has no `made.json` and is removed.
 """
 
 from __future__ import annotations
@@ -116,9 +117,9 @@ class Environments:
         if _made(place) is None:
             with explain_disk_errors(place):
                 self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with self._lock(place):
+                with self._lock(place) as lock:
                     if _made(place) is None:
-                        self._make(self.tool(name).provider, place)
+                        self._make(self.tool(name).provider, place, lock)
         return place / "bin" / "python"
 
     @contextmanager
@@ -179,7 +180,7 @@ class Environments:
             return self.tool(name).file.environment
         return ""
 
-    def _make(self, tool: ToolDefinition, place: Path) -> None:
+    def _make(self, tool: ToolDefinition, place: Path, lock: int) -> None:
         need = tool.file.disk_gb * 1e9
         if free_bytes(self._root) < need:
             raise OutputFailed(
@@ -192,14 +193,14 @@ class Environments:
             shutil.rmtree(place)
         self._say(tool.name, f"making its environment, once ({decimal(need)} of disk)")
         python = _base_python(tool)
-        self._run(tool, [python, "-m", "venv", *self._without_pip(tool), str(place)])
+        self._run(tool, [python, "-m", "venv", *self._without_pip(tool), str(place)], lock)
         command = [str(place / "bin/python"), str(self.helper / "install.py"), str(tool.directory)]
         if uv := self._uv():
             command += ["--uv", uv]
         if tool.allow_unhashed:
             self._say(tool.name, f"its packages are not compared with hashes: {ALLOW_UNHASHED}")
             command.append("--allow-unhashed")
-        versions: dict[str, str] = json.loads(self._run(tool, command))
+        versions: dict[str, str] = json.loads(self._run(tool, command, lock))
         lower = {normal(name) for name in versions}
         if missing := [name for name in tool.file.packages if normal(name) not in lower]:
             raise ToolUnavailable(
@@ -217,14 +218,16 @@ class Environments:
         write_atomically(place / MADE, json.dumps(document, sort_keys=True).encode())
         self._say(tool.name, f"environment made, {decimal(size)}", state="finished")
 
-    def _run(self, tool: ToolDefinition, command: list[str]) -> bytes:
-        """Run an installer's command; it ends with us. Gives its stdout."""
+    def _run(self, tool: ToolDefinition, command: list[str], lock: int) -> bytes:
+        """Run an installer's command and return its stdout. It ends with us, and holds our lock."""
         log = new_log(self._log_dir, f"install-{tool.name}")
         environment = {name: value for name, value in self._environment.items() if name not in OURS}
         with (
             tempfile.TemporaryDirectory(prefix="packager-install-") as work,
             log.open("wb") as sink,
-            started(command, cwd=Path(work), env=environment, log=sink) as installer,
+            started(
+                command, cwd=Path(work), env=environment, log=sink, holding=(lock,)
+            ) as installer,
         ):
             output = self._follow(tool, installer, log)
             ended = installer.wait()
@@ -270,7 +273,7 @@ class Environments:
         self._on_event(StepEvent(step=f"tool {tool}", state=state, detail=detail))
 
     @contextmanager
-    def _lock(self, place: Path, *, wait: bool = True) -> Iterator[None]:
+    def _lock(self, place: Path, *, wait: bool = True) -> Iterator[int]:
         """Be the only one at this environment; say so when that means waiting."""
         descriptor = os.open(f"{place}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -284,7 +287,7 @@ class Environments:
                     ) from None
                 self._say(place.name, "waiting for another process that installs it")
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
+            yield descriptor
         finally:
             os.close(descriptor)
 
@@ -298,9 +301,12 @@ def _document(place: Path) -> dict[str, Any] | None:
 
 
 def _made(place: Path) -> dict[str, str] | None:
-    """Give the versions in an environment; None when it was not made to the end."""
+    """Return the versions in an environment; None when it was not made to the end.
+
+    One whose Python has gone, with the installation that it was made from, is made anew.
+    """
     document = _document(place)
-    return document["versions"] if document else None
+    return document["versions"] if document and (place / "bin/python").exists() else None
 
 
 def _base_python(tool: ToolDefinition) -> str:
