@@ -16,6 +16,19 @@ _JOINED = re.compile(f"(?<=[{_EMOJI}])\u200d(?=[{_EMOJI}])")  # one emoji made o
 _SPACES = "\u00a0\u2007\u202f\u3000"  # of French, of numbers and of CJK text; as harmless as ' '
 _COLOUR = re.compile(r"\x1b\[[;?0-9]*[a-zA-Z]")
 
+# Who logs in, in a URL, and in a reference without a scheme that is no NAME:TAG@DIGEST.
+_USERINFO = re.compile(r"(?<=://)[^\s/?#]*@")
+_BARE_USERINFO = re.compile(
+    r"(?<![\w/.:-])[\w.%+-]{1,128}:[^\s/@]{1,256}@(?!sha(?:256|384|512):)(?=[\w.\[-]{1,255}[:/])"
+)
+
+
+def hide_userinfo(text: str) -> str:
+    """Write `***` for names and passwords in front of the hosts of addresses."""
+    if "@" not in text:
+        return text
+    return _BARE_USERINFO.sub("***@", _USERINFO.sub("***@", text))
+
 
 def escape(text: str) -> str:
     r"""Write every character that a terminal would obey or hide as `\n`, `\x1b` or `\u202e`.

@@ -21,12 +21,15 @@
 
 Codes from 64 up follow sysexits(3).  Messages are lower case without a full
 stop and quote the user's value; the hint is a command or a choice.  Secrets
-never reach a message: callers pass names and hosts, not headers or bodies.
+never reach a message: callers pass names and hosts, not headers or bodies, and
+whoever logs in is left out of the addresses in it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from artifact_cache.printable import hide_userinfo
 
 if TYPE_CHECKING:
     from packager.core.findings import Finding
@@ -41,9 +44,9 @@ class PackagerError(Exception):
     exit_code = 70
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = hide_userinfo(message)
+        self.hint = hide_userinfo(hint)
+        super().__init__(self.message)
 
 
 class UsageError(PackagerError):

@@ -12,7 +12,14 @@ from typing import Any
 
 import click
 
-from packager.core.text import escape, escape_json, escape_text, json_text, quoted_lines
+from packager.core.text import (
+    escape,
+    escape_json,
+    escape_text,
+    hide_userinfo,
+    json_text,
+    quoted_lines,
+)
 
 
 def print_line(line: str = "") -> None:
@@ -43,7 +50,7 @@ def print_json_text(text: str) -> None:
 
 def note(line: str) -> None:
     """Write one line to stderr."""
-    _write(escape(line), to_stderr=True)
+    _write_lines([line], to_stderr=True)
 
 
 def note_lines(lines: Iterable[str]) -> None:
@@ -78,7 +85,9 @@ def escape_logs() -> None:
 
 
 def _write_lines(lines: Iterable[str], *, to_stderr: bool) -> None:
-    if text := [escape(line) for line in lines]:
+    # What is asked for on stdout may be a setting with an address; stderr needs no password.
+    shown = map(hide_userinfo, lines) if to_stderr else lines
+    if text := [escape(line) for line in shown]:
         _write("\n".join(text), to_stderr=to_stderr)
 
 

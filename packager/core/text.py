@@ -7,9 +7,17 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from artifact_cache.printable import escape, quoted_lines
+from artifact_cache.printable import escape, hide_userinfo, quoted_lines
 
-__all__ = ["escape", "escape_json", "escape_text", "joined", "json_text", "quoted_lines"]
+__all__ = [
+    "escape",
+    "escape_json",
+    "escape_text",
+    "hide_userinfo",
+    "joined",
+    "json_text",
+    "quoted_lines",
+]
 
 _ORDINARY = re.compile(r"[\n -~]*")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")

@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +18,7 @@ from packager.adapters.engine import connect_engine
 from packager.adapters.files import home_dir, read_regular
 from packager.adapters.machine import describe_machine
 from packager.core.documents import MAX_BYTES, NotStrict, parse_object
+from packager.core.text import hide_userinfo
 from packager.core.units import decimal, gib
 from packager.errors import PackagerError
 
@@ -37,7 +38,7 @@ class Check:
 
 def examine(environment: Mapping[str, str], state_dir: Path) -> list[Check]:
     """Look at everything; give the checks in the order a user meets them."""
-    return [
+    checks = [
         _python(),
         _disk(state_dir),
         _device(),
@@ -48,6 +49,8 @@ def examine(environment: Mapping[str, str], state_dir: Path) -> list[Check]:
         _hub(environment),
         _tool_environments(),
     ]
+    # Addresses may have been set with a name and a password.
+    return [replace(one, found=hide_userinfo(one.found)) for one in checks]
 
 
 def _python() -> Check:

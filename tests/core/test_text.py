@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packager.core.text import escape, escape_json, joined, json_text, quoted_lines
+from packager.core.text import (
+    escape,
+    escape_json,
+    hide_userinfo,
+    joined,
+    json_text,
+    quoted_lines,
+)
 
 
 @pytest.mark.parametrize(
@@ -117,3 +124,35 @@ def test_json_stays_the_same_document_and_obeys_nothing(text: str) -> None:
 
 def test_json_keeps_readable_letters() -> None:
     assert json_text(["größe\u202e🤗"]) == '[\n  "größe\\u202e🤗"\n]'
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("'https://user:secret@host/a'", "'https://***@host/a'"),
+        ("tcp://token@127.0.0.1:1", "tcp://***@127.0.0.1:1"),
+        ("http://user:p@ss:word@host:80/a@b", "http://***@host:80/a@b"),
+        ("proxy http://u:p@a and http://v:q@b", "proxy http://***@a and http://***@b"),
+        ("'user:secret@127.0.0.1:1/team/model:1'", "'***@127.0.0.1:1/team/model:1'"),
+        ("hf://user:secret@127.0.0.1:1/name", "hf://***@127.0.0.1:1/name"),
+    ],
+)
+def test_whoever_logs_in_is_not_shown(text: str, shown: str) -> None:
+    assert hide_userinfo(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "registry:5000/team/model:1@sha256:" + 64 * "0",
+        "model:1@sha256:" + 64 * "0",
+        "base:1@sha512:" + 128 * "0",
+        "hf://org/name@main",
+        "eagle3:org/name@0123abc",
+        "s3://bucket/pre@fix",
+        "ci@acme",
+        "http://host/a?b=c@d",
+    ],
+)
+def test_references_and_revisions_are_shown(text: str) -> None:
+    assert hide_userinfo(text) == text
