@@ -46,7 +46,7 @@ class BlobReader:
         self._readers = {reader.scheme: reader for reader in readers}
         self._lock = threading.Lock()
         self._stamps: dict[tuple[str, str], _Stamp] = {}  # of files that are read in parts
-        self._compared: dict[tuple[str, str], _Stamp] = {}  # with their digest, as they were then
+        self._compared: set[tuple[str, str]] = set()  # of those, files that have their digest
         self._comparing: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self.bytes_read = 0
 
@@ -83,7 +83,7 @@ class BlobReader:
         with file:
             status = os.fstat(file.fileno())
             if segment.checked not in ((), state_of(status)):
-                raise SourceChanged(segment.path)
+                raise _changed(segment)
             before = _stamp(status, segment)
             self._check_unchanged(segment, before)
             whole = (segment.offset, segment.length) == (0, status.st_size)
@@ -99,14 +99,14 @@ class BlobReader:
                 except OSError as error:
                     raise _unreadable(segment, error) from error
                 if not count:
-                    raise SourceChanged(segment.path)
+                    raise _changed(segment)
                 left -= count
                 if hashed is not None:
                     hashed.update(buffer[:count])
                     if left == 0 and hashed.hexdigest() != segment.sha256:
                         raise CachedFileChanged(segment.path)
                 if left == 0 and _stamp(os.fstat(file.fileno()), segment) != before:
-                    raise SourceChanged(segment.path)
+                    raise _changed(segment)
                 self._count(count)
                 yield buffer[:count]
 
@@ -116,7 +116,7 @@ class BlobReader:
             return
         with self._lock:
             if self._stamps.setdefault((segment.path, segment.sha256), now) != now:
-                raise SourceChanged(segment.path)
+                raise _changed(segment)
 
     def _compare(self, segment: FileRange, now: _Stamp) -> None:
         """Hash the whole file that a segment is a part of, once while it stays as it is.
@@ -127,14 +127,14 @@ class BlobReader:
         with self._lock:
             lock = self._comparing[segment.path]
         with lock:  # parts of one file go into several layers at once
-            if self._compared.get(name) == now:
+            if name in self._compared:  # its state is that of the first part
                 return
             whole = FileRange(path=segment.path, offset=0, length=now[0], sha256=segment.sha256)
             if not now[0] and segment.sha256 != _EMPTY:
                 raise CachedFileChanged(segment.path)
             for _ in self._file(whole, memoryview(bytearray(CHUNK))) if now[0] else ():
                 pass
-            self._compared[name] = now
+            self._compared.add(name)
 
     def _remote(self, segment: RemoteRange) -> Iterator[memoryview]:
         scheme = segment.url.partition("://")[0]
@@ -147,6 +147,11 @@ class BlobReader:
     def _count(self, count: int) -> None:
         with self._lock:
             self.bytes_read += count
+
+
+def _changed(segment: FileRange) -> PackagerError:
+    """Choose the failure of a file that is not what it was when it was described."""
+    return CachedFileChanged(segment.path) if segment.sha256 else SourceChanged(segment.path)
 
 
 def _unreadable(segment: FileRange, error: OSError) -> PackagerError:

@@ -174,6 +174,9 @@ def test_taking_builds_nothing_and_leaves_nothing(tmp_path: Path, filled: Path) 
     taken = cache.take(NEURON, tmp_path / "out")
 
     assert list((tmp_path / "none").iterdir()) == []
+    assert cache.stats is not None
+    counted = {total.event: total.count for total in cache.stats.totals()}
+    assert (counted["miss"], counted["hit"]) == (2, 1)  # one of them filled it
     assert (taken.hit, files_below(taken.path)) == (True, files_of(b"kept"))
 
 
