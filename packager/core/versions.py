@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 
 PARTS = re.compile(
-    r"v?(?P<release>\d+(?:\.\d+)*)"
-    r"(?:[._-]?(?P<pre>a|alpha|b|beta|rc|dev)[._-]?(?P<pre_number>\d*))?"
-    r"(?:[._-]?post[._-]?(?P<post>\d*))?"
+    r"v?(?P<release>\d{1,18}(?:\.\d{1,18})*)"
+    r"(?:[._-]?(?P<pre>a|alpha|b|beta|rc|dev)[._-]?(?P<pre_number>\d{0,18}))?"
+    r"(?:[._-]?post[._-]?(?P<post>\d{0,18}))?"
     r"(?:\+.*)?",
     re.ASCII | re.IGNORECASE,
 )

@@ -144,7 +144,7 @@ def _send(
     """Ask, and take no more of the answer than a document may have."""
     answer = http.request(method, url, json=json, timeout=timeout_s, preload_content=False)
     try:
-        data = answer.read(MAX_BYTES + 1)
+        data = answer.read(MAX_BYTES + 1, decode_content=False)
         return answer.status, data
     finally:
         answer.close()

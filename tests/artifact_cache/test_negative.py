@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -286,3 +287,12 @@ def test_scrubbing_takes_known_secrets_and_leaves_the_rest() -> None:
     assert scrub(text, known=["314159"]) == (
         "max_tokens=128 https://***@host/x password: *** pi=***"
     )
+
+
+@pytest.mark.parametrize("word", ["password", "token", "secret ", "-----BEGIN ", "://a:"])
+def test_a_log_of_one_word_is_scrubbed_in_linear_time(word: str) -> None:
+    started = time.process_time()
+
+    scrub((word * 20_000)[:65536])
+
+    assert time.process_time() - started < 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import pytest
 
@@ -34,3 +35,23 @@ def test_a_line_is_a_name_labels_and_a_number(line: str, expected: Reading) -> N
 def test_what_is_no_metric_is_refused(line: str) -> None:
     with pytest.raises(ValueError):
         list(read_metrics(line))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("a{" + "b" * 60_000 + "} 1", id="name"),
+        pytest.param('a{b="' + "\\" * 60_000, id="escapes"),
+        pytest.param("a{" + 'b="c"' * 10_000 + "} 1", id="without-commas"),
+        pytest.param("a" + " " * 60_000 + "!", id="blanks"),
+        pytest.param("a{" + '"' * 60_001 + "} 1", id="quotes"),
+        pytest.param("a " + "1" * 100_000, id="long"),
+    ],
+)
+def test_a_line_that_is_no_metric_is_refused_in_linear_time(line: str) -> None:
+    started = time.process_time()
+
+    with pytest.raises(ValueError, match=r"no metric|could not convert"):
+        list(read_metrics(line))
+
+    assert time.process_time() - started < 1.0
