@@ -547,10 +547,12 @@ def test_an_unreadable_entry_lets_no_blob_go(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr("artifact_cache.gc.bounded_bytes", broken_disk)
+    foreseen = collected(root, AT_ONCE, dry_run=True)
     report = collected(root, AT_ONCE)
     monkeypatch.undo()
 
     assert "cannot be read: input/output error" in report.problem
+    assert (foreseen.blobs, foreseen.bytes) == (0, 0)
     assert seeds_left(root) == [1]
     assert is_whole(root)
 

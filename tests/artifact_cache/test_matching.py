@@ -135,6 +135,10 @@ OTHER = [
         {"dynamic": (DynamicDimension(name="batch", minimum=2, optimum=4, maximum=8),)},
         id="narrower range",
     ),
+    pytest.param(
+        {"dynamic": (DynamicDimension(name="batch", minimum=1, optimum=4, maximum=7),)},
+        id="range that ends earlier",
+    ),
     pytest.param({"dynamic": ()}, id="no range"),
 ]
 

@@ -114,6 +114,35 @@ def test_a_shard_is_a_header_and_one_range_of_the_original(single: Path) -> None
         assert file.sha256 == ""
 
 
+def test_shards_of_a_file_with_unaligned_data_have_headers_of_a_multiple_of_8(
+    tmp_path: Path,
+) -> None:
+    """Early writers did not pad their headers: the data then begins anywhere."""
+    entries = {
+        f"layer.{number}": {
+            "dtype": "U8",
+            "shape": [60_000],
+            "data_offsets": [number * 60_000, (number + 1) * 60_000],
+        }
+        for number in range(9)
+    }
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * ((3 - len(text)) % 8)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(range(200)) * 2700)
+
+    files = split_large([weights_of(path)], header_of, limit=300_000)
+
+    shards = sorted(written(files, tmp_path / "out").glob("*.safetensors"))
+    assert len(shards) == 3
+    for shard in shards:
+        assert int.from_bytes(shard.read_bytes()[:8], "little") % 8 == 0
+    found = {name: tensor for shard in shards for name, tensor in load_file(shard).items()}
+    assert {name: tensor.tobytes() for name, tensor in found.items()} == {
+        name: tensor.tobytes() for name, tensor in load_file(path).items()
+    }
+
+
 def test_the_same_file_elsewhere_gives_the_same_shards(single: Path, tmp_path: Path) -> None:
     other = tmp_path / "elsewhere"
     other.mkdir()

@@ -57,6 +57,13 @@ def test_owner_time_and_mode_do_not_depend_on_the_machine() -> None:
     assert (member.mtime, member.mode) == (0, 0o755)
 
 
+def test_an_archive_ends_with_two_empty_blocks() -> None:
+    data = content_of(make_tar([inline("/a", b"x" * 512)]))
+
+    assert len(data) == 512 + 512 + 2 * 512  # header, file, end
+    assert data[-1024:] == bytes(1024)
+
+
 def test_order_of_the_input_does_not_matter() -> None:
     one, two = inline("/x/1", b"1"), inline("/x/2", b"2")
 

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from packager.catalog.instances import find_instance
 from packager.core.shape import Shape
+from packager.core.techniques import Draft
 from packager.core.units import GIB
-from packager.planning.memory import make_budget
+from packager.planning.memory import Demand, make_budget
 from packager.planning.profile import make_profile
 from tests.planning.headers import LLAMA_3_8B, LLAMA_3_70B, LOCAL_CPU, TINY, awq_model_of, model_of
 
@@ -76,3 +79,51 @@ def test_four_bit_70b_leaves_the_room_on_four_a10g_that_others_computed() -> Non
 
     assert round(4 * budget.weights_bytes / GIB, 1) == 37.0
     assert 110_000 < budget.kv_tokens_left < 125_000
+
+
+@pytest.mark.parametrize(
+    ("kv_heads", "tp_degree", "kv_element_bytes", "kept"),
+    [
+        pytest.param(2, 1, 2, 8192, id="one device keeps both heads"),
+        pytest.param(2, 2, 2, 4096, id="two devices keep a head each"),
+        pytest.param(2, 8, 2, 4096, id="eight devices keep a copy of a head each"),
+        pytest.param(2, 8, 1, 2048, id="eight devices with a cache of 8 bits"),
+        pytest.param(8, 8, 2, 1024, id="eight heads on eight devices"),
+        pytest.param(0, 8, 2, 8192, id="a cache that is not split"),
+    ],
+)
+def test_a_draft_with_fewer_cache_heads_than_devices_keeps_copies_of_them(
+    kv_heads: int, tp_degree: int, kv_element_bytes: int, kept: int
+) -> None:
+    profile, _ = make_profile(model_of(LLAMA_3_8B))
+    draft = Draft(
+        kind="draft_model", speculative_tokens=5, kv_bytes_per_token=8192, kv_heads=kv_heads
+    )
+    demand = Demand(draft=draft, kv_element_bytes=kv_element_bytes)
+
+    budget = make_budget(profile, find_instance("p4d.24xlarge"), SHAPE, tp_degree, demand)
+
+    assert budget.draft_kv_bytes_per_token == kept
+    assert budget.draft_kv_bytes == (8 * 8192 + 16) * kept
+
+
+def test_layers_with_a_sliding_window_keep_the_window_and_one_step() -> None:
+    """Half of the layers keep 1024 tokens of each of 8 sequences, and 2048 that are being read."""
+    profile, _ = make_profile(model_of(LLAMA_3_8B))
+    windowed = replace(profile, window_layers=16, window_tokens=1024)
+    g5 = find_instance("g5.12xlarge")
+
+    freed = make_budget(windowed, g5, SHAPE, 1, Demand(windows=True))
+    kept = make_budget(windowed, g5, SHAPE, 1, Demand(windows=False))
+
+    assert kept.kv_bytes == 65_552 * 131_072
+    assert freed.kv_bytes == (65_552 + 10_256) // 2 * 131_072
+
+
+def test_a_window_wider_than_the_sequence_frees_nothing() -> None:
+    profile, _ = make_profile(model_of(LLAMA_3_8B))
+    windowed = replace(profile, window_layers=16, window_tokens=8192)
+
+    budget = make_budget(windowed, find_instance("g5.12xlarge"), SHAPE, 1, Demand(windows=True))
+
+    assert budget.kv_bytes == 65_552 * 131_072

@@ -20,8 +20,10 @@ from packager.planning.performance import (
     Workload,
     calibrate,
     concurrencies_of,
+    decode_step_s,
     predict,
     predict_point,
+    prefill_time_s,
     served_draft,
     setup_of,
 )
@@ -140,6 +142,35 @@ def test_a_draft_gains_less_the_more_requests_there_are() -> None:
     ]
 
     assert gains[0] > gains[1] > gains[2]
+
+
+BARE = Coefficients(memory_share=1.0, compute_share=1.0, layer_s=0.0, hop_s=0.0)
+
+
+def test_each_device_sends_its_part_of_an_all_reduce_nearly_twice() -> None:
+    """In a ring of 8, 7/8 twice of 622 x 8192 values of 2 bytes, 2 times in each of 80 layers."""
+    slow, fast = (
+        replace(P5, accelerator=replace(P5.accelerator, link_bytes_s=speed))
+        for speed in (1e9, 1e30)
+    )
+
+    exchanged_s = prefill_time_s(slow, 622, BARE) - prefill_time_s(fast, 622, BARE)
+
+    assert exchanged_s == pytest.approx(160 * 17_833_984 / 1e9)
+
+
+@pytest.mark.parametrize(("speculative_tokens", "wider"), [(1, 2), (3, 4), (7, 8)])
+def test_a_step_with_a_draft_computes_the_proposed_tokens_and_one_more(
+    speculative_tokens: int, wider: int
+) -> None:
+    """A step of 4096 sequences waits for arithmetic, so its time follows its tokens."""
+    computing = replace(P5, tp_degree=1, model=replace(LLAMA_3_70B, kv_bytes_per_token=0))
+    free = ServedDraft(speculative_tokens=speculative_tokens, acceptance_length=2.0)
+
+    plain_s = decode_step_s(computing, 4096, 0, BARE)
+    drafted_s = decode_step_s(replace(computing, draft=free), 4096, 0, BARE)
+
+    assert drafted_s == pytest.approx(wider * plain_s)
 
 
 def test_copies_share_the_requests() -> None:

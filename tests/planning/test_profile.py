@@ -100,6 +100,18 @@ def test_the_format_of_a_quantized_checkpoint_is_recognised(
     assert findings == ()
 
 
+def test_three_bit_weights_that_do_not_fill_a_word_evenly_are_counted_exactly() -> None:
+    """GPTQ packs 32 weights of 3 bits into 3 words: 24 rows of words are 256 rows of weights."""
+    config = {"quant_method": "gptq", "bits": 3, "group_size": 128}
+    model = model_of(TINY | {"quantization_config": config}, dtype="F16")
+    packed = tensor("model.layers.0.mlp.up_proj.qweight", "I32", (24, 768))
+
+    without, _ = make_profile(model)
+    profile, _ = make_profile(replace(model, tensors=(*model.tensors, packed)))
+
+    assert profile.parameters - without.parameters == 256 * 768
+
+
 def test_parameters_are_not_guessed_when_words_do_not_tell_how_many_they_hold() -> None:
     model = model_of(TINY | {"quantization_config": {"quant_method": "gptq"}})
     packed = tensor("model.layers.0.mlp.up_proj.qweight", "I32", (32, 768))

@@ -262,6 +262,7 @@ def test_a_pipeline_that_was_asked_for_is_honoured_or_refused() -> None:
     assert (plan.pp_degree, plan.budget.pp_degree, plan.replicas) == (2, 2, 2)
     assert error_codes(LLAMA_8B, "g5.12xlarge", family="lmi", pp_degree=2) == ["pp-not-supported"]
     assert error_codes(LLAMA_8B, "g5.12xlarge", pp_degree=8) == ["pp-not-allowed"]
+    assert error_codes(LLAMA_8B, "g5.12xlarge", pp_degree=4, tp_degree=2) == ["pp-not-allowed"]
 
 
 def test_the_fullest_stage_holds_all_that_is_outside_the_layers() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from packager.planning.ranking import Skipped, pareto, rank
 from packager.reports.charts import Mark, text_chart
 from packager.reports.rank import (
@@ -45,6 +47,15 @@ def test_most_tokens_come_first_for_throughput() -> None:
     assert ranking.options[0].plan.instance.name == "ml.p5.48xlarge"
 
 
+def test_an_option_that_breaks_the_latency_limit_comes_last_for_throughput() -> None:
+    slow = replace(FAST, in_time=False)
+    assert FAST.point.output_tokens_s > CHEAP.point.output_tokens_s
+
+    ranking = rank([slow, CHEAP], [], "throughput")
+
+    assert ranking.options == (CHEAP, slow)
+
+
 def test_an_instance_keeps_its_best_option_only() -> None:
     slow = option_on("ml.g5.xlarge", "cost", max_batch=1)
 
@@ -65,6 +76,15 @@ def test_nothing_beats_what_is_on_the_front() -> None:
     dear = option_on("ml.g5.xlarge", "cost", usd_hour=1000.0)
 
     assert pareto([dear, FAST, CHEAP]) == (FAST, CHEAP)
+
+
+def test_an_option_that_is_slower_and_a_little_dearer_is_not_on_the_front() -> None:
+    prices = FAST.prices
+    assert prices is not None
+    point = replace(FAST.point, tpot_s=FAST.point.tpot_s * 1.01)
+    beaten = replace(FAST, point=point, prices=replace(prices, output=prices.output * 1.01))
+
+    assert pareto([beaten, FAST, CHEAP]) == (FAST, CHEAP)
 
 
 def test_without_options_the_sentence_says_so() -> None:
