@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test test-fast faults lint format bench venv system clean
+.PHONY: help demo test test-fast faults mutants lint format bench venv system clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/'
@@ -22,6 +22,10 @@ test-fast: venv-test  ## run the tests that start nothing heavy
 faults: venv-test  ## kill, cut and starve builds for long; the last line counts what must never be
 	@scripts/prepare-tests
 	@PACKAGER_FAULTS=long $(BIN)/pytest -q --timeout 3600 tests/faults
+
+mutants: venv-test  ## apply the kept list of bugs one by one; the tests of their area must catch each
+	@scripts/prepare-tests
+	$(BIN)/python scripts/mutants $(MUTANTS)
 
 lint: venv-test  ## style, types and the import contract
 	$(BIN)/ruff check .
