@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,11 +24,14 @@ from packager.core.image import (
     Inline,
     Layer,
     Platform,
+    RemoteRange,
     RuntimeConfig,
     SealedImage,
     Written,
 )
 from packager.errors import NotReproduced, OutputFailed, ProtocolFailed, Unavailable, UsageError
+from packager.imaging.claims import Claim
+from packager.imaging.earlier import EarlierLayers
 from packager.imaging.oci import scratch
 from packager.imaging.tar import Entry, make_tar
 
@@ -440,3 +443,75 @@ def test_a_disk_that_fails_while_it_is_read_is_no_bug_of_ours(bench: Bench, shar
 
     with pytest.raises(FileUnreadable, match="is a directory"):
         bench.write(image, FakeSink())
+
+
+class _Parts:
+    """A hub that serves one file, as far as it is asked for."""
+
+    scheme = "hf"
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.read_ranges = data, []  # type: ignore[var-annotated]
+
+    def read(self, segment: RemoteRange) -> Iterator[bytes]:
+        self.read_ranges.append(segment.offset)
+        yield self.data[segment.offset : segment.offset + segment.length]
+
+
+@dataclass(eq=False)
+class _Claiming(FakeSink):
+    """Has what is proven, until it is asked a second time; keeps what is claimed."""
+
+    proven: dict[str, str] = field(default_factory=dict)  # content → digest
+    asked: list[str] = field(default_factory=list)
+    claims: tuple[Claim, ...] = ()
+    lost: str = ""
+
+    def writer(self, layer: Layer) -> _FakeWriter | None:
+        self.asked.append(layer.digest)
+        if layer.digest in self.proven.values():
+            if layer.digest != self.lost or self.asked.count(layer.digest) == 1:
+                return None
+            self.opened += 1
+            return _FakeWriter(self)
+        return super().writer(layer)
+
+    def earlier_layers(self, *, with_claims: bool) -> EarlierLayers:
+        digests = {("weights", content, 512): digest for content, digest in self.proven.items()}
+        return EarlierLayers(key_id="k", digests=digests)
+
+    def keep_claims(self, image: SealedImage, claims: Sequence[Claim]) -> None:
+        self.claims = tuple(claims)
+
+    def publish(self, image: SealedImage, blobs: Mapping[str, Blob]) -> ImageRef:
+        return ImageRef(target="fake", name="fake", digest=image.digest)
+
+
+def test_a_part_that_was_read_without_the_rest_of_its_file_proves_nothing(
+    tmp_path: Path,
+) -> None:
+    """The hub's digest is over all of the file: a part alone may be anything."""
+    url = "hf://o/n@" + "c" * 40 + "/m.safetensors?size=1024&sha256=" + "5" * 64
+    contents = ("sha256:" + "1" * 64, "sha256:" + "2" * 64)
+    hub = _Parts(b"anything" * 128)
+    layers = tuple(
+        Layer(
+            role="weights",
+            blob=Blob((RemoteRange(url=url, offset=at, length=512, in_order=True),)),
+            content=content,
+        )
+        for at, content in zip((0, 512), contents, strict=True)
+    )
+    digest = "sha256:" + hashlib.sha256(hub.data[:512]).hexdigest()
+    sink = _Claiming(proven={contents[0]: digest, contents[1]: "sha256:" + "e" * 64}, lost=digest)
+    index = DigestIndex(tmp_path / "digests.sqlite")
+    image = ImageSpec(
+        base=scratch(Platform()), layers=layers, runtime=RuntimeConfig(), created="1970"
+    )
+
+    written = write_image(image, [sink], reader=BlobReader((hub,)), index=index)  # type: ignore[list-item]
+
+    assert hub.read_ranges == [0]
+    assert [claim.content for claim in sink.claims] == [contents[1]]
+    assert index.get(layers[0].blob) is None
+    assert [layer.believed for layer in written.layers] == ["", "k"]

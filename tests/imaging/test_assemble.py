@@ -178,3 +178,22 @@ def test_layers_over_the_asked_size_are_named() -> None:
     found = list(check_layers(image, MIB))
     assert {finding.code for finding in found} == {"layer-over-size"}
     assert len(found) == 4
+
+
+def test_compressed_layers_are_never_claimed() -> None:
+    """What a layer holds tells the digest of its tar, not of what compressing gives."""
+    named = replace(ARTIFACTS, model=(replace(ARTIFACTS.model[0], sha256="a" * 64),), draft=())
+
+    def contents(compression: str) -> list[str]:
+        image = assemble_image(
+            BASE,
+            named,
+            SERVING,
+            labels={},
+            created="1970-01-01T00:00:00Z",
+            compression=compression,  # type: ignore[arg-type]
+        )
+        return [found.content[:7] for found in image.layers if found.role == "weights"]
+
+    assert contents("none") == ["sha256:"]
+    assert contents("zstd") == contents("auto") == [""]
