@@ -59,6 +59,7 @@ def digest_printed(place: Path, code: str, output: str, **options: object) -> st
             "PYTHONPATH": str(ROOT),
             "PYTHONDONTWRITEBYTECODE": "1",
             "XDG_STATE_HOME": str(place / output.replace(":", "-") / "state"),
+            "XDG_CONFIG_HOME": str(place / output.replace(":", "-") / "config"),
             "HOME": str(place),
         },
         capture_output=True,

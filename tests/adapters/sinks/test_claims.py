@@ -527,6 +527,20 @@ def test_several_outputs_are_believed_only_together(
     assert digests(read) == digests(place.first)
 
 
+def test_what_is_proven_for_one_output_is_not_believed_for_another(
+    place: Place, machine: MachineOf
+) -> None:
+    """The other repository has the blobs, and nobody with the key has said so there."""
+    other = f"{place.registry.host}/team/second:1"
+    machine("off").write(place.image, other)
+    both = machine()
+
+    written = both.write(place.image, f"{place.name}:1", other)
+
+    assert [layer.believed for layer in written.layers] == ["", "", ""]
+    assert both.reader.bytes_read == 2 * SIZE
+
+
 def test_many_machines_without_a_common_key_do_not_fill_the_registry(
     place: Place, machine: MachineOf
 ) -> None:
