@@ -123,6 +123,19 @@ def test_a_step_runs_in_a_container_and_its_files_are_ours(run: DockerExecutor, 
     assert containers() == []
 
 
+def test_the_image_of_a_tool_says_what_it_was_made_from_and_whether_that_was_verified(
+    run: DockerExecutor,
+) -> None:
+    import docker
+
+    run.prepare("demo-tool")
+
+    (image,) = docker.from_env().images.list(name="packager-tool-demo-tool")[:1]
+    assert "python" in json.loads(image.labels["dev.packager.tool"])
+    assert image.labels["dev.packager.tool.hashes"] == "not asked for"
+    assert image.labels["dev.packager.tool.base"].startswith("sha256:")
+
+
 def test_a_container_sees_nothing_of_our_environment_and_no_network(
     run: DockerExecutor, into: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,11 @@ from packager import wiring
 from packager.adapters.tools.environments import ALLOW_UNHASHED, MADE, Environments, PackagesDiffer
 from packager.cli.tools import tools
 from packager.errors import ToolUnavailable
+from tests.containers.loading import load
+from tests.tools.steps import HELPER
 from tests.tools.test_environments import own, wheel
+
+install = load(HELPER / "install.py")
 
 GROUPS = """
 [[install]]
@@ -97,6 +101,34 @@ def test_other_bytes_under_a_locked_version_are_refused(
     assert caught.value.exit_code == 69
     assert "--allow-unhashed" in caught.value.hint
     assert made.installed() == []
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "asked"),
+    [
+        ("", 0, ["cpu.txt"]),
+        ("ERROR: No matching distribution found for torch==2.13.0+cpu", 0, ["cpu.txt", "all.txt"]),
+        ("because there is no version of torch==2.13.0+cpu", 0, ["cpu.txt", "all.txt"]),
+        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES", 1, ["cpu.txt"]),
+        ("ERROR: No space left on device", 1, ["cpu.txt"]),
+    ],
+    ids=["there", "not-there-pip", "not-there-uv", "other-bytes", "disk-full"],
+)
+def test_only_a_build_that_the_index_lacks_is_passed_over(
+    said: str, status: int, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an index that serves a changed file would lead to another one."""
+    tried: list[str] = []
+
+    def run(command: list[str]) -> tuple[int, str]:
+        tried.append(Path(command[command.index("--requirement") + 1]).name)
+        return (1, said) if said and len(tried) == 1 else (0, "")
+
+    monkeypatch.setattr(install, "run", run)
+    group = {"requirements": "all.txt", "prefer": "cpu.txt", "require_hashes": True}
+
+    assert install.install(group, Path("tool"), None) == status
+    assert tried == asked
 
 
 def test_a_source_distribution_is_not_built(tmp_path: Path, tool: Path) -> None:
