@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from packager.core.plan import Plan
+from packager.core.text import escape
 from packager.core.units import decimal, gib
 from packager.planning.presets import PRESETS
 from packager.planning.pricing import LABELS
@@ -110,6 +111,7 @@ def render_page(template: str, page: dict[str, Any]) -> str:
     environment = Environment(
         loader=FileSystemLoader(share_dir("templates") / "report", encoding="utf-8"),
         undefined=StrictUndefined,
+        finalize=_escaped,
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -180,3 +182,8 @@ def _plan_chart(outlook: Outlook) -> Chart:
         for priced in outlook.points
     ]
     return make_chart(marks, x_label=X_LABEL, y_label="tokens per second, all together")
+
+
+def _escaped(value: object) -> object:
+    """Escape what would start a line of the page or reorder it; jinja escapes the markup."""
+    return escape(value) if type(value) is str else value
