@@ -235,16 +235,23 @@ def _whole(name: str, path: Path) -> bytes:
 
 def _download(name: str, revision: str, file: str | None) -> Path:
     """Fetch a dataset into the hub's cache, and give its directory or the file."""
-    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub import HfApi
 
+    from packager.adapters.remote.hub_session import downloading, limit_answers
     from packager.adapters.sources.hub_failures import explained
 
-    patterns = [file] if file else [f"*{suffix}" for suffix in SUFFIXES]
-    with explained(f"datasets/{name}", revision, constants.ENDPOINT):
-        place = Path(
-            snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=patterns)
-        )
-    return place / file if file else place
+    limit_answers()
+    api = HfApi(library_name="packager", headers={"Accept-Encoding": "identity"})
+    with explained(f"datasets/{name}", revision, api.endpoint):
+        if file:
+            with downloading(file, _LONGEST_FILE):
+                found = api.hf_hub_download(name, file, repo_type="dataset", revision=revision)
+        else:
+            patterns = [f"*{suffix}" for suffix in SUFFIXES]
+            found = api.snapshot_download(
+                name, repo_type="dataset", revision=revision, allow_patterns=patterns
+            )
+    return Path(found)
 
 
 _READERS: dict[str, Callable[[str, Path], Iterator[Row]]] = {

@@ -138,6 +138,14 @@ def test_what_is_no_file_is_refused_at_once(
     assert time.process_time() - started < 5.0
 
 
+@pytest.mark.parametrize("make", [fifo, device, directory, socket])
+def test_what_is_no_file_is_never_read(make: Callable[[Path], None], tmp_path: Path) -> None:
+    make(tmp_path / "place")
+
+    with pytest.raises(OSError, match=r"regular file|No such device|a directory"):
+        read_regular(tmp_path / "place", 10)
+
+
 def test_a_blob_is_read_no_further_than_its_descriptor_says(tmp_path: Path) -> None:
     good = manifest()
     root = layout(tmp_path / "l", {**descriptor(good), "size": len(good) - 1}, good)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import json
@@ -10,9 +11,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import huggingface_hub
 import pytest
 
 from packager.adapters.remote.hub_session import get_object
+from packager.adapters.samples.load import load_samples
 from packager.adapters.sources.hub import HubSource
 from packager.adapters.sources.hub_stream import HubStreamSource
 from packager.errors import ModelRefused, PackagerError, ProtocolFailed, Unavailable
@@ -230,3 +233,23 @@ def test_no_refusal_repeats_a_token_that_the_hub_sends_back(
 
 def said(error: PackagerError) -> str:
     return f"{error!r} {error.message} {error.hint}"
+
+
+def test_a_file_of_a_dataset_that_does_not_end_fills_no_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packager.adapters.samples.load._LONGEST_FILE", 3 * MIB)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    def answer(request: Request) -> Reply:
+        if request.method == "HEAD":
+            return reply(b"", Content_Length="5", ETag=f'"{"a" * 40}"', X_Repo_Commit=COMMIT)
+        return endless(OK, b"x" * MIB)
+
+    with HostileServer(answer) as server:
+        api = functools.partial(huggingface_hub.HfApi, endpoint=server.url)
+        monkeypatch.setattr("huggingface_hub.HfApi", api)
+        with pytest.raises(ModelRefused, match="it has more than 3145728 bytes"):
+            load_samples(f"hf://datasets/acme/texts@{COMMIT}/rows.jsonl")
+
+        assert server.sent < 64 * MIB
