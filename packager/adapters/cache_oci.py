@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from artifact_cache.entry import MAX_STORED_BYTES, Entry, entry_bytes, parse_entry
+from artifact_cache.entry import MAX_STORED_BYTES, Entry, Output, entry_bytes, parse_entry
 from artifact_cache.errors import MalformedEntry
 from artifact_cache.files import said
 from artifact_cache.key import KIND_PATTERN
@@ -139,7 +139,7 @@ def describe_artifact(entry: Entry, files: Path) -> tuple[ImageSpec, SealedImage
     layers = tuple(
         Layer(
             role="compiled",
-            blob=_file(files / output.path, output.size),
+            blob=_file(files / output.path, output),
             media_type=MEDIA_BLOB,
             digest=f"sha256:{output.sha256}",
             diff_id=f"sha256:{output.sha256}",
@@ -191,8 +191,9 @@ def _sealed(config: bytes, layers: tuple[Layer, ...]) -> SealedImage:
     )
 
 
-def _file(path: Path, size: int) -> Blob:
-    return Blob((FileRange(path=str(path), offset=0, length=size),))
+def _file(path: Path, output: Output) -> Blob:
+    content = FileRange(path=str(path), offset=0, length=output.size, sha256=output.sha256)
+    return Blob((content,))
 
 
 def _entry_of(reference: str, found: OpenImage) -> Entry:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ from packager.adapters.registry.transport import Transport
 from packager.adapters.sinks.layout import LayoutSink
 from packager.adapters.sinks.registry import RegistrySink
 from packager.core.image import MEDIA_MANIFEST
-from packager.errors import NotFound, PackagerError
+from packager.errors import CachedFileChanged, NotFound, PackagerError
 from packager.imaging.oci import canonical_json
 from tests.artifact_cache.samples import CHECKPOINT, NEURON, files_of
 from tests.artifact_cache.test_stores import built, extracted, published
@@ -129,6 +130,25 @@ def test_an_entry_goes_through_a_layout(
 
     assert pulled(target, elsewhere, clients, tmp_path).published == (stored.entry,)
     assert extracted(elsewhere, CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
+
+
+def test_an_entry_that_is_damaged_under_its_stamp_is_not_exported(
+    stored: StoredEntry, tmp_path: Path
+) -> None:
+    store = LocalStore(tmp_path / "cache")
+    blob = max(store.root.glob("cas/*/*/*"), key=lambda path: path.stat().st_size)
+    os.utime(blob, (1, 1))
+    scratch = scratch_in(tmp_path, "stamping")
+    stored.extract(scratch)  # it was right then
+    blob.chmod(0o644)
+    blob.write_bytes(b"TENSORS" * 100)
+    blob.chmod(0o444)
+    os.utime(blob, (1, 1))
+
+    with pytest.raises(CachedFileChanged):
+        export_entry(stored, LayoutSink(f"oci:{tmp_path / 'out'}"), scratch_in(tmp_path, "push"))
+
+    assert not (tmp_path / "out").exists()
 
 
 def test_signatures_travel_with_the_entry(
