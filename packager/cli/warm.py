@@ -168,7 +168,7 @@ def run(
     as_json = output_format == "json"
     settings = _settings(catalog_file, cache_dir, given)
     found = _planned(read_grid_or_plan(file), settings)
-    artifacts = wiring.artifact_cache_for(settings)
+    artifacts = wiring.artifact_cache_for(settings, always_hash=True)
     assert artifacts is not None
     presence = wiring.presence_for(settings, artifacts)
     with tempfile.TemporaryDirectory(prefix="packager-warm-") as own:
@@ -223,7 +223,7 @@ def one(
         settings = replace(
             _settings(catalog_file, cache_dir, given), headers_only=False, executor=steps
         )
-        artifacts = wiring.artifact_cache_for(settings)
+        artifacts = wiring.artifact_cache_for(settings, always_hash=True)
         assert artifacts is not None
         done = run_one(
             read_plan(plan_file),

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def presence_for(settings: Settings, artifacts: ArtifactCache) -> Presence:
-    """Choose the stores in which results of a fleet have to be."""
+    """Choose the stores in which results of a fleet have to be.
+
+    `artifacts` hashes whatever it gives: what it hands on takes the place of what is there.
+    """
     from packager.adapters.cache_errors import explained_cache_errors
     from packager.adapters.fleet.presence import Presence
 

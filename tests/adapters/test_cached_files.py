@@ -35,7 +35,7 @@ from packager.core.image import (
 )
 from packager.core.model import ModelFile
 from packager.core.recipe import Step, StepInput
-from packager.errors import CachedFileChanged
+from packager.errors import CachedFileChanged, NotReproduced
 from packager.imaging.oci import scratch
 from packager.imaging.tar import Entry, make_tar
 from tests.adapters.sinks.test_docker import FakeEngine
@@ -233,6 +233,30 @@ def test_a_layout_can_be_written_to_after_a_damaged_file_was_replaced(tmp_path: 
     for layer in written.layers:
         blob = tmp_path / "out/blobs/sha256" / layer.digest.removeprefix("sha256:")
         assert f"sha256:{hashlib.sha256(blob.read_bytes()).hexdigest()}" == layer.digest
+
+
+def test_a_second_try_leaves_the_blobs_that_others_wrote_after_the_first(tmp_path: Path) -> None:
+    out, state = tmp_path / "out", tmp_path / "state"
+    write(image_of(cached(tmp_path / "a", 1000)), out, state)
+    image = image_of(cached(tmp_path / "b", 2000))
+    layer = write(image, tmp_path / "elsewhere", state).layers[0].digest.removeprefix("sha256:")
+    sink = LayoutSink(f"oci:{out}")
+    place = out / "blobs/sha256" / layer
+
+    for _ in range(2):
+        with pytest.raises(NotReproduced):
+            write_image(
+                image,
+                [sink],
+                reader=BlobReader(),
+                index=DigestIndex(state / "digests"),
+                expect_digest="sha256:another",
+            )
+        if not place.exists():  # what the first try wrote is gone, and another program comes
+            place.write_bytes((tmp_path / "elsewhere/blobs/sha256" / layer).read_bytes())
+            continue
+        return
+    pytest.fail("the second try removed what it had not written")
 
 
 class SharingWriter:
