@@ -7,36 +7,18 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
+from packager.adapters.opening import FileUnreadable, SourceChanged, open_range
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
-from packager.errors import CachedFileChanged, ModelRefused, NotFound, PackagerError
+from packager.errors import CachedFileChanged, PackagerError
 from packager.ports import RemoteReader
+
+__all__ = ["CHUNK", "BlobReader", "FileUnreadable", "SourceChanged"]
 
 CHUNK = 1024 * 1024
 
 _Stamp = tuple[int, int, int]  # size, mtime, ctime
 _EMPTY = hashlib.sha256().hexdigest()
-
-
-class SourceChanged(ModelRefused):
-    """A file was modified while it was being packaged."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            f"{path!r} changed while it was read",
-            hint="wait until nothing writes to the model directory, then build again",
-        )
-
-
-class FileUnreadable(ModelRefused):
-    """The disk or the permissions do not let a file be read to its end."""
-
-    def __init__(self, path: str, error: OSError) -> None:
-        super().__init__(
-            f"cannot read {path!r}: {(error.strerror or str(error)).lower()}",
-            hint="check the file's permissions and the disk it is on, then build again",
-        )
 
 
 class BlobReader:
@@ -74,16 +56,8 @@ class BlobReader:
                     yield from self._remote(segment)
 
     def _file(self, segment: FileRange, buffer: memoryview) -> Iterator[memoryview]:
-        try:
-            file = Path(segment.path).open("rb", buffering=0)  # noqa: SIM115 - closed below
-        except FileNotFoundError as error:
-            raise NotFound(f"{segment.path!r} is gone", hint="build again") from error
-        except OSError as error:
-            raise _unreadable(segment, error) from error
-        with file:
+        with open_range(segment) as file:
             status = os.fstat(file.fileno())
-            if segment.checked not in ((), state_of(status)):
-                raise _changed(segment)
             before = _stamp(status, segment)
             self._check_unchanged(segment, before)
             whole = (segment.offset, segment.length) == (0, status.st_size)
@@ -149,26 +123,17 @@ class BlobReader:
             self.bytes_read += count
 
 
+def _unreadable(segment: FileRange, error: OSError) -> PackagerError:
+    """Choose the failure: what the cache cannot give can be made anew."""
+    failure = FileUnreadable(segment.path, error)
+    if segment.sha256:
+        return CachedFileChanged(segment.path, f"cannot be read: {failure.reason}")
+    return failure
+
+
 def _changed(segment: FileRange) -> PackagerError:
     """Choose the failure of a file that is not what it was when it was described."""
     return CachedFileChanged(segment.path) if segment.sha256 else SourceChanged(segment.path)
-
-
-def _unreadable(segment: FileRange, error: OSError) -> PackagerError:
-    """Choose the failure: what the cache cannot give can be made anew."""
-    if segment.sha256:
-        reason = f"cannot be read: {(error.strerror or str(error)).lower()}"
-        return CachedFileChanged(segment.path, reason)
-    return FileUnreadable(segment.path, error)
-
-
-def state_of(status: os.stat_result) -> tuple[int, ...]:
-    """What tells a file from one that took its place, or was written to.
-
-    Without ctime: a link to the file, or another mode, leaves its content alone.
-    Without the inode: some network file systems number a file anew at each visit.
-    """
-    return status.st_size, status.st_mtime_ns
 
 
 def _stamp(status: os.stat_result, segment: FileRange) -> _Stamp:

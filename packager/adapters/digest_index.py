@@ -24,6 +24,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from packager.adapters.opening import is_same_file
 from packager.adapters.remote.addresses import content_of
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
 
@@ -140,11 +141,13 @@ def fingerprint_of(blob: Blob) -> Fingerprint | None:
                 parts.append(["inline", hashlib.sha256(data).hexdigest()])
             case FileRange(sha256=sha256, offset=offset, length=length) if sha256:
                 parts.append(["compared", sha256, offset, length])
-            case FileRange(path=path, offset=offset, length=length):
+            case FileRange(path=path, offset=offset, length=length, checked=checked):
                 try:
                     status = Path(path).stat()
                 except OSError:
                     return None
+                if checked and not is_same_file(status, checked):
+                    return None  # whoever reads it will say so
                 newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
                 identity = (status.st_dev, status.st_ino, status.st_size)
                 parts.append(["file", *identity, status.st_mtime_ns, status.st_ctime_ns])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
+from packager.adapters.opening import read_start
 from packager.core.documents import MAX_BYTES, NotStrict, parse_model
 from packager.core.image import FileRange
 from packager.core.model import ModelFile
@@ -18,7 +18,6 @@ def read_quality(files: Iterable[ModelFile]) -> QualityReport:
     if not isinstance(content, FileRange):
         raise StepFailed(f"the evaluation left no {RESULT}")
     try:
-        with Path(content.path).open("rb") as file:
-            return parse_model(QualityReport, file.read(MAX_BYTES + 1))
+        return parse_model(QualityReport, read_start(content, MAX_BYTES + 1))
     except (NotStrict, OSError) as error:
         raise StepFailed(f"the evaluation's {RESULT} cannot be read: {error}") from error

@@ -11,13 +11,11 @@ import json
 import math
 import os
 import re
-import stat
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from packager.core.documents import NotStrict, parse_first, shorten
 from packager.core.image import Blob, FileRange, RemoteRange
@@ -97,19 +95,17 @@ class BrokenSafetensors(ModelRefused):
         )
 
 
-def read_header(path: Path, file: str) -> tuple[TensorInfo, ...]:
-    """Read the tensors of the file at `path`, in the order of their bytes.
+def read_header(stream: BinaryIO, file: str) -> tuple[TensorInfo, ...]:
+    """Read the tensors of an open file from its start, in the order of their bytes.
 
     `file` is the shard's path in the model; it is what messages name.
     """
-    try:
-        header, data_bytes = _read_header_bytes(path, file)
-    except OSError as error:
-        raise ModelRefused(
-            f"{file!r} cannot be read: {os.strerror(error.errno or 0).lower()}",
-            hint="check the permissions of the model's files",
-        ) from error
-    return parse_header(header, data_bytes, file)
+    size = os.fstat(stream.fileno()).st_size
+    length = header_length(stream.read(8), size, file)
+    header = stream.read(length)
+    if len(header) != length:
+        raise BrokenSafetensors(file, "it became shorter while it was read")
+    return parse_header(header, size - 8 - length, file)
 
 
 def read_weights_header(file: ModelFile, read: Callable[[Blob], bytes]) -> WeightsHeader:
@@ -338,20 +334,6 @@ def _expect(text: str, at: int, mark: str) -> int:
 
 def _not_json(at: int) -> NotStrict:
     return NotStrict(f"it is not JSON at character {at + 1}")
-
-
-def _read_header_bytes(path: Path, file: str) -> tuple[bytes, int]:
-    # O_NONBLOCK: opening a fifo must not wait for its writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as stream:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise BrokenSafetensors(file, "it is not a regular file")
-        length = header_length(stream.read(8), status.st_size, file)
-        header = stream.read(length)
-        if len(header) != length:
-            raise BrokenSafetensors(file, "it became shorter while it was read")
-    return header, status.st_size - 8 - length
 
 
 def header_length(head: bytes, size: int, file: str) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from packager.adapters.blobs import BlobReader
 from packager.adapters.files import explain_disk_errors, sync_directory
+from packager.adapters.opening import read_start
 from packager.adapters.sources.local import LocalSource
 from packager.core.documents import MAX_BYTES, NotStrict, parse_model
 from packager.core.image import Blob, FileRange
@@ -24,8 +25,7 @@ def read_training(files: Iterable[ModelFile]) -> TrainingReport:
     """Give the figures, or say what is wrong with them."""
     content = _content(files, RESULT)
     try:
-        with Path(content.path).open("rb") as file:
-            return parse_model(TrainingReport, file.read(MAX_BYTES + 1))
+        return parse_model(TrainingReport, read_start(content, MAX_BYTES + 1))
     except (NotStrict, OSError) as error:
         raise StepFailed(f"the training's {RESULT} cannot be read: {error}") from error
 

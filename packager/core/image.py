@@ -40,7 +40,7 @@ class FileRange:
     length: int
     sha256: str = ""  # of the whole file, out of the artifact cache: compared when it is read;
     # links to the file, and so its ctime, may change meanwhile
-    checked: tuple[int, ...] = ()  # size and mtime when it was looked at: what is read must be that
+    checked: tuple[int, ...] = ()  # `opening.identity_of` the file when it was checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,10 +145,10 @@ def test_a_disk_that_does_not_read_a_cached_file_is_no_fault_of_the_model(
 ) -> None:
     content = cached(tmp_path / "a")
 
-    def broken(self: Path, *_: object, **__: object) -> object:
+    def broken(*_: object, **__: object) -> int:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(Path, "open", broken)
+    monkeypatch.setattr(os, "open", broken)
 
     with pytest.raises(CachedFileChanged, match="cannot be read: input/output error"):
         BlobReader().read(Blob((content,)))

@@ -146,7 +146,9 @@ def test_a_head_is_trained_measured_and_put_in_place(
 
 def test_it_has_the_layout_that_sglang_reads(trained: Worker) -> None:
     weights = trained.output / "model.safetensors"
-    shapes = {one.name: (one.dtype, one.shape) for one in read_header(weights, weights.name)}
+    with weights.open("rb") as stream:
+        header = read_header(stream, weights.name)
+    shapes = {one.name: (one.dtype, one.shape) for one in header}
     config = json.loads((trained.output / "config.json").read_text())
 
     assert shapes["fc.weight"] == ("BF16", (256, 768))

@@ -21,6 +21,7 @@ from packager.adapters.executors.failures import (
     StepTimedOut,
     failed,
 )
+from packager.adapters.opening import check_unchanged
 from packager.core.documents import NotStrict, parse_model
 from packager.core.events import EventSink, StepEvent
 from packager.core.image import Blob, FileRange
@@ -91,6 +92,7 @@ def lay_out(
             target = root / file.path
             target.parent.mkdir(parents=True, exist_ok=True)
             if source := whole_file(file):
+                check_file(file)
                 _compare(file, read)
                 offer(source, target)
             else:
@@ -106,6 +108,21 @@ def whole_file(file: ModelFile) -> Path | None:
         return None
     path = Path(content.path).absolute()
     return path if path.stat().st_size == content.length else None
+
+
+def check_inputs(step: Step) -> None:
+    """Raise `SourceChanged` when a worker may have read other files than were checked."""
+    for given in step.inputs.values():
+        for file in given.files:
+            check_file(file)
+
+
+def check_file(file: ModelFile) -> None:
+    """Raise `SourceChanged` when a local file of a model is not the one that was checked."""
+    segments = file.content.segments if isinstance(file.content, Blob) else (file.content,)
+    for segment in segments:
+        if isinstance(segment, FileRange):
+            check_unchanged(segment)
 
 
 def fetched_bytes(step: Step) -> int:

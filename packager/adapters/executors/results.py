@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from packager.adapters.executors.failures import StepBroken
+from packager.adapters.opening import identity_of
 from packager.adapters.quality import read_quality
 from packager.adapters.sources.local import LocalSource
 from packager.adapters.training import check_answers, read_training
@@ -83,12 +85,17 @@ def _with_digest(file: ModelFile, sha256: str) -> ModelFile:
 
 def _all_files(place: Path) -> tuple[ModelFile, ...]:
     return tuple(
-        ModelFile(
-            path=path.relative_to(place).as_posix(),
-            role="other",
-            content=FileRange(path=str(path), offset=0, length=path.stat().st_size),
-            executable=bool(path.stat().st_mode & 0o100),
-        )
+        _file(path, path.relative_to(place).as_posix())
         for path in sorted(place.rglob("*"))
         if path.is_file()
     )
+
+
+def _file(path: Path, name: str) -> ModelFile:
+    real = Path(os.path.realpath(path))
+    status = real.lstat()
+    content = FileRange(
+        path=str(real), offset=0, length=status.st_size, checked=identity_of(status)
+    )
+    executable = bool(status.st_mode & 0o100)
+    return ModelFile(path=name, role="other", content=content, executable=executable)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packager.adapters.executors.failures import StepBroken, StepRejected
+from packager.adapters.executors.protocol import check_inputs
 from packager.adapters.executors.results import read_result
 from packager.adapters.executors.workspace import Workspace
 from packager.core.events import EventSink, StepEvent
@@ -76,6 +77,7 @@ class StepRunner:
 
         def work(place: Path) -> None:
             result = self._executor.run(step, place)
+            check_inputs(step)  # it read them by their names
             _check_versions(step, result)
             read_result(step, place, {})  # what is broken must not be published
             results.append(result)

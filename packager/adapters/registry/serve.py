@@ -14,10 +14,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from types import TracebackType
 
-from packager.adapters.blobs import BlobReader, SourceChanged
+from packager.adapters.blobs import BlobReader
+from packager.adapters.opening import SourceChanged, open_range
 from packager.core.image import Blob, FileRange, Inline, SealedImage, Segment
 from packager.errors import PackagerError
 
@@ -192,11 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_file(self, segment: FileRange) -> None:
         """Let the kernel send a range of a file. What it is, the puller's digest check tells."""
-        try:
-            file = Path(segment.path).open("rb", buffering=0)  # noqa: SIM115 - closed below
-        except OSError as error:
-            raise SourceChanged(segment.path) from error
-        with file:
+        with open_range(segment) as file:
             sent = self.connection.sendfile(file, segment.offset, segment.length)
         self.server.registry.served(sent)
         if sent < segment.length:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from packager.adapters.files import explain_disk_errors, read_regular, write_atomically
+from packager.adapters.opening import open_range
 from packager.adapters.sharing import BLOCK, linkable, share_extents
 from packager.adapters.sinks.layout_blobs import BlobFile, LinkedBlob
 from packager.core.image import (
@@ -34,7 +35,7 @@ from packager.core.image import (
     SealedImage,
 )
 from packager.core.units import decimal
-from packager.errors import OutputFailed, ProtocolFailed, UsageError
+from packager.errors import ModelRefused, NotFound, OutputFailed, ProtocolFailed, UsageError
 from packager.imaging.oci import (
     LONGEST_DOCUMENT,
     is_digest,
@@ -260,7 +261,7 @@ class LayoutSink:
         if part.length < BLOCK or part.offset % BLOCK:
             return False
         try:
-            with Path(part.path).open("rb") as source:
+            with open_range(part) as source:
                 device = os.fstat(source.fileno()).st_dev
                 if device not in self._shares:
                     with tempfile.TemporaryFile(dir=self._blobs) as target:
@@ -273,7 +274,7 @@ class LayoutSink:
                         )
                         self._shares[device] = bool(shared)
                 return self._shares[device]
-        except OSError:
+        except (OSError, ModelRefused, NotFound):
             return False
 
     def _put(self, digest: str, data: bytes) -> None:

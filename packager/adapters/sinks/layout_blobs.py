@@ -16,11 +16,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from packager.adapters.blobs import SourceChanged
 from packager.adapters.files import explain_disk_errors, sync_directory
+from packager.adapters.opening import SourceChanged, open_range
 from packager.adapters.sharing import BLOCK, may_link, share_extents
 from packager.core.image import Blob, FileRange, Inline
-from packager.errors import OutputFailed
+from packager.errors import ModelRefused, NotFound, OutputFailed
 
 _LITTLE = 1024 * 1024  # what may be read on the side of a blob whose bytes are shared
 
@@ -107,10 +107,11 @@ class BlobFile:
 
     def _share_range(self, segment: FileRange, position: int) -> None:
         try:
-            source = os.open(segment.path, os.O_RDONLY)
-        except OSError:
+            file = open_range(segment)
+        except (ModelRefused, NotFound):
             return  # whoever reads the file will say what is wrong with it
-        try:
+        with file:
+            source = file.fileno()
             stamp = _stamp_of(source)
             with explain_disk_errors(self._directory):
                 count = share_extents(
@@ -120,8 +121,6 @@ class BlobFile:
                     length=segment.length,
                     target_offset=position,
                 )
-        finally:
-            os.close(source)
         if count:
             self._shared.append((position, position + count))
             if self._stamps.setdefault(segment.path, stamp) != stamp:
@@ -135,7 +134,7 @@ class BlobFile:
                 continue
             assert isinstance(segment, FileRange), "only local blobs are complete"
             end = self._position + segment.length
-            with Path(segment.path).open("rb", buffering=0) as file:
+            with open_range(segment) as file:
                 while self._position < end:
                     start, stop = self._shared[0] if self._shared else (_NEVER, _NEVER)
                     if start <= self._position < stop:

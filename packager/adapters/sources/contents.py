@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from packager.adapters.opening import FileUnreadable
 from packager.adapters.safetensors import read_header
-from packager.adapters.sources.pickles import pickle_kind
+from packager.adapters.sources.pickles import pickle_kind, runs_code
 from packager.adapters.sources.refusals import (
     BrokenJson,
     CodeNeeded,
@@ -20,8 +22,10 @@ from packager.adapters.sources.refusals import (
     Unreadable,
 )
 from packager.adapters.sources.rules import CONFIG, INDEX, find_single
+from packager.adapters.sources.walk import Found
 from packager.core.documents import NotStrict, parse_object, shorten
 from packager.core.model import TensorInfo
+from packager.errors import NotFound
 from packager.planning.architectures import is_native
 
 MAX_CONFIG_BYTES = 10_000_000
@@ -42,13 +46,11 @@ class Shards:
     weight_map: Mapping[str, str] | None  # tensor → file; None without an index
 
 
-def check_small_file(path: str, real: Path) -> None:
+def check_small_file(path: str, found: Found) -> None:
     """Refuse a file that is not what its name says."""
-    try:
-        kind = pickle_kind(real)
-        ends = _ends_of(real)
-    except OSError as error:
-        raise Unreadable(path, os.strerror(error.errno or 0)) from error
+    with readable(path, found) as stream:
+        kind = pickle_kind(stream)
+        ends = _ends_of(stream)
     if kind:
         raise HiddenPickle(path, kind)
     if ends.startswith(LFS_POINTER):
@@ -63,7 +65,7 @@ def check_small_file(path: str, real: Path) -> None:
 
 
 def read_config(
-    small: Mapping[str, Path], *, has_tokenizer: bool, is_draft: bool = False
+    small: Mapping[str, Found], *, has_tokenizer: bool, is_draft: bool = False
 ) -> Mapping[str, Any]:
     """Read config.json, and refuse a model that needs code from its repository.
 
@@ -81,7 +83,7 @@ def read_config(
 
 
 def find_shards(
-    small: Mapping[str, Path], candidates: tuple[str, ...], *, is_draft: bool = False
+    small: Mapping[str, Found], candidates: tuple[str, ...], *, is_draft: bool = False
 ) -> Shards:
     """Decide which weights files are served; with an index, only those it names."""
     if INDEX not in small:
@@ -127,20 +129,44 @@ def read_tensors(shards: Shards, tensors_of: TensorsOf) -> tuple[TensorInfo, ...
     return tuple(tensors.values())
 
 
-def read_shard(file: str, real: Path) -> tuple[TensorInfo, ...]:
+def read_shard(found: Found) -> tuple[TensorInfo, ...]:
     """Read the header of one shard on this machine."""
-    try:
-        with real.open("rb") as stream:
-            head = stream.read(len(LFS_POINTER))
-        # A header of the right length begins like a pickle: `{` in its place decides.
-        kind = "" if head[8:9] == b"{" else pickle_kind(real)
-    except OSError as error:
-        raise Unreadable(file, os.strerror(error.errno or 0)) from error
+    with readable(found.path, found) as stream:
+        head = stream.read(len(LFS_POINTER))
+        refuse_pickle(found.path, stream)
+        if head == LFS_POINTER:
+            raise LfsPointer(found.path)
+        stream.seek(0)
+        return read_header(stream, found.path)
+
+
+def refuse_pickle(file: str, stream: BinaryIO) -> None:
+    """Refuse weights that are something else than a safetensors file at their beginning.
+
+    The length of a header may read like the start of a pickle or of compressed data: with a
+    `{` in its place, only what would run when it is loaded is refused.
+    """
+    stream.seek(8)
+    if stream.read(1) != b"{":
+        kind = pickle_kind(stream)
+    else:
+        kind = "a pickle" if runs_code(stream) else ""
     if kind:
         raise HiddenPickle(file, kind)
-    if head == LFS_POINTER:
-        raise LfsPointer(file)
-    return read_header(real, file)
+
+
+@contextmanager
+def readable(path: str, found: Found) -> Iterator[BinaryIO]:
+    """Open a file of the model, and explain what keeps it from being read."""
+    try:
+        with found.open() as file, io.BufferedReader(file) as stream:
+            yield stream
+    except (FileUnreadable, NotFound) as error:
+        cause = error.__cause__
+        number = cause.errno if isinstance(cause, OSError) else 0
+        raise Unreadable(path, os.strerror(number or 0)) from error
+    except OSError as error:
+        raise Unreadable(path, os.strerror(error.errno or 0)) from error
 
 
 def _is_served_natively(config: Mapping[str, Any]) -> bool:
@@ -172,12 +198,9 @@ def _missing_shard(file: str) -> Exception:
     )
 
 
-def _read_object(path: str, real: Path, limit: int) -> dict[str, Any]:
-    try:
-        with real.open("rb") as stream:
-            data = stream.read(limit + 1)
-    except OSError as error:
-        raise Unreadable(path, os.strerror(error.errno or 0)) from error
+def _read_object(path: str, found: Found, limit: int) -> dict[str, Any]:
+    with readable(path, found) as stream:
+        data = stream.read(limit + 1)
     if len(data) > limit:
         raise BrokenJson(path, f"it is longer than {limit} bytes")
     try:
@@ -186,9 +209,9 @@ def _read_object(path: str, real: Path, limit: int) -> dict[str, Any]:
         raise BrokenJson(path, str(error)) from error
 
 
-def _ends_of(real: Path, length: int = 1024) -> bytes:
-    with real.open("rb") as stream:
-        head = stream.read(length)
-        size = stream.seek(0, os.SEEK_END)
-        stream.seek(max(len(head), size - length))
-        return head + stream.read(length)
+def _ends_of(stream: BinaryIO, length: int = 1024) -> bytes:
+    stream.seek(0)
+    head = stream.read(length)
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(max(len(head), size - length))
+    return head + stream.read(length)

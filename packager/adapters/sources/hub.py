@@ -25,7 +25,7 @@ from packager.adapters.sources.hub_progress import Told, telling_bars
 from packager.adapters.sources.proof import WrongBytes, check_bytes
 from packager.adapters.sources.rules import Entry
 from packager.adapters.sources.take import take_model
-from packager.adapters.sources.walk import link_roots, resolve_link
+from packager.adapters.sources.walk import Found, link_roots, resolve_link
 from packager.core.documents import NotStrict, field, shorten
 from packager.core.model import ModelFiles, ModelRef
 from packager.errors import NotFound, Unavailable, UsageError
@@ -83,7 +83,7 @@ class HubSource:
         with explained(name, revision, api.endpoint):
             commit, listing = _pin(api, cache, name, revision)
 
-            def fetch(paths: tuple[str, ...]) -> Mapping[str, Path]:
+            def fetch(paths: tuple[str, ...]) -> Mapping[str, Found]:
                 wanted = {path: listing[path] for path in paths}
                 return _fetch(api, cache, name, commit, wanted, self._on_bytes)
 
@@ -203,7 +203,7 @@ def _fetch(
     commit: str,
     wanted: Mapping[str, Entry],
     on_bytes: Told | None,
-) -> Mapping[str, Path]:
+) -> Mapping[str, Found]:
     """Make the files present and proven; the hub's client itself compares only sizes."""
     missing = [path for path in wanted if not cache.path(commit, path).exists()]
     if missing:
@@ -211,25 +211,25 @@ def _fetch(
         _refuse_missing(cache, name, commit, missing)
     allowed = link_roots(cache.snapshot(commit))
     proven = cache.recall_proofs(commit)
-    real: dict[str, Path] = {}
+    fetched: dict[str, Found] = {}
     for path, entry in wanted.items():
         place = cache.path(commit, path)
-        real[path] = resolve_link(place, path, allowed).real
-        if proven.get(path) == cache.identity(real[path]):
+        found = fetched[path] = resolve_link(place, path, allowed)
+        if proven.get(path) == list(found.identity):
             continue
         try:
-            check_bytes(path, real[path], entry)
+            check_bytes(found, entry)
         except WrongBytes as wrong:
             # Damaged once, in the cache or on the way: the hub is asked once more.
             try:
                 _download(api, cache, name, commit, {path: entry}, on_bytes, again=True)
             except Exception as error:
                 raise wrong from error
-            real[path] = resolve_link(place, path, allowed).real
-            check_bytes(path, real[path], entry)
-        proven[path] = cache.identity(real[path])
+            found = fetched[path] = resolve_link(place, path, allowed)
+            check_bytes(found, entry)
+        proven[path] = list(found.identity)
     cache.remember_proofs(commit, proven)
-    return real
+    return fetched
 
 
 def _download(

@@ -48,17 +48,6 @@ class RepositoryCache:
         """Where one file of a commit is, or will be."""
         return self.snapshot(commit) / path
 
-    def identity(self, place: Path) -> Identity:
-        """What changes when a file is replaced or written to."""
-        status = place.stat()
-        return [
-            status.st_dev,
-            status.st_ino,
-            status.st_size,
-            status.st_mtime_ns,
-            status.st_ctime_ns,
-        ]
-
     def recall_revision(self, revision: str) -> str:
         """Give the commit a revision meant when it was last asked for, or ''."""
         if is_commit(revision):

@@ -61,7 +61,7 @@ class HubHeaders:
         place = self._cache.path(self._commit, file)
         if place.exists():
             allowed = link_roots(self._cache.snapshot(self._commit))
-            return read_shard(file, resolve_link(place, file, allowed).real)
+            return read_shard(resolve_link(place, file, allowed))
         return read_remote_shard(
             file, self._listing[file].size, lambda offset, length: self._read(file, offset, length)
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from packager.adapters.sources.refusals import Incomplete, Unreadable
 from packager.adapters.sources.rules import Entry
 from packager.adapters.sources.take import take_model
-from packager.adapters.sources.walk import walk
+from packager.adapters.sources.walk import Found, walk
 from packager.core.model import ModelFiles, ModelRef
 from packager.errors import NotFound, UsageError
 
@@ -36,8 +36,8 @@ class LocalSource:
             )
         listing = {path: Entry(size=file.size) for path, file in found.items()}
 
-        def fetch(paths: tuple[str, ...]) -> Mapping[str, Path]:
-            return {path: found[path].real for path in paths}
+        def fetch(paths: tuple[str, ...]) -> Mapping[str, Found]:
+            return {path: found[path] for path in paths}
 
         ref = ModelRef(source="local", name="model")
         return take_model(ref, listing, fetch, is_draft=self._is_draft)

@@ -6,7 +6,9 @@ import hashlib
 import os
 from pathlib import Path
 
+from packager.adapters.opening import SourceChanged, is_same_file
 from packager.adapters.sources.rules import Entry
+from packager.adapters.sources.walk import Found
 from packager.errors import ModelRefused
 
 
@@ -20,21 +22,23 @@ class WrongBytes(ModelRefused):
         )
 
 
-def check_bytes(path: str, place: Path, entry: Entry) -> None:
+def check_bytes(found: Found, entry: Entry) -> None:
     """Compare the size, and the digest where the hub gives one. Reads the whole file."""
-    with place.open("rb") as stream:
-        size = os.fstat(stream.fileno()).st_size
-        if size != entry.size:
-            raise WrongBytes(path, f"{size} bytes instead of {entry.size}", place)
+    path, place = found.path, found.real
+    with found.open() as stream:
+        if found.size != entry.size:
+            raise WrongBytes(path, f"{found.size} bytes instead of {entry.size}", place)
         if entry.sha256:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
-            if found != entry.sha256:
-                raise WrongBytes(path, f"sha256 {found} instead of {entry.sha256}", place)
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            if digest != entry.sha256:
+                raise WrongBytes(path, f"sha256 {digest} instead of {entry.sha256}", place)
         elif entry.git_sha1:
-            blob = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+            blob = hashlib.sha1(b"blob %d\0" % found.size, usedforsecurity=False)
             while chunk := stream.read(1 << 20):
                 blob.update(chunk)
             if blob.hexdigest() != entry.git_sha1:
                 raise WrongBytes(
                     path, f"git object {blob.hexdigest()} instead of {entry.git_sha1}", place
                 )
+        if not is_same_file(os.fstat(stream.fileno()), found.identity):
+            raise SourceChanged(str(place))

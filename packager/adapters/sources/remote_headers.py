@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from packager.adapters.safetensors import header_length, parse_header
-from packager.adapters.sources.contents import LFS_POINTER
-from packager.adapters.sources.pickles import pickle_kind_of
-from packager.adapters.sources.refusals import HiddenPickle, LfsPointer
+from packager.adapters.sources.contents import LFS_POINTER, refuse_pickle
+from packager.adapters.sources.refusals import LfsPointer
 from packager.core.model import TensorInfo
 
 # huggingface-hub takes 100 kB at first too: 97 of 100 headers are shorter.
@@ -35,9 +35,7 @@ def read_remote_shard(file: str, size: int, read: ReadRange) -> tuple[TensorInfo
     head = read(0, min(FIRST_BYTES, size))
     if head.startswith(LFS_POINTER):
         raise LfsPointer(file)
-    kind = "" if head[8:9] == b"{" else pickle_kind_of(head, ends=len(head) == size)
-    if kind:
-        raise HiddenPickle(file, kind)
+    refuse_pickle(file, io.BytesIO(head))
     length = header_length(head, size, file)
     if length + 8 > len(head):
         head += read(len(head), length + 8 - len(head))

@@ -7,6 +7,7 @@ layer is written, and then must still be those of the listing.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from packager.adapters.sources.choose import S3_URL
 from packager.adapters.sources.remote_headers import read_headers, read_remote_shard
 from packager.adapters.sources.rules import Entry
 from packager.adapters.sources.take import take_model
-from packager.adapters.sources.walk import MAX_FILES
+from packager.adapters.sources.walk import MAX_FILES, Found, plain_file
 from packager.core.image import RemoteRange
 from packager.core.model import ModelFiles, ModelRef, TensorInfo
 from packager.errors import ModelRefused, NotFound, ProtocolFailed, UsageError
@@ -44,15 +45,16 @@ class S3Source:
         objects = _list(client, reference)
         reader = S3Reader(client)
         with TemporaryDirectory(prefix="packager-") as scratch:
+            root = Path(os.path.realpath(scratch))
 
-            def fetch(paths: tuple[str, ...]) -> Mapping[str, Path]:
+            def fetch(paths: tuple[str, ...]) -> Mapping[str, Found]:
                 # Numbers for names: nothing in a bucket decides where we write.
-                places = {path: Path(scratch, str(number)) for number, path in enumerate(paths)}
+                places = {path: root / str(number) for number, path in enumerate(paths)}
                 for path, place in places.items():
                     with place.open("wb") as stream:
                         for chunk in reader.read(_whole(objects[path])):
                             stream.write(chunk)
-                return places
+                return {path: plain_file(place, path) for path, place in places.items()}
 
             return take_model(
                 ModelRef(source="s3", name="model"),

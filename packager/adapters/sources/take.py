@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-from packager.adapters.blobs import state_of
 from packager.adapters.sources.contents import (
     READ,
     Shards,
@@ -25,10 +23,11 @@ from packager.adapters.sources.contents import (
 )
 from packager.adapters.sources.names import check_distinct, check_path
 from packager.adapters.sources.rules import Choice, Entry, choose_files, refuse_incomplete, role_of
+from packager.adapters.sources.walk import Found
 from packager.core.image import FileRange, RemoteRange
 from packager.core.model import ModelFile, ModelFiles, ModelRef, TensorInfo
 
-Fetch = Callable[[tuple[str, ...]], Mapping[str, Path]]  # paths in the model → absolute real paths
+Fetch = Callable[[tuple[str, ...]], Mapping[str, Found]]  # by path in the model
 
 
 class Headers(Protocol):
@@ -65,8 +64,8 @@ def take_model(
     refuse_incomplete(choice, is_draft=is_draft)
 
     small = fetch(tuple(path for path in choice.small if not for_plan or path in READ))
-    for path, real in small.items():
-        check_small_file(path, real)
+    for path, found in small.items():
+        check_small_file(path, found)
     config = read_config(small, has_tokenizer="tokenizer.json" in choice.small, is_draft=is_draft)
     shards = find_shards(small, choice.candidates, is_draft=is_draft)
 
@@ -74,16 +73,16 @@ def take_model(
     if headers is None:
         real_weights = fetch(shards.files)
         tensors = read_tensors(
-            shards, lambda files: {file: read_shard(file, real_weights[file]) for file in files}
+            shards, lambda files: {file: read_shard(real_weights[file]) for file in files}
         )
         content = {
             path: FileRange(
-                path=str(real),
+                path=str(found.real),
                 offset=0,
                 length=listing[path].size,
-                checked=state_of(real.stat()),
+                checked=found.identity,
             )
-            for path, real in {**small, **real_weights}.items()
+            for path, found in {**small, **real_weights}.items()
         }
     else:
         tensors = read_tensors(shards, headers.tensors_of)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from packager.adapters.opening import Identity, identity_of, open_checked
 from packager.adapters.sources.names import check_path
 from packager.adapters.sources.refusals import NotAFile, Unreadable, UnsafeLink
 from packager.errors import ModelRefused
@@ -28,8 +30,13 @@ class Found:
     """One file of the directory, links resolved."""
 
     path: str  # relative to the directory, POSIX
-    real: Path
+    real: Path  # absolute, without a link in it
     size: int
+    identity: Identity = ()  # of what is there; nothing else is read later
+
+    def open(self) -> io.FileIO:
+        """Open the file that was found; raise `SourceChanged` when another is there now."""
+        return open_checked(str(self.real), self.identity)
 
 
 def walk(root: Path) -> Iterator[Found]:
@@ -39,7 +46,7 @@ def walk(root: Path) -> Iterator[Found]:
     directories are refused, so that no loop can arise.
     """
     allowed = link_roots(root)
-    pending = [(root, "")]
+    pending = [(Path(os.path.realpath(root)), "")]
     count = 0
     while pending:
         directory, prefix = pending.pop()
@@ -57,7 +64,7 @@ def walk(root: Path) -> Iterator[Found]:
             elif entry.is_symlink():
                 yield resolve_link(Path(entry.path), path, allowed)
             elif not entry.is_dir(follow_symlinks=False):
-                yield _plain(Path(entry.path), path)
+                yield plain_file(Path(entry.path), path)
             else:
                 pending.append((Path(entry.path), f"{path}/"))
 
@@ -89,10 +96,11 @@ def resolve_link(link: Path, path: str, allowed: tuple[Path, ...]) -> Found:
         raise UnsafeLink(path, "leads out of the model's directory")
     if real.is_dir():
         raise UnsafeLink(path, "leads to a directory")
-    return _plain(real, path)
+    return plain_file(real, path)
 
 
-def _plain(real: Path, path: str) -> Found:
+def plain_file(real: Path, path: str) -> Found:
+    """Look at the file at an absolute path without links; refuse what is none."""
     try:
         status = real.lstat()
     except OSError as error:
@@ -100,7 +108,7 @@ def _plain(real: Path, path: str) -> Found:
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
         raise NotAFile(path, _SPECIAL.get(kind, "special file"))
-    return Found(path=path, real=real, size=status.st_size)
+    return Found(path=path, real=real, size=status.st_size, identity=identity_of(status))
 
 
 def _scan(directory: Path, prefix: str) -> list[os.DirEntry[str]]:

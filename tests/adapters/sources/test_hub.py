@@ -17,6 +17,7 @@ from packager.adapters.sources.hub_failures import explain
 from packager.adapters.sources.local import LocalSource
 from packager.adapters.sources.proof import check_bytes
 from packager.adapters.sources.rules import Entry
+from packager.adapters.sources.walk import plain_file
 from packager.core.model import ModelFiles
 from packager.errors import (
     AccessDenied,
@@ -274,7 +275,7 @@ def test_a_small_file_damaged_in_the_cache_is_found_too(
 def test_a_file_without_a_digest_is_proven_by_its_size(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"1234")
     with pytest.raises(ModelRefused, match="4 bytes instead of 5"):
-        check_bytes("x", tmp_path / "x", Entry(size=5))
+        check_bytes(plain_file(tmp_path / "x", "x"), Entry(size=5))
 
 
 def test_a_snapshot_link_that_leads_elsewhere_is_refused(
