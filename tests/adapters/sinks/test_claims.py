@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from packager.adapters.claim_key import ClaimKeys
 from packager.adapters.digest_index import DigestIndex
 from packager.adapters.registry.client import RegistryClients
 from packager.adapters.registry.transport import Transport
+from packager.adapters.sinks import tee
 from packager.adapters.sinks.layout import LayoutSink
 from packager.adapters.sinks.registry import RegistrySink
 from packager.adapters.sinks.tee import write_image
@@ -24,6 +26,7 @@ from packager.core.image import (
     Inline,
     Layer,
     Platform,
+    RemoteRange,
     RuntimeConfig,
     Written,
 )
@@ -228,6 +231,108 @@ def test_a_second_build_writes_no_second_claim(place: Place, machine: MachineOf)
     assert len(place.documents()) == 1
     stored = [seen.path.rpartition("/")[2] for seen in place.registry.requests("PUT")]
     assert stored == [place.first.image.digest]
+
+
+def test_the_second_build_of_a_machine_asks_once_for_what_is_attached(
+    registry: FakeRegistry, shards: tuple[Path, Path], machine: MachineOf
+) -> None:
+    one = machine()
+    for path in shards:
+        os.utime(path, (0, 0))
+    image, target = image_of(shards), f"{registry.host}/team/model:1"
+    one.write(image, target)
+    registry.seen.clear()
+
+    one.write(image, target)
+
+    asked = [seen.path for seen in registry.seen if "referrers" in seen.path]
+    tagged = [seen.path for seen in registry.seen if "/manifests/sha256-" in seen.path]
+    assert len(asked) == 1
+    assert len(tagged) == (0 if registry.quirks.referrers else 1)
+
+
+class Hub:
+    """A hub of the two files, which counts what is fetched."""
+
+    scheme = "hf"
+
+    def __init__(self, shards: tuple[Path, Path]) -> None:
+        self.files = {path.name: path.read_bytes() for path in shards}
+        self.fetched: list[str] = []
+
+    def read(self, segment: RemoteRange) -> Iterator[bytes]:
+        name = segment.url.partition("?")[0].rpartition("/")[2]
+        self.fetched.append(name)
+        yield self.files[name]
+
+
+def streamed(shards: tuple[Path, Path]) -> ImageSpec:
+    """The same image, its files on a hub."""
+    image = image_of(shards)
+    layers = []
+    for layer, path in zip(image.layers, shards, strict=False):
+        digest = sha256(path.read_bytes())[7:]
+        url = f"hf://acme/tiny@{'c' * 40}/{path.name}?size={SIZE}&sha256={digest}"
+        remote = RemoteRange(url=url, offset=0, length=SIZE)
+        layers.append(replace(layer, blob=make_tar([Entry(path="/m", content=remote)])))
+    return replace(image, layers=(*layers, *image.layers[2:]))
+
+
+def test_large_streams_are_fetched_once_and_not_sent_where_they_are_there(
+    place: Place,
+    machine: MachineOf,
+    shards: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tee, "HASH_REMOTE_BELOW", 1000)
+    hub, fresh = Hub(shards), machine("")
+    fresh.reader = BlobReader((hub,))
+
+    written = fresh.write(streamed(shards), f"{place.name}:1")
+
+    assert digests(written) == digests(place.first)
+    assert sorted(hub.fetched) == ["one", "two"]
+    assert fresh.sent < 5_000
+
+
+def test_large_streams_are_not_fetched_twice_for_an_output_that_lacks_them(
+    place: Place,
+    machine: MachineOf,
+    shards: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tee, "HASH_REMOTE_BELOW", 1000)
+    hub, fresh = Hub(shards), machine("")
+    fresh.reader = BlobReader((hub,))
+
+    written = fresh.write(streamed(shards), f"{place.name}:1", layout=tmp_path / "out")
+
+    assert digests(written) == digests(place.first)
+    assert sorted(hub.fetched) == ["one", "two"]
+
+
+def test_large_streams_are_not_fetched_twice_where_the_registry_says_they_differ(
+    place: Place,
+    machine: MachineOf,
+    shards: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """New weights of the same shapes: the old ones are claimed, with whichever key."""
+    monkeypatch.setattr(tee, "HASH_REMOTE_BELOW", 1000)
+    for seed, path in enumerate(shards):
+        path.write_bytes(random.Random(seed + 50).randbytes(SIZE))
+    image = streamed(shards)
+    layers = [
+        replace(layer, content=f"sha256:{n}" + "7" * 63) for n, layer in enumerate(image.layers)
+    ]
+    hub, fresh = Hub(shards), machine("")
+    fresh.reader = BlobReader((hub,))
+
+    fresh.write(replace(image, layers=tuple(layers[:2])), f"{place.name}:1")
+
+    assert sorted(hub.fetched) == ["one", "two"]
+    assert fresh.sent > 2 * SIZE
 
 
 def test_other_settings_are_claimed_beside_their_own_image(
