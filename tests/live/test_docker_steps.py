@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from packager.core.events import ignore
 from packager.core.recipe import Estimate
 from packager.errors import NotFound, StepFailed
 from tests.commandline import ROOT, TINY
-from tests.tools.steps import environments, model_files, step
+from tests.tools.steps import HELPER, environments, model_files, step
 
 pytestmark = pytest.mark.live
 
@@ -216,6 +217,39 @@ def test_nothing_runs_on_when_packager_ends(
         process.send_signal(how)
         process.wait(30)
         wait_for(lambda: not [found for found in containers() if found.status == "running"])
+    finally:
+        process.kill()
+        for found in containers():
+            found.remove(force=True)
+
+
+def test_no_installation_runs_on_when_packager_is_killed(
+    tmp_path: Path, engine: str, python_base: str
+) -> None:
+    """It would take the network and the disk for up to an hour, and its image would never be."""
+    import docker
+
+    helper = tmp_path / "helper"
+    shutil.copytree(HELPER, helper)
+    (helper / "install.py").write_text("import time; time.sleep(600)\n")
+    program = (
+        "from pathlib import Path\n"
+        "from tests.live import test_docker_steps as live\n"
+        f"executor = live.docker_executor(Path({str(tmp_path)!r}))\n"
+        f"executor._environments.helper = Path({str(helper)!r})\n"
+        "executor.prepare('demo-tool')\n"
+    )
+    for found in images_of("demo-tool"):
+        docker.from_env().images.remove(found, force=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        wait_for(lambda: [found for found in containers() if found.status == "running"])
+        process.kill()
+        process.wait(30)
+        wait_for(lambda: not [found for found in containers() if found.status == "running"])
+        assert images_of("demo-tool") == []
     finally:
         process.kill()
         for found in containers():

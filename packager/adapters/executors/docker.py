@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -258,11 +258,13 @@ class DockerExecutor:
             places = {tool.directory: "tool", self._environments.helper: "helper"}
             options = {
                 "command": [
+                    *("python3", "-I", f"{ROOT}/supervise.py", "-1"),
                     "python3",
                     f"{ROOT}/helper/install.py",
                     f"{ROOT}/tool",
                     *(["--allow-unhashed"] if tool.allow_unhashed else []),
                 ],
+                "stdin_open": True,  # closed when we let go, or die: see supervise.py
                 "entrypoint": [],
                 "environment": {
                     "PIP_CONFIG_FILE": f"{ROOT}/pip/pip.conf",
@@ -274,6 +276,7 @@ class DockerExecutor:
                 "network_mode": "host",
                 "mounts": [
                     Mount(f"{ROOT}/pip", settings, type="bind", read_only=True),
+                    Mount(f"{ROOT}/supervise.py", str(SUPERVISOR), type="bind", read_only=True),
                     *(
                         Mount(f"{ROOT}/{name}", str(place.absolute()), type="bind", read_only=True)
                         for place, name in places.items()
@@ -281,13 +284,14 @@ class DockerExecutor:
                 ],
             }
             with self._container(base.id, options) as container:
-                container.start()
-                began = time.monotonic()
-                while container.status != "exited":
-                    time.sleep(0.2)
-                    container.reload()
-                    if time.monotonic() - began > INSTALL_TIMEOUT_S:
-                        raise ToolUnavailable(f"installing tool {tool.name!r} takes too long")
+                with closing(container.attach_socket(params={"stdin": 1, "stream": 1})):
+                    container.start()
+                    began = time.monotonic()
+                    while container.status != "exited":
+                        time.sleep(0.2)
+                        container.reload()
+                        if time.monotonic() - began > INSTALL_TIMEOUT_S:
+                            raise ToolUnavailable(f"installing tool {tool.name!r} takes too long")
                 log.write_bytes(container.logs(stdout=False, stderr=True))
                 if code := _ended(container)["ExitCode"]:
                     refuse_other_files(tool.name, log)
