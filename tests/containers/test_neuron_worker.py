@@ -224,6 +224,19 @@ def test_a_start_copies_the_cache_and_serves_the_traced_model_beside_the_weights
     assert (start.copy / "model/config.json").read_text() == '{"of": "the model"}'
 
 
+def test_the_config_of_another_model_is_not_served(worker: Worker, tmp_path: Path) -> None:
+    """Artifacts of 0.1 held the first model's: its answers' end was served with every other."""
+    worker.run()
+    (worker.output / "manifest.json").unlink()
+    (worker.output / "model/config.json").write_text('{"of": "another model"}')
+    start = Start(tmp_path, export=["/bin/false"])
+
+    start.take(worker.output)
+
+    assert (start.copy / "model/config.json").read_text() == '{"of": "the model"}'
+    assert (start.copy / "model/model.pt").is_file()
+
+
 @pytest.mark.parametrize("damage", ["cut", "changed", "missing"])
 def test_a_damaged_artifact_is_not_used(worker: Worker, tmp_path: Path, damage: str) -> None:
     worker.run()

@@ -108,11 +108,14 @@ def test_an_engine_serves_with_the_tokenizer_of_today(source: Path, tmp_path: Pa
     (built / "config.json").write_text('{"build_config": {}}')
     (built / "rank0.engine").write_bytes(b"engine")
 
-    found = {
-        file.path: file
-        for file in read_result(step_of(source, gives="compiled", config=None), built, {})
-    }
+    (source / "generation_config.json").write_text('{"of": "the source"}')
+    (built / "generation_config.json").write_text('{"of": "the engine"}')
 
+    files = read_result(step_of(source, gives="compiled", config=None), built, {})
+    found = {file.path: file for file in files}
+
+    assert len(files) == len(found)
+    assert content(found["generation_config.json"]) == b'{"of": "the engine"}'
     assert content(found["config.json"]) == b'{"build_config": {}}'
     assert content(found["tokenizer.json"]) == (source / "tokenizer.json").read_bytes()
     assert "model.safetensors" not in found

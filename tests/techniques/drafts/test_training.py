@@ -167,6 +167,12 @@ def test_large_models_compute_in_the_precision_that_they_have() -> None:
     assert step(model=pinned(model_of(LLAMA_3_8B))).parameters["dtype"] == "bfloat16"
 
 
+def test_a_head_trained_on_more_gpus_is_another() -> None:
+    keys = [key(step(gpus=gpus)) for gpus in (0, 1, 4)]
+
+    assert len(set(keys)) == 3
+
+
 def test_gpus_are_asked_for_and_use_as_many_threads_as_they_like() -> None:
     assert step(gpus=2).gpus == 2
     assert dict(step(gpus=2).env) == {}
