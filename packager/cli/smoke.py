@@ -66,7 +66,7 @@ def smoke(
         print_line(
             f"{answer.endpoint}: {answer.tokens} tokens in {answer.seconds:.2f} s ({rate:.0f}/s)"
         )
-        print_lines(quoted_lines(answer.text.strip(), "  | "))
+        print_lines(quoted_lines(answer.text.strip(), "  "))
 
 
 def _say(line: str) -> None:

@@ -128,7 +128,9 @@ def test_progress_of_hostile_names_keeps_its_lines() -> None:
 def test_the_bars_of_hostile_names_keep_their_lines() -> None:
     import io
 
-    from packager.cli.bars import Bars
+    from rich.console import Console
+
+    from packager.cli.bars import Bars, _drawn
 
     stream = io.StringIO()
     bars, meter = Bars(stream), Meter(0.0)
@@ -144,11 +146,12 @@ def test_the_bars_of_hostile_names_keep_their_lines() -> None:
 
     bars.show([(1.0, over)], meter.snapshot(2.0))
     bars.close()
+    Console(file=stream, width=400).print(_drawn(meter.snapshot(2.0)))
 
     drawn = stream.getvalue()
+    assert drawn.count("x\\nerror: forged\\rerror: forged\\u2028") == 3
     assert not [line for line in drawn.splitlines() if line.startswith(FORGED)]
     assert not set(drawn) & (OBEYED - set("\r\x1b"))  # rich moves the cursor itself
-    assert "x\\nerror: forged\\rerror: forged\\u2028" in drawn
 
 
 @pytest.mark.parametrize("output_format", ["text", "json"])

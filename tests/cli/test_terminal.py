@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,15 @@ def test_no_way_of_printing_passes_on_what_a_terminal_obeys(
     assert printed.endswith("\n")
     assert not [line for line in printed.splitlines() if line.startswith("error: forged")]
     assert not set(printed) & set("\r\x1b\x9b\u2028\u202e\u2066\u200b\ud800")
+
+
+@pytest.mark.parametrize("say", [terminal.note, terminal.warn, terminal.note_log])
+def test_a_password_in_an_address_is_not_shown_on_stderr(
+    say: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    say("no answer from https://user:canary@host/a")
+
+    assert "no answer from https://***@host/a" in capsys.readouterr().err
 
 
 def test_an_encoding_without_a_letter_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,7 @@ from packager.core.text import (
         pytest.param("a\u200db", "a\\u200db", id="joiner between letters"),
         pytest.param("a\u00adb", "a\\xadb", id="soft hyphen"),
         pytest.param("a\u3164b\u115fc", "a\\u3164b\\u115fc", id="fillers that show nothing"),
+        pytest.param("a\u034fb\u180bc", "a\\u034fb\\u180bc", id="marks that show nothing"),
         pytest.param("\ud800a", "\\ud800a", id="half of a surrogate pair"),
         pytest.param("\U000e0041", "\\U000e0041", id="tag"),
         pytest.param("\U0001f600 \U000e01f0", "\U0001f600 \\U000e01f0", id="unassigned"),

@@ -32,7 +32,7 @@ from packager.reports.plan import PlanPage, page_text, rejection_lines
 from packager.reports.rank import ranking_text
 from packager.reports.speculation import speculation_lines
 from packager.reports.steps import forecast_sentences, ran_lines
-from packager.reports.text import finding_lines
+from packager.reports.text import finding_lines, right_table_lines, table_lines
 from packager.reports.training import training_lines
 from packager.reports.warmup import outcome_lines, plan_lines, refusal_lines
 from tests.cli.test_hostile_names import FORGED, HOSTILE, assert_harmless
@@ -186,3 +186,10 @@ def test_a_report_of_hostile_texts_keeps_its_lines(
         print_lines(made)
 
     assert_harmless(capsys.readouterr().out)
+
+
+def test_a_cell_of_a_table_is_as_wide_as_it_is_printed() -> None:
+    rows = [["a\nb", "c"], ["d", "\u202ee"]]
+
+    assert table_lines(("name", "what"), rows) == ["name  what", "a\\nb  c", "d     \\u202ee"]
+    assert right_table_lines(("n",), [["\n"]]) == ["   n", "  \\n"]
