@@ -32,6 +32,7 @@ MAX_UNPACKED = 256 * MIB
 MAX_RATIO = 200  # of what is unpacked to what is read, beyond the first MiB
 MAX_MEMORY = 256 * MIB  # of a decompressor
 PIECE = 64 * 1024
+ZSTD_PIECE = 512
 
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
 _LZ4 = (b"\x04\x22\x4d\x18", b"\x02\x21\x4c\x18")
@@ -385,7 +386,7 @@ class _Zstd:
         import zstandard
 
         self._inner: Any = zstandard.ZstdDecompressor(max_window_size=MAX_MEMORY).decompressobj()
-        self._ready = b""
+        self._packed = self._ready = b""
 
     @property
     def eof(self) -> bool:
@@ -393,15 +394,18 @@ class _Zstd:
 
     @property
     def needs_input(self) -> bool:
-        return not self._ready
+        return not (self._ready or self._packed)
 
     @property
     def unused_data(self) -> bytes:
-        return bytes(self._inner.unused_data)
+        return bytes(self._inner.unused_data) + self._packed
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        if data:
-            self._ready += self._inner.decompress(data)
+        self._packed += data
+        while self._packed and not self._ready and not self._inner.eof:
+            # The library gives all that its input holds, 128 KiB for each 4 bytes at most.
+            piece, self._packed = self._packed[:ZSTD_PIECE], self._packed[ZSTD_PIECE:]
+            self._ready = self._inner.decompress(piece)
         given, self._ready = self._ready[:max_length], self._ready[max_length:]
         return given
 

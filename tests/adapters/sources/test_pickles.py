@@ -301,6 +301,32 @@ def test_a_bomb_is_refused_soon(name: str, line: bytes, why: str) -> None:
     assert time.process_time() - started < 10
 
 
+PEAK = """
+import io, resource, sys
+from pathlib import Path
+from packager.adapters.sources.pickles import pickle_kind
+data = Path(sys.argv[1]).read_bytes()
+pickle_kind(io.BytesIO(b"\\x28\\xb5\\x2f\\xfd"))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+kind = pickle_kind(io.BytesIO(data))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, kind)
+"""
+
+
+@pytest.mark.parametrize("name", ["gzip", "bzip2", "xz", "zstd"])
+def test_a_bomb_takes_little_memory(tmp_path: Path, name: str) -> None:
+    line = b"V" + b"a" * 400_000_000
+    (tmp_path / "bomb").write_bytes(COMPRESSIONS[name][1](line))
+
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, str(tmp_path / "bomb")], capture_output=True, text=True
+    )
+
+    kib, _, kind = done.stdout.partition(" ")
+    assert "unpacks to more than" in kind, done.stderr
+    assert int(kib) < 100 * 1024
+
+
 def test_what_unpacks_to_more_than_is_looked_at_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
