@@ -260,3 +260,19 @@ def test_runs_cover_everything_once_and_in_order() -> None:
         assert [position for run in runs for position in run] == list(range(500))
     assert all(sum(sizes[i] for i in run) <= 150 for run in runs_within(sizes, 150))
     assert len(balanced_runs(sizes, 37)) <= 37
+
+
+def test_headers_of_many_small_tensors_count_for_the_limit(tmp_path: Path) -> None:
+    """16 bytes of a tensor take 80 bytes of header: layers were five times too large."""
+    path = tmp_path / "model.safetensors"
+    write_safetensors(path, {f"layer.{number:05}.bias": ("U8", (16,)) for number in range(5_000)})
+    limit = 128 * 1024
+
+    shards = split_large([weights_of(path)], header_of, limit=limit)[:-1]
+
+    sizes = [
+        make_tar([Entry(path=f"/opt/packager/model/{file.path}", content=file.content)]).size
+        for file in shards
+    ]
+    assert len(sizes) > 1
+    assert max(sizes) <= limit
