@@ -46,14 +46,20 @@ system:  ## install what the live tests start (Debian, root): engine, registry, 
 venv: $(VENV)/.installed
 venv-test: $(VENV)/.installed-test
 
+# `.installing` is there while pip works: one that was killed leaves packages that it takes for whole.
+make_venv = $(PYTHON) -m venv $$(test ! -e $(VENV)/.installing || echo --clear) $(VENV)
+
 $(VENV)/.installed: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
+	@$(make_venv)
+	@touch $(VENV)/.installing
 	$(BIN)/python -m pip install --quiet --editable .
-	@touch $@
+	@rm $(VENV)/.installing && touch $@
 
 $(VENV)/.installed-test: pyproject.toml $(VENV)/.installed
+	@test ! -e $(VENV)/.installing || $(make_venv)
+	@touch $(VENV)/.installing
 	$(BIN)/python -m pip install --quiet --editable '.[test,lint]'
-	@touch $@
+	@rm $(VENV)/.installing && touch $(VENV)/.installed $@
 
 clean:  ## remove what make made here
 	rm -rf $(VENV) out dist

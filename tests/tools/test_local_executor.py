@@ -199,7 +199,7 @@ def test_no_process_is_left_however_packager_ends(how: signal.Signals, tmp_path:
         wait_for(lambda: pids.exists() and pids.read_text().count(" ") == 1, 60)
         process.send_signal(how)
         assert process.wait(120) != 0
-        wait_for(lambda: not alive(pids), 10)
+        wait_for(lambda: not alive(pids), 60)
     finally:
         process.kill()
     if how != signal.SIGKILL:
