@@ -88,7 +88,7 @@ def _remove_stale(path: Path) -> None:
 
 
 def can_write(directory: Path) -> bool:
-    """Whether files can be made in a directory, or where it is to be made; a full disk counts."""
+    """Return whether permissions let files be made in a directory, which may not exist yet."""
     place = directory
     while not os.path.lexists(place) and place != place.parent:
         place = place.parent

@@ -42,7 +42,7 @@ def cache_dir(settings: Settings) -> Path:
 
 
 def work_root(settings: Settings) -> Path:
-    """Where builds work: beside the cache, so that a hit is a link.
+    """Return where builds work: beside the cache, so that a hit is a link.
 
     A cache that nobody can write to, such as one on a read-only disk, still gives hits: then the
     work is done in the state directory, and hits are copies.

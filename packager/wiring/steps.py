@@ -52,7 +52,7 @@ def run_steps(
 
 
 def _may_run(step: Step, settings: Settings) -> bool:
-    """Keep what was promised for steps that are not in the cache, whatever happens to it since."""
+    """Return whether a step may run when its result cannot be taken from the cache."""
     match settings.on_miss:
         case "refuse":
             return False

@@ -127,3 +127,10 @@ def test_an_odd_file_among_entries_stops_nothing(
     stranger.write_bytes(odd)
 
     ask(root)
+
+
+def test_a_list_whose_keys_stand_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_bytes(b'{"schema":1,"keys":{},"keys":{}}')
+
+    with pytest.raises(UnusableKeys, match="stands twice"):
+        load_trusted_keys(tmp_path / "keys.json")

@@ -14,6 +14,7 @@ import pytest
 from tests.commandline import TINY, Done, packager_in
 from tests.tools.steps import OUTSIDE
 
+SHARD = "model-00002-of-00003.safetensors"
 PUBLISHED_NS = 1_700_000_000 * 10**9
 
 
@@ -91,21 +92,24 @@ def scene(tmp_path: Path, tools_dir: Path) -> Scene:
     return Scene(tmp_path, tools_dir)
 
 
-@pytest.mark.parametrize("compression", ["none", "zstd"])
-@pytest.mark.parametrize("index", ["same machine", "digest index lost"])
 @pytest.mark.parametrize(
-    ("name", "at"),
-    [("00002-of-00003.safetensors", -1), ("00002-of-00003.safetensors", 0), ("config.json", 2)],
-    ids=["tensor", "header", "config"],
+    ("name", "at", "compression", "index"),
+    [
+        pytest.param(SHARD, -1, "none", "same machine", id="tensor, same machine"),
+        pytest.param(SHARD, -1, "none", "lost", id="tensor, digest index lost"),
+        pytest.param(SHARD, -1, "zstd", "same machine", id="tensor, other compression"),
+        pytest.param(SHARD, 0, "none", "lost", id="header, digest index lost"),
+        pytest.param("config.json", 2, "none", "same machine", id="config, same machine"),
+    ],
 )
 def test_a_flipped_bit_is_healed_in_the_same_build(
-    scene: Scene, compression: str, index: str, name: str, at: int
+    scene: Scene, name: str, at: int, compression: str, index: str
 ) -> None:
     """Once exit 0 with wrong bytes, or exit 76 at every build until somebody verified."""
     words = ("--compression", compression)
     sound = scene.build(*words, out="sound")
     assert (sound.status, scene.runs) == (0, 1)
-    if index == "digest index lost":
+    if index == "lost":
         scene.forget_digests()
     scene.flip(name, at)
 
@@ -130,7 +134,7 @@ def test_a_damaged_input_of_a_later_step_is_healed_before_the_step_runs(scene: S
     """What a step made of damaged files would be kept under the key of sound ones."""
     based = scene.build(out="base")
     assert based.status == 0, based.err
-    scene.flip("00002-of-00003.safetensors", -1)
+    scene.flip(SHARD, -1)
     words = ("--compile", "demo_compiler", "--base", "oci:base")
 
     healed = scene.build(*words, out="healed")
@@ -142,15 +146,15 @@ def test_a_damaged_input_of_a_later_step_is_healed_before_the_step_runs(scene: S
 
 
 def damaged(scene: Scene) -> None:
-    scene.flip("00002-of-00003.safetensors", -1)
+    scene.flip(SHARD, -1)
 
 
 def damaged_header(scene: Scene) -> None:
-    scene.flip("00002-of-00003.safetensors", 0)
+    scene.flip(SHARD, 0)
 
 
 def blob_lost(scene: Scene) -> None:
-    scene.blob_of("00002-of-00003.safetensors").unlink()
+    scene.blob_of(SHARD).unlink()
 
 
 def entry_damaged(scene: Scene) -> None:
@@ -160,7 +164,7 @@ def entry_damaged(scene: Scene) -> None:
 
 
 def blob_is_a_pipe(scene: Scene) -> None:
-    blob = scene.blob_of("00002-of-00003.safetensors")
+    blob = scene.blob_of(SHARD)
     blob.unlink()
     os.mkfifo(blob)
 
