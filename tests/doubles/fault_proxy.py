@@ -172,8 +172,8 @@ class FaultProxy:
         upstream = _Line(socket.create_connection(self._upstream, timeout=_LONGEST_WAIT_S))
         try:
             upstream.send_head(first, {**headers, "connection": "close"})
-            whole = self._pass_body(client, upstream, exchange, body, place)
-            if fault and whole is None and self._claim(fault, exchange):
+            whole = self._pass_body(upstream, exchange, body, place, fault)
+            if fault and whole is None:
                 if do == "stall":
                     self._closing.wait(fault.seconds)
                 for line in (client, upstream):
@@ -185,24 +185,32 @@ class FaultProxy:
 
     def _pass_body(
         self,
-        client: _Line,
         upstream: _Line,
         exchange: Exchange,
         body: Iterator[bytes],
         place: int | None,
+        fault: Fault | None,
     ) -> bool | None:
-        """True: all of it was sent. False: the server answered before. None: at `place`."""
+        """True: all of it was sent. False: the server answered before. None: the fault is here.
+
+        Of several bodies on their way to a fault that happens once, the others go on.
+        """
         if place == 0:
-            return None
+            if fault and self._claim(fault, exchange):
+                return None
+            place = None
         for piece in body:
             if select.select([upstream.sock], [], [], 0)[0]:
                 return False
-            if place == _BEFORE_THE_END and piece == _LAST_CHUNK:
-                return None
-            if place is not None and 0 <= place <= exchange.sent + len(piece):
-                upstream.send(piece[: place - exchange.sent])
-                exchange.sent = place
-                return None
+            at_the_end = place == _BEFORE_THE_END and piece == _LAST_CHUNK
+            in_here = place is not None and 0 <= place <= exchange.sent + len(piece)
+            if fault and (at_the_end or in_here):
+                if self._claim(fault, exchange):
+                    if place is not None and in_here:
+                        upstream.send(piece[: place - exchange.sent])
+                        exchange.sent = place
+                    return None
+                place = None
             try:
                 upstream.send(piece)
             except OSError:

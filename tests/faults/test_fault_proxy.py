@@ -5,8 +5,10 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -54,7 +56,7 @@ def got(server: ThreadingHTTPServer) -> list[bytes]:
 
 
 def put(
-    proxy: FaultProxy, headers: Mapping[str, str] | None = None, *, timeout_s: float = 1
+    proxy: FaultProxy, headers: Mapping[str, str] | None = None, *, timeout_s: float = 60
 ) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection(proxy.host, timeout=timeout_s)
     connection.request("PUT", "/thing?x=1", body=BODY, headers=headers or {})
@@ -140,10 +142,34 @@ def test_one_fault_hits_one_of_several_requests_at_once(proxy: FaultProxy, do: s
     proxy.add(Fault(do, at=-1))  # type: ignore[arg-type]
 
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: put(proxy, timeout_s=20), range(8)))
+        answers = list(pool.map(lambda _: put(proxy), range(8)))
 
     assert sum(answer != (200, BODY) for answer in answers) == 1
     assert proxy.faults[0].hits == 1
+
+
+def test_of_two_bodies_on_their_way_to_a_fault_one_arrives_whole(
+    proxy: FaultProxy, server: ThreadingHTTPServer
+) -> None:
+    """It used to stop there for ever, and pushes of several layers waited until they gave up."""
+    fault = Fault("reset", at=-1)
+    proxy.add(fault)
+    both = [http.client.HTTPConnection(proxy.host, timeout=60) for _ in range(2)]
+    for connection in both:
+        connection.putrequest("PUT", "/thing")
+        connection.putheader("Content-Length", str(len(BODY)))
+        connection.endheaders(BODY[:10])
+    while fault.seen < 2:
+        time.sleep(0.01)
+
+    statuses = []
+    for connection in both:
+        with suppress(OSError):
+            connection.send(BODY[10:])
+            statuses.append(connection.getresponse().status)
+
+    assert statuses == [200]
+    assert got(server) == [BODY]
 
 
 @pytest.mark.parametrize("do", ["delay", "stall", "dribble"])
@@ -151,7 +177,7 @@ def test_a_slow_line_is_slow(proxy: FaultProxy, do: str) -> None:
     proxy.add(Fault(do, seconds=1.5, at=5))  # type: ignore[arg-type]
 
     with pytest.raises(TimeoutError):
-        put(proxy)
+        put(proxy, timeout_s=1)
 
 
 def test_a_half_closed_line_says_nothing_more(proxy: FaultProxy) -> None:
