@@ -118,7 +118,7 @@ class FakeEngine:
 
 def run(engine: FakeEngine) -> SmokeResult:
     return smoke(
-        engine, "i:1", prompt="p", max_tokens=4, deadline_s=5.0, on_progress=lambda line: None
+        engine, "i:1", prompt="p", max_tokens=4, deadline_s=60.0, on_progress=lambda line: None
     )
 
 

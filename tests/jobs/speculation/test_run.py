@@ -65,7 +65,7 @@ def measured(
             max_tokens=9,
             concurrency=concurrency,
         ),
-        Opener(connect=connect, deadline_s=5.0, connections=4, on_progress=lambda line: None),
+        Opener(connect=connect, deadline_s=60.0, connections=4, on_progress=lambda line: None),
         measured="2026-01-02T03:04:05Z",
         on_progress=lambda line: None,
     )
