@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +268,24 @@ def test_what_still_runs_of_a_killed_installation_is_waited_for(tmp_path: Path, 
         installer.communicate()
     with made._lock(place, wait=False):
         pass
+
+
+def test_installers_are_not_shown_the_claim_key(
+    tmp_path: Path, tool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may run the code of packages, which could name layers of its choice with it."""
+    shown: list[str] = []
+
+    def seen(command: list[str], *, env: Mapping[str, str], **rest: Any) -> Any:
+        shown.extend(env.values())
+        return started(command, env=env, **rest)
+
+    monkeypatch.setattr(module, "started", seen)
+
+    own(tmp_path, tool, PACKAGER_CLAIM_KEY="packager-claim-key-1:secret").install("two")
+
+    assert shown != []
+    assert "packager-claim-key-1:secret" not in shown
 
 
 def test_installers_hold_the_lock_of_their_environment(

@@ -42,7 +42,11 @@ from packager.errors import NotFound, OutputFailed, ToolUnavailable, UsageError
 
 MADE = "made.json"
 ALLOW_UNHASHED = "PACKAGER_ALLOW_UNHASHED"
-OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
+# Not for installers: they are another Python's, and may run the code of packages.
+OURS = (
+    *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"),
+    "PACKAGER_CLAIM_KEY",
+)
 INDEX_SETTINGS = ("index-url", "extra-index-url", "find-links", "no-index", "trusted-host")
 
 
