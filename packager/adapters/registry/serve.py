@@ -25,7 +25,7 @@ LOOPBACK = "127.0.0.1"
 _MEDIA_BLOB = "application/octet-stream"
 _STALL_TIMEOUT_S = 120.0
 _PATH = re.compile(r"/v2/(?P<repository>.+)/(?P<kind>manifests|blobs)/(?P<pointer>[^/]+)")
-_RANGE = re.compile(r"bytes=(\d+)-(\d*)")
+_RANGE = re.compile(r"bytes=(\d{1,19})-(\d{0,19})", re.ASCII)
 
 
 class EmbeddedRegistry:

@@ -8,20 +8,24 @@ Which HTTP library that is depends on huggingface-hub's version, so nothing of i
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from threading import Event
 from typing import Any
 
 from packager.adapters.remote.resume import CHUNK, STALL_S, WrongContent
-from packager.core.documents import NotStrict, parse_object
+from packager.core.documents import NotStrict, parse_object, shorten
 from packager.errors import PackagerError, ProtocolFailed, Unavailable
 
 TIMEOUT_S = 30.0  # to connect, and for each piece
 LONGEST_ANSWER = 32 * 1024 * 1024  # bytes; the list of a model with 60 000 files has some 15 MB
 ANSWER_S = 300.0  # for all of a document
+_NAME = re.compile(r'(?:W/)?"?[A-Za-z0-9_+=:~-][A-Za-z0-9_+=:~.-]{0,199}"?', re.ASCII)
+_COMMIT = re.compile(r"[0-9a-f]{40}", re.ASCII)
 _LONGEST_REDIRECT = 64 * 1024  # bytes; nobody reads them
 
 
@@ -31,6 +35,7 @@ class _Wanted:
 
     path: str
     size: int
+    stop: Event  # set when nobody wants it any more
 
 
 _WANTED: ContextVar[_Wanted | None] = ContextVar("wanted", default=None)
@@ -58,9 +63,12 @@ def limit_answers() -> None:
 
 
 @contextmanager
-def downloading(path: str, size: int) -> Iterator[None]:
-    """Refuse every body in the block that is longer than the file is listed to be."""
-    before = _WANTED.set(_Wanted(path, size))
+def downloading(path: str, size: int, stop: Event | None = None) -> Iterator[None]:
+    """Refuse every body in the block that is longer than the file is listed to be.
+
+    Once `stop` is set, what is still coming is given up.
+    """
+    before = _WANTED.set(_Wanted(path, size, stop or Event()))
     try:
         yield
     finally:
@@ -122,6 +130,7 @@ class _LimitedClients:
 def _limit(response: Any) -> None:
     """Put a limit before the body of an answer, of which only the head has come."""
     wanted = _WANTED.get()
+    _refuse_paths(response.headers)
     if response.status_code >= 400:
         # Headers say what is wrong; the client would read, decompress and parse any body.
         response.headers.pop("Content-Encoding", None)
@@ -132,16 +141,20 @@ def _limit(response: Any) -> None:
     elif wanted is not None:
         refuse_compressed(response)
         response.stream = _limited(
-            response.stream, wanted.size, lambda: _longer_than_listed(wanted), timely=wanted.path
+            response.stream, wanted.size, lambda: _longer_than_listed(wanted), wanted=wanted
         )
 
 
 def _limited(
-    stream: Any, limit: int, failure: Callable[[], PackagerError] | None, *, timely: str = ""
+    stream: Any,
+    limit: int,
+    failure: Callable[[], PackagerError] | None,
+    *,
+    wanted: _Wanted | None = None,
 ) -> Any:
     """Wrap a body: after `limit` bytes it raises `failure`, or ends where there is none.
 
-    With `timely`, what comes too slowly ends it as well; that is the file's name.
+    A wanted file that comes too slowly ends it as well.
     """
     kind: Any = type(stream)  # the client looks at the class
 
@@ -165,12 +178,14 @@ def _limited(
                     if failure is not None:
                         raise failure()
                     return
+                if wanted is not None and wanted.stop.is_set():
+                    raise Unavailable(f"the download of {wanted.path!r} was given up")
                 came += len(piece)
                 if came >= CHUNK:
                     came, waited_s = 0, 0.0
-                elif timely and waited_s > STALL_S:
+                elif wanted is not None and waited_s > STALL_S:
                     raise Unavailable(
-                        f"{timely!r} comes too slowly from the hub",
+                        f"{wanted.path!r} comes too slowly from the hub",
                         hint="run again: what has come is kept",
                     )
                 yield piece
@@ -179,6 +194,17 @@ def _limited(
             stream.close()
 
     return Limited()
+
+
+def _refuse_paths(headers: Mapping[str, str]) -> None:
+    """Refuse names that the client makes paths of, below its cache or, with `../`, beside it."""
+    for name in ("ETag", "X-Linked-ETag", "X-Xet-Hash"):
+        value = headers.get(name)
+        if value is not None and _NAME.fullmatch(value) is None:
+            raise NotAHub(f"its {name} is {shorten(value)}")
+    commit = headers.get("X-Repo-Commit")
+    if commit is not None and _COMMIT.fullmatch(commit) is None:
+        raise NotAHub(f"its X-Repo-Commit is {shorten(commit)}")
 
 
 def refuse_compressed(response: Any) -> None:

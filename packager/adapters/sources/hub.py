@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from inspect import signature
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -248,27 +249,39 @@ def _download(
     if not sys.stderr.isatty():
         disable_progress_bars()
     bars: dict[str, Any] = {}
-    # Versions before 1.1 draw their own.
+    # Older versions of the client draw their own.
     if on_bytes and "tqdm_class" in signature(api.hf_hub_download).parameters:
         bars["tqdm_class"] = telling_bars(on_bytes, sum(entry.size for entry in wanted.values()))
 
+    stop = Event()
+
     def download(path: str) -> None:
-        with downloading(path, wanted[path].size):
-            api.hf_hub_download(
-                name,
-                path,
-                revision=commit,
-                cache_dir=cache.root,
-                force_download=again,
-                **bars,
-            )
+        try:
+            with downloading(path, wanted[path].size, stop):
+                api.hf_hub_download(
+                    name,
+                    path,
+                    revision=commit,
+                    cache_dir=cache.root,
+                    force_download=again,
+                    **bars,
+                )
+        except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
+            if isinstance(error, OSError):
+                raise
+            raise NotAHub(f"its client cannot read the head of {shorten(path)}") from error
 
     pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="download")
     try:
         for done in [pool.submit(download, path) for path in wanted]:
             done.result()
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # after a failure nobody waits for the rest
+    except BaseException as error:
+        # The client closes the connections of all its threads when one of them fails, so that
+        # none may go on behind our back; but whoever interrupts us waits for nobody.
+        stop.set()
+        pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
+        raise
+    pool.shutdown()
 
 
 def _refuse_missing(cache: RepositoryCache, name: str, commit: str, paths: list[str]) -> None:

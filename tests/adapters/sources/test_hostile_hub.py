@@ -6,6 +6,7 @@ import functools
 import gzip
 import hashlib
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -253,3 +254,80 @@ def test_a_file_of_a_dataset_that_does_not_end_fills_no_disk(
             load_samples(f"hf://datasets/acme/texts@{COMMIT}/rows.jsonl")
 
         assert server.sent < 64 * MIB
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param({"X_Linked_Size": "x"}, id="size-word"),
+        pytest.param({"X_Linked_Size": "9" * 5000}, id="size-digits"),
+        pytest.param({"Content_Length": "x"}, id="length-word"),
+        pytest.param({"ETag": ""}, id="no-etag"),
+        pytest.param({"ETag": '"../../../outside"'}, id="etag-path"),
+        pytest.param({"ETag": '".."'}, id="etag-dots"),
+        pytest.param({"X_Linked_ETag": '"../../../outside"'}, id="linked-etag-path"),
+        pytest.param({"X_Linked_ETag": '"/tmp/outside"'}, id="linked-etag-absolute"),
+        pytest.param({"ETag": '"' + "e" * 5000 + '"'}, id="etag-long"),
+        pytest.param({"X_Repo_Commit": ""}, id="no-commit"),
+        pytest.param({"X_Repo_Commit": "../../../outside"}, id="commit-path"),
+        pytest.param({"Location": "http://[::1"}, id="location"),
+        pytest.param({"Link": "<" * 60_000}, id="link"),
+    ],
+)
+def test_a_head_of_a_file_that_breaks_the_rules_is_refused_or_harmless(
+    headers: dict[str, str], files: dict[str, bytes], tmp_path: Path
+) -> None:
+    (tmp_path / "cache").mkdir()
+
+    def answer(request: Request) -> Reply:
+        name = urlsplit(request.path).path.rpartition("/")[2]
+        right = {
+            "Content_Length": str(len(files[name])),
+            "ETag": f'"{git_sha1(files[name])}"',
+            "X_Repo_Commit": COMMIT,
+        }
+        head = reply(b"", 302 if "Location" in headers else 200, **{**right, **headers})
+        return head if request.method == "HEAD" else head + files[name]
+
+    with HostileServer(hub(files, instead={"/resolve/": answer})) as server:
+        try:
+            facts(server, tmp_path / "cache")
+        except PackagerError as error:
+            assert error.exit_code in (65, 69, 74, 76)
+
+    assert [path.name for path in tmp_path.iterdir() if path.name not in ("cache", "model")] == []
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["hub"]
+
+
+def test_a_download_that_failed_leaves_no_other_running(
+    files: dict[str, bytes], tmp_path: Path
+) -> None:
+    """The client closes the connections of all threads when one of them fails."""
+
+    def drip(request: Request) -> Reply:
+        if request.method == "HEAD":
+            size, etag = str(10 * MIB), f'"{"e" * 40}"'
+            return reply(b"", Content_Length=size, ETag=etag, X_Repo_Commit=COMMIT)
+        return dripping()
+
+    def dripping() -> Iterator[bytes]:
+        yield OK
+        for _ in range(10_000):
+            server.wait(0.02)
+            yield b"x"
+
+    def missing(request: Request) -> Reply:
+        return reply(b"", 404, X_Error_Code="EntryNotFound")
+
+    listed = [
+        {**one, "size": 10 * MIB} if one["rfilename"] == "tokenizer.json" else one
+        for one in siblings(files)
+    ]
+    listing = {"id": "acme/tiny", "sha": COMMIT, "siblings": listed}
+    instead = {"/tokenizer.json": drip, "/config.json": missing}
+    server = HostileServer(hub(files, listing, instead))
+    with server, pytest.raises(PackagerError) as caught:
+        facts(server, tmp_path)
+
+    assert caught.value.exit_code == 66
+    assert [one.name for one in threading.enumerate() if one.name.startswith("download")] == []
