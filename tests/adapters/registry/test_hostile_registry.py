@@ -14,6 +14,7 @@ from packager.adapters.registry.client import RegistryClient, RegistryClients
 from packager.adapters.registry.failures import error_codes
 from packager.adapters.registry.referrers import referrers
 from packager.adapters.registry.transport import Transport
+from packager.adapters.registry.upload import put_blob
 from packager.core.image import Platform
 from packager.errors import AccessDenied, PackagerError, ProtocolFailed, Unavailable
 from packager.imaging.oci import sha256
@@ -460,3 +461,25 @@ def said(error: BaseException) -> str:
         parts += [repr(found), str(found), getattr(found, "hint", "")]
         found = found.__cause__
     return " ".join(parts)
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 413, 500])
+def test_no_refusal_of_an_upload_repeats_a_token_that_the_registry_sends_back(status: int) -> None:
+    def answer(request: Request) -> Reply:
+        host, sent = request.header("Host"), request.header("Authorization")
+        if request.path.startswith("/token"):
+            return reply(json.dumps({"token": CANARY}).encode())
+        if not sent:
+            return reply(b"", 401, WWW_Authenticate=f'Bearer realm="http://{host}/token"')
+        if request.method == "POST":
+            return reply(b"", 202, Location=f"http://{host}/v2/a/b/blobs/uploads/1")
+        if request.method in ("HEAD", "GET"):
+            return reply(b"", 404)
+        return reply(sent.encode(), status, Location=f"http://{host}/{sent}", Range=sent)
+
+    with HostileServer(answer) as server:
+        message = refusal_of(lambda: put_blob(at(server), "a/b", b"some bytes"))
+
+        assert any(CANARY in request.head for request in server.requests)
+    assert message
+    assert CANARY not in message
