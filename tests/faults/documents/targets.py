@@ -825,6 +825,39 @@ def cache_entries() -> Iterator[bytes]:
     yield entry_bytes(_stored().entry)
 
 
+CLAIM_KEY = bytes(32)
+CLAIMED_IN = "registry.test/team/model"
+
+
+def registry_claims(data: bytes, place: Path) -> None:
+    """Read claims; a damaged document that is proven would be a layer of somebody's choice."""
+    from packager.core.documents import NotStrict
+    from packager.errors import ProtocolFailed
+    from packager.imaging.claims import ClaimKey, judge, read_claims
+
+    try:
+        found = read_claims(data)
+    except NotStrict as error:
+        raise ProtocolFailed(str(error)) from error
+    if judge(found, ClaimKey(CLAIM_KEY), CLAIMED_IN) == "proven" and found.claims != _claims():
+        raise Bug("a changed document of claims is proven")
+
+
+def claim_documents() -> Iterator[bytes]:
+    from packager.imaging.claims import ClaimKey, write_claims
+
+    yield write_claims(ClaimKey(CLAIM_KEY), CLAIMED_IN, _claims())
+
+
+def _claims() -> tuple[Any, ...]:
+    from packager.imaging.claims import Claim
+
+    return tuple(
+        Claim(role=role, content=f"sha256:{digit * 64}", size=size, digest=f"sha256:{size:064x}")
+        for role, digit, size in (("model", "a", 10240), ("weights", "b", 4096))
+    )
+
+
 def key_file(data: bytes, place: Path) -> None:
     from artifact_cache.trust import load_signer, load_trusted_keys, trust_key
 
@@ -920,6 +953,7 @@ TARGETS: Mapping[str, Target] = {
     "registry-manifest": Target(registry_manifest, lambda: [image().sealed.manifest, nested()]),
     "registry-config": Target(registry_config, image_configs),
     "registry-answer": Target(registry_answers, registry_documents),
+    "registry-claims": Target(registry_claims, claim_documents),
     "registry-header": Target(registry_header, header_values),
     "docker-login": Target(docker_login, docker_logins),
     "hub-notes": Target(hub_notes, hub_note_files),
