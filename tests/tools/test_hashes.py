@@ -109,10 +109,21 @@ def test_other_bytes_under_a_locked_version_are_refused(
         ("", 0, ["cpu.txt"]),
         ("ERROR: No matching distribution found for torch==2.13.0+cpu", 0, ["cpu.txt", "all.txt"]),
         ("because there is no version of torch==2.13.0+cpu", 0, ["cpu.txt", "all.txt"]),
+        (
+            "Because torch==2.13.0+cpu has no wheels with a matching Python ABI tag",
+            *(0, ["cpu.txt", "all.txt"]),
+        ),
         ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES", 1, ["cpu.txt"]),
         ("ERROR: No space left on device", 1, ["cpu.txt"]),
     ],
-    ids=["there", "not-there-pip", "not-there-uv", "other-bytes", "disk-full"],
+    ids=[
+        "there",
+        "not-there-pip",
+        "not-there-uv",
+        "not-for-this-python-uv",
+        "other-bytes",
+        "disk-full",
+    ],
 )
 def test_only_a_build_that_the_index_lacks_is_passed_over(
     said: str, status: int, asked: list[str], monkeypatch: pytest.MonkeyPatch

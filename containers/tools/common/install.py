@@ -22,8 +22,13 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-# What pip and uv say when no index has a distribution of the version that is asked for.
-NOT_THERE = ("No matching distribution found for", "there is no version of")
+# What pip and uv say when no index has a distribution of the version that is asked for, or none
+# for this machine and Python.
+NOT_THERE = (
+    "No matching distribution found for",
+    "there is no version of",
+    "has no wheels with a matching",
+)
 HASH = re.compile(r"\s*\\\n\s*--hash=\S+|\s+--hash=\S+")
 
 
