@@ -27,9 +27,8 @@ MODULE = re.compile(r"MODULE_[0-9A-Za-z]{8,64}\+[0-9a-f]{8}")
 # Of a graph: what is kept.  Locks and logs are of this run.
 KEPT = ("model.neff", "model.done", "model.hlo_module.pb", "model.hlo.pb", "wrapped_neff.hlo")
 KEPT_FLAGS = ("compile_flags.json", "compile_flags.txt")
-TRACED = re.compile(
-    r"neuron_config\.json|model(_[a-z0-9_]+)?\.pt"
-)  # config.json is each model's own
+# Of a traced model: what was compiled.  Its config.json is each served model's own.
+TRACED = re.compile(r"neuron_config\.json|model(_[a-z0-9_]+)?\.pt")
 
 # What the toolchain says of a model that it cannot compile, whoever asks again.
 REFUSALS = re.compile(
