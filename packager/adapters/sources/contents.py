@@ -32,6 +32,7 @@ MAX_CONFIG_BYTES = 10_000_000
 MAX_INDEX_BYTES = 100_000_000  # 91 000 tensors take 9 MB
 TOKENIZER_CONFIG = "tokenizer_config.json"
 READ = (CONFIG, TOKENIZER_CONFIG, INDEX)  # small files whose content matters here
+WEIGHTS_SCANNED_BYTES = 1024 * 1024  # as a pickle; their headers have some kilobytes
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -150,7 +151,7 @@ def refuse_pickle(file: str, stream: BinaryIO) -> None:
     if stream.read(1) != b"{":
         kind = pickle_kind(stream)
     else:
-        kind = "a pickle" if runs_code(stream) else ""
+        kind = "a pickle" if runs_code(stream, WEIGHTS_SCANNED_BYTES) else ""
     if kind:
         raise HiddenPickle(file, kind)
 

@@ -52,13 +52,14 @@ def pickle_kind(stream: BinaryIO) -> str:
     return kind
 
 
-def runs_code(stream: BinaryIO) -> bool:
+def runs_code(stream: BinaryIO, most: int | None = None) -> bool:
     """Tell whether a file, read as a pickle from its start, gets as far as running code.
 
-    True too for one of more than `MAX_INSTRUCTIONS`, which nothing harmless has.
+    True too for one of more than `MAX_INSTRUCTIONS`, which nothing harmless has.  With
+    `most`, no more bytes are read: a line of zeros in weights has gigabytes.
     """
     stream.seek(0)
-    return _Machine(stream).runs_code()
+    return _Machine(stream if most is None else _Start(stream, most)).runs_code()
 
 
 def _kind(stream: BinaryIO, budget: _Budget, depth: int) -> str:
@@ -157,10 +158,34 @@ class _RunsOn(Exception):
     """No harmless file goes on like this."""
 
 
+class _Readable(Protocol):
+    def read(self, count: int, /) -> bytes: ...
+
+    def readline(self, count: int, /) -> bytes: ...
+
+
+class _Start:
+    """The first bytes of a file, as if it ended there."""
+
+    def __init__(self, stream: BinaryIO, most: int) -> None:
+        self._stream = stream
+        self._left = most
+
+    def read(self, count: int) -> bytes:
+        data = self._stream.read(min(count, self._left))
+        self._left -= len(data)
+        return data
+
+    def readline(self, count: int) -> bytes:
+        line = self._stream.readline(min(count, self._left))
+        self._left -= len(line)
+        return line
+
+
 class _Machine:
     """Follows a pickle without its values. What was imported taints what it is used for."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: _Readable) -> None:
         self._stream = stream
         self._stack: list[int] = []
         self._outer: list[list[int]] = []  # stacks below marks
