@@ -123,7 +123,7 @@ def test_a_request_that_cannot_be_planned_is_listed_and_stops_nobody(
     assert document["counts"] == {"built": 1}
     rejected, invalid = document["refused"]
     assert rejected["findings"][0]["severity"] == "error"
-    assert invalid["error"].startswith("max_batch: input should be greater than 0")
+    assert invalid["error"].startswith("max_batch: input should be greater than or equal to 1")
     assert "refused: " in done.err
 
 
