@@ -54,6 +54,7 @@ CONTENTS: dict[str, bytes] = {
     "request with null in a path": b'{"model": "./a\\u0000", "instance": "local"}',
     "request with null in a draft": b'{"draft": "./a\\u0000"}',
     "request with null in texts": b'{"quantize": "awq", "calibration": "./a\\u0000"}',
+    "engine options that are a list": b'{"engine_options": [1]}',
     "many keys": b"{" + b",".join(b'"k%d":1' % number for number in range(20_000)) + b"}",
     "pickle": b"\x80\x04\x95\x0b\x00\x00\x00\x00\x00\x00\x00\x8c\x02os\x94.",
     "toml deep key": b".".join([b"a"] * 20_000) + b" = 1",

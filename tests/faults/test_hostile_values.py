@@ -164,3 +164,16 @@ def test_a_hostile_variable_ends_in_a_documented_status(
 
     wrong = {name: why for name, why in ends.items() if why}
     assert wrong == {}, "\n".join(f"{name}: {why}" for name, why in wrong.items())
+
+
+@pytest.mark.parametrize("option", ["--max-batch", "--max-total-tokens", "--calibration-seed"])
+def test_a_number_that_no_engine_takes_is_refused(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = option.removeprefix("--").replace("-", "_")
+    request = tmp_path / "request.toml"
+    request.write_text(f"{name} = 2147483648\n")
+
+    assert app.run(["plan", *MODEL, option, "2147483648"]) == 2
+    assert app.run(["plan", *MODEL, "--request", str(request)]) == 2
+    assert f"{name}: input should be less than or equal to 2147483647" in capsys.readouterr().err
