@@ -49,7 +49,11 @@ def quoted_lines(text: str, mark: str = "| ") -> list[str]:
     line is escaped.
     """
     plain = _COLOUR.sub("", text).replace("\r\n", "\n").rstrip()
-    return [f"{mark}{escape(line)}".rstrip() for line in plain.split("\n")] if plain else []
+    return (
+        [f"{mark}{escape(line.expandtabs())}".rstrip() for line in plain.split("\n")]
+        if plain
+        else []
+    )
 
 
 def _escaped(text: str) -> str:

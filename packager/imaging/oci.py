@@ -378,7 +378,9 @@ def parse_object(document: bytes, what: str) -> dict[str, Any]:
     try:
         return documents.parse_object(document, max_bytes=LONGEST_DOCUMENT)
     except NotStrict as error:
-        raise ProtocolFailed(f"the {what} cannot be used: {error}") from error
+        raise ProtocolFailed(
+            f"the {what} cannot be used: {error}", hint="write or push the image again"
+        ) from error
 
 
 def shorten_list(texts: Sequence[str], most: int = 20) -> str:

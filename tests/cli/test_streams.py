@@ -79,7 +79,7 @@ def test_control_characters_of_others_do_not_reach_the_terminal(
 
     app.run(["smoke", "x"])
 
-    assert capsys.readouterr().err == "red\\x1b]0;title\\x07\ttab\nerror: file 'ab'\n"
+    assert capsys.readouterr().err == ("| red\\x1b]0;title\\x07   tab\nerror: file 'a\\x1b[2Jb'\n")
 
 
 def test_nor_do_they_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
