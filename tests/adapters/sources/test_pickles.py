@@ -530,20 +530,16 @@ def test_gigabytes_of_zeros_in_weights_are_not_read(tmp_path: Path, first: str) 
     """A header whose length begins with a `V` began a line that was read to the file's end."""
     model = write_model(tmp_path / "model", shards=1)
     path = model / "model.safetensors"
-    raw = path.read_bytes()
-    (length,) = struct.unpack("<Q", raw[:8])
-    header = json.loads(raw[8 : 8 + length])
-    end = max(entry["data_offsets"][1] for name, entry in header.items() if name[0] != "_")
     size = 8_000_000_000
-    header["large"] = {"dtype": "U8", "shape": [size], "data_offsets": [end, end + size]}
+    header = {"large": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}
     text = json.dumps(header).encode()
     text = text.ljust((len(text) // 256 + 1) * 256 + ord(first))
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + end + size)
+        file.truncate(8 + len(text) + size)
     started = time.process_time()
 
-    assert len(LocalSource().facts(str(model)).tensors) == len(header) - 1
+    assert len(LocalSource().facts(str(model)).tensors) == 1
 
     assert time.process_time() - started < 2
 
