@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from packager.adapters.blobs import BlobReader
+from packager.adapters.claim_key import ClaimKeys
 from packager.adapters.digest_index import DigestIndex
 from packager.adapters.registry.client import RegistryClients
 from packager.adapters.seen_blobs import SeenBlobs
@@ -16,11 +17,13 @@ from packager.adapters.sinks.registry import RegistrySink
 from packager.adapters.sinks.tee import write_image
 from packager.core.image import MEDIA_MANIFEST, FileRange, ImageSpec, Layer, Platform, RuntimeConfig
 from packager.core.model import ModelFile
+from packager.imaging.claims import ClaimKey
 from packager.imaging.layer_plan import model_layers
 from packager.imaging.oci import scratch
 from tests.doubles.registry import FakeRegistry
 
 SIZE = 3_000_000
+TEAM_KEY = ClaimKey(bytes(range(32))).spelled()
 
 
 @pytest.fixture(
@@ -48,8 +51,9 @@ class Pushed:
 class Machine:
     """A machine with a memory of its own; its model lies in a directory of its own."""
 
-    def __init__(self, root: Path, content: bytes, *, named: bool) -> None:
+    def __init__(self, root: Path, content: bytes, *, named: bool, team: bool) -> None:
         self.root = root
+        self._key = TEAM_KEY if team else "off"
         root.mkdir()
         (root / "model.safetensors").write_bytes(content)
         self._named = named
@@ -67,7 +71,8 @@ class Machine:
 
     def push(self, target: str, *, verify: bool = False) -> Pushed:
         state = self.root / "state.sqlite"
-        sink = RegistrySink(target, clients=RegistryClients(), seen=SeenBlobs(state))
+        keys = ClaimKeys({"PACKAGER_CLAIM_KEY": self._key}, [].append)
+        sink = RegistrySink(target, clients=RegistryClients(), seen=SeenBlobs(state), keys=keys)
         reader = BlobReader()
         events: list[object] = []
         written = write_image(
@@ -87,8 +92,10 @@ class Machine:
         return Pushed(written.image.digest, reader.bytes_read, sink.bytes_sent, states)
 
 
-def machine(root: Path, name: str, letter: bytes = b"a", *, named: bool = True) -> Machine:
-    return Machine(root / name, letter * SIZE, named=named)
+def machine(
+    root: Path, name: str, letter: bytes = b"a", *, named: bool = True, team: bool = False
+) -> Machine:
+    return Machine(root / name, letter * SIZE, named=named, team=team)
 
 
 def repository(tmp_path: Path, name: str) -> str:
@@ -96,11 +103,11 @@ def repository(tmp_path: Path, name: str) -> str:
     return f"{tmp_path.name.replace('_', '-').strip('-').lower()}/{name}"
 
 
-def test_a_layer_known_by_content_is_not_read(host: str, tmp_path: Path) -> None:
+def test_a_layer_that_a_machine_of_the_team_claimed_is_not_read(host: str, tmp_path: Path) -> None:
     target = f"{host}/{repository(tmp_path, 'model')}"
-    first = machine(tmp_path, "one").push(f"{target}:1")
+    first = machine(tmp_path, "one", team=True).push(f"{target}:1")
 
-    second = machine(tmp_path, "two").push(f"{target}:2")
+    second = machine(tmp_path, "two", team=True).push(f"{target}:2")
 
     assert second.digest == first.digest
     assert (second.bytes_read, second.bytes_sent) == (0, 0)
