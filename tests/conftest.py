@@ -35,10 +35,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the live tests first, as they take longest, and those with an engine together.
 
-    With `-n 2 --dist loadgroup` a group runs in one process, so there is one engine.
+    With `-n 2 --dist loadgroup` a group runs in one process, so there is one engine.  xdist
+    reads the groups in this hook, too: marks that come after it are not seen.
     """
     for item in items:
         if item.get_closest_marker("xdist_group"):

@@ -1,23 +1,21 @@
-"""Tests that share a server run in one process, whichever releases of pytest and xdist there are."""
+"""Tests that share a server run in one process, with the pytest and xdist that are installed."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 CONFTEST = """
 import pytest
 
-
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if "server" in item.fixturenames:
-            item.add_marker(pytest.mark.xdist_group("server"))
+from tests.conftest import pytest_collection_modifyitems
 
 
 @pytest.fixture
-def server():
+def docker_host():
     return None
 """
 TESTS = """
@@ -35,7 +33,7 @@ def noted(name):
 
 
 @pytest.mark.parametrize("number", range(8))
-def test_marked_by_a_hook(number, server):
+def test_marked_by_a_hook(number, docker_host):
     noted("hook")
 
 
@@ -53,6 +51,7 @@ def test_tests_of_one_group_run_in_one_process(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", str(tmp_path)],
         cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )
