@@ -560,7 +560,10 @@ def _wait_for_worker(parent: int) -> int:
     until = time.monotonic() + 60
     while time.monotonic() < until:
         for pid in _descendants(parent):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            try:
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            except OSError:  # a short-lived child that has ended meanwhile
+                continue
             if any(word.endswith(b"llmcompressor/worker.py") for word in words[1:2]):
                 return pid
         time.sleep(0.05)
