@@ -22,6 +22,7 @@ from tests.faults.scale import LONG
 
 PARTS = 4  # so that processes can share them
 A_PART = (3000 if LONG else 90) * len(TARGETS) // PARTS
+A_PROCESS = 2000  # documents: memory of one must not be that of thousands before it
 _LONGEST_WAIT_S = 300.0  # without a word, however busy the machine is
 _SHOWN = 5
 
@@ -85,7 +86,7 @@ def read_all(first: int, end: int, scratch: Path) -> tuple[Counter[str], list[di
         with (scratch / "stderr").open("wb") as stderr:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.faults.documents.worker"]
-                + [str(first), "1", str(end)],
+                + [str(first), "1", str(min(end, first + A_PROCESS))],
                 cwd=ROOT,
                 env={**os.environ, "TMPDIR": str(scratch), "PYTHONPATH": str(ROOT)},
                 stdout=subprocess.PIPE,
