@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from packager.adapters.executors.failures import StepTooLarge
@@ -58,16 +58,37 @@ def check_capacity(step: Step, have: Mapping[str, float], *, fetched: int = 0) -
         )
 
 
-def kernel_killed() -> int:
-    """Count the processes that the kernel ended for memory since it started."""
-    try:
-        for line in Path("/proc/vmstat").read_text().splitlines():
-            name, _, value = line.partition(" ")
-            if name == "oom_kill":
-                return int(value)
-    except (OSError, ValueError):
-        pass
+def kernel_killed(root: Path = Path("/")) -> int:
+    """Count the processes of ours that the kernel ended for want of memory.
+
+    Of our control group, where there is one: what else the machine runs, such as a
+    container that met its own limit, says nothing about our steps.
+    """
+    for file in (*_own_counters(root), root / "proc/vmstat"):
+        try:
+            lines = [line.split() for line in file.read_text().splitlines()]
+        except OSError:
+            continue
+        found = [words[1] for words in lines if len(words) == 2 and words[0] == "oom_kill"]
+        if found and found[0].isdecimal():
+            return int(found[0])
     return 0
+
+
+def _own_counters(root: Path) -> Iterator[Path]:
+    """Yield where our control group counts, in version 2 (proc_cgroup(5)) and in version 1."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, _, named = line.partition(":")
+        controllers, _, group = named.partition(":")
+        place = group.lstrip("/")
+        if controllers == "memory":
+            yield root / "sys/fs/cgroup/memory" / place / "memory.oom_control"
+        elif not controllers:
+            yield root / "sys/fs/cgroup" / place / "memory.events"
 
 
 def visible_gpus(count: int) -> str:
