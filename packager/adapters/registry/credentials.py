@@ -11,8 +11,11 @@ import binascii
 import math
 import os
 import re
+import selectors
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,7 @@ _HUB_SERVER = "https://index.docker.io/v1/"
 _HUB_NAMES = ("index.docker.io", "docker.io", "registry-1.docker.io")
 _HELPER_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _HELPER_TIMEOUT_S = 30.0
+_LONGEST_ANSWER = 1024 * 1024  # of a helper: tokens have a few KB
 _IDENTITY_TOKEN_USER = "<token>"
 
 
@@ -136,6 +140,10 @@ def _from_entry(path: Path, entry: Mapping[str, Any]) -> Credentials | None:
     return Credentials(user=user, password=password, identity_token=token)
 
 
+class _TooLong(Exception):
+    """A helper goes on writing."""
+
+
 def _from_helper(name: str, host: str) -> Credentials | None:
     """Ask `docker-credential-NAME get`, as docker does; silence about a host is no failure."""
     helper = f"docker-credential-{name}"
@@ -143,24 +151,20 @@ def _from_helper(name: str, host: str) -> Credentials | None:
     if not _HELPER_NAME.fullmatch(name):
         raise CredentialHelperFailed(helper, server, "it has no valid name")
     try:
-        done = subprocess.run(
-            [helper, "get"],
-            input=server.encode(),
-            capture_output=True,
-            timeout=_HELPER_TIMEOUT_S,
-            check=False,
-        )
+        status, out, err = _run_helper([helper, "get"], server.encode())
     except FileNotFoundError:
         raise CredentialHelperFailed(helper, server, "it is not installed") from None
+    except _TooLong:
+        reason = f"it wrote more than {_LONGEST_ANSWER} bytes"
+        raise CredentialHelperFailed(helper, server, reason) from None
     except (OSError, subprocess.TimeoutExpired):
-        # `from None`: a time-out carries what the helper has already written.
         raise CredentialHelperFailed(helper, server, "it did not run to its end") from None
-    if done.returncode:
-        if b"not found" in done.stdout + done.stderr:
+    if status:
+        if b"not found" in out + err:
             return None
-        raise CredentialHelperFailed(helper, server, f"it ended with status {done.returncode}")
+        raise CredentialHelperFailed(helper, server, f"it ended with status {status}")
     try:
-        answer = parse_object(done.stdout)
+        answer = parse_object(out, max_bytes=_LONGEST_ANSWER)
         user, secret = field_of(answer, "Username", str), field_of(answer, "Secret", str)
     except NotStrict:
         # `from None`: the reason may quote what the helper has written.
@@ -168,3 +172,39 @@ def _from_helper(name: str, host: str) -> Credentials | None:
     if user == _IDENTITY_TOKEN_USER:
         return Credentials(identity_token=secret)
     return Credentials(user=user, password=secret) if user else None
+
+
+def _run_helper(command: Sequence[str], question: bytes) -> tuple[int, bytes, bytes]:
+    """Run a helper; return its status and what it wrote to stdout and stderr.
+
+    Raises `subprocess.TimeoutExpired`, OSError, and `_TooLong` for one that writes too much.
+    """
+    deadline = time.monotonic() + _HELPER_TIMEOUT_S
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin and process.stdout and process.stderr
+        out, err = process.stdout.fileno(), process.stderr.fileno()
+        written = {out: b"", err: b""}
+        try:
+            with suppress(BrokenPipeError):
+                process.stdin.write(question)
+                process.stdin.close()
+            with selectors.DefaultSelector() as streams:
+                for stream in written:
+                    streams.register(stream, selectors.EVENT_READ)
+                while streams.get_map():
+                    ready = streams.select(max(0.0, deadline - time.monotonic()))
+                    if not ready:
+                        raise subprocess.TimeoutExpired(command, _HELPER_TIMEOUT_S)
+                    for key, _ in ready:
+                        piece = os.read(key.fd, 65536)
+                        written[key.fd] += piece
+                        if not piece:
+                            streams.unregister(key.fd)
+                        if len(written[key.fd]) > _LONGEST_ANSWER:
+                            raise _TooLong
+            status = process.wait(max(0.0, deadline - time.monotonic()))
+        except BaseException:
+            process.kill()
+            raise
+        return status, written[out], written[err]

@@ -100,3 +100,19 @@ def test_an_answer_of_a_helper_that_cannot_be_read_is_refused_and_not_shown(
 
     assert caught.value.exit_code == 77
     assert SECRET not in f"{caught.value.message} {caught.value.hint} {caught.value.__cause__}"
+
+
+@pytest.mark.parametrize("stream", ["1", "2"], ids=["stdout", "stderr"])
+def test_a_helper_that_writes_without_end_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: str
+) -> None:
+    helper = tmp_path / "docker-credential-told"
+    helper.write_text(f"#!/bin/sh\nexec yes {SECRET} >&{stream}\n")
+    helper.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "config.json").write_text('{"credsStore":"told"}')
+
+    with pytest.raises(PackagerError, match="it wrote more than 1048576 bytes") as caught:
+        look_up(tmp_path)
+
+    assert SECRET not in f"{caught.value.message} {caught.value.hint} {caught.value.__cause__}"

@@ -89,10 +89,16 @@ WORDS: tuple[Any, ...] = (
 )
 
 
+LARGEST = 100_000_000  # bytes: it is held in memory while it is read
+
+
 def damage(document: bytes, chance: random.Random) -> bytes:
     """Damage a document once or a few times; now and then leave it as it is."""
     for _ in range(chance.choice((0, 1, 1, 1, 1, 2, 3, 5))):
-        document = _damage_once(document, chance)
+        damaged = _damage_once(document, chance)
+        if len(damaged) > LARGEST:
+            break
+        document = damaged
     return document
 
 
