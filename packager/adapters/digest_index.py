@@ -64,17 +64,23 @@ class DigestIndex:
         self._path = path
         self._clock_ns = clock_ns
         self._lock = threading.Lock()
+        self._asked: dict[str, KnownDigest | None] = {}  # by fingerprint, in this process
 
     def get(self, blob: Blob) -> KnownDigest | None:
         """Find a digest for `blob` as its files are now."""
         fingerprint = fingerprint_of(blob)
         if fingerprint is None:
             return None
-        with self._lock, suppress(sqlite3.Error, OSError), closing(self._open()) as database:
-            row = database.execute(
-                "SELECT digest, proven FROM blobs_v1 WHERE fingerprint = ?", (fingerprint.text,)
-            ).fetchone()
-            return KnownDigest(row[0], bool(row[1])) if row else None
+        with self._lock, suppress(sqlite3.Error, OSError):
+            if fingerprint.text not in self._asked:  # a plan asks for each file many times
+                with closing(self._open()) as database:
+                    row = database.execute(
+                        "SELECT digest, proven FROM blobs_v1 WHERE fingerprint = ?",
+                        (fingerprint.text,),
+                    ).fetchone()
+                known = KnownDigest(row[0], bool(row[1])) if row else None
+                self._asked[fingerprint.text] = known
+            return self._asked[fingerprint.text]
         return None
 
     def put(self, blob: Blob, digest: str, before: Fingerprint | None, started_ns: int) -> None:
@@ -89,6 +95,7 @@ class DigestIndex:
                 (after.text, digest, int(proven)),
             )
             database.commit()
+            self._asked.pop(after.text, None)
 
     def get_packed(self, plain: str, how: str) -> tuple[str, int] | None:
         """Find digest and size of what has the digest `plain`, compressed as `how` says."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 PINNED = re.compile(
     r"(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[^\s;\\]+)(?:\s*;(?P<marker>[^\\]*))?"
@@ -31,9 +32,15 @@ def pinned_versions(locks: Iterable[str], python: str) -> dict[str, str]:
     return found
 
 
+@lru_cache(maxsize=64)
+def _names(lock: str) -> frozenset[str]:
+    """Return the names of a lock; they have megabytes of digests, and a plan asks many times."""
+    return frozenset(normal(match["name"]) for match in PINNED.finditer(lock))
+
+
 def installed_versions(versions: Mapping[str, str], locks: Iterable[str]) -> dict[str, str]:
     """Return what an environment has, without what every environment is begun with."""
-    named = {normal(match["name"]) for lock in locks for match in PINNED.finditer(lock)}
+    named = frozenset[str]().union(*map(_names, locks))
     found = {normal(name): version for name, version in versions.items()}
     python = minor_of(found.pop("python", ""))
     kept = {name: found[name] for name in sorted(found) if name not in SEEDS - named}
