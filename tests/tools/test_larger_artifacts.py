@@ -127,7 +127,7 @@ def test_the_inputs_of_a_step_are_named_by_group(cache: ArtifactCache) -> None:
 
     assert inputs["graph"] == ("architecture", "code", "plugins")
     assert "max_batch" in inputs["shape"]
-    assert inputs["toolchain"] == ("packages", "image", "worker")
+    assert inputs["toolchain"] == ("packages", "environment", "image", "worker")
     assert "kind" not in inputs
 
 

@@ -17,7 +17,10 @@ CONTAINERS = SCRIPTS.parent / "containers"
 TOOLS = {path.parent.name: path.parent for path in CONTAINERS.glob("tools/*/tool.toml")}
 INSTALLING = sorted(name for name, place in TOOLS.items() if (place / "requirements").is_dir())
 LOCKS = sorted(
-    [*CONTAINERS.glob("tools/*/requirements/lock*.txt"), *CONTAINERS.glob("serving/*/*.lock")]
+    [
+        *CONTAINERS.glob("tools/*/requirements/lock*.txt"),
+        *CONTAINERS.glob("serving/*/requirements.lock"),
+    ]
 )
 
 renew = load(SCRIPTS / "renew-requirements")
