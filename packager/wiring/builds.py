@@ -63,6 +63,7 @@ def tools_for(settings: Settings) -> Tools:
     clients = registry_clients(settings)
     own = cache(lambda: user_rows(settings))
     reader = BlobReader((RegistryBlobs(clients), HubReader(), S3Reader()))
+    index = DigestIndex(digests_file(settings))  # of one run: it asks for each file once
     sinks = sinks_for(
         settings.outputs,
         reader,
@@ -105,7 +106,7 @@ def tools_for(settings: Settings) -> Tools:
         find_samples=find_samples,
         find_evaluation=find_evaluation,
         read_quality=read_quality,
-        pin_files=lambda model: _pin_files(model, settings, reader),
+        pin_files=lambda model: _pin_files(model, settings, reader, index),
         reach=lambda: reach_all(sinks),
         write=lambda image: write_out(image, sinks, reader, settings),
         save=lambda record: _save(record, settings),
@@ -196,10 +197,11 @@ def _family(name: str) -> ContainerFamily:
     return family
 
 
-def _pin_files(model: ModelFiles, settings: Settings, reader: BlobReader) -> ModelFiles:
+def _pin_files(
+    model: ModelFiles, settings: Settings, reader: BlobReader, index: DigestIndex
+) -> ModelFiles:
     """Give files their digests. A plan takes those that are known and reads nothing."""
     from packager.adapters.pinning import pin_files
 
     unread = settings.headers_only and not settings.read_local
-    index = DigestIndex(digests_file(settings))
     return pin_files(model, index, None if unread else reader, settings.on_event)
