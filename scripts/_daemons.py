@@ -268,12 +268,21 @@ def command_line(pid: int) -> str:
 
 
 def arguments(pid: int) -> list[str]:
-    """Return the command line of a process, word by word; nothing when it has ended."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return []
-    return [word.decode(errors="replace") for word in words]
+    """Return the command line of a process, word by word; nothing when it has ended.
+
+    While the kernel puts a program in place it is empty, as that of a kernel thread, which
+    executes no file, always is.
+    """
+    line = b""
+    for _ in range(50):
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if line or not os.readlink(f"/proc/{pid}/exe"):
+                break
+        except OSError:
+            return []
+        time.sleep(0.002)
+    return [word.decode(errors="replace") for word in line.split(b"\0")]
 
 
 def is_alive(pid: int) -> bool:

@@ -58,6 +58,19 @@ def test_a_daemon_whose_start_was_killed_before_its_pid_was_written_is_ended(
     assert daemons.running_with(tmp_path / "daemon.json") == []
 
 
+def test_a_program_that_the_kernel_just_puts_in_place_has_its_arguments(tmp_path: Path) -> None:
+    """Its command line is empty for a moment after the start has returned."""
+    found = []
+    for number in range(20):
+        name = str(tmp_path / f"{number}.json")
+        process = subprocess.Popen([sys.executable, "-c", SLEEPER, name])
+        found.append(daemons.arguments(process.pid)[-2:-1] == [name])
+        process.kill()
+        process.wait()
+
+    assert found == [True] * 20
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"port": '], ids=repr)
 def test_half_a_state_file_is_none(text: str, tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text(text)
