@@ -70,6 +70,7 @@ def rank_instances(
         find_draft=cache(tools.find_draft) if tools.find_draft else None,
         instances=(),
         foresee=_unasked,
+        pin_files=_unpinned,
     )
     quantized = bool(find_model(request.model).config.get("quantization_config"))
     options: list[Option] = []
@@ -154,6 +155,11 @@ def _try(candidate: Candidate, tools: Tools, aim: Aim) -> Option | None:
 def _unasked(step: Step) -> StepForecast:
     """Leave the cache alone: a ranking says nothing of it, and a shared one takes long to ask."""
     return StepForecast(step=step.name, tool=step.tool, state="unknown")
+
+
+def _unpinned(model: ModelFiles) -> ModelFiles:
+    """Leave files without digests: they are for keys, and nothing is looked up by one here."""
+    return model
 
 
 def _closest(reasons: list[str]) -> str:

@@ -342,6 +342,7 @@ def _add_up(tensors: Iterable[TensorInfo], served_layers: int, quantization: Qua
     sums = _Sums()
     layers: set[str] = set()
     unserved: set[str] = set()
+    kinds: dict[tuple[object, ...], tuple[int | None, bool, bool]] = {}
     for tensor in tensors:
         name = tensor.name
         match = LAYER.search(name)
@@ -357,17 +358,24 @@ def _add_up(tensors: Iterable[TensorInfo], served_layers: int, quantization: Qua
             if layer in unserved:
                 sums.unserved_bytes += tensor.size
                 continue
-        count = parameters_in(tensor, quantization)
+        # Layers and experts repeat each other: what is asked of a name is asked once.
+        rest = name[match.end() :] if match else name
+        alike = (name[: match.start(1)] if match else "", rest, tensor.dtype, tensor.shape)
+        kind = kinds.get(alike)
+        if kind is None:
+            in_experts = EXPERT in name
+            count = parameters_in(tensor, quantization)
+            kind = kinds[alike] = (count, in_experts, _is_packable(tensor, in_experts=in_experts))
+        count, in_experts, is_packable = kind
         if count is None or sums.parameters is None:
             sums.parameters = None
             continue
         sums.parameters += count
         if match is None:
             continue
-        in_experts = EXPERT in name
         if in_experts:
             sums.expert_parameters += count
-        if _is_packable(tensor, in_experts=in_experts):
+        if is_packable:
             sums.linear_parameters += count
     sums.layers = len(layers)
     return sums
