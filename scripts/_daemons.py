@@ -277,7 +277,7 @@ def arguments(pid: int) -> list[str]:
     for _ in range(50):
         try:
             line = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if line or not os.readlink(f"/proc/{pid}/exe"):
+            if line or not Path(f"/proc/{pid}/exe").readlink():
                 break
         except OSError:
             return []
