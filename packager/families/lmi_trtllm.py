@@ -28,6 +28,7 @@ from packager.planning.trtllm import (
     DTYPES,
     batched_tokens,
     build_options,
+    clipped_option,
     is_legacy,
     option_name,
     options,
@@ -104,6 +105,9 @@ def _check_values(plan: Plan) -> Iterator[Finding]:
     yield from _check_against(known, settings(plan))
     built = build_options(plan) if plan.compiler == COMPILER else {}
     yield from _check_against(table["build"], built)
+    if built and (lowered := clipped_option(plan)):
+        hint = "ask for less, or raise max_prefill_tokens"
+        yield Finding("error", "value-refused", f"trtllm-build takes less: {lowered}", hint)
 
 
 def _check_against(known: Mapping[str, object], meant: Mapping[str, str]) -> Iterator[Finding]:

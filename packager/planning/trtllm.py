@@ -21,6 +21,9 @@ DATA = Path(__file__).parent / "data" / "trtllm_options.toml"
 ENGINE = "tensorrt-llm"
 COMPILER = "tensorrt_llm"
 LEAST_BATCHED_TOKENS = 8192  # trtllm-build's own; a prompt must fit in one step beside others
+TOKENS_PER_BLOCK = 32  # of the KV cache, where not asked for by name: PluginConfig, 0.21 to 1.2
+
+_DIGITS = 10
 
 DTYPES: Mapping[str, str] = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
@@ -40,10 +43,36 @@ def is_legacy(container: ContainerFacts) -> bool:
 
 
 def batched_tokens(plan: Plan) -> int:
-    """Give the tokens of one step: an engine refuses a prompt that is longer."""
-    if plan.max_prefill_tokens is not None:
-        return plan.max_prefill_tokens
-    return max(plan.shape.max_input_tokens, LEAST_BATCHED_TOKENS)
+    """Return `max_num_tokens`, the tokens of one step, as the builder stores it.
+
+    An engine refuses a longer prompt.  The builder (`builder.py: _init_max_seq_len`,
+    `_common.py: check_max_num_tokens`) and the PyTorch backend clip what they are told to
+    full slots; the builder then raises it to a whole prompt where attention in the context
+    is not fused, else to one block of the cache.  An engine that stored another number than
+    the one asked for would be refused after the hour that it took.
+    """
+    shape, asked = plan.shape, plan.max_prefill_tokens
+    if asked is None:
+        asked = max(shape.max_input_tokens, LEAST_BATCHED_TOKENS)
+    clipped = min(asked, shape.max_batch * shape.max_total_tokens)
+    if plan.compiler != COMPILER:
+        return clipped
+    built = build_options(plan)
+    if built.get("context_fmha") == "disable":
+        return max(clipped, shape.max_input_tokens)
+    return max(clipped, _number(built, "tokens_per_block") or TOKENS_PER_BLOCK)
+
+
+def clipped_option(plan: Plan) -> str:
+    """Return a sentence about an option that the builder would lower; "" when there is none."""
+    asked, most = _number(build_options(plan), "opt_num_tokens"), batched_tokens(plan)
+    return f"opt_num_tokens {asked} is lowered to max_num_tokens {most}" if asked > most else ""
+
+
+def _number(built: Mapping[str, str], name: str) -> int:
+    """Read a small positive number; 0 for what is none, which the option's type refuses."""
+    text = built.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else 0
 
 
 def option_name(name: str) -> str:
