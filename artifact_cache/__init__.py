@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from artifact_cache.entry import Entry as Entry
     from artifact_cache.errors import BuildFailed as BuildFailed
     from artifact_cache.errors import CacheError as CacheError
+    from artifact_cache.errors import NotTaken as NotTaken
+    from artifact_cache.errors import PublishedElsewhere as PublishedElsewhere
     from artifact_cache.errors import Rejected as Rejected
     from artifact_cache.errors import RejectedBefore as RejectedBefore
     from artifact_cache.errors import Untrusted as Untrusted
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from artifact_cache.key import NeuronKey as NeuronKey
     from artifact_cache.key import QualityReportKey as QualityReportKey
     from artifact_cache.key import QuantizedCheckpointKey as QuantizedCheckpointKey
+    from artifact_cache.key import StepInputKey as StepInputKey
     from artifact_cache.key import TensorRtLlmEngineKey as TensorRtLlmEngineKey
     from artifact_cache.key import VllmCompileKey as VllmCompileKey
     from artifact_cache.key import key_of as key_of
@@ -77,6 +80,8 @@ _HOMES = {
     "Entry": "entry",
     "BuildFailed": "errors",
     "CacheError": "errors",
+    "NotTaken": "errors",
+    "PublishedElsewhere": "errors",
     "Rejected": "errors",
     "RejectedBefore": "errors",
     "Untrusted": "errors",
@@ -94,6 +99,7 @@ _HOMES = {
     "ModelAnswersKey": "key",
     "QualityReportKey": "key",
     "QuantizedCheckpointKey": "key",
+    "StepInputKey": "key",
     "TensorRtLlmEngineKey": "key",
     "VllmCompileKey": "key",
     "key_of": "key",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,6 +21,7 @@ from artifact_cache.errors import (
     CacheError,
     Corrupt,
     NotTaken,
+    PublishedElsewhere,
     Unpublishable,
     UnusableDirectory,
 )
@@ -142,6 +143,7 @@ class ArtifactCache:
         labels: Mapping[str, str] | None = None,
         accept_larger: bool = False,
         retry_failed: bool = False,
+        locks: bool = True,
     ) -> CacheResult:
         """Have the artifact's files in `into`, a new or empty directory of the caller's.
 
@@ -150,9 +152,15 @@ class ArtifactCache:
         until it expires the next call raises `RejectedBefore` and builds
         nothing, unless `retry_failed`.  With `accept_larger` an artifact for a
         larger shape will do; the result says so in `match`.
+
+        A `build` that raises `PublishedElsewhere` has had another machine publish the
+        entry: its files are taken, and `NotTaken` is raised where they are not there.
+        `locks` False is for that machine: whoever asked it holds lock and lease.
         """
         run = _Run(self, document, into, dict(labels or {}))
-        return run.get_or_build(build, accept_larger=accept_larger, retry_failed=retry_failed)
+        return run.get_or_build(
+            build, accept_larger=accept_larger, retry_failed=retry_failed, locks=locks
+        )
 
     def take(
         self, document: KeyDocument, into: Path, *, accept_larger: bool = False
@@ -269,7 +277,12 @@ class _Run:
         self._remembers = False
 
     def get_or_build(
-        self, build: Callable[[Path], None], *, accept_larger: bool, retry_failed: bool
+        self,
+        build: Callable[[Path], None],
+        *,
+        accept_larger: bool,
+        retry_failed: bool,
+        locks: bool,
     ) -> CacheResult:
         make_empty(self.into)
         capability = self.cache.store.capability()
@@ -284,7 +297,7 @@ class _Run:
             self._refuse_rejected()
         if capability.mode == "read-only":  # nobody could see the result: do not make them wait
             return self._without_store(build)
-        with self._single_flight() as waited:
+        with self._single_flight() if locks else nullcontext(False) as waited:
             if hit := self._take():
                 return hit
             if waited and not retry_failed:  # whoever we waited for may have been rejected
@@ -349,13 +362,29 @@ class _Run:
         return True
 
     def _without_store(self, build: Callable[[Path], None]) -> CacheResult:
-        self._build(build)
+        try:
+            self._build(build)
+        except PublishedElsewhere:
+            return self._take_published()
         return self._result(None, hit=False)
 
     def _build_and_publish(self, build: Callable[[Path], None]) -> CacheResult:
-        self._build(build)
+        try:
+            self._build(build)
+        except PublishedElsewhere:
+            return self._take_published()
         entry = self._publish() if self._files else None
         return self._result(entry, hit=False)
+
+    def _take_published(self) -> CacheResult:
+        """Take what another machine built for us and published."""
+        stored = _find(self.cache.store, self.document, self._found_broken)
+        if stored is None or not self._extract(stored, self.into):
+            said = "; ".join(notice.message for notice in self.notices)
+            raise NotTaken(said or "the entry that was published is not there")
+        if self._remembers and self.cache.failures:
+            self.cache.failures.forget(self.address)
+        return self._result(stored.entry, hit=False)
 
     def _build(self, build: Callable[[Path], None]) -> None:
         self._count("miss")
@@ -365,6 +394,8 @@ class _Run:
             self._build_s = round(time.monotonic() - started, 3)
             self._built_at = int(self.cache._clock())  # everything was written by now
             self._files = self._sealed()
+        except PublishedElsewhere:
+            raise
         except Exception as error:
             self._count("failed", seconds=time.monotonic() - started)
             if self._remembers and self.cache.failures:

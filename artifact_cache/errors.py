@@ -137,6 +137,10 @@ class RejectedBefore(Rejected):
         )
 
 
+class PublishedElsewhere(Exception):
+    """Raised by a build: another machine did it, and its entry is in a store of this cache."""
+
+
 class UnusableKeys(CacheError):
     """Without the keys that were asked for nothing can be checked or signed."""
 

@@ -507,6 +507,15 @@ class ModelAnswersKey(KeyDocument):
     """What it is told: temperature and the length of answers are here, as text."""
 
 
+class StepInputKey(KeyDocument):
+    """A file that a step needs on another machine, by what it holds."""
+
+    kind: Literal["step-input"] = "step-input"
+    """One file, `content`."""
+    sha256: Sha256
+    """Of its bytes."""
+
+
 KINDS: Mapping[str, type[KeyDocument]] = {
     "vllm-compile": VllmCompileKey,
     "neuron": NeuronKey,
@@ -515,6 +524,7 @@ KINDS: Mapping[str, type[KeyDocument]] = {
     "draft-head": DraftHeadKey,
     "quality-report": QualityReportKey,
     "model-answers": ModelAnswersKey,
+    "step-input": StepInputKey,
 }
 
 

@@ -134,7 +134,8 @@ QUALITY = key.QualityReportKey(
 ANSWERS = key.ModelAnswersKey(
     weights=WEIGHTS, data=CALIBRATION, toolchain=TOOLCHAIN, invocation=INVOCATION
 )
-DOCUMENTS = (VLLM, NEURON, TENSORRT, CHECKPOINT, DRAFT, QUALITY, ANSWERS)
+STEP_INPUT = key.StepInputKey(sha256=A)
+DOCUMENTS = (VLLM, NEURON, TENSORRT, CHECKPOINT, DRAFT, QUALITY, ANSWERS, STEP_INPUT)
 
 
 # What a later version wrote: {"schema":2}, with the digest that belongs to it.

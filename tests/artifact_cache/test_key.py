@@ -22,6 +22,7 @@ from tests.artifact_cache.samples import (
     DRAFT,
     NEURON,
     QUALITY,
+    STEP_INPUT,
     TENSORRT,
     VLLM,
     A,
@@ -206,6 +207,11 @@ def test_the_samples_reach_every_field_of_every_group() -> None:
             ANSWERS,
             "e475e5174eaf48cae6311cf4f9044633863a0e8b0da5bd15eb886980467f3c08",
             id="answers",
+        ),
+        pytest.param(
+            STEP_INPUT,
+            "bc0c98f5b9c73af305c141f32010a233a082ee56128edbb614631da3b5018020",
+            id="step-input",
         ),
     ],
 )
