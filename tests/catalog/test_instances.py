@@ -32,6 +32,24 @@ def test_a_cpu_instance_is_one_device_with_the_hosts_memory() -> None:
     assert (instance.kind, instance.devices, instance.device_bytes) == ("cpu", 1, 32 * GIB)
 
 
+@pytest.mark.parametrize(
+    ("name", "vcpus", "gib", "usd_hour"),
+    [
+        ("ml.c7i.48xlarge", 192, 384, 10.2816),
+        ("ml.m7i.24xlarge", 96, 384, 5.8061),
+        ("ml.r7i.xlarge", 4, 32, 0.3175),
+        ("ml.r7i.48xlarge", 192, 1536, 15.241),
+    ],
+)
+def test_large_jobs_find_a_machine_without_accelerators(
+    name: str, vcpus: int, gib: int, usd_hour: float
+) -> None:
+    found = find_instance(name)
+
+    assert (found.kind, found.vcpus, found.host_bytes) == ("cpu", vcpus, gib * GIB)
+    assert (found.price_usd_hour, found.price_basis) == (usd_hour, "derived ec2x1.2")
+
+
 def test_a_misspelled_name_gets_the_nearest_one() -> None:
     with pytest.raises(UnknownInstance) as error:
         find_instance("g5.12xlrge")
@@ -50,7 +68,7 @@ def test_a_name_like_nothing_gets_the_list() -> None:
 def test_every_row_is_complete_and_named_once() -> None:
     rows = instances()
 
-    assert len({row.name for row in rows}) == len(rows) == 73
+    assert len({row.name for row in rows}) == len(rows) == 89
     assert all(row.devices > 0 and row.device_bytes > 0 and row.source for row in rows)
 
 
