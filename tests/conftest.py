@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -23,6 +24,10 @@ SCRIPTS = ROOT / "scripts"
 
 # A shell's background job ignores SIGINT, and so do its children: tests send it to theirs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Hundreds of tests run the command line: each would compile all of it anew, as no user's does.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 settings.register_profile("busy", deadline=None)  # a busy machine is no failure
 settings.load_profile("busy")
