@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,14 @@ from calibration import read_rows
 from checkpoint import write_checkpoint
 from compressed_tensors.utils import is_match
 from gemm import check_convertible, gemm_config, to_gemm
+from keeping import Kept, emptied, job_of
 from llmcompressor import oneshot
 from llmcompressor.core import LifecycleCallbacks
 from llmcompressor.pipelines.cache import IntermediatesCache
 from memory import let_go, memory_bytes, weights_budget
 from packager_worker import Rejected, Report, Spec
 from recipes import make_recipe, needs_data
+from resuming import resuming
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 
@@ -37,10 +39,23 @@ def quantize(spec: Spec, report: Report) -> dict[str, Any]:
     random.seed(asked["seed"])
     torch.manual_seed(asked["seed"])
     _spare_pinning()
-    source = spec.inputs["model"]
+    source, saved = spec.inputs["model"], spec.work / "saved"
     config = AutoConfig.from_pretrained(source)
     if getattr(config, "quantization_config", None):
         raise Rejected("the checkpoint is already quantized")
+    kept = Kept(spec.work / "kept", job_of(spec), report.note)
+    if kept.has_saved(saved):
+        report.note("an earlier run quantized the model: only writing is left")
+    else:
+        _quantize(spec, config, emptied(saved), kept, report)
+        kept.publish_saved(saved)
+    quantization = json.loads((saved / "config.json").read_text())["quantization_config"]
+    return _write(source, saved, spec, quantization, report)
+
+
+def _quantize(spec: Spec, config: Any, saved: Path, kept: Kept, report: Report) -> None:
+    """Have the library quantize, going on where an earlier run ended, and save."""
+    asked, source = spec.parameters, spec.inputs["model"]
     data: dict[str, Any] = {}
     if needs_data(asked):
         tokenizer = AutoTokenizer.from_pretrained(source)
@@ -56,17 +71,18 @@ def quantize(spec: Spec, report: Report) -> dict[str, Any]:
     if host_bytes:
         report.note(f"{host_bytes / 1e9:.1f} GB of weights are kept in memory, the rest on disk")
     with report.busy("loading the model"):
-        model = _load(source, spec.work / "offload", host_bytes)
+        model = _load(source, emptied(spec.work / "offload"), host_bytes)
     _check_groups(model, asked)
-    with _reporting(report, config), report.busy("quantizing"):
+    with (
+        _reporting(report, config) as skip,
+        resuming(kept, report.note, skip),
+        report.busy("quantizing"),
+    ):
         oneshot(model=model, recipe=make_recipe(asked), **data)
-    saved = spec.work / "saved"
     with report.busy("packing"):
         model.save_pretrained(saved, save_compressed=True)
     del model
     let_go()
-    quantization = json.loads((saved / "config.json").read_text())["quantization_config"]
-    return _write(source, saved, spec, quantization, report)
 
 
 def _write(
@@ -122,8 +138,11 @@ def _spare_pinning() -> None:
 
 
 @contextlib.contextmanager
-def _reporting(report: Report, config: Any) -> Iterator[None]:
-    """Report each finished block: llm-compressor works through them in order."""
+def _reporting(report: Report, config: Any) -> Iterator[Callable[[int], None]]:
+    """Report each finished block: llm-compressor works through them in order.
+
+    Yields what is to be told of blocks that an earlier run finished.
+    """
     total = getattr(config, "num_hidden_layers", 0) + 1
     ended = LifecycleCallbacks.sequential_epoch_end
     done = 0
@@ -135,9 +154,14 @@ def _reporting(report: Report, config: Any) -> Iterator[None]:
         report.progress("quantizing", min(done, total), total)
         return result
 
+    def skip(blocks: int) -> None:
+        nonlocal done
+        done += blocks
+        report.progress("quantizing", min(done, total), total)
+
     LifecycleCallbacks.sequential_epoch_end = staticmethod(tell)
     try:
-        yield
+        yield skip
     finally:
         LifecycleCallbacks.sequential_epoch_end = ended
 
