@@ -18,11 +18,11 @@ TABLE = Path(__file__).parent / "data" / "architectures.toml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertKeys:
-    """Keys of config.json that describe a mixture of experts."""
+    """Keys of config.json that describe a mixture of experts; the first that is there wins."""
 
-    count: str
-    per_token: str
-    size: str  # of one expert's intermediate layer
+    count: tuple[str, ...]
+    per_token: tuple[str, ...]
+    size: tuple[str, ...]  # of one expert's intermediate layer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +67,15 @@ def _table() -> Mapping[str, Architecture]:
             cache=row.get("cache", "heads"),
             window=row.get("window", ""),
             linear=row.get("linear", False),
-            experts=ExpertKeys(**row["experts"]) if "experts" in row else None,
+            experts=_expert_keys(row["experts"]) if "experts" in row else None,
             draft_layers=row.get("draft_layers", ""),
         )
         for name, row in rows.items()
     }
+
+
+def _expert_keys(row: Mapping[str, list[str]]) -> ExpertKeys:
+    return ExpertKeys(**{word: tuple(keys) for word, keys in row.items()})
 
 
 @cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -40,8 +40,14 @@ PUBLISHED = "use the config.json that was published with these weights"
 LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.", re.ASCII)
 OTHER_PARTS = re.compile(r"(?:^|\.)(?:visual|vision|audio|multi_modal|mtp)", re.ASCII)
 # Routers decide by small differences: every quantizer leaves them whole.
-NOT_PACKED = (".gate.weight", ".router.weight", "shared_expert_gate.weight", "norm.weight")
-EXPERT = ".experts."
+NOT_PACKED = (
+    ".gate.weight",
+    ".router.weight",
+    ".router.layer.weight",
+    "shared_expert_gate.weight",
+    "norm.weight",
+)
+EXPERTS = (".experts.", ".input_linear.", ".output_linear.")  # the latter: Granite's, in one
 
 
 @dataclass(slots=True)
@@ -294,7 +300,7 @@ def _read_experts(config: _Config, row: Architecture) -> tuple[int, int, int]:
     if row.experts is None:
         return 0, 0, 0
     keys = row.experts
-    return config.number(keys.count), config.number(keys.per_token), config.number(keys.size)
+    return config.number(*keys.count), config.number(*keys.per_token), config.number(*keys.size)
 
 
 def _active(parameters: int, in_experts: int, experts: tuple[int, int, int]) -> int:
@@ -363,7 +369,7 @@ def _add_up(tensors: Iterable[TensorInfo], served_layers: int, quantization: Qua
         alike = (name[: match.start(1)] if match else "", rest, tensor.dtype, tensor.shape)
         kind = kinds.get(alike)
         if kind is None:
-            in_experts = EXPERT in name
+            in_experts = any(part in name for part in EXPERTS)
             count = parameters_in(tensor, quantization)
             kind = kinds[alike] = (count, in_experts, _is_packable(tensor, in_experts=in_experts))
         count, in_experts, is_packable = kind
@@ -387,6 +393,17 @@ def _is_packable(tensor: TensorInfo, *, in_experts: bool) -> bool:
     if dimensions == 3:
         return in_experts and not tensor.name.endswith(("bias", "_scales"))
     return dimensions == 2 and tensor.name.endswith(".weight") and not holds_whole(tensor.name)
+
+
+def packed_matrices(tensors: Iterable[TensorInfo], layers: int) -> Iterator[TensorInfo]:
+    """Yield the matrices of the decoder's layers that quantizers pack, one by one stored."""
+    for tensor in tensors:
+        match = LAYER.search(tensor.name)
+        if match is None or OTHER_PARTS.search(tensor.name, 0, match.end()):
+            continue
+        served = len(match[1]) < 10 and int(match[1]) < layers
+        if served and len(tensor.shape) == 2 and _is_packable(tensor, in_experts=False):
+            yield tensor
 
 
 def holds_whole(name: str) -> bool:

@@ -196,3 +196,41 @@ def test_no_config_of_any_architecture_raises(config: dict[str, Any], data: st.D
         assert min(profile.heads, profile.kv_heads, profile.head_dim, profile.vocab_size) > 0
         assert profile.kv_bytes_per_token > 0
         assert profile.state_bytes >= 0
+
+
+@pytest.mark.parametrize(
+    ("config", "architecture", "count"),
+    [
+        (zoo.QWEN3_30B_A3B, "Qwen3MoeForCausalLM", "num_experts"),
+        (zoo.QWEN3_NEXT_80B, "Qwen3NextForCausalLM", "num_experts"),
+        (zoo.DEEPSEEK_V3, "DeepseekV3ForCausalLM", "n_routed_experts"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_experts_are_counted_under_the_name_that_transformers_5_saves(
+    config: dict[str, Any], architecture: str, count: str
+) -> None:
+    renamed = {key: value for key, value in config.items() if key != count}
+    profile, findings = make_profile(
+        zoo.config_only(renamed | {"num_local_experts": config[count]})
+    )
+
+    assert (profile.architecture, profile.experts) == (architecture, config[count])
+    assert "config-missing" not in {finding.code for finding in findings}
+
+
+def test_opt_states_the_size_of_its_mlp_as_ffn_dim() -> None:
+    opt = {
+        "architectures": ["OPTForCausalLM"],
+        "hidden_size": 2048,
+        "ffn_dim": 8192,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 32,
+        "vocab_size": 50272,
+        "max_position_embeddings": 2048,
+    }
+
+    profile, findings = make_profile(zoo.config_only(opt))
+
+    assert (profile.intermediate_size, profile.kv_heads, profile.head_dim) == (8192, 32, 64)
+    assert {finding.code for finding in findings} <= {"no-weights", "config-mismatch"}
