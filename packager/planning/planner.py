@@ -42,6 +42,7 @@ from packager.planning.precision import (
     precision_word,
 )
 from packager.planning.profile import make_profile
+from packager.planning.quantizable import TABLE_OF, find_support
 from packager.planning.schemes import (
     choose_quantization,
     passed_over_methods,
@@ -65,6 +66,9 @@ SERVED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}", re.ASCII)  # as B
 FOUR_BIT_SHARE = 0.28
 
 NOBODY: Mapping[str, Compiler] = {}
+
+COMPILER_THAT_QUANTIZES = "tensorrt_llm"  # with ModelOpt, of whose architectures nothing is known
+FOUR_BIT_METHODS = ("awq", "gptq", "rtn")  # the best first
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,14 @@ def _decide(
     findings += check_prefill(request)
     dtype, found = choose_dtype(profile, instance)
     methods = quantizer.methods if quantizer else {}
-    quantized = choose_quantization(request.quantize, profile, instance, facts.container, methods)
+    quantized = choose_quantization(
+        request.quantize,
+        profile,
+        instance,
+        facts.container,
+        methods,
+        config=facts.model.config if _asks_table(request, quantizer) else None,
+    )
     drafted = choose_draft(facts, profile)
     findings += [*found, *check_format(profile, instance), *quantized.findings]
     findings += [*check_kv_dtype(request.kv_dtype, instance), *drafted.findings]
@@ -194,7 +205,9 @@ def _decide(
             *(
                 ()
                 if quantization
-                else passed_over_methods(profile, instance, tp_degree, facts.container.engine)
+                else passed_over_methods(
+                    profile, instance, tp_degree, facts.container.engine, facts.model.config
+                )
             ),
         ),
         engine_options=tuple((request.engine_options or {}).items()),
@@ -215,6 +228,12 @@ def _decide(
     if errors_in(findings):
         raise PlanRejected(tuple(findings))
     return replace(plan, findings=tuple(findings))
+
+
+def _asks_table(request: BuildRequest, quantizer: Quantizer | None) -> bool:
+    """Whether the table of architectures speaks of what will quantize."""
+    by_compiler = request.compile == COMPILER_THAT_QUANTIZES
+    return (quantizer is None or quantizer.name == TABLE_OF) and not by_compiler
 
 
 def _sketch(
@@ -433,9 +452,13 @@ def _way_out(
         and "w4a16" in instance.formats
         and budget.needed_bytes - saved_bytes <= budget.usable_bytes
     ):
+        works = [
+            m for m in FOUR_BIT_METHODS if not find_support(profile.architecture, {}, m).refused
+        ]
+        own = f"or `--quantize {works[0]}`, " if works else ""
         return (
             f"use a 4-bit checkpoint (about {gib(packed_bytes)} of weights per device) "
-            "or `--quantize awq`, or an instance with more memory"
+            f"{own}or an instance with more memory"
         )
     return "choose an instance with more memory, or more devices"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
@@ -18,6 +19,7 @@ from packager.core.techniques import Quantization, Rejected, Scheme
 from packager.core.versions import version_key
 from packager.planning.memory import ELEMENT_BYTES, served_weight_bytes
 from packager.planning.parallelism import refuse_groups
+from packager.planning.quantizable import find_support
 
 W4A16 = Scheme(
     name="W4A16", needs="w4a16", word="w4a16", bits=4, group_size=128, zero_bits=4
@@ -86,10 +88,13 @@ def choose_quantization(
     instance: Instance,
     container: ContainerFacts,
     methods: Mapping[str, tuple[Scheme, ...]] = MappingProxyType({}),
+    *,
+    config: Mapping[str, Any] | None = None,
 ) -> QuantizationChoice:
     """Decide the scheme for the method that was asked for. Nobody is quantized unasked.
 
     `methods` are those of the quantizer that will do it; `QUANTIZER:METHOD` has named it.
+    With `config`, config.json, the table of architectures has a say (`quantizable.py`).
     """
     wanted = parse_quantize(asked) if asked else None
     methods = {**METHODS, **methods}
@@ -118,23 +123,46 @@ def choose_quantization(
     )
     if problem:
         return QuantizationChoice(quantization, (problem,))
+    others = [
+        name
+        for name, schemes in methods.items()
+        if any(_serves(scheme, instance, container.engine) for scheme in schemes)
+        and (config is None or not find_support(profile.architecture, config, name).refused)
+    ]
+    tried: tuple[Finding, ...] = ()
+    if config is not None:
+        names = [name for name, _ in wanted.options]
+        support = find_support(profile.architecture, config, method, names)
+        if support.refused:
+            error = _no_architecture(profile.architecture, method, support.refused, others)
+            return QuantizationChoice(quantization, (error,))
+        tried = () if support.tried else (_untried(profile.architecture, method),)
     if not served:
-        others = [
-            name
-            for name, schemes in methods.items()
-            if any(_serves(scheme, instance, container.engine) for scheme in schemes)
-        ]
         hint = f"`--quantize {others[0]}`" if others else "choose `--quantize none`"
         message = f"{instance.device_name} has no kernel for {method}"
         error = Finding("error", "quantize-unsupported", message, f"{hint}, or another instance")
         return QuantizationChoice(quantization, (error,))
     if scheme.name != W8A16_FP8.name:
-        return QuantizationChoice(quantization)
+        return QuantizationChoice(quantization, tried)
     message = (
         f"{instance.device_name} has no FP8 arithmetic: weights are FP8, computing is "
         "16 bits; less memory, hardly faster"
     )
-    return QuantizationChoice(quantization, (Finding("note", "format-weights-only", message),))
+    note = Finding("note", "format-weights-only", message)
+    return QuantizationChoice(quantization, (note, *tried))
+
+
+def _no_architecture(architecture: str, method: str, reason: str, others: list[str]) -> Finding:
+    message = f"{method} does not work for {architecture}: {reason}"
+    instead = " or ".join(f"`--quantize {other}`" for other in others[:2])
+    hint = f"use {instead or '`--quantize none`'}"
+    return Finding("error", "quantize-architecture", message, hint)
+
+
+def _untried(architecture: str, method: str) -> Finding:
+    message = f"{method} rounds every matrix of {architecture}'s layers; nobody has tried that here"
+    hint = "compare the result with the source: `--evaluate default`"
+    return Finding("warning", "quantize-untried", message, hint)
 
 
 def _with_options(
@@ -156,7 +184,11 @@ def _with_options(
 
 
 def passed_over_methods(
-    profile: ModelProfile, instance: Instance, tp_degree: int, engine: str
+    profile: ModelProfile,
+    instance: Instance,
+    tp_degree: int,
+    engine: str,
+    config: Mapping[str, Any],
 ) -> tuple[Rejected, ...]:
     """Say why methods that were not asked for would not do here; silence means it would."""
     if profile.quantization or not profile.linear_parameters:
@@ -165,7 +197,11 @@ def passed_over_methods(
     for method, schemes in METHODS.items():
         served = [scheme for scheme in schemes if _serves(scheme, instance, engine)]
         cut = refuse_groups(profile, tp_degree, served[0].group_size) if served else ""
-        if not served:
+        support = find_support(profile.architecture, config, method)
+        if support.refused:
+            reason = f"{method} does not work for {profile.architecture}: {support.refused}"
+            code, instead = "quantize-architecture", "another method"
+        elif not served:
             reason = f"{instance.device_name} has no kernel for {method}"
             code, instead = "quantize-unsupported", "another instance"
         elif cut:

@@ -33,6 +33,7 @@ from tests.planning.headers import (
     awq_model_of,
     facts_of,
     model_of,
+    tensor,
 )
 
 TOOL = ToolFacts(name="llmcompressor", worker="a" * 64, requirements="b" * 64, packages={})
@@ -255,3 +256,40 @@ def test_gptq_holds_square_matrices_of_the_widest_layer() -> None:
     rounded = step_of(model_of(LLAMA_3_8B), "ml.g5.xlarge", quantize="rtn").needs
 
     assert gptq.memory_bytes - rounded.memory_bytes > 16 * 14336**2
+
+
+def test_groups_that_cut_one_matrix_are_refused_by_its_header_with_a_size_that_fits() -> None:
+    latent = tensor("model.layers.0.self_attn.q_b_proj.weight", "BF16", (1024, 96))
+    model = replace(model_of(TINY), tensors=(*model_of(TINY).tensors, latent))
+
+    with pytest.raises(PlanRejected) as rejected:
+        planned(facts(model, "ml.g6.xlarge", quantize="awq"))
+
+    (error,) = errors_in(rejected.value.findings)
+    assert error.code == "quantize-group"
+    assert "the 96 inputs of model.layers.0.self_attn.q_b_proj" in error.message
+    assert error.hint == "use `group=32`"
+    assert errors(model, "ml.g6.xlarge", quantize="awq,group=32") == []
+    assert errors(model, "ml.g6.xlarge", quantize="smoothquant") == []
+
+
+@pytest.mark.parametrize("name", ["model.layers.4.eh_proj.weight", "visual.blocks.0.proj.weight"])
+def test_matrices_that_stay_as_they_are_may_have_any_size(name: str) -> None:
+    """TINY has 4 layers; the next one is for drafting only."""
+    odd = tensor(name, "BF16", (256, 96))
+    model = replace(model_of(TINY), tensors=(*model_of(TINY).tensors, odd))
+
+    assert errors(model, "ml.g6.xlarge", quantize="awq") == []
+
+
+def test_the_worker_is_told_where_scales_move_and_the_key_says_so() -> None:
+    step = step_of(model_of(TINY), "ml.g6.xlarge", quantize="smoothquant")
+
+    assert step.parameters["loader"] == "causal-lm"
+    assert step.parameters["folds"]["layers"] == "model.layers"
+    assert [move["from"] for move in step.parameters["folds"]["moves"]] == [
+        "input_layernorm",
+        "post_attention_layernorm",
+    ]
+    assert step.key is None or "post_attention_layernorm" in str(step.key)
+    assert "folds" not in step_of(model_of(TINY), "ml.g6.xlarge", quantize="fp8").parameters

@@ -2,9 +2,10 @@
 
 Inputs: `model`, and `samples` (`samples.jsonl`) where the method looks at
 activations.  Parameters: those of `recipes.py`, and `ignore`, `max_tokens`,
-`seed`, `checkpoint_format` (`compressed-tensors` or `awq`), `shard_bytes`,
-`memory_bytes` (what the work needs with all weights in memory; where there is
-less, some stay on disk), and for trying that out `host_bytes`.
+`seed`, `loader` (`loading.py`), `folds` (`mappings.py`; absent where none move),
+`checkpoint_format` (`compressed-tensors` or `awq`), `shard_bytes`, `memory_bytes`
+(what the work needs with all weights in memory; where there is less, some stay on
+disk), and for trying that out `host_bytes`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,16 +22,17 @@ import torch
 from calibration import read_rows
 from checkpoint import write_checkpoint
 from compressed_tensors.utils import is_match
+from folding import proven
 from gemm import check_convertible, gemm_config, to_gemm
-from keeping import Kept, emptied, job_of
 from llmcompressor import oneshot
 from llmcompressor.core import LifecycleCallbacks
 from llmcompressor.pipelines.cache import IntermediatesCache
+from loading import load_model
+from mappings import find_folds
 from memory import let_go, memory_bytes, weights_budget
 from packager_worker import Rejected, Report, Spec
 from recipes import make_recipe, needs_data
-from resuming import resuming
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 
 
 def quantize(spec: Spec, report: Report) -> dict[str, Any]:
@@ -39,29 +41,17 @@ def quantize(spec: Spec, report: Report) -> dict[str, Any]:
     random.seed(asked["seed"])
     torch.manual_seed(asked["seed"])
     _spare_pinning()
-    source, saved = spec.inputs["model"], spec.work / "saved"
+    source = spec.inputs["model"]
     config = AutoConfig.from_pretrained(source)
     if getattr(config, "quantization_config", None):
         raise Rejected("the checkpoint is already quantized")
-    kept = Kept(spec.work / "kept", job_of(spec), report.note)
-    if kept.has_saved(saved):
-        report.note("an earlier run quantized the model: only writing is left")
-    else:
-        _quantize(spec, config, emptied(saved), kept, report)
-        kept.publish_saved(saved)
-    quantization = json.loads((saved / "config.json").read_text())["quantization_config"]
-    return _write(source, saved, spec, quantization, report)
-
-
-def _quantize(spec: Spec, config: Any, saved: Path, kept: Kept, report: Report) -> None:
-    """Have the library quantize, going on where an earlier run ended, and save."""
-    asked, source = spec.parameters, spec.inputs["model"]
     data: dict[str, Any] = {}
     if needs_data(asked):
         tokenizer = AutoTokenizer.from_pretrained(source)
         rows = read_rows(spec.inputs["samples"] / "samples.jsonl", tokenizer, asked["max_tokens"])
         data = {
             "dataset": rows,
+            "processor": tokenizer,  # texts alone, also for models that see
             "num_calibration_samples": len(rows),
             "max_seq_length": asked["max_tokens"],
             "shuffle_calibration_samples": False,
@@ -71,18 +61,18 @@ def _quantize(spec: Spec, config: Any, saved: Path, kept: Kept, report: Report) 
     if host_bytes:
         report.note(f"{host_bytes / 1e9:.1f} GB of weights are kept in memory, the rest on disk")
     with report.busy("loading the model"):
-        model = _load(source, emptied(spec.work / "offload"), host_bytes)
+        model = load_model(source, asked["loader"], spec.work / "offload", host_bytes)
     _check_groups(model, asked)
-    with (
-        _reporting(report, config) as skip,
-        resuming(kept, report.note, skip),
-        report.busy("quantizing"),
-    ):
-        oneshot(model=model, recipe=make_recipe(asked), **data)
+    folds = find_folds(model, asked["folds"], asked["ignore"]) if asked.get("folds") else ()
+    with _reporting(report, config), report.busy("quantizing"), proven(model, folds) as proof:
+        oneshot(model=model, recipe=make_recipe(asked, proof), **data)
+    saved = spec.work / "saved"
     with report.busy("packing"):
         model.save_pretrained(saved, save_compressed=True)
     del model
     let_go()
+    quantization = json.loads((saved / "config.json").read_text())["quantization_config"]
+    return _write(source, saved, spec, quantization, report)
 
 
 def _write(
@@ -101,19 +91,6 @@ def _write(
         )  # fmt: skip
     recipe = saved / "recipe.yaml"
     return {**sizes, "recipe": recipe.read_text(encoding="utf-8") if recipe.exists() else ""}
-
-
-def _load(source: Path, offload: Path, host_bytes: int) -> Any:
-    """Load the weights, in memory as far as they may, the rest on disk."""
-    if not host_bytes:
-        return AutoModelForCausalLM.from_pretrained(source, dtype="auto", trust_remote_code=False)
-    from compressed_tensors.offload import load_offloaded_model
-
-    with load_offloaded_model(AutoModelForCausalLM):
-        return AutoModelForCausalLM.from_pretrained(
-            source, dtype="auto", trust_remote_code=False, device_map="auto_offload",
-            max_memory={"cpu": host_bytes}, offload_folder=str(offload),
-        )  # fmt: skip
 
 
 def _check_groups(model: Any, asked: dict[str, Any]) -> None:
@@ -138,12 +115,9 @@ def _spare_pinning() -> None:
 
 
 @contextlib.contextmanager
-def _reporting(report: Report, config: Any) -> Iterator[Callable[[int], None]]:
-    """Report each finished block: llm-compressor works through them in order.
-
-    Yields what is to be told of blocks that an earlier run finished.
-    """
-    total = getattr(config, "num_hidden_layers", 0) + 1
+def _reporting(report: Report, config: Any) -> Iterator[None]:
+    """Report each finished block: llm-compressor works through them in order."""
+    total = getattr(config.get_text_config(), "num_hidden_layers", 0) + 1
     ended = LifecycleCallbacks.sequential_epoch_end
     done = 0
 
@@ -154,14 +128,9 @@ def _reporting(report: Report, config: Any) -> Iterator[Callable[[int], None]]:
         report.progress("quantizing", min(done, total), total)
         return result
 
-    def skip(blocks: int) -> None:
-        nonlocal done
-        done += blocks
-        report.progress("quantizing", min(done, total), total)
-
     LifecycleCallbacks.sequential_epoch_end = staticmethod(tell)
     try:
-        yield skip
+        yield
     finally:
         LifecycleCallbacks.sequential_epoch_end = ended
 

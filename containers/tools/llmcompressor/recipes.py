@@ -16,10 +16,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from compressed_tensors.quantization import preset_name_to_scheme
+from folding import Proof, make_modifier
 from llmcompressor.modifiers.gptq import GPTQModifier
 from llmcompressor.modifiers.quantization import QuantizationModifier
-from llmcompressor.modifiers.transform.awq import AWQModifier
-from llmcompressor.modifiers.transform.smoothquant import SmoothQuantModifier
 from packager_worker import Rejected
 
 TARGETS = ["Linear"]
@@ -34,18 +33,20 @@ KV_FP8 = {
 }
 
 
-def make_recipe(asked: Mapping[str, Any]) -> list[Any]:
-    """Give the modifiers in order."""
+def make_recipe(asked: Mapping[str, Any], proof: Proof) -> list[Any]:
+    """Return the modifiers in order; those that move scales prove it with `proof`."""
     common = _common(asked)
     match asked["method"]:
         case "awq":
-            return [AWQModifier(duo_scaling="both"), QuantizationModifier(**common)]
+            scaling = make_modifier("awq", proof, duo_scaling="both")
+            return [scaling, QuantizationModifier(**common)]
         case "gptq":
             return [GPTQModifier(**common)]
         case "smoothquant":
             last = GPTQModifier if asked.get("gptq") else QuantizationModifier
-            smooth = SmoothQuantModifier(smoothing_strength=asked["smoothing_strength"])
-            return [smooth, last(**common)]
+            strength = asked["smoothing_strength"]
+            smoothing = make_modifier("smoothquant", proof, smoothing_strength=strength)
+            return [smoothing, last(**common)]
         case "fp8" | "nvfp4" | "rtn":
             return [QuantizationModifier(**common)]
     raise Rejected(f"this worker does not know method {asked['method']!r}")

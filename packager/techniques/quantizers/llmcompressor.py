@@ -15,6 +15,7 @@ without loss (docs/decisions/0006-awq-format.md).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -36,6 +37,8 @@ from packager.core.samples import CALIBRATION_TOKENS, Samples
 from packager.core.techniques import Quantization, Scheme
 from packager.core.units import GIB
 from packager.planning.memory import ELEMENT_BYTES, served_weight_bytes
+from packager.planning.profile import packed_matrices
+from packager.planning.quantizable import find_support
 from packager.planning.schemes import W8A8_FP8, W8A8_INT8, W8A16_FP8, quantized_weight_bytes
 from packager.techniques.configs import NO_WEIGHT
 from packager.techniques.inputs import (
@@ -86,9 +89,6 @@ STRENGTH = 0.8  # llm-compressor's examples for Llama
 _LIBRARIES_BYTES = 500_000_000  # torch, transformers and llm-compressor, loaded
 _SPARE = 1.1  # of weights and result
 _HESSIANS = 4 * 4  # square matrices of the widest input at once, in float32
-_WEIGHTS_KEPT = {"awq": 1, "gptq": 1, "smoothquant": 1}  # times, besides scales
-_MASKS = 2  # of attention, for each text
-_FILES = 100_000_000  # small ones, and what file systems round up
 _CACHED = {"awq": 12, "gptq": 6}  # activations of a token between two layers, in hidden sizes
 
 
@@ -112,7 +112,7 @@ class LlmCompressorQuantizer:
         assert chosen is not None
         yield from _check_options(chosen)
         if not facts.request.quantize_ignore:  # the worker knows what is left of the layers then
-            yield from _check_groups(plan, chosen.group_size)
+            yield from _check_groups(facts, plan, chosen.group_size)
         if plan.weights == "mounted":
             message = "the quantized weights would only be in the image, and it holds none"
             hint = "use `--weights baked`, or quantize first and mount the result"
@@ -149,7 +149,6 @@ class LlmCompressorQuantizer:
             needs=needs,
             carried=carried_files(facts.model.files),
             config=facts.model.config,
-            keeps_work=True,
         )
 
 
@@ -162,6 +161,7 @@ def _files_read(facts: Facts, chosen: Quantization) -> tuple[ModelFile, ...]:
 def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any]:
     """Everything that the worker is told, defaults filled in."""
     request, options = facts.request, dict(chosen.options)
+    support = find_support(plan.profile.architecture, facts.model.config, chosen.method, options)
     told: dict[str, Any] = {
         "method": chosen.method,
         "ignore": sorted({*IGNORED, *(request.quantize_ignore or ())}),
@@ -169,7 +169,10 @@ def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any
         "seed": request.calibration_seed or 0,
         "checkpoint_format": chosen.checkpoint_format,
         "shard_bytes": SHARD_BYTES,
+        "loader": support.loader,
     }
+    if support.folds:
+        told["folds"] = support.folds
     match chosen.method:
         case "awq" | "gptq" | "rtn":
             told["group_size"] = chosen.group_size
@@ -223,12 +226,18 @@ def _key(
         invocation=Invocation(
             compiler_args=(),
             engine_args={
-                name: str(value) for name, value in sorted(parameters.items()) if name not in said
+                name: _written(value)
+                for name, value in sorted(parameters.items())
+                if name not in said
             },
             env=dict(env),
         ),
         computed_on=None,
     )
+
+
+def _written(value: object) -> str:
+    return json.dumps(value, sort_keys=True) if isinstance(value, Mapping) else str(value)
 
 
 def _activations(parameters: Mapping[str, Any]) -> ActivationQuantization | None:
@@ -272,27 +281,8 @@ def _needs(
     return Estimate(
         memory_bytes=int(fixed + _SPARE * (weights + result)),
         least_memory_bytes=int(fixed + _SPARE * result),
-        # As the library saves it, and laid out; what is kept goes when it is saved.
-        disk_bytes=result + max(result, _kept_bytes(plan, chosen, samples, parameters)) + _FILES,
-        spilled_bytes=weights,
+        disk_bytes=2 * result + 100_000_000,  # as the library saves it, and laid out
     )
-
-
-def _kept_bytes(
-    plan: Plan, chosen: Quantization, samples: Samples | None, parameters: Mapping[str, Any]
-) -> int:
-    """Reckon what an interrupted run leaves: changed weights, and activations twice over.
-
-    The newest activations are on the disk before those of the block before go.
-    """
-    if samples is None:
-        return 0
-    profile = plan.profile
-    passes = _WEIGHTS_KEPT.get(chosen.method, 0) + bool(parameters.get("gptq"))
-    longest = parameters["max_tokens"]
-    of_token = 2 * profile.hidden_size + _MASKS * longest + 4 * profile.head_dim
-    tokens = len(samples.samples) * longest
-    return int(_SPARE * (passes * served_weight_bytes(profile) + tokens * of_token * ELEMENT_BYTES))
 
 
 def _check_options(chosen: Quantization) -> Iterator[Finding]:
@@ -317,19 +307,21 @@ def _check_options(chosen: Quantization) -> Iterator[Finding]:
             yield Finding("error", "quantize-option", message, "name one of them")
 
 
-def _check_groups(plan: Plan, group_size: int) -> Iterator[Finding]:
-    """A group of weights lies along the inputs of a layer, and these are all there are."""
-    profile = plan.profile
-    counts = {
-        "hidden size": profile.hidden_size,
-        "intermediate size": profile.intermediate_size if not profile.experts else 0,
-        "experts' size": profile.expert_size,
-        "size of all heads": profile.attention_size or profile.heads * profile.head_dim,
+def _check_groups(facts: Facts, plan: Plan, group_size: int) -> Iterator[Finding]:
+    """Check that groups divide the inputs of every matrix that is packed, by the headers."""
+    inputs = {
+        tensor.name: tensor.shape[-1]
+        for tensor in packed_matrices(facts.model.tensors, plan.profile.layers)
     }
-    cut = [f"{name} {count}" for name, count in counts.items() if group_size and count % group_size]
+    cut = [name for name, count in inputs.items() if group_size and count % group_size]
     if cut:
-        message = f"groups of {group_size} weights do not divide the {', the '.join(cut)}"
-        fitting = [size for size in USUAL_GROUPS if not any(n % size for n in counts.values())]
+        others = f" and {len(cut) - 1} more" if len(cut) > 1 else ""
+        message = (
+            f"groups of {group_size} weights do not divide the {inputs[cut[0]]} inputs of "
+            f"{cut[0].removesuffix('.weight')}{others}"
+        )
+        counts = set(inputs.values())
+        fitting = [size for size in USUAL_GROUPS if not any(n % size for n in counts)]
         hint = f"use `group={fitting[0]}`" if fitting else "use `--quantize fp8`"
         yield Finding("error", "quantize-group", message, hint)
 

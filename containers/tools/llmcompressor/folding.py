@@ -1,0 +1,351 @@
+"""SmoothQuant and AWQ with folds of our own, each proven before anything is rounded.
+
+Both divide a module's output by scales and multiply the columns of what reads it.  That
+changes nothing only if those columns are all that read it.  The proof, for each layer:
+
+- every consumer's columns were multiplied by one scale for a column, the same in all
+- the source times its scale is the source: `norm * scale / norm` is 1, measured on the
+  norm's output, so that norms which add 1 to their weight are no special case
+- every matrix of the layer gives, for a calibration text, what it gave before
+- no other norm or bias of the model has another value
+
+Norms that compute `x * (1 + weight)` are plain ones in 32 bits in between.  Back in 16 bits
+`1 + weight` must not be small, or its rounding is coarse: a power of two moves from the
+consumers, which changes no digit of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from compressed_tensors.offload import update_offload_parameter
+from compressed_tensors.registry import standardize_lookup_name
+from llmcompressor.modeling.offset_norm import CalibrationOffsetNorm, NormCalibrationModule
+from llmcompressor.modifiers.transform.awq import AWQModifier
+from llmcompressor.modifiers.transform.awq.base import get_lowest_common_ancestor_with_avoid
+from llmcompressor.modifiers.transform.awq.mappings import ResolvedMapping
+from llmcompressor.modifiers.transform.smoothquant import SmoothQuantModifier
+from llmcompressor.modifiers.transform.smoothquant.base import SmoothQuantMapping
+from llmcompressor.modifiers.utils.hooks import HooksMixin
+from mappings import Fold
+from packager_worker import WorkerFailed
+from pydantic import PrivateAttr
+
+ROWS = 16  # of a matrix, and tokens of a text, that are compared
+# How far a matrix's output may be from what it was, relative to it: scales and weights are
+# rounded to the type once more.  A wrong fold gives tens of percent.
+CLOSE = {torch.bfloat16: 0.05, torch.float16: 0.01, torch.float32: 1e-3}
+# How far a scaled weight may be from the weight times its scale: some units in the last place.
+EXACT = {torch.bfloat16: 2.0**-6, torch.float16: 2.0**-9, torch.float32: 2.0**-18}
+LEAST_GAIN = 0.01  # smaller ones do not ask for a larger power of two
+MOST_SHIFT = 12  # powers of two
+
+
+class NotEquivalent(WorkerFailed):
+    """Folding changed what the model computes."""
+
+    kind = "rejected"
+
+
+@dataclass
+class _Run:
+    """One pass of one text through a layer."""
+
+    arguments: tuple[Any, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+    outputs: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+class Proof:
+    """Watches a model while scales are folded, and checks every fold."""
+
+    def __init__(self, model: Any, folds: Iterable[Fold]) -> None:
+        self.folds = {fold.source: fold for fold in folds}
+        self._modules = dict(model.named_modules())
+        self._layers = {fold.layer for fold in self.folds.values()}
+        self._runs: dict[str, _Run] = {}
+        self._current: _Run | None = None
+        self._scales: dict[str, torch.Tensor] = {}
+        self._norms = {
+            name: self._probe(name) for name in self.folds if self._module(name).weight.ndim == 1
+        }
+        self._small = {
+            name: parameter.detach().clone()
+            for name, parameter in model.named_parameters()
+            if parameter.ndim == 1
+        }
+
+    @contextmanager
+    def watching(self, model: Any) -> Iterator[None]:
+        """Record the first text's pass through each layer that has folds."""
+        self._modules = dict(model.named_modules())
+        handles = []
+        for layer in self._layers:
+            module = self._module(layer)
+            handles.append(module.register_forward_pre_hook(self._starter(layer), with_kwargs=True))
+            handles.append(module.register_forward_hook(self._stop))
+            for name, matrix in self._matrices(layer):
+                handles.append(matrix.register_forward_hook(self._recorder(name)))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    @contextmanager
+    def folding(self, name: str) -> Iterator[None]:
+        """Check the fold of one source that is made inside; raise `NotEquivalent`."""
+        fold, source = self.folds[name], self._module(name)
+        consumers = {other: self._rows(other) for other in fold.consumers}
+        weight = source.weight.detach().float().cpu().clone()
+        yield
+        scale = self._scale_of(fold, consumers)
+        if scale is None:
+            return  # no text reached it
+        self._check_source(fold, weight, scale)
+        self._scales[name] = scale * self._shift(name)
+
+    def check_layers(self, names: Iterable[str]) -> None:
+        """Check that the layers of these sources compute what they did; raise `NotEquivalent`."""
+        for layer in dict.fromkeys(self.folds[name].layer for name in names):
+            self._check_layer(layer)
+
+    def finish(self, model: Any) -> None:
+        """Check norms and biases as they will be saved, once offset norms are back."""
+        self._modules = dict(model.named_modules())
+        for name, scale in self._scales.items():
+            if name in self._norms:
+                was, now = self._norms[name], self._probe(name) * scale
+                close = EXACT[self._module(name).weight.dtype]
+                if not torch.allclose(now, was, rtol=close, atol=close * float(was.abs().mean())):
+                    worst = float((now - was).abs().max() / was.abs().mean())
+                    raise NotEquivalent(f"{name} times its scales is off by {worst:.1%}")
+        changed = {f"{name}.weight" for name in self._scales} | {
+            f"{name}.bias" for name in self._scales
+        }
+        for name, parameter in model.named_parameters():
+            was = None if name in changed else self._small.get(name)
+            if was is not None and not torch.equal(parameter, was):
+                raise NotEquivalent(f"{name} changed, and no scale was to move there")
+
+    def _module(self, name: str) -> Any:
+        return self._modules[name]
+
+    def _matrices(self, layer: str) -> Iterator[tuple[str, Any]]:
+        """Yield what multiplies by a matrix, but not where the outputs are scaled on purpose."""
+        for name, module in self._modules.items():
+            weight = getattr(module, "weight", None)
+            if not name.startswith(f"{layer}.") or not isinstance(weight, torch.Tensor):
+                continue
+            if weight.ndim == 2 and name not in self.folds:
+                yield name, module
+
+    def _starter(self, layer: str) -> Any:
+        def start(_module: Any, arguments: tuple[Any, ...], settings: dict[str, Any]) -> None:
+            given = [value for value in (*arguments, *settings.values()) if torch.is_tensor(value)]
+            traced = any(value.is_meta for value in given)  # the library looks at the graph first
+            if layer not in self._runs and not traced:
+                self._current = self._runs[layer] = _Run(arguments, dict(settings))
+
+        return start
+
+    def _stop(self, *_: Any) -> None:
+        self._current = None
+
+    def _recorder(self, name: str) -> Any:
+        def record(_module: Any, _inputs: Any, output: Any) -> None:
+            if self._current is not None and name not in self._current.outputs:
+                first = output[0] if isinstance(output, tuple) else output
+                rows = first.detach().reshape(-1, first.shape[-1])[:ROWS]
+                self._current.outputs[name] = rows.float().cpu()
+
+        return record
+
+    def _rows(self, name: str) -> torch.Tensor:
+        return self._module(name).weight.detach()[:ROWS].float().cpu()
+
+    def _probe(self, name: str) -> torch.Tensor:
+        """Return what a norm gives for fixed numbers."""
+        module = self._module(name)
+        size = module.weight.shape[0]
+        numbers = torch.linspace(-2, 3, size, device=module.weight.device).sin() + 0.1
+        with torch.no_grad():
+            return module(numbers[None].to(module.weight.dtype))[0].float().cpu()
+
+    def _scale_of(self, fold: Fold, consumers: dict[str, torch.Tensor]) -> torch.Tensor | None:
+        """Return the scale of each column; every consumer must have got the same."""
+        first = fold.consumers[0]
+        was, now = consumers[first], self._rows(first)
+        if all(torch.equal(self._rows(name), rows) for name, rows in consumers.items()):
+            return None
+        largest = was.abs().argmax(0, keepdim=True)
+        scale = (now.gather(0, largest) / was.gather(0, largest))[0].nan_to_num(1.0)
+        for name, rows in consumers.items():
+            if not torch.allclose(self._rows(name), rows * scale, rtol=self._exact(fold)):
+                raise NotEquivalent(f"the columns of {name} were not scaled as those of {first}")
+        return scale
+
+    def _check_source(self, fold: Fold, was: torch.Tensor, scale: torch.Tensor) -> None:
+        now = self._module(fold.source).weight.detach().float().cpu()[-len(scale) :]
+        meant = was[-len(scale) :] / (scale if now.ndim == 1 else scale[:, None])
+        if not torch.allclose(now, meant, rtol=self._exact(fold)):
+            raise NotEquivalent(f"{fold.source} was not divided by the scales of what it feeds")
+
+    def _exact(self, fold: Fold) -> float:
+        return EXACT[self._module(fold.consumers[0]).weight.dtype]
+
+    def _shift(self, name: str) -> float:
+        """Move a power of two from the consumers of an offset norm to it; return its inverse."""
+        norm = self._module(name)
+        if not isinstance(norm, _PlainNorm):
+            return 1.0
+        gains = norm.weight.detach().abs()
+        counted = gains[norm.original_gain.abs() >= LEAST_GAIN]
+        least = float(counted.min()) if len(counted) else 1.0
+        power = 2.0 ** min(MOST_SHIFT, max(0, math.ceil(-math.log2(max(least, 1e-30)))))
+        update_offload_parameter(norm, "weight", norm.weight.detach() * power)
+        for other in self.folds[name].consumers:
+            module = self._module(other)
+            update_offload_parameter(module, "weight", module.weight.detach() / power)
+        return 1.0 / power
+
+    def _check_layer(self, layer: str) -> None:
+        run = self._runs.get(layer)
+        if run is None:
+            raise NotEquivalent(f"no text passed through {layer}: its folds cannot be checked")
+        self._current = again = _Run()
+        with torch.no_grad(), HooksMixin.disable_hooks():
+            self._module(layer)(*run.arguments, **run.settings)
+        self._current = None
+        self._runs[layer] = _Run()  # texts that come later are not recorded
+        for name, was in run.outputs.items():
+            now = again.outputs.get(name)
+            if now is None or now.shape != was.shape:
+                continue  # an expert that other tokens were sent to
+            error = float((now - was).norm() / was.norm().clamp(min=1e-30))
+            if not error <= CLOSE[self._module(name).weight.dtype]:
+                raise NotEquivalent(
+                    f"after scales moved, {name} gives something else: it is off by {error:.0%}",
+                    "use a method that moves no scales, such as `--quantize gptq` or `fp8`",
+                )
+
+
+class _PlainNorm(CalibrationOffsetNorm):
+    """An offset norm as `x * weight`, its weight in 32 bits."""
+
+    def __init__(self, original: Any) -> None:
+        super().__init__(original, None)
+        gain = 1.0 + original.weight.detach().float()
+        self.weight = torch.nn.Parameter(gain.clone(), requires_grad=False)
+        self.original_gain = gain
+
+
+@contextmanager
+def plain_norms(model: Any) -> Iterator[None]:
+    """Replace norms that add 1 to their weight; put them back, with what was folded into them.
+
+    llm-compressor does so in 16 bits, which rounds norms that nothing was folded into.
+    """
+    known = {*NormCalibrationModule.registered_names(), *NormCalibrationModule.registered_aliases()}
+    found = {
+        name: module
+        for name, module in model.named_modules()
+        if standardize_lookup_name(type(module).__name__) in known
+    }
+    plain = {name: _PlainNorm(module) for name, module in found.items()}
+    for name, module in plain.items():
+        model.set_submodule(name, module)
+    try:
+        yield
+    finally:
+        for name, original in found.items():
+            gain = plain[name].weight.detach()
+            if not torch.equal(gain, plain[name].original_gain):
+                weight = (gain - 1.0).to(original.weight.dtype)
+                update_offload_parameter(original, "weight", weight)
+            model.set_submodule(name, original)
+
+
+class SmoothQuantFolding(SmoothQuantModifier):
+    """SmoothQuant where the plan says."""
+
+    _proof: Proof = PrivateAttr()
+
+    def _infer_mappings_from_model(self, model: Any) -> list[tuple[Any, ...]]:
+        del model
+        return []
+
+    def _resolve_mappings(self, model: Any) -> list[SmoothQuantMapping]:
+        modules = dict(model.named_modules())
+        return [
+            SmoothQuantMapping(
+                fold.source, modules[fold.source], [modules[name] for name in fold.consumers]
+            )
+            for fold in self._proof.folds.values()
+        ]
+
+    def _apply_smoothing(self, model: Any) -> None:
+        every, measured = self.resolved_mappings_, self.scales_
+        assert every is not None and measured is not None
+        now = [mapping for mapping in every if mapping.smooth_name in measured]
+        for mapping in now:
+            self.resolved_mappings_ = [mapping]
+            with self._proof.folding(mapping.smooth_name):
+                super()._apply_smoothing(model)
+        self.resolved_mappings_ = every
+        self._proof.check_layers(mapping.smooth_name for mapping in now)
+
+
+class AwqFolding(AWQModifier):
+    """AWQ where the plan says."""
+
+    _proof: Proof = PrivateAttr()
+
+    def _set_resolved_mappings(self, model: Any) -> None:
+        modules = dict(model.named_modules())
+        resolved = []
+        for fold in self._proof.folds.values():
+            names = list(fold.consumers)
+            parent_name, parent = get_lowest_common_ancestor_with_avoid(
+                names, model, torch.nn.ModuleList
+            )
+            resolved.append(
+                ResolvedMapping(
+                    fold.source, modules[fold.source], [modules[name] for name in names],
+                    balance_names=names, parent=parent, parent_name=parent_name,
+                )
+            )  # fmt: skip
+        self._resolved_mappings = resolved
+
+    def _apply_smoothing(self, model: Any) -> None:
+        every, measured = self._resolved_mappings, self._smooth_activation_stats
+        now = [mapping for mapping in every if mapping.smooth_name in measured]
+        for mapping in now:
+            name = mapping.smooth_name
+            self._resolved_mappings = [mapping]
+            self._smooth_activation_stats = {name: measured.pop(name)}
+            with self._proof.folding(name):
+                super()._apply_smoothing(model)
+        self._resolved_mappings, self._smooth_activation_stats = every, measured
+        self._proof.check_layers(mapping.smooth_name for mapping in now)
+
+
+@contextmanager
+def proven(model: Any, folds: Iterable[Fold]) -> Iterator[Proof]:
+    """Quantize inside: offset norms are plain ones, folds are watched, and checked at the end."""
+    proof = Proof(model, folds)
+    with plain_norms(model), proof.watching(model):
+        yield proof
+    proof.finish(model)
+
+
+def make_modifier(method: str, proof: Proof, **settings: Any) -> Any:
+    """Return the modifier that folds, with its proof."""
+    modifier = {"smoothquant": SmoothQuantFolding, "awq": AwqFolding}[method](**settings)
+    modifier._proof = proof
+    return modifier

@@ -1,0 +1,182 @@
+"""Which method quantizes which architecture, asked before anything is downloaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from packager.core.findings import errors_in
+from packager.core.model import ModelFiles
+from packager.errors import PlanRejected
+from packager.families.vllm import VllmFamily
+from packager.planning.architectures import TABLE as ARCHITECTURES
+from packager.planning.architectures import find_architecture
+from packager.planning.planner import make_plan
+from packager.planning.quantizable import find_support, methods_for, read_table
+from packager.techniques.quantizers.llmcompressor import LlmCompressorQuantizer
+from tests.planning.headers import LLAMA_3_8B, facts_of, model_of
+
+ROUNDED = ("fp8", "rtn", "nvfp4")
+ALL = (*ROUNDED, "gptq", "awq", "smoothquant")
+
+
+def moves(architecture: str, method: str, **config: Any) -> dict[str, list[str]]:
+    folds = find_support(architecture, config, method).folds
+    assert folds is not None
+    return {move["from"]: move["into"] for move in folds["moves"]}
+
+
+def of(architecture: str) -> ModelFiles:
+    """A Llama's headers under another architecture's name."""
+    return model_of(LLAMA_3_8B | {"architectures": [architecture]})
+
+
+def refusal(model: ModelFiles, method: str) -> tuple[str, str, str]:
+    facts = facts_of(model, "ml.g6.12xlarge", quantize=method)
+    with pytest.raises(PlanRejected) as rejected:
+        make_plan(facts, VllmFamily(), quantizer=LlmCompressorQuantizer())
+    (error,) = [e for e in errors_in(rejected.value.findings) if e.code.startswith("quantize")]
+    return error.code, error.message, error.hint
+
+
+@pytest.mark.parametrize(
+    ("architecture", "works"),
+    [
+        ("LlamaForCausalLM", ALL),
+        ("Gemma2ForCausalLM", ALL),
+        ("GPTNeoXForCausalLM", ALL),
+        ("LlavaForConditionalGeneration", ALL),
+        ("Olmo2ForCausalLM", (*ROUNDED, "gptq", "awq")),
+        ("GPT2LMHeadModel", ()),
+        ("NobodyKnowsForCausalLM", ROUNDED),
+    ],
+)
+def test_each_architecture_has_its_methods(architecture: str, works: tuple[str, ...]) -> None:
+    assert methods_for(architecture, {}) == works
+
+
+def test_every_architecture_that_is_planned_has_a_row() -> None:
+    planned = {
+        line[len("[architectures.") : -1]
+        for line in ARCHITECTURES.read_text(encoding="utf-8").splitlines()
+        if line.startswith("[architectures.")
+    }
+
+    assert planned == set(read_table().rows)
+    assert all(find_architecture(name).source for name in planned)
+
+
+@pytest.mark.parametrize("method", ["smoothquant", "awq"])
+@pytest.mark.parametrize("architecture", ["Gemma2ForCausalLM", "Gemma3ForCausalLM"])
+def test_gemmas_mlp_is_fed_by_the_norm_before_it_and_not_by_the_one_behind_attention(
+    architecture: str, method: str
+) -> None:
+    stated = moves(architecture, method)
+
+    assert stated["pre_feedforward_layernorm"] == ["mlp.gate_proj", "mlp.up_proj"]
+    assert "post_attention_layernorm" not in stated
+    assert "post_feedforward_layernorm" not in stated
+
+
+@pytest.mark.parametrize(
+    ("architecture", "router"),
+    [
+        ("MixtralForCausalLM", "mlp.gate"),
+        ("Qwen2MoeForCausalLM", "mlp.gate"),
+        ("Qwen3MoeForCausalLM", "mlp.gate"),
+        ("OlmoeForCausalLM", "mlp.gate"),
+        ("Glm4MoeForCausalLM", "mlp.gate"),
+        ("Qwen3NextForCausalLM", "mlp.gate"),
+        ("DeepseekV3ForCausalLM", "mlp.gate"),
+        ("GptOssForCausalLM", "mlp.router"),
+        ("GraniteMoeForCausalLM", "block_sparse_moe.router"),
+    ],
+)
+def test_routers_read_the_norm_that_awq_scales_and_are_scaled_along(
+    architecture: str, router: str
+) -> None:
+    assert moves(architecture, "awq")["post_attention_layernorm"][0] == router
+    assert "post_attention_layernorm" not in moves(architecture, "smoothquant")
+
+
+@pytest.mark.parametrize(
+    ("config", "stated"),
+    [
+        ({}, ["self_attention.query_key_value", "mlp.dense_h_to_4h"]),
+        ({"parallel_attn": True}, ["self_attention.query_key_value", "mlp.dense_h_to_4h"]),
+        ({"parallel_attn": False}, ["self_attention.query_key_value"]),
+    ],
+    ids=["as published", "side by side", "in turn"],
+)
+def test_falcons_first_norm_feeds_the_mlp_only_where_that_runs_beside_attention(
+    config: dict[str, Any], stated: list[str]
+) -> None:
+    assert moves("FalconForCausalLM", "awq", **config)["input_layernorm"] == stated
+
+
+def test_an_opt_with_its_norms_behind_is_not_smoothed() -> None:
+    config = {"do_layer_norm_before": False}
+
+    assert find_support("OPTForCausalLM", config, "smoothquant").refused
+    assert list(moves("OPTForCausalLM", "awq", **config)) == ["self_attn.v_proj"]
+    assert not find_support("OPTForCausalLM", {}, "smoothquant").refused
+
+
+def test_experts_of_gpt_oss_pass_no_scale_through() -> None:
+    assert not [name for name in moves("GptOssForCausalLM", "awq") if "experts" in name]
+
+
+@pytest.mark.parametrize("option", ["static", "kv"])
+def test_scales_of_activations_are_measured_only_where_that_was_tried(option: str) -> None:
+    assert find_support("NobodyKnowsForCausalLM", {}, "fp8", (option,)).refused
+    assert not find_support("NobodyKnowsForCausalLM", {}, "fp8", ("block",)).refused
+    assert not find_support("LlamaForCausalLM", {}, "fp8", (option,)).refused
+
+
+def test_models_that_see_are_loaded_whole() -> None:
+    seeing = find_support("Qwen2VLForConditionalGeneration", {}, "fp8")
+
+    assert seeing.loader == "image-text-to-text"
+    assert find_support("Qwen2ForCausalLM", {}, "fp8").loader == "causal-lm"
+
+
+def test_methods_of_other_quantizers_are_not_judged() -> None:
+    assert not find_support("NobodyKnowsForCausalLM", {}, "theirs").refused
+
+
+@pytest.mark.parametrize(
+    ("architecture", "method", "why", "instead"),
+    [
+        ("Olmo2ForCausalLM", "smoothquant", "none feeds a matrix", "awq` or `--quantize gptq"),
+        ("RWForCausalLM", "fp8", "never run", "use `--quantize none`"),
+        ("NobodyKnowsForCausalLM", "awq", "nobody has tried", "use `--quantize fp8`"),
+        ("NobodyKnowsForCausalLM", "gptq", "nobody has tried", "use `--quantize fp8`"),
+    ],
+)
+def test_what_would_fail_after_loading_is_refused_when_planning_with_what_works_instead(
+    architecture: str, method: str, why: str, instead: str
+) -> None:
+    code, message, hint = refusal(of(architecture), method)
+
+    assert code == "quantize-architecture"
+    assert architecture in message and why in message
+    assert instead in hint
+
+
+def test_rounding_an_unknown_architecture_warns() -> None:
+    facts = facts_of(of("NobodyKnowsForCausalLM"), "ml.g6.12xlarge", quantize="fp8")
+
+    plan = make_plan(facts, VllmFamily(), quantizer=LlmCompressorQuantizer())
+
+    assert "quantize-untried" in {finding.code for finding in plan.findings}
+
+
+def test_a_plan_does_not_recommend_methods_that_do_not_work_for_the_architecture() -> None:
+    plan = make_plan(facts_of(of("RWForCausalLM"), "ml.g6.12xlarge"), VllmFamily())
+
+    reasons = {one.what: one.code for one in plan.rejected if one.what.startswith("quantize")}
+    assert reasons == dict.fromkeys(
+        ("quantize awq", "quantize gptq", "quantize fp8", "quantize smoothquant"),
+        "quantize-architecture",
+    )
