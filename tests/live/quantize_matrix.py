@@ -1,0 +1,136 @@
+"""Quantizes many small models by many methods in one process: run in the tool environment.
+
+    python quantize_matrix.py CASES MODELS WORK
+
+CASES is a JSON list of `name`, `label` and `parameters` of the step; MODELS holds the
+checkpoints by name.  For each case one line of JSON: what failed, or how far the logits of
+the dequantized result are from the source's, and which tensors were lost or changed.
+
+The result is dequantized with NumPy (`checkpoints.py`) and loaded as a plain checkpoint:
+no reader of compressed-tensors takes part.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "containers/tools/common")]
+sys.path.insert(0, str(ROOT / "containers/tools/llmcompressor"))
+os.environ["TQDM_DISABLE"] = "1"
+
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from loguru import logger  # noqa: E402
+from packager_worker import Report, Spec  # noqa: E402
+from quantize import quantize  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+from tests.live.checkpoints import dequantized, modules_of, read_tensors  # noqa: E402
+
+TEXTS = (
+    "def f(x):\n    return x + 1\n" * 6,
+    "Return the sum of all numbers in the list, or zero. " * 5,
+    "import os\nfor name in os.listdir():\n    print(name)\n" * 4,
+    "class A:\n    def __init__(self, a, b=3):\n        self.a = a\n" * 5,
+)
+ASKED = torch.arange(5, 69)[None] * 7 % 2000
+PARTS = ("weight_packed", "weight_scale", "weight_zero_point", "weight_shape", "input_scale")
+PARTS += ("weight_global_scale", "k_scale", "v_scale")
+
+
+class Quiet(Report):
+    """Nobody listens to the protocol here."""
+
+    def __init__(self) -> None:
+        super().__init__(-1)
+
+    def _say(self, line: dict[str, Any]) -> None:
+        del line
+
+
+def run(case: dict[str, Any], models: Path, work: Path) -> dict[str, Any]:
+    """Quantize and compare."""
+    source = models / case["name"]
+    shutil.rmtree(work, ignore_errors=True)
+    for name in ("out", "work", "samples", "plain"):
+        (work / name).mkdir(parents=True)
+    rows = [json.dumps({"text": text}) + "\n" for text in TEXTS]
+    (work / "samples/samples.jsonl").write_text("".join(rows), encoding="utf-8")
+    inputs = {"model": source, "samples": work / "samples"}
+    spec = Spec(
+        "llmcompressor", "quantize", inputs, case["parameters"],
+        work / "out", work / "work", work / "result.json", 0,
+    )  # fmt: skip
+    quantize(spec, Quiet())
+    return _compared(source, work / "out", work / "plain", case["parameters"]["loader"])
+
+
+def _compared(source: Path, result: Path, plain: Path, loader: str) -> dict[str, Any]:
+    before, after = read_tensors(source), read_tensors(result)
+    packed = set(modules_of(after))
+    whole = {name: tensor for file in result.glob("*.safetensors")
+             for name, tensor in load_file(file).items()}  # fmt: skip
+    tensors = {
+        name: tensor
+        for name, tensor in whole.items()
+        if name.rpartition(".")[0] not in packed or not name.endswith((*PARTS, ".weight"))
+    }
+    for module in packed:
+        values, _ = dequantized(after, module)
+        tensors[f"{module}.weight"] = torch.from_numpy(values).float()
+    shutil.copy(source / "config.json", plain)
+    save_file(tensors, plain / "model.safetensors", metadata={"format": "pt"})
+    source_logits, missing = _logits(source, loader)
+    logits, lost = _logits(plain, loader)
+    return {
+        "difference": float((logits - source_logits).norm() / source_logits.norm()),
+        "lost": sorted({*before} - {*tensors} | {*lost} - {*missing}),
+        "added": sorted({*tensors} - {*before}),
+        "packed": sorted(packed),
+        "changed": sorted(
+            name
+            for name, tensor in after.items()
+            if name in before and name.rpartition(".")[0] not in packed
+            and tensor.data != before[name].data
+        ),
+    }  # fmt: skip
+
+
+def _logits(place: Path, loader: str) -> tuple[torch.Tensor, list[str]]:
+    kinds = {
+        "causal-lm": "AutoModelForCausalLM",
+        "image-text-to-text": "AutoModelForImageTextToText",
+    }
+    kind = getattr(transformers, kinds[loader])
+    model, told = kind.from_pretrained(place, dtype=torch.float32, output_loading_info=True)
+    with torch.no_grad():
+        return model.eval()(input_ids=ASKED).logits, list(told["missing_keys"])
+
+
+def main() -> None:
+    """Run every case; a failure of one says nothing of the others."""
+    cases, models, work = (Path(argument) for argument in sys.argv[1:4])
+    logger.remove()
+    transformers.logging.set_verbosity_error()
+    for case in json.loads(cases.read_text(encoding="utf-8")):
+        started = time.process_time()
+        try:
+            found = run(case, models, work)
+        except Exception as error:
+            found = {"failed": f"{type(error).__name__}: {error}"}
+        found["cpu_s"] = round(time.process_time() - started, 2)
+        line = {"name": case["name"], "label": case["label"], **found}
+        sys.__stdout__.write(json.dumps(line) + "\n")
+        sys.__stdout__.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,303 @@
+"""Random checkpoints of many architectures, a few layers each: run in the tool environment.
+
+    python tiny_architectures.py OUTPUT [NAME ...]
+
+Hidden size 64, groups of 32 divide everything; the tokenizer is tiny-llama's.  Norms and
+some columns are far from 1, as in real checkpoints: with flat ones, folding a scale into
+the wrong norm would hardly show.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+TOKENIZER = Path(__file__).resolve().parents[2] / "examples/tiny-llama"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+
+BASE: dict[str, Any] = {
+    "vocab_size": 2048,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+HEAD = {"head_dim": 16}
+MLA = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 32,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 16,
+}
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 64}
+VISION = {"depth": 1, "embed_dim": 32, "hidden_size": 64, "num_heads": 2, "mlp_ratio": 2}
+CLIP = {
+    "model_type": "clip_vision_model",
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 14,
+    "projection_dim": 32,
+}
+SIGLIP = {name: value for name, value in CLIP.items() if name != "projection_dim"} | {
+    "model_type": "siglip_vision_model",
+}
+PIXTRAL = {
+    "model_type": "pixtral",
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 14,
+}
+LLAMA_TEXT = {"model_type": "llama", **BASE}
+
+# name → class of the model, class of its configuration, what differs from BASE
+ZOO: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "llama": ("LlamaForCausalLM", "LlamaConfig", {}),
+    "llama-mha": ("LlamaForCausalLM", "LlamaConfig", {"num_key_value_heads": 4}),
+    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", {"tie_word_embeddings": True}),
+    "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", HEAD),
+    "mistral": ("MistralForCausalLM", "MistralConfig", {"sliding_window": 64}),
+    "gemma": ("GemmaForCausalLM", "GemmaConfig", HEAD),
+    "gemma2": ("Gemma2ForCausalLM", "Gemma2Config", {**HEAD, "sliding_window": 64}),
+    "gemma3": ("Gemma3ForCausalLM", "Gemma3TextConfig", {**HEAD, "sliding_window": 64}),
+    "phi": ("PhiForCausalLM", "PhiConfig", {"num_key_value_heads": 4}),
+    "phi3": ("Phi3ForCausalLM", "Phi3Config", {}),
+    "mixtral": (
+        "MixtralForCausalLM",
+        "MixtralConfig",
+        {"num_local_experts": 4, "num_experts_per_tok": 2},
+    ),
+    "qwen2-moe": (
+        "Qwen2MoeForCausalLM",
+        "Qwen2MoeConfig",
+        {**EXPERTS, "num_experts": 4, "shared_expert_intermediate_size": 64},
+    ),
+    "qwen3-moe": ("Qwen3MoeForCausalLM", "Qwen3MoeConfig", {**EXPERTS, **HEAD, "num_experts": 4}),
+    "qwen3-next": (
+        "Qwen3NextForCausalLM",
+        "Qwen3NextConfig",
+        {
+            **EXPERTS,
+            **HEAD,
+            "num_experts": 4,
+            "shared_expert_intermediate_size": 64,
+            "linear_key_head_dim": 16,
+            "linear_value_head_dim": 16,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+            "layer_types": ["linear_attention", "full_attention"],
+        },
+    ),
+    "gpt-oss": (
+        "GptOssForCausalLM",
+        "GptOssConfig",
+        {**HEAD, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 64},
+    ),
+    "deepseek-v3": (
+        "DeepseekV3ForCausalLM",
+        "DeepseekV3Config",
+        {
+            **EXPERTS,
+            **MLA,
+            "n_routed_experts": 4,
+            "n_shared_experts": 1,
+            "n_group": 2,
+            "topk_group": 1,
+            "first_k_dense_replace": 1,
+            "num_nextn_predict_layers": 1,
+        },
+    ),
+    "deepseek-v2": (
+        "DeepseekV2ForCausalLM",
+        "DeepseekV2Config",
+        {
+            **EXPERTS,
+            **MLA,
+            "n_routed_experts": 4,
+            "n_shared_experts": 1,
+            "n_group": 2,
+            "topk_group": 1,
+            "first_k_dense_replace": 1,
+        },
+    ),
+    "glm4-moe": (
+        "Glm4MoeForCausalLM",
+        "Glm4MoeConfig",
+        {
+            **EXPERTS,
+            **HEAD,
+            "n_routed_experts": 4,
+            "n_shared_experts": 1,
+            "n_group": 1,
+            "topk_group": 1,
+            "first_k_dense_replace": 1,
+        },
+    ),
+    "olmoe": ("OlmoeForCausalLM", "OlmoeConfig", {"num_experts": 4, "num_experts_per_tok": 2}),
+    "olmo2": ("Olmo2ForCausalLM", "Olmo2Config", {"num_key_value_heads": 4}),
+    "glm4": ("Glm4ForCausalLM", "Glm4Config", HEAD),
+    "granite": ("GraniteForCausalLM", "GraniteConfig", {}),
+    "granite-moe": (
+        "GraniteMoeForCausalLM",
+        "GraniteMoeConfig",
+        {"num_local_experts": 4, "num_experts_per_tok": 2},
+    ),
+    "starcoder2": ("Starcoder2ForCausalLM", "Starcoder2Config", {"num_key_value_heads": 4}),
+    "gpt-neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", {}),
+    "opt": (
+        "OPTForCausalLM",
+        "OPTConfig",
+        {"ffn_dim": 128, "word_embed_proj_dim": 64, "intermediate_size": None},
+    ),
+    "bloom": ("BloomForCausalLM", "BloomConfig", {"n_layer": 2, "n_head": 4}),
+    "falcon-7b": (
+        "FalconForCausalLM",
+        "FalconConfig",
+        {"multi_query": True, "new_decoder_architecture": False, "tie_word_embeddings": False},
+    ),
+    "falcon-40b": (
+        "FalconForCausalLM",
+        "FalconConfig",
+        {"num_kv_heads": 2, "new_decoder_architecture": True, "tie_word_embeddings": False},
+    ),
+    "cohere": ("CohereForCausalLM", "CohereConfig", {}),
+    "cohere2": ("Cohere2ForCausalLM", "Cohere2Config", {"sliding_window": 64}),
+    "gpt2": (
+        "GPT2LMHeadModel",
+        "GPT2Config",
+        {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256},
+    ),
+    "qwen2-vl": (
+        "Qwen2VLForConditionalGeneration",
+        "Qwen2VLConfig",
+        {
+            "text_config": {
+                **BASE,
+                "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]},
+            },
+            "vision_config": VISION,
+        },
+    ),
+    "qwen2.5-vl": (
+        "Qwen2_5_VLForConditionalGeneration",
+        "Qwen2_5_VLConfig",
+        {
+            "text_config": {
+                **BASE,
+                "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]},
+            },
+            "vision_config": {
+                "depth": 1,
+                "hidden_size": 32,
+                "intermediate_size": 64,
+                "num_heads": 2,
+                "out_hidden_size": 64,
+                "fullatt_block_indexes": [0],
+            },
+        },
+    ),
+    "llava": (
+        "LlavaForConditionalGeneration",
+        "LlavaConfig",
+        {"text_config": LLAMA_TEXT, "vision_config": CLIP, "image_token_index": 3},
+    ),
+    "mistral3": (
+        "Mistral3ForConditionalGeneration",
+        "Mistral3Config",
+        {
+            "text_config": {"model_type": "mistral", **BASE, **HEAD},
+            "vision_config": PIXTRAL,
+            "image_token_index": 3,
+        },
+    ),
+    "gemma3-vl": (
+        "Gemma3ForConditionalGeneration",
+        "Gemma3Config",
+        {
+            "text_config": {**BASE, **HEAD, "sliding_window": 64},
+            "vision_config": SIGLIP,
+            "mm_tokens_per_image": 1,
+            "image_token_index": 3,
+        },
+    ),
+}
+
+
+def make(name: str, output: Path) -> Path:
+    """Write the checkpoint of `name` below `output`, in bfloat16."""
+    model_class, config_class, differing = ZOO[name]
+    nested = "text_config" in differing
+    config = getattr(transformers, config_class)(**({} if nested else BASE) | differing)
+    torch.manual_seed(len(name))
+    model = getattr(transformers, model_class)(config).to(torch.bfloat16)
+    _roughen(model)
+    place = output / name
+    model.save_pretrained(place)
+    if getattr(config, "num_nextn_predict_layers", 0):
+        _add_draft_layer(place, config.num_hidden_layers)
+    for file in TOKENIZER_FILES:
+        shutil.copy(TOKENIZER / file, place)
+    return place
+
+
+def _add_draft_layer(place: Path, layers: int) -> None:
+    """Add the layer that only drafting loads: a copy of the last one and what joins it to them."""
+    file = place / "model.safetensors"
+    tensors = load_file(file)
+    last, added = f"model.layers.{layers - 1}.", f"model.layers.{layers}."
+    copies = {
+        name.replace(last, added): tensor.clone()
+        for name, tensor in tensors.items()
+        if name.startswith(last)
+    }
+    norm = tensors["model.norm.weight"]
+    copies[f"{added}eh_proj.weight"] = torch.randn(len(norm), 2 * len(norm)).to(norm.dtype)
+    for name in ("enorm", "hnorm", "shared_head.norm"):
+        copies[f"{added}{name}.weight"] = norm.clone()
+    save_file(tensors | copies, file, metadata={"format": "pt"})
+
+
+@torch.no_grad()
+def _roughen(model: Any) -> None:
+    """Spread norms' weights around their neutral value, and give two channels outliers."""
+    for name, parameter in model.named_parameters():
+        if name.endswith(("q_norm.weight", "k_norm.weight")):
+            continue  # sharp attention makes every error large
+        if parameter.ndim == 1 and name.endswith("weight"):
+            factors = torch.exp(torch.randn_like(parameter, dtype=torch.float32) * 0.5)
+            factors[:2] *= 6
+            gain = parameter.float() if parameter.float().mean() > 0.5 else 1 + parameter.float()
+            rough = gain * factors
+            offset = 0.0 if parameter.float().mean() > 0.5 else 1.0
+            parameter.copy_((rough - offset).to(parameter.dtype))
+        elif parameter.ndim == 1 and name.endswith("bias"):
+            parameter.copy_(torch.randn_like(parameter) * 0.05)
+
+
+def main() -> None:
+    """Write those that are named, or all."""
+    output = Path(sys.argv[1])
+    for name in sys.argv[2:] or ZOO:
+        make(name, output)
+
+
+if __name__ == "__main__":
+    main()
