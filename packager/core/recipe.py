@@ -41,6 +41,7 @@ class Estimate:
     memory_bytes: int = 0
     least_memory_bytes: int = 0  # where the tool can do with less, slower; 0: it cannot
     disk_bytes: int = 0  # of its results and what it writes on the way, without its inputs
+    spilled_bytes: int = 0  # of disk besides, where there is less than `memory_bytes`
     seconds: float = 0.0
 
 

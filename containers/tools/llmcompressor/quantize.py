@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from checkpoint import write_checkpoint
 from compressed_tensors.utils import is_match
 from folding import proven
 from gemm import check_convertible, gemm_config, to_gemm
+from keeping import Kept, emptied, job_of
 from llmcompressor import oneshot
 from llmcompressor.core import LifecycleCallbacks
 from llmcompressor.pipelines.cache import IntermediatesCache
@@ -32,6 +33,7 @@ from mappings import find_folds
 from memory import let_go, memory_bytes, weights_budget
 from packager_worker import Rejected, Report, Spec
 from recipes import make_recipe, needs_data
+from resuming import resuming
 from transformers import AutoConfig, AutoTokenizer
 
 
@@ -41,10 +43,23 @@ def quantize(spec: Spec, report: Report) -> dict[str, Any]:
     random.seed(asked["seed"])
     torch.manual_seed(asked["seed"])
     _spare_pinning()
-    source = spec.inputs["model"]
+    source, saved = spec.inputs["model"], spec.work / "saved"
     config = AutoConfig.from_pretrained(source)
     if getattr(config, "quantization_config", None):
         raise Rejected("the checkpoint is already quantized")
+    kept = Kept(spec.work / "kept", job_of(spec), report.note)
+    if kept.has_saved(saved):
+        report.note("an earlier run quantized the model: only writing is left")
+    else:
+        _quantize(spec, config, emptied(saved), kept, report)
+        kept.publish_saved(saved)
+    quantization = json.loads((saved / "config.json").read_text())["quantization_config"]
+    return _write(source, saved, spec, quantization, report)
+
+
+def _quantize(spec: Spec, config: Any, saved: Path, kept: Kept, report: Report) -> None:
+    """Have the library quantize, going on where an earlier run ended, and save."""
+    asked, source = spec.parameters, spec.inputs["model"]
     data: dict[str, Any] = {}
     if needs_data(asked):
         tokenizer = AutoTokenizer.from_pretrained(source)
@@ -61,18 +76,20 @@ def quantize(spec: Spec, report: Report) -> dict[str, Any]:
     if host_bytes:
         report.note(f"{host_bytes / 1e9:.1f} GB of weights are kept in memory, the rest on disk")
     with report.busy("loading the model"):
-        model = load_model(source, asked["loader"], spec.work / "offload", host_bytes)
+        model = load_model(source, asked["loader"], emptied(spec.work / "offload"), host_bytes)
     _check_groups(model, asked)
     folds = find_folds(model, asked["folds"], asked["ignore"]) if asked.get("folds") else ()
-    with _reporting(report, config), report.busy("quantizing"), proven(model, folds) as proof:
+    with (
+        _reporting(report, config) as skip,
+        proven(model, folds) as proof,
+        resuming(kept, report.note, skip),
+        report.busy("quantizing"),
+    ):
         oneshot(model=model, recipe=make_recipe(asked, proof), **data)
-    saved = spec.work / "saved"
     with report.busy("packing"):
         model.save_pretrained(saved, save_compressed=True)
     del model
     let_go()
-    quantization = json.loads((saved / "config.json").read_text())["quantization_config"]
-    return _write(source, saved, spec, quantization, report)
 
 
 def _write(
@@ -115,8 +132,11 @@ def _spare_pinning() -> None:
 
 
 @contextlib.contextmanager
-def _reporting(report: Report, config: Any) -> Iterator[None]:
-    """Report each finished block: llm-compressor works through them in order."""
+def _reporting(report: Report, config: Any) -> Iterator[Callable[[int], None]]:
+    """Report each finished block: llm-compressor works through them in order.
+
+    Yields what is to be told of blocks that an earlier run finished.
+    """
     total = getattr(config.get_text_config(), "num_hidden_layers", 0) + 1
     ended = LifecycleCallbacks.sequential_epoch_end
     done = 0
@@ -128,9 +148,14 @@ def _reporting(report: Report, config: Any) -> Iterator[None]:
         report.progress("quantizing", min(done, total), total)
         return result
 
+    def skip(blocks: int) -> None:
+        nonlocal done
+        done += blocks
+        report.progress("quantizing", min(done, total), total)
+
     LifecycleCallbacks.sequential_epoch_end = staticmethod(tell)
     try:
-        yield
+        yield skip
     finally:
         LifecycleCallbacks.sequential_epoch_end = ended
 

@@ -44,6 +44,8 @@ def check_capacity(step: Step, have: Mapping[str, float], *, fetched: int = 0) -
             hint="run it on a larger machine, or try all the same with --no-capacity-check",
         )
     disk = needs.disk_bytes + fetched
+    if needs.memory_bytes > have["memory_bytes"]:
+        disk += needs.spilled_bytes
     if disk and disk + SPARE_DISK_BYTES > have["disk_bytes"]:
         raise StepTooLarge(
             f"step {step.name!r} needs about {decimal(disk)} of disk space, "

@@ -89,6 +89,9 @@ STRENGTH = 0.8  # llm-compressor's examples for Llama
 _LIBRARIES_BYTES = 500_000_000  # torch, transformers and llm-compressor, loaded
 _SPARE = 1.1  # of weights and result
 _HESSIANS = 4 * 4  # square matrices of the widest input at once, in float32
+_WEIGHTS_KEPT = {"awq": 1, "gptq": 1, "smoothquant": 1}  # times, besides scales
+_MASKS = 2  # of attention, for each text
+_FILES = 100_000_000  # small ones, and what file systems round up
 _CACHED = {"awq": 12, "gptq": 6}  # activations of a token between two layers, in hidden sizes
 
 
@@ -149,6 +152,7 @@ class LlmCompressorQuantizer:
             needs=needs,
             carried=carried_files(facts.model.files),
             config=facts.model.config,
+            keeps_work=True,
         )
 
 
@@ -281,8 +285,27 @@ def _needs(
     return Estimate(
         memory_bytes=int(fixed + _SPARE * (weights + result)),
         least_memory_bytes=int(fixed + _SPARE * result),
-        disk_bytes=2 * result + 100_000_000,  # as the library saves it, and laid out
+        # As the library saves it, and laid out; what is kept goes when it is saved.
+        disk_bytes=result + max(result, _kept_bytes(plan, chosen, samples, parameters)) + _FILES,
+        spilled_bytes=weights,
     )
+
+
+def _kept_bytes(
+    plan: Plan, chosen: Quantization, samples: Samples | None, parameters: Mapping[str, Any]
+) -> int:
+    """Reckon what an interrupted run leaves: changed weights, and activations twice over.
+
+    The newest activations are on the disk before those of the block before go.
+    """
+    if samples is None:
+        return 0
+    profile = plan.profile
+    passes = _WEIGHTS_KEPT.get(chosen.method, 0) + bool(parameters.get("gptq"))
+    longest = parameters["max_tokens"]
+    of_token = 2 * profile.hidden_size + _MASKS * longest + 4 * profile.head_dim
+    tokens = len(samples.samples) * longest
+    return int(_SPARE * (passes * served_weight_bytes(profile) + tokens * of_token * ELEMENT_BYTES))
 
 
 def _check_options(chosen: Quantization) -> Iterator[Finding]:

@@ -1,0 +1,258 @@
+"""Goes on where an interrupted quantization ended, with the same bytes.
+
+llm-compressor (0.14) cuts a model into blocks and works through them in order, once for
+each modifier that looks at data.  After a block we keep the tensors that its modifier
+changed, and what the next block reads: the activations and the states of the generators of
+random numbers.  The loop stays the library's.  It is handed the blocks that are left.
+
+What a modifier changes is known for those in `CHANGES`; passes of others start anew.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import llmcompressor.pipelines.sequential.pipeline as library
+import numpy
+import torch
+from compressed_tensors.offload import update_offload_parameter
+from intermediates import Activations, CannotKeep, read_activations
+from keeping import Kept, Note, Stage
+from llmcompressor.core import active_session
+from llmcompressor.pipelines.cache import IntermediatesCache
+from safetensors import safe_open
+
+SHARE = 19  # of working to keeping: a twentieth of the time is for keeping
+REDONE = 10  # one in so many blocks is done again at most
+
+HOST = torch.device("cpu")
+
+Names = Iterator[tuple[torch.nn.Module, str]]
+Skip = Callable[[int], None]
+
+
+@contextmanager
+def resuming(kept: Kept, note: Note, skip: Skip) -> Iterator[None]:
+    """Keep the library's work below, and go on with what is kept; `skip` hears of blocks passed."""
+    passes = _Passes(kept, note, skip)
+    with _replaced(library, "trace_subgraphs", passes.blocks(library.trace_subgraphs)):
+        load = IntermediatesCache.from_dataloader
+        with _replaced(IntermediatesCache, "from_dataloader", passes.activations(load)):
+            yield
+
+
+class _Passes:
+    """The passes over the model, in the order in which the library begins them."""
+
+    def __init__(self, kept: Kept, note: Note, skip: Skip) -> None:
+        self._kept = kept
+        self._note = note
+        self._skip = skip
+        self._count = 0
+        self._now: _Pass | None = None
+
+    def blocks(self, trace: Callable[..., Any]) -> Callable[..., Any]:
+        """Give the library the blocks that are left of a pass."""
+
+        def left(model: torch.nn.Module, *arguments: Any, **settings: Any) -> Any:
+            modifiers = list(active_session().lifecycle.recipe.modifiers)
+            number, self._count = self._count, self._count + 1
+            stages = self._kept.progress.stages
+            self._now = None
+            if any(type(modifier).__name__ not in CHANGES for modifier in modifiers):
+                del stages[number:]
+                stages.append(Stage(name="", blocks=0))
+                return trace(model, *arguments, **settings)
+            name = "+".join(type(modifier).__name__ for modifier in modifiers)
+            if number < len(stages) and stages[number].is_finished:
+                stage, blocks = stages[number], []
+            else:
+                blocks = trace(model, *arguments, **settings)
+                stage = Stage(name=name, blocks=len(blocks))
+                if number < len(stages) and stages[number].blocks == len(blocks):
+                    stage = stages[number]
+                else:
+                    del stages[number:]
+                    stages.append(stage)
+            if stage.done:
+                self._note(f"going on after block {stage.done} of {stage.blocks}: {name}")
+                _restore(model, self._kept, stage)
+                self._skip(stage.done)
+            self._now = _Pass(self._kept, self._note, model, modifiers, stage, blocks)
+            return self._now
+
+        return left
+
+    def activations(self, load: Callable[..., Any]) -> Any:
+        """Give the library the activations that its next block reads."""
+
+        def loaded(
+            dataloader: Any,
+            model_device: torch.device = HOST,
+            offload_device: torch.device | None = HOST,
+        ) -> IntermediatesCache:
+            now = self._now
+            if now is None or not now.stage.done:
+                cache = load(dataloader, model_device, offload_device)
+            elif now.stage.is_finished:
+                cache = IntermediatesCache([], offload_device)
+            else:
+                cache = read_activations(self._kept, model_device, offload_device)
+            if now is not None:
+                now.cache = cache
+            return cache
+
+        return staticmethod(loaded)
+
+
+class _Pass(list[Any]):
+    """The blocks that are left of a pass; each is kept when the library asks for the next."""
+
+    def __init__(
+        self,
+        kept: Kept,
+        note: Note,
+        model: torch.nn.Module,
+        modifiers: list[Any],
+        stage: Stage,
+        blocks: list[Any],
+    ) -> None:
+        super().__init__(blocks[stage.done :])
+        self.stage = stage
+        self.cache: IntermediatesCache | None = None
+        self._kept = kept
+        self._note = note
+        self._model = model
+        self._modifiers = modifiers
+        self._activations = Activations(kept)
+        self._unkept: list[Any] = []
+        self._next = 0.0
+        self._keeps = True
+
+    def __iter__(self) -> Iterator[Any]:
+        progress = self._kept.progress
+        if self.stage.done and self.stage is progress.stages[-1]:
+            _set_random(progress.random)
+        total, done = self.stage.blocks, self.stage.done
+        for number, block in enumerate(list(super().__iter__()), done + 1):
+            yield block
+            self._unkept.append(block)
+            # One more is lost with the block that is worked on when the end comes.
+            must = number == total or len(self._unkept) >= max(1, total // REDONE - 1)
+            if self._keeps and (must or time.monotonic() >= self._next):
+                self._keep(number)
+
+    def _keep(self, number: int) -> None:
+        began = time.monotonic()
+        progress, last = self._kept.progress, number == self.stage.blocks
+        try:
+            assert self.cache is not None
+            activations = {} if last else self._activations.write(self.cache)
+        except CannotKeep as error:
+            self._keeps = False
+            self._note(f"an interruption would start this over: {error} is not kept")
+            return
+        for block in self._unkept:
+            if tensors := dict(_changed(self._model, self._modifiers, block)):
+                self.stage.files.append(self._kept.write(tensors, {}))
+        self._unkept.clear()
+        self.stage.done = number
+        progress.activations = activations
+        progress.random = _random()
+        self._kept.publish()
+        now = time.monotonic()
+        self._next = now + SHARE * (now - began)
+
+
+def _of_mappings(modifier: Any, modules: set[torch.nn.Module]) -> Names:
+    """Weights and biases between which AWQ and SmoothQuant move scales."""
+    mappings = getattr(modifier, "_resolved_mappings", None) or modifier.resolved_mappings_ or ()
+    for mapping in mappings:
+        touched = [mapping.smooth_layer, *mapping.balance_layers]
+        if not modules.isdisjoint(touched):
+            for module in touched:
+                yield module, "weight"
+                yield module, "bias"
+
+
+def _of_schemes(_modifier: Any, modules: set[torch.nn.Module]) -> Names:
+    """All tensors of modules that are quantized: GPTQ corrects weights."""
+    for module in modules:
+        if hasattr(module, "quantization_scheme"):
+            for name in (*module._parameters, *module._buffers):
+                yield module, name
+
+
+def _of_scales(modifier: Any, modules: set[torch.nn.Module]) -> Names:
+    """Scales and zero points alone: rounding leaves the weights for later."""
+    for module, name in _of_schemes(modifier, modules):
+        if name not in ("weight", "bias"):
+            yield module, name
+
+
+CHANGES: dict[str, Callable[[Any, set[torch.nn.Module]], Names]] = {
+    "AwqFolding": _of_mappings,
+    "SmoothQuantFolding": _of_mappings,
+    "GPTQModifier": _of_schemes,
+    "QuantizationModifier": _of_scales,
+}
+
+
+def _changed(
+    model: torch.nn.Module, modifiers: list[Any], block: Any
+) -> Iterator[tuple[str, torch.Tensor]]:
+    modules = set(block.submodules(model))
+    names = {module: name for name, module in model.named_modules()}
+    for modifier in modifiers:
+        for module, name in CHANGES[type(modifier).__name__](modifier, modules):
+            tensor = getattr(module, name, None)
+            if tensor is not None:
+                yield f"{names[module]}.{name}", tensor.detach().to("cpu")
+
+
+def _restore(model: torch.nn.Module, kept: Kept, stage: Stage) -> None:
+    for file in stage.files:
+        with safe_open(kept.path(file), framework="pt") as opened:
+            names = opened.keys()
+            for whole in names:
+                module, _, name = whole.rpartition(".")
+                update_offload_parameter(
+                    model.get_submodule(module), name, opened.get_tensor(whole)
+                )
+
+
+def _random() -> list[Any]:
+    """Return the states of all generators of random numbers, as JSON has them."""
+    version, values, gauss = random.getstate()
+    name, keys, place, has_gauss, cached = numpy.random.get_state()
+    devices = [state.tolist() for state in torch.cuda.get_rng_state_all()]
+    return [
+        [version, list(values), gauss],
+        [name, keys.tolist(), place, has_gauss, cached],
+        torch.get_rng_state().tolist(),
+        devices,
+    ]
+
+
+def _set_random(states: list[Any]) -> None:
+    (version, values, gauss), (name, keys, *rest), own, devices = json.loads(json.dumps(states))
+    random.setstate((version, tuple(values), gauss))
+    numpy.random.set_state((name, numpy.array(keys, dtype=numpy.uint32), *rest))
+    torch.set_rng_state(torch.tensor(own, dtype=torch.uint8))
+    if devices and len(devices) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all([torch.tensor(one, dtype=torch.uint8) for one in devices])
+
+
+@contextmanager
+def _replaced(holder: Any, name: str, value: Any) -> Iterator[None]:
+    before = vars(holder)[name]
+    setattr(holder, name, value)
+    try:
+        yield
+    finally:
+        setattr(holder, name, before)

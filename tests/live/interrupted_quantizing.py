@@ -1,0 +1,266 @@
+"""Ends quantizing at chosen points and runs it again, all in one process of the tool.
+
+    python interrupted_quantizing.py TINY WORK_DIR CASES.json
+
+`CASES.json` is a list of cases; each line of stdout is one JSON object about one of them.
+An end is an exception that no handler of ours or of the library catches: what is on the
+disk then is what a kill would leave.  The tests beside kill processes for real, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+import checkpoint
+import keeping
+import quantize as program
+import torch
+import transformers
+from llmcompressor.core import LifecycleCallbacks, reset_session
+from packager_worker import Spec
+
+LAYERS = 10
+TEXTS = ("one two three", "four five", "six seven eight nine ten", "eleven")
+COMMON = {
+    "ignore": ["lm_head", "re:.*mlp.gate$"], "max_tokens": 24, "seed": 0,
+    "checkpoint_format": "compressed-tensors", "shard_bytes": 200_000, "memory_bytes": 1,
+}  # fmt: skip
+GROUPS = {"group_size": 32, "symmetric": False}
+METHODS = {
+    "awq": {"method": "awq", **GROUPS},
+    "gptq": {"method": "gptq", **GROUPS, "symmetric": True},
+    "smoothquant": {"method": "smoothquant", "smoothing_strength": 0.8, "gptq": False},
+    "smoothquant-gptq": {"method": "smoothquant", "smoothing_strength": 0.8, "gptq": True},
+    "fp8-static-kv": {"method": "fp8", "activations": "static", "kv_cache": "fp8"},
+    "rtn": {"method": "rtn", **GROUPS, "symmetric": True},
+}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": LAYERS} | HEADS
+CONFIGS = {
+    "llama": ("LlamaConfig", {}),
+    "qwen2-tied": ("Qwen2Config", {"tie_word_embeddings": True}),
+    "gemma2": ("Gemma2Config", {"sliding_window": 16, "query_pre_attn_scalar": 16}),
+    "mixtral": ("MixtralConfig", {"num_local_experts": 2, "num_experts_per_tok": 2}),
+}
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+class Voice:
+    """Collects what a worker reports."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.steps: list[tuple[str, float, float]] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+    def progress(self, message: str, done: float = 0, total: float = 0) -> None:
+        self.steps.append((message, done, total))
+
+    def alive(self) -> None:
+        pass
+
+    @contextlib.contextmanager
+    def busy(self, message: str) -> Iterator[None]:
+        self.progress(message)
+        yield
+
+
+def main(tiny: Path, root: Path, cases: list[dict[str, Any]], told_to: TextIO) -> None:
+    for place in ("models", "samples", "whole"):
+        (root / place).mkdir()
+    rows = [json.dumps({"text": text}) for text in TEXTS]
+    (root / "samples/samples.jsonl").write_text("\n".join(rows) + "\n")
+    whole: dict[tuple[str, str], dict[str, Any]] = {}
+    for number, case in enumerate(cases):
+        model, method = case["model"], case["method"]
+        source = root / "models" / model
+        if not source.exists():
+            write_model(tiny, source, *CONFIGS[model])
+        if (model, method) not in whole:
+            whole[model, method] = run(root, source, method, root / "whole" / f"{model}-{method}")
+        work = root / f"case-{number}"
+        ended = [run(root, source, method, work, kill) for kill in case["kills"]]
+        for harm in case.get("harms", ()):
+            HARMS[harm](work)
+        again = run(root, source, case.get("then", method), work)
+        expected = whole[model, method]
+        told = {
+            **case,
+            "ended": [one["ended"] for one in ended],
+            "blocks": expected["blocks"],
+            "blocks_before": [one["blocks"] for one in ended],
+            "blocks_again": again["blocks"],
+            "same": again["files"] == expected["files"],
+            "files": len(again["files"]),
+            "notes": again["notes"],
+            "steps": again["steps"],
+            "seconds": round(time.process_time(), 1),
+            "left": sorted(path.name for path in (work / "work").rglob("*")),
+        }
+        told_to.write(json.dumps(told) + "\n")
+        told_to.flush()
+        shutil.rmtree(work)
+
+
+def run(
+    root: Path, source: Path, method: str, work: Path, kill: list[Any] | None = None
+) -> dict[str, Any]:
+    """Quantize with what is in `work`; return the digests of the files, and what was done."""
+    output = work / "output"
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    (work / "work").mkdir(exist_ok=True)
+    parameters = {**COMMON, **METHODS[method.removesuffix("-on-disk")]}
+    if method.endswith("-on-disk"):
+        parameters["host_bytes"] = 60_000
+    spec = Spec(
+        tool="llmcompressor", step="quantize", output=output, work=work / "work",
+        inputs={"model": source, "samples": root / "samples"},
+        parameters=parameters, result=work / "result.json", gpus=0,
+    )  # fmt: skip
+    voice, ended = Voice(), False
+    with counted_blocks() as blocks, killing(kill):
+        try:
+            program.quantize(spec, voice)
+        except Killed:
+            ended = True
+    reset_session()
+    files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in output.iterdir()}
+    return {
+        "ended": ended, "files": files, "blocks": len(blocks),
+        "notes": voice.notes, "steps": voice.steps,
+    }  # fmt: skip
+
+
+def write_model(tiny: Path, place: Path, kind: str, settings: dict[str, Any]) -> None:
+    torch.manual_seed(7)
+    config = getattr(transformers, kind)(
+        **SIZES, vocab_size=2048, max_position_embeddings=64, **settings
+    )
+    model = transformers.AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
+    for module in model.modules():  # as trained ones are: norms that are not all one
+        if module.__class__.__name__.endswith("RMSNorm"):
+            module.weight.data.add_(torch.randn_like(module.weight) * 0.1)
+    model.save_pretrained(place)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tiny / name, place / name)
+
+
+@contextlib.contextmanager
+def counted_blocks() -> Iterator[list[int]]:
+    """Count the blocks that the library finishes; whole models at once do not count."""
+    blocks: list[int] = []
+    ended = LifecycleCallbacks.sequential_epoch_end
+
+    def count(modules: list[Any], **settings: Any) -> Any:
+        result = ended(modules, **settings)
+        if not any(isinstance(module, transformers.PreTrainedModel) for module in modules):
+            blocks.append(len(modules))
+        return result
+
+    LifecycleCallbacks.sequential_epoch_end = staticmethod(count)
+    try:
+        yield blocks
+    finally:
+        LifecycleCallbacks.sequential_epoch_end = ended
+
+
+@contextlib.contextmanager
+def killing(point: list[Any] | None) -> Iterator[None]:
+    """End the process, so to speak, at the n-th call of a function, before it or after it."""
+    if point is None:
+        yield
+        return
+    where, when, left = point
+    holder, name = POINTS[where]
+    before = vars(holder)[name]
+    call: Callable[..., Any] = before.__func__ if isinstance(before, staticmethod) else before
+    count = 0
+
+    def ending(*arguments: Any, **settings: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == left and when == "before":
+            raise Killed
+        if count == left and when == "within":
+            return half(call(*arguments, **settings))
+        result = call(*arguments, **settings)
+        if count == left:
+            raise Killed
+        return result
+
+    setattr(holder, name, staticmethod(ending) if isinstance(before, staticmethod) else ending)
+    try:
+        yield
+    finally:
+        setattr(holder, name, before)
+
+
+def half(pieces: Iterator[Any]) -> Iterator[Any]:
+    """Yield a piece and a half of what is written."""
+    yield next(pieces)
+    more = bytes(next(pieces))
+    yield more[: len(more) // 2]
+    raise Killed
+
+
+POINTS = {
+    "loading": (program, "_load"),
+    "quantizing": (program, "oneshot"),
+    "block": (LifecycleCallbacks, "sequential_epoch_end"),
+    "file": (keeping, "_serialized"),
+    "renaming": (keeping, "finish"),
+    "publishing": (keeping.Kept, "publish"),
+    "packing": (transformers.PreTrainedModel, "save_pretrained"),
+    "saved": (keeping.Kept, "publish_saved"),
+    "shard": (checkpoint, "save_file"),
+}
+
+
+def _largest(work: Path) -> Path:
+    files = (work / "work/kept").glob("*.safetensors")
+    return max(files, key=lambda path: path.stat().st_size)
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def _foreign(work: Path) -> None:
+    """Make the journal one of another job, whole in itself."""
+    path = work / "work/kept/journal.json"
+    told = json.loads(path.read_bytes().partition(b"\n")[2])
+    body = json.dumps({**told, "job": "0" * 64}).encode()
+    path.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+
+
+HARMS: dict[str, Callable[[Path], None]] = {
+    "flipped": lambda work: _flip(_largest(work)),
+    "cut": lambda work: _largest(work).write_bytes(b""),
+    "gone": lambda work: _largest(work).unlink(),
+    "journal": lambda work: _flip(work / "work/kept/journal.json"),
+    "foreign": _foreign,
+    "saved": lambda work: _flip(next((work / "work/saved").glob("*.safetensors"))),
+}
+
+if __name__ == "__main__":
+    with os.fdopen(os.dup(1), "w") as lines:
+        os.dup2(2, 1)  # libraries print
+        tiny, root, listed = (Path(argument) for argument in sys.argv[1:])
+        main(tiny, root, json.loads(listed.read_text()), lines)
