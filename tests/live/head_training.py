@@ -6,9 +6,12 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,15 @@ from tests.commandline import ROOT
 
 TOOLS = share_dir("containers") / "tools"
 SAMPLES = ROOT / "packager" / "catalog" / "data" / "samples.jsonl"
+LIBRARIES = ("torch", "transformers", "speculators.models.eagle3", "speculators.train.data")
+ENVIRONMENT = {
+    "PATH": os.environ["PATH"],
+    "PYTHONPATH": str(TOOLS / "common"),
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
 Event = dict[str, Any]
 
 
@@ -73,28 +85,50 @@ class Training:
             "gpus": 0,
         }
         (self.root / "spec.json").write_text(json.dumps(spec))
-        env = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.root),
-            "PYTHONPATH": str(TOOLS / "common"),
-            "PYTHONHASHSEED": "0",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "OMP_NUM_THREADS": "1",
-            "HF_HUB_OFFLINE": "1",
-        }
-        command = [str(self.python), str(TOOLS / "draft-heads/worker.py"), "../spec.json"]
-        with (self.root / "log").open("ab") as log:
-            process = subprocess.Popen(
-                command, cwd=self.work, env=env, stdout=subprocess.PIPE, stderr=log, text=True
-            )
-            assert process.stdout is not None
-            with process:
-                for line in process.stdout:
-                    if kill_at and kill_at(json.loads(line)):
-                        process.send_signal(signal.SIGKILL)
-                        return {}
+        command = [str(TOOLS / "draft-heads/worker.py"), "../spec.json"]
+        env = {**ENVIRONMENT, "HOME": str(self.root)}
+        with worker(self.python, command, self.work, env, self.root / "log") as (pid, lines):
+            for line in lines:
+                if kill_at and kill_at(json.loads(line)):
+                    os.kill(pid, signal.SIGKILL)
+                    return {}
         told: dict[str, Any] = json.loads(result.read_text())
         return told
+
+
+@contextmanager
+def worker(
+    python: Path, command: list[str], place: Path, env: dict[str, str], log: Path
+) -> Iterator[tuple[int, Iterator[str]]]:
+    """Start a worker where the libraries are loaded; give its pid and the lines it prints."""
+    request = json.dumps({"command": command, "cwd": str(place), "env": env})
+    reading, writing = os.pipe()
+    with log.open("ab") as stderr, os.fdopen(reading) as lines:
+        connection = preloaded(python)
+        socket.send_fds(connection, [request.encode()], [writing, stderr.fileno()])
+        os.close(writing)
+        pid = int(connection.recv(64))
+        try:
+            yield pid, iter(lines)
+        except BaseException:  # it runs still
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            raise
+
+
+@cache
+def preloaded(python: Path) -> socket.socket:
+    """Start the process that workers are forked from; it ends with this one."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    script = str(Path(__file__).with_name("preloaded.py"))
+    with theirs:
+        subprocess.Popen(
+            [str(python), script, str(theirs.fileno()), *LIBRARIES],
+            env=ENVIRONMENT,
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+        )
+    return ours
 
 
 def shipped_samples(place: Path, train: int, held_out: int) -> Path:

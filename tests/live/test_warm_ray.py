@@ -24,7 +24,7 @@ from tests.tools.steps import OUTSIDE
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(480)]
 
-JOBS = 40
+JOBS = 40 if os.environ.get("PACKAGER_FAULTS") == "long" else 16
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -151,14 +151,14 @@ def test_every_key_is_there_after_worker_raylet_and_head_were_killed(warmth: War
 
     with ray_nodes(warmth.place, warmth.environment) as nodes:
         driver = warmth.start(nodes.address)
-        warmth.wait_for_builds(5, driver)
+        warmth.wait_for_builds(JOBS // 8, driver)
         wait_until(lambda: bool(busy_workers(nodes)), 30)
         os.kill(busy_workers(nodes)[0], signal.SIGKILL)
         killed += 1
-        warmth.wait_for_builds(12, driver)
+        warmth.wait_for_builds(JOBS // 4, driver)
         os.kill(nodes.raylets[0], signal.SIGKILL)
         killed += 1  # it had one processor
-        warmth.wait_for_builds(20, driver)
+        warmth.wait_for_builds(JOBS // 2, driver)
         for pid in nodes.head:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,70 @@
+"""Workers in forks of a process that has their libraries, which take seconds to load.
+
+Run by a tool's own Python as a script: `preloaded.py SOCKET MODULE…`.  A request is a JSON document
+on the socket, with the descriptors of the worker's stdout and stderr; the answer is its pid.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+LARGEST = 1_000_000  # bytes of a request
+
+
+def serve(requests: socket.socket) -> None:
+    """Fork a worker for each request, until the other end is closed."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them here
+    gc.freeze()
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(requests, LARGEST, 2)
+        if not data:
+            return
+        pid = os.fork()
+        if pid == 0:
+            requests.close()
+            run(json.loads(data), *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        requests.send(f"{pid}\n".encode())
+
+
+def run(asked: dict[str, Any], stdout: int, stderr: int) -> None:
+    """Become the worker: its directory, environment, arguments and streams."""
+    status = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(stdout, 1)
+        os.dup2(stderr, 2)
+        os.close(stdout)
+        os.close(stderr)
+        os.chdir(asked["cwd"])
+        os.environ.clear()
+        os.environ.update(asked["env"])
+        worker, *arguments = asked["command"]
+        sys.argv = [worker, *arguments]
+        sys.path.insert(0, str(Path(worker).parent))
+        runpy.run_path(worker, run_name="__main__")
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[2:]:
+        importlib.import_module(name)
+    serve(socket.socket(fileno=int(sys.argv[1])))
