@@ -275,7 +275,11 @@ def with_tools_installed(planned: Planned, tools: Tools) -> Planned:
     An environment may have other versions than its tool declares.  They are
     in the keys, so the recipe is made again: nothing is filed under a wrong key.
     """
-    wanted = {one.tool for one in planned.forecasts if one.state != "hit"}
+    missed = {one.step: one.tool for one in planned.forecasts if one.state != "hit"}
+    for step in planned.recipe.steps:
+        if step.name in missed:
+            tools.executor.admit(step)
+    wanted = set(missed.values())
     for name in sorted(wanted):
         tools.executor.prepare(name)
     known = planned.facts.tools
@@ -379,6 +383,7 @@ def run_with_tool(
     """
     step = describe(tools.executor.find_tool(name))
     if tools.on_miss != "refuse" and tools.foresee(step).state != "hit":
+        tools.executor.admit(step)
         tools.executor.prepare(name)
         step = describe(tools.executor.find_tool(name))
     return step, run_step(step)

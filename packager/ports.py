@@ -132,6 +132,10 @@ class Executor(Protocol):
         """Install the tool where it is not, once for all; raise when that does not work."""
         ...
 
+    def admit(self, step: Step) -> None:
+        """Raise when the step needs more than there is here. Asked before anything is installed."""
+        ...
+
     def run(self, step: Step, into: Path) -> StepResult:
         """Run to the end and leave the result's files in `into`, an empty directory, or raise.
 

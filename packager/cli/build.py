@@ -80,6 +80,7 @@ from packager.reports.build import dry_run_document, dry_run_text, summary_lines
 @click.option(
     "--no-capacity-check", is_flag=True, help="Start steps that seem too large for this machine."
 )
+@click.option("--restart", is_flag=True, help="Forget what interrupted steps left.")
 @click.option(
     "--no-compile-on-miss",
     is_flag=True,
@@ -112,6 +113,7 @@ def build(
     no_cache: bool,
     executor: str,
     no_capacity_check: bool,
+    restart: bool,
     no_compile_on_miss: bool,
     require_cached: bool,
     dry_run: bool,
@@ -154,6 +156,7 @@ def build(
             cache=cache,
             executor=executor,
             check_capacity=not no_capacity_check,
+            restart=restart,
             on_miss=_on_miss(no_compile=no_compile_on_miss, nothing=require_cached),
             sparse_base=sparse_base,
             compression=request.compression or "none",

@@ -23,6 +23,7 @@ from packager.core.tool import ToolFacts
 from packager.errors import PlanRejected
 from packager.planning.planner import make_plan
 from packager.planning.profile import make_profile
+from packager.planning.schemes import quantized_weight_bytes
 from packager.plugins import FAMILIES, load
 from packager.techniques.quantizers.llmcompressor import LlmCompressorQuantizer
 from tests.commandline import ROOT
@@ -293,3 +294,36 @@ def test_the_worker_is_told_where_scales_move_and_the_key_says_so() -> None:
     ]
     assert step.key is None or "post_attention_layernorm" in str(step.key)
     assert "folds" not in step_of(model_of(TINY), "ml.g6.xlarge", quantize="fp8").parameters
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        ("fp8", 0),
+        ("rtn", 0),
+        ("awq", 16.06e9),
+        ("gptq", 16.06e9),
+        ("smoothquant", 16.06e9),
+        ("smoothquant,gptq", 32.12e9),
+        ("fp8,static", 0),
+    ],
+)
+def test_what_an_interruption_leaves_is_in_the_disk_estimate(asked: str, kept: float) -> None:
+    given = facts(model_of(LLAMA_3_8B), "ml.g6.xlarge", family="vllm", quantize=asked)
+    plan = planned(given)
+
+    needs = QUANTIZER.step(given, plan).needs
+
+    assert plan.quantization is not None
+    result = quantized_weight_bytes(plan.profile, plan.quantization)
+    # 8 texts of 2048 tokens: hidden states twice, two masks, cosines and sines
+    activations = 8 * 2048 * 2 * (2 * 4096 + 2 * 2048 + 4 * 128)
+    kept += 0 if asked in ("fp8", "rtn") else activations
+    assert needs.disk_bytes == pytest.approx(result + max(result, 1.1 * kept) + 1e8, rel=1e-3)
+    assert needs.spilled_bytes == pytest.approx(16.06e9, rel=1e-3)
+
+
+def test_quantizing_goes_on_after_an_interruption() -> None:
+    given = facts(model_of(LLAMA_3_8B), "ml.g6.xlarge", family="vllm", quantize="awq")
+
+    assert QUANTIZER.step(given, planned(given)).keeps_work

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from packager.adapters.executors.failures import StepRejected
-from packager.adapters.executors.kept import kept_work
+from packager.adapters.executors.capacity import free_bytes
+from packager.adapters.executors.failures import StepDiskFull, StepRejected, StepTooLarge
+from packager.adapters.executors.kept import kept_bytes, kept_work
 from packager.adapters.tools.environments import Environments
-from packager.core.recipe import Step
+from packager.core.recipe import Estimate, Step
 from packager.errors import StepFailed
 from tests.artifact_cache.samples import DRAFT
 from tests.tools.steps import executor, step
@@ -96,6 +97,38 @@ def test_an_interrupt_leaves_the_work(tmp_path: Path) -> None:
     with kept_work(tmp_path, kept("copy")) as place:
         assert place is not None
         assert [path.name for path in place.iterdir()] == ["half"]
+
+
+def test_a_full_disk_ends_typed_and_says_where_and_that_it_goes_on(
+    tmp_path: Path, into: Path, tools: Environments
+) -> None:
+    with pytest.raises(StepDiskFull) as failure:
+        executor(tmp_path, tools=tools).run(kept("full_disk"), into)
+
+    assert failure.value.hint == (
+        f"free some space on the file system of '{tmp_path / 'work'}', or put the cache elsewhere "
+        "with --cache-dir; the same command goes on where this one ended"
+    )
+    assert len(list((tmp_path / "work-unfinished").iterdir())) == 1
+
+
+def test_what_is_kept_already_needs_no_space_a_second_time(
+    tmp_path: Path, tools: Environments
+) -> None:
+    large = replace(kept("copy"), needs=Estimate(disk_bytes=free_bytes(tmp_path) + 10**9))
+    admit = executor(tmp_path, tools=tools).admit
+    with pytest.raises(StepTooLarge):
+        admit(large)
+
+    with pytest.raises(KeyboardInterrupt), kept_work(tmp_path / "work-unfinished", large) as place:
+        assert place is not None
+        (place / "below").mkdir()
+        os.truncate(os.open(place / "below/layer", os.O_CREAT | os.O_WRONLY), 3 * 10**9)
+        raise KeyboardInterrupt
+
+    assert kept_bytes(tmp_path / "work", large) == 3 * 10**9
+    assert kept_bytes(tmp_path / "work", replace(large, keeps_work=False)) == 0
+    admit(large)
 
 
 def test_what_nobody_went_on_with_is_removed(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from packager.adapters.executors.capacity import check_capacity
 from packager.adapters.executors.failures import (
     StepBroken,
+    StepDiskFull,
     StepOutOfMemory,
     StepRejected,
     StepTimedOut,
@@ -110,7 +112,7 @@ def test_a_worker_pretends_the_lesser_processor_that_we_are_told_to(
         ("babble", StepBroken, "wrote more than 100 lines on stdout that are no events"),
         ("endless_line", StepBroken, "wrote more than 100 lines on stdout that are no events"),
         ("link", StepBroken, "left 'config.json', which is no plain file"),
-        ("full_disk", StepFailed, "No space left on device"),
+        ("full_disk", StepDiskFull, "No space left on device"),
     ],
 )
 def test_each_way_to_fail_has_its_error(
@@ -141,7 +143,10 @@ def test_a_full_disk_has_a_way_out(tmp_path: Path, into: Path, tools: Environmen
     with pytest.raises(StepFailed) as caught:
         executor(tmp_path, tools=tools).run(step("full_disk"), into)
 
-    assert caught.value.hint == "free some space, or put the cache elsewhere with --cache-dir"
+    assert caught.value.hint == (
+        f"free some space on the file system of '{tmp_path / 'work'}', "
+        "or put the cache elsewhere with --cache-dir"
+    )
 
 
 def test_a_stray_line_is_a_notice_when_the_result_is_right(
@@ -216,6 +221,26 @@ def test_a_step_too_large_for_the_machine_is_refused_before_it_starts(
     with pytest.raises(StepTooLarge, match=r"needs about 1000000\.0 TB of disk space"):
         executor(tmp_path, tools=tools).run(step("copy", needs=Estimate(disk_bytes=10**18)), into)
     assert list(into.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "refused"),
+    [(100, False), (99, True)],
+    ids=["all weights are in memory", "some are on disk"],
+)
+def test_weights_that_memory_does_not_hold_need_disk_space(
+    memory_bytes: int, refused: bool
+) -> None:
+    needs = Estimate(
+        memory_bytes=100, least_memory_bytes=50, disk_bytes=10**9, spilled_bytes=4 * 10**9
+    )
+    have = {"memory_bytes": memory_bytes, "disk_bytes": 4e9, "gpus": 0.0}
+
+    with pytest.raises(StepTooLarge) if refused else nullcontext() as failure:
+        check_capacity(step("copy", needs=needs), have)
+
+    if refused:
+        assert "needs about 5.0 GB of disk space, 4.0 GB are free" in str(failure.value)
 
 
 def test_gpus_that_are_not_there_are_not_waited_for() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from artifact_cache.key import QuantizedCheckpointKey
 from packager import pipeline, wiring
+from packager.adapters.executors.failures import StepTooLarge
 from packager.core.recipe import Step, StepOutcome, StepResult
 from packager.core.request import BuildRequest
 from packager.core.tool import ToolFacts
@@ -38,11 +39,35 @@ class Surprising:
     def prepare(self, name: str) -> None:
         self.prepared = True
 
+    def admit(self, step: Step) -> None:
+        assert not self.prepared, "asked when it is too late"
+
     def run(self, step: Step, into: Path) -> StepResult:
         raise AssertionError("nothing is run here")
 
     def capacity(self) -> Mapping[str, float]:
         return {}
+
+
+class TooSmall(Surprising):
+    """An executor without the disk space for any step."""
+
+    def admit(self, step: Step) -> None:
+        raise StepTooLarge(f"step {step.name!r} needs about 9.0 GB of disk space, 1.0 GB are free")
+
+
+def test_a_step_that_does_not_fit_is_refused_before_its_tool_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    request = BuildRequest(model=str(TINY), instance="local", quantize="demo-copy", base="scratch")
+    small = TooSmall()
+    tools = replace(wiring.tools_for(wiring.Settings()), executor=small)
+
+    with pytest.raises(StepTooLarge, match=r"step 'quantize' needs about 9\.0 GB"):
+        pipeline.assemble(request, tools, lambda _: StepOutcome(files=()))
+
+    assert not small.prepared
 
 
 def test_a_key_has_the_installed_version_and_not_the_declared_one(

@@ -87,10 +87,13 @@ class Kept:
         """Write a file that counts from the next `publish` on; return its name."""
         draft = self._place / PART
         whole = hashlib.sha256()
-        with draft.open("wb") as file:
-            for data in _serialized(tensors, told):
-                whole.update(data)
-                file.write(data)
+        try:
+            with draft.open("wb") as file:
+                for data in _serialized(tensors, told):
+                    whole.update(data)
+                    file.write(data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(draft)) from error
         name = f"{whole.hexdigest()}.safetensors"
         finish(draft, self._place / name)
         return name

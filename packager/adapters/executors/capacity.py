@@ -33,8 +33,13 @@ def free_bytes(directory: Path) -> int:
     return shutil.disk_usage(place).free
 
 
-def check_capacity(step: Step, have: Mapping[str, float], *, fetched: int = 0) -> None:
-    """Refuse a step that needs more than there is, before it takes hours to find out."""
+def check_capacity(
+    step: Step, have: Mapping[str, float], *, fetched: int = 0, kept: int = 0
+) -> None:
+    """Refuse a step that needs more than there is, before it takes hours to find out.
+
+    `fetched` bytes of inputs come to the disk; `kept` bytes of its work are there already.
+    """
     needs = step.needs
     memory = needs.least_memory_bytes or needs.memory_bytes
     if memory > have["memory_bytes"]:
@@ -46,6 +51,7 @@ def check_capacity(step: Step, have: Mapping[str, float], *, fetched: int = 0) -
     disk = needs.disk_bytes + fetched
     if needs.memory_bytes > have["memory_bytes"]:
         disk += needs.spilled_bytes
+    disk = max(0, disk - kept)
     if disk and disk + SPARE_DISK_BYTES > have["disk_bytes"]:
         raise StepTooLarge(
             f"step {step.name!r} needs about {decimal(disk)} of disk space, "

@@ -24,7 +24,7 @@ from typing import IO, Any
 from packager.adapters.engine import connect_engine
 from packager.adapters.executors.capacity import check_capacity, machine_capacity
 from packager.adapters.executors.failures import read_tail
-from packager.adapters.executors.kept import step_places
+from packager.adapters.executors.kept import kept_bytes, step_places
 from packager.adapters.executors.logs import new_log
 from packager.adapters.executors.processes import SUPERVISOR
 from packager.adapters.executors.protocol import (
@@ -113,10 +113,15 @@ class DockerExecutor:
         if not tool.file.in_serving_image:
             self._image(tool)
 
+    def admit(self, step: Step) -> None:
+        """Compare what the step needs with what is here, and what it has kept already."""
+        if self._check:
+            kept = kept_bytes(self._work_dir, step)
+            check_capacity(step, self.capacity(), fetched=fetched_bytes(step), kept=kept)
+
     def run(self, step: Step, into: Path) -> StepResult:
         """Run the worker in a container of its own, which is gone afterwards."""
-        if self._check:
-            check_capacity(step, self.capacity(), fetched=fetched_bytes(step))
+        self.admit(step)
         tool = self._environments.tool(step.tool)
         image = self._image(tool) if step.image is None else self._load_image(step.image)
         with step_places(self._work_dir, step, restart=self._restart) as (place, kept):

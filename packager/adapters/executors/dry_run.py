@@ -20,6 +20,9 @@ class DryRunExecutor:
     def prepare(self, name: str) -> None:
         """Install nothing."""
 
+    def admit(self, step: Step) -> None:
+        """Accept every step: another machine may run it."""
+
     def run(self, step: Step, into: Path) -> StepResult:  # noqa: ARG002
         """Do nothing."""
         return StepResult()

@@ -3,6 +3,7 @@
 StepFailed            the tool did not finish; the end of its log is in the message
 ├── StepRejected      the tool refuses these inputs, and would again
 ├── StepOutOfMemory   a machine with more memory may do it
+├── StepDiskFull      the disk is full; what was finished is kept, where the step keeps work
 ├── StepTimedOut      it ran too long, or said nothing for too long
 ├── StepBroken        it broke the worker's protocol
 └── StepTooLarge      refused before it started: the machine has not what it needs
@@ -16,7 +17,7 @@ from packager.core.recipe import Step
 from packager.errors import StepFailed as StepFailed
 
 LOG_TAIL_BYTES = 4000
-_DISK_FULL = ("No space left on device", "Disk quota exceeded")
+DISK_FULL = ("No space left on device", "Disk quota exceeded")
 
 
 class StepRejected(StepFailed):
@@ -27,6 +28,10 @@ class StepRejected(StepFailed):
 
 class StepOutOfMemory(StepFailed):
     """The tool, or the kernel, says that memory ran out."""
+
+
+class StepDiskFull(StepFailed):
+    """The tool found no space left to write."""
 
 
 class StepTimedOut(StepFailed):
@@ -50,7 +55,7 @@ def failed(
 ) -> StepFailed:
     """Make a failure that ends with the log's last lines and says where all of it is."""
     tail = read_tail(log) if log else ""
-    if not hint and any(words in tail or words in reason for words in _DISK_FULL):
+    if not hint and any(words in tail or words in reason for words in DISK_FULL):
         hint = "free some space, or put the cache elsewhere with --cache-dir"
     if not hint and tail:
         hint = f"all of the log is in {log}"

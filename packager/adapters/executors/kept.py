@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from packager.adapters.executors.failures import StepFailed
+from packager.adapters.executors.failures import StepDiskFull, StepFailed
 from packager.adapters.executors.workspace import Workspace, remove_tree, remove_unless_held
 from packager.adapters.files import explain_disk_errors
 from packager.core.recipe import Step
@@ -23,13 +23,36 @@ KEPT_DAYS = 14
 @contextmanager
 def step_places(work_dir: Path, step: Step, *, restart: bool) -> Iterator[tuple[Path, Path | None]]:
     """Give a step an empty directory for this run, and the one of `kept_work`."""
-    unfinished = work_dir.with_name(f"{work_dir.name}-unfinished")
     with (
         Workspace(work_dir) as workspace,
-        kept_work(unfinished, step, restart=restart) as kept,
+        kept_work(_unfinished(work_dir), step, restart=restart) as kept,
         explain_disk_errors(work_dir),
     ):
-        yield workspace.directory(step.name), kept
+        try:
+            yield workspace.directory(step.name), kept
+        except StepDiskFull as error:
+            error.hint = (
+                f"free some space on the file system of {str(work_dir)!r}, "
+                "or put the cache elsewhere with --cache-dir"
+            )
+            raise
+
+
+def kept_bytes(work_dir: Path, step: Step) -> int:
+    """Return the size of what an interrupted run of this step left."""
+    name = _name(step)
+    if not name:
+        return 0
+    sizes = []
+    for path in (_unfinished(work_dir) / name).rglob("*"):
+        with suppress(OSError):  # another run may be at it
+            if path.is_file() and not path.is_symlink():
+                sizes.append(path.stat().st_size)
+    return sum(sizes)
+
+
+def _unfinished(work_dir: Path) -> Path:
+    return work_dir.with_name(f"{work_dir.name}-unfinished")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from packager.adapters.executors.capacity import (
     machine_capacity,
     visible_gpus,
 )
-from packager.adapters.executors.kept import step_places
+from packager.adapters.executors.kept import kept_bytes, step_places
 from packager.adapters.executors.logs import new_log
 from packager.adapters.executors.processes import started
 from packager.adapters.executors.protocol import (
@@ -69,10 +69,15 @@ class LocalExecutor:
         """Make the tool's environment where there is none."""
         self._environments.install(name)
 
+    def admit(self, step: Step) -> None:
+        """Compare what the step needs with what is here, and what it has kept already."""
+        if self._check:
+            kept = kept_bytes(self._work_dir, step)
+            check_capacity(step, self.capacity(), fetched=fetched_bytes(step), kept=kept)
+
     def run(self, step: Step, into: Path) -> StepResult:
         """Run the worker; it ends with us, whatever ends us."""
-        if self._check:
-            check_capacity(step, self.capacity(), fetched=fetched_bytes(step))
+        self.admit(step)
         tool = self._environments.tool(step.tool)
         with (
             self._environments.in_use(step.tool) as python,

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import IO
 
 from packager.adapters.executors.failures import (
+    DISK_FULL,
     StepBroken,
+    StepDiskFull,
     StepOutOfMemory,
     StepRejected,
     StepTimedOut,
@@ -227,6 +229,8 @@ def judge(
             "out-of-memory": StepOutOfMemory,
         }
         kind = kinds.get(error.class_, StepFailed)
+        if error.class_ == "internal" and any(words in error.message for words in DISK_FULL):
+            kind = StepDiskFull
         raise failed(kind, step, f"failed: {error.message}", log, hint=error.hint)
     if code:
         raise failed(StepFailed, step, f"ended with status {code} after it gave a result", log)
