@@ -31,7 +31,7 @@ from packager_worker import Spec
 LAYERS = 10
 TEXTS = ("one two three", "four five", "six seven eight nine ten", "eleven")
 COMMON = {
-    "ignore": ["lm_head", "re:.*mlp.gate$"], "max_tokens": 24, "seed": 0,
+    "loader": "causal-lm", "ignore": ["lm_head", "re:.*mlp.gate$"], "max_tokens": 24, "seed": 0,
     "checkpoint_format": "compressed-tensors", "shard_bytes": 200_000, "memory_bytes": 1,
 }  # fmt: skip
 GROUPS = {"group_size": 32, "symmetric": False}
@@ -91,12 +91,13 @@ def main(tiny: Path, root: Path, cases: list[dict[str, Any]], told_to: TextIO) -
         if not source.exists():
             write_model(tiny, source, *CONFIGS[model])
         if (model, method) not in whole:
-            whole[model, method] = run(root, source, method, root / "whole" / f"{model}-{method}")
+            place = root / "whole" / f"{model}-{method}"
+            whole[model, method] = run(root, source, case, place)
         work = root / f"case-{number}"
-        ended = [run(root, source, method, work, kill) for kill in case["kills"]]
+        ended = [run(root, source, case, work, kill) for kill in case["kills"]]
         for harm in case.get("harms", ()):
             HARMS[harm](work)
-        again = run(root, source, case.get("then", method), work)
+        again = run(root, source, case, work)
         expected = whole[model, method]
         told = {
             **case,
@@ -117,14 +118,15 @@ def main(tiny: Path, root: Path, cases: list[dict[str, Any]], told_to: TextIO) -
 
 
 def run(
-    root: Path, source: Path, method: str, work: Path, kill: list[Any] | None = None
+    root: Path, source: Path, case: dict[str, Any], work: Path, kill: list[Any] | None = None
 ) -> dict[str, Any]:
     """Quantize with what is in `work`; return the digests of the files, and what was done."""
     output = work / "output"
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     (work / "work").mkdir(exist_ok=True)
-    parameters = {**COMMON, **METHODS[method.removesuffix("-on-disk")]}
+    method = case["method"]
+    parameters = {**COMMON, **METHODS[method.removesuffix("-on-disk")], "folds": case["folds"]}
     if method.endswith("-on-disk"):
         parameters["host_bytes"] = 60_000
     spec = Spec(

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from packager.planning.quantizable import find_support
 from tests.commandline import ROOT, TINY
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
@@ -51,6 +52,12 @@ CASES: dict[str, tuple[str, str, list[tuple[str, str, int]]]] = {
     "smoothquant of two masks": ("gemma2", "smoothquant", [("block", "after", 5)]),
     "rtn while shards are written": ("llama", "rtn", [("shard", "after", 2)]),
 }
+ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "qwen2-tied": "Qwen2ForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+}
 HARMS = {
     "a flipped bit": "flipped",
     "an empty file": "cut",
@@ -63,13 +70,21 @@ HARMS = {
 def named(name: str) -> Told:
     """Describe a case for the program."""
     model, method, kills = CASES[name]
-    return {"name": name, "model": model, "method": method, "kills": kills}
+    return {"name": name, "model": model, "method": method, "kills": kills, "folds": moves(name)}
+
+
+def moves(name: str) -> Told | None:
+    """Return where scales move, as a plan would tell the worker."""
+    model, method, _ = CASES[name]
+    config = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    folds = find_support(ARCHITECTURES[model], config, method.partition("-")[0]).folds
+    return None if folds is None else {**folds, "moves": [dict(one) for one in folds["moves"]]}
 
 
 @pytest.fixture(scope="module")
 def told(tool_python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
     """Run all cases in one process: the libraries take long to load."""
-    half = {"model": "llama", "method": "smoothquant", "kills": [("block", "after", 6)]}
+    half = named("smoothquant within layer 5")
     cases = [
         *(named(name) for name in CASES),
         *({**half, "name": name, "harms": [harm]} for name, harm in HARMS.items()),

@@ -171,8 +171,8 @@ class _Pass(list[Any]):
 
 def _of_mappings(modifier: Any, modules: set[torch.nn.Module]) -> Names:
     """Weights and biases between which AWQ and SmoothQuant move scales."""
-    mappings = getattr(modifier, "_resolved_mappings", None) or modifier.resolved_mappings_ or ()
-    for mapping in mappings:
+    of_awq = hasattr(modifier, "_resolved_mappings")
+    for mapping in modifier._resolved_mappings if of_awq else modifier.resolved_mappings_:
         touched = [mapping.smooth_layer, *mapping.balance_layers]
         if not modules.isdisjoint(touched):
             for module in touched:
