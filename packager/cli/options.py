@@ -130,7 +130,8 @@ REQUEST_OPTIONS = (
     click.option(
         "--draft",
         metavar="DRAFT",
-        help="auto, none, a model, eagle:REF, eagle3:REF, medusa:REF or ngram[:N].",
+        help="auto, none, a model, mtp[:N], eagle:REF, eagle3:REF, peagle:REF, dflash:REF, "
+        "medusa:REF, ngram[:N], ngram_gpu[:N] or suffix[:N].",
     ),
     click.option(
         "--speculative-tokens", type=POSITIVE, metavar="N", help="Drafted tokens at a time."

@@ -46,7 +46,7 @@ class Accelerator:
 class KnownDraft:
     """Something published that proposes tokens for a model."""
 
-    kind: str  # a `DraftKind`, or one that is known and not rendered: `eagle2`, `mtp`
+    kind: str  # a `DraftKind`, or one that is known and not rendered: `eagle2`
     reference: str  # hub id
     license: str = ""  # as its model card states it; "" when nobody looked
     weights: str = ""  # `pickle` where that is the only form; "" otherwise, or not known
@@ -132,7 +132,7 @@ SITUATION_KEYS: Mapping[str, str] = MappingProxyType(
         "existing": "true when the checkpoint is already quantized so",
         "source_quantization": "method of the checkpoint as it comes, ``",
         "tool": "what optimizes: `llmcompressor`, `autoawq`, `lmi-neo`, ``",
-        "draft": "kind of draft: `draft_model`, `eagle`, `eagle3`, `medusa`, `ngram`, ``",
+        "draft": "kind of draft, as in `DraftKind`: `draft_model`, `eagle3`, `mtp`, `ngram`, ``",
         "draft_version": "of Medusa heads: `v1`, `v2`",
         "draft_heads": "how many heads a Medusa draft has",
         "speculative_tokens": "proposed at a time",

@@ -111,4 +111,4 @@ class ModelProfile:
     active_parameters: int = 0  # that one token meets; equal to `parameters` when dense
     linear_parameters: int = 0  # in the layers that quantizers pack, still in 16 or 32 bits
     outside_bytes: int = 0  # weights outside the layers: embeddings, head, vision
-    unserved_bytes: int = 0  # in the checkpoint, not loaded: layers that only drafting uses
+    unserved_bytes: int = 0  # of an MTP head: loaded only where it drafts

@@ -7,7 +7,12 @@ from typing import Literal
 
 from packager.core.model import ModelRef
 
-DraftKind = Literal["draft_model", "eagle", "eagle3", "medusa", "ngram"]
+DraftKind = Literal[
+    "draft_model", "eagle", "eagle3", "peagle", "dflash", "medusa",
+    "mtp", "ngram", "ngram_gpu", "suffix",
+]  # fmt: skip
+# Kinds without files of their own: an MTP head is among the model's, the others need none.
+WITHOUT_FILES: frozenset[DraftKind] = frozenset({"mtp", "ngram", "ngram_gpu", "suffix"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,24 +47,26 @@ class Draft:
     """What proposes tokens, with the numbers that memory and checks need. Sizes in bytes."""
 
     kind: DraftKind
-    reference: str = ""  # as the user named it; "" for n-gram
+    reference: str = ""  # as the user named it; "" for kinds without files
     speculative_tokens: int
     weight_bytes: int = 0
     replicated: bool = False  # whole on every device (Medusa v1 heads in TGI), not split
     kv_bytes_per_token: int = 0
     kv_heads: int = 0  # that the cache is split by; 0: whole on every device
     version: str = ""  # of Medusa heads: `v1`, `v2`
-    heads: int = 0  # Medusa only: how many there are; 0 when unknown
+    heads: int = 0  # Medusa heads, or MTP layers that the engine runs; 0 when unknown
     head_layers: int = 0  # Medusa only: residual layers of each head
     biased: bool = False  # Medusa only: whether those layers have a bias
-    ref: ModelRef | None = None  # where its files are pinned; None for n-gram
+    ref: ModelRef | None = None  # where its files are pinned; None where it has none
     license: str = ""  # as the catalog states it; "" when it does not
-    layout: str = ""  # of its files: `transformers`, `eagle`, `speculators`, `medusa`, `blocks`
+    layout: str = ""  # of its files: `transformers`, `eagle`, `speculators`, `dflash`, `medusa`,
+    # `blocks`
     dtype: str = ""  # that most of its weights have
     attention_heads: int = 0  # that must divide among the devices; 0: none
     intermediate_size: int = 0
     vocab_size: int = 0  # that it proposes from; 0: the model's
-    aux_layers: tuple[int, ...] = ()  # EAGLE-3 only: the model's layers that feed it
+    aux_layers: tuple[int, ...] = ()  # of EAGLE-3 and DFlash: the model's layers that feed it
+    method: str = ""  # MTP only: what the engine calls it; "" where that goes without saying
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -160,6 +160,13 @@ def is_of_type(value: str, of_type: str) -> bool:
     return True
 
 
+def versions_with(method: str, engine: str = "vllm") -> tuple[str, ...]:
+    """Return the known versions of an engine that have a method of drafting, oldest first."""
+    keys = {version: version_key(version) for version in _shipped(engine)}
+    order = sorted(keys, key=lambda version: keys[version] or ((0,), 0, 0, 0))
+    return tuple(one for one in order if method in find_schema(engine, one).draft_methods)
+
+
 def _shipped(engine: str) -> dict[str, Path]:
     prefix = f"{engine}-"
     found = ENGINES.glob(f"{prefix}*.json")
@@ -167,14 +174,27 @@ def _shipped(engine: str) -> dict[str, Path]:
 
 
 def _apply_facts(schema: EngineSchema, engine: str, version: str) -> EngineSchema:
-    """Take out what is known to be gone in `version`, whichever schema stands in for it."""
+    """Add what a version is known to have, and take out what is gone from it.
+
+    Whichever schema stands in for the version: patches of one minor version may differ.
+    """
+    added, gone = (_facts_of(name, engine, version) for name in ("added", "removed"))
+    return replace(schema, draft_methods=(schema.draft_methods | added) - gone)
+
+
+def _facts_of(name: str, engine: str, version: str) -> frozenset[str]:
     key = version_key(version)
-    gone: set[str] = set()
-    for row in facts()["removed"]:
+    methods: set[str] = set()
+    for row in facts()[name]:
         since = version_key(row["since"])
         if row["engine"] == engine and key and since and key >= since:
-            gone |= set(row["draft_methods"])
-    return replace(schema, draft_methods=schema.draft_methods - gone)
+            methods |= set(row["draft_methods"])
+    return frozenset(methods)
+
+
+def added_methods(engine: str, version: str) -> frozenset[str]:
+    """Return the methods of drafting that a version has beside those of its schema."""
+    return _facts_of("added", engine, version) - _facts_of("removed", engine, version)
 
 
 def _is_float(value: str) -> bool:

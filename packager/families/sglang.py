@@ -15,12 +15,13 @@ from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
 from packager.families.sagemaker import check_environment
-from packager.families.schema import EngineSchema, check_value, facts_schema
+from packager.families.schema import EngineSchema, added_methods, check_value, facts_schema
 from packager.families.shared import (
     OFFLINE_ENV,
     check_engine_options,
     check_idle_devices,
     check_input_limit,
+    check_one_stage,
     draft_dir,
     draft_unsupported,
     load_time_quantization,
@@ -33,7 +34,14 @@ PREFIX = "SM_SGLANG_"
 BY_COMMAND = ("upstream",)
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 KV_DTYPES = {"fp8": "fp8_e4m3"}
-ALGORITHMS = {"draft_model": "STANDALONE", "eagle": "EAGLE", "eagle3": "EAGLE3", "ngram": "NGRAM"}
+ALGORITHMS = {
+    "draft_model": "STANDALONE",
+    "eagle": "EAGLE",
+    "eagle3": "EAGLE3",
+    "mtp": "NEXTN",
+    "dflash": "DFLASH",
+    "ngram": "NGRAM",
+}
 
 
 class SglangFamily:
@@ -48,8 +56,7 @@ class SglangFamily:
         schema = facts_schema("sglang")
         spelled = {name: _dashed(name) for name, _ in plan.engine_options}
         yield from check_engine_options(plan, _planned(plan), spelled)
-        if plan.draft is not None and plan.draft.kind not in schema.draft_methods:
-            yield from draft_unsupported(plan, "SGLang", "use --family vllm, or another draft")
+        yield from _check_draft(plan, schema)
         yield from _check_options(options(plan), schema)
         if _by_environment(plan):
             yield from check_environment(plan, _env(plan))
@@ -105,12 +112,29 @@ def _draft(plan: Plan) -> dict[str, str]:
     meant = {"speculative-algorithm": ALGORITHMS[draft.kind]}
     if draft.kind == "ngram":
         return meant | {"speculative-num-draft-tokens": str(tokens + 1)}
+    if draft.kind == "dflash":  # the block: what it proposes, and the token that the model gave
+        return meant | {
+            "speculative-draft-model-path": draft_dir(plan),
+            "speculative-num-draft-tokens": str(tokens + 1),
+        }
     return meant | {
-        "speculative-draft-model-path": draft_dir(plan),
+        # SGLang finds the head in the model itself for some architectures only.
+        "speculative-draft-model-path": model_dir(plan) if draft.kind == "mtp" else draft_dir(plan),
         "speculative-num-steps": str(tokens),
         "speculative-eagle-topk": "1",
         "speculative-num-draft-tokens": str(tokens + 1),
     }
+
+
+def _check_draft(plan: Plan, schema: EngineSchema) -> Iterator[Finding]:
+    if plan.draft is None:
+        return
+    methods = schema.draft_methods | added_methods("sglang", plan.container.engine_version)
+    if plan.draft.kind not in methods:
+        who = f"SGLang {plan.container.engine_version}"
+        yield from draft_unsupported(plan, who, "use --family vllm, or another draft")
+    if plan.draft.kind == "dflash":
+        yield from check_one_stage(plan, "SGLang with a DFlash head")
 
 
 def _check_options(meant: dict[str, str], schema: EngineSchema) -> Iterator[Finding]:

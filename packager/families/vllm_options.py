@@ -12,8 +12,15 @@ from typing import Any
 from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import RenderedFile
-from packager.core.techniques import Draft
-from packager.families.schema import EngineSchema, Option, check_value, find_schema, nearest
+from packager.core.techniques import WITHOUT_FILES, Draft
+from packager.families.schema import (
+    EngineSchema,
+    Option,
+    check_value,
+    find_schema,
+    nearest,
+    versions_with,
+)
 from packager.families.shared import (
     NGRAM_LONGEST,
     NGRAM_SHORTEST,
@@ -87,13 +94,20 @@ def speculative_config(plan: Plan) -> dict[str, Any]:
     """Spell the draft as vLLM's `--speculative-config` has it."""
     draft = plan.draft
     assert draft is not None
-    config: dict[str, Any] = {"method": draft.kind}
-    if draft.kind != "ngram":
+    config: dict[str, Any] = {"method": _method(draft)}
+    if draft.kind not in WITHOUT_FILES:
         config["model"] = draft_dir(plan)
     config["num_speculative_tokens"] = draft.speculative_tokens
-    if draft.kind == "ngram":
+    if draft.kind in ("ngram", "ngram_gpu"):
         config |= {"prompt_lookup_max": NGRAM_LONGEST, "prompt_lookup_min": NGRAM_SHORTEST}
+    if draft.kind == "peagle":
+        config["parallel_drafting"] = True
     return config
+
+
+def _method(draft: Draft) -> str:
+    """Return vLLM's name of a draft's method: P-EAGLE is EAGLE-3 that drafts in parallel."""
+    return draft.method or {"peagle": "eagle3"}.get(draft.kind, draft.kind)
 
 
 def draft_files(plan: Plan) -> tuple[RenderedFile, ...]:
@@ -150,9 +164,11 @@ def check_draft(who: str, plan: Plan, schema: EngineSchema) -> Iterator[Finding]
     """Refuse a draft that this version cannot use, and settings of it that it does not read."""
     if plan.draft is None:
         return
-    if plan.draft.kind not in schema.draft_methods:
+    if not {plan.draft.kind, plan.draft.method} & schema.draft_methods:
         named = f"{who} {plan.container.engine_version}"
-        hint = "choose another draft, or another container version"
+        versions = versions_with(plan.draft.kind)
+        known = f"those from {versions[0]} to {versions[-1]} have it; " if versions else ""
+        hint = f"{known}choose another container version, or another draft"
         yield from draft_unsupported(plan, named, hint)
         return
     if plan.draft.kind == "medusa":

@@ -39,7 +39,6 @@ class Architecture:
     window: Literal["", "all", "pattern"] = ""
     linear: bool = False
     experts: ExpertKeys | None = None
-    draft_layers: str = ""
 
 
 def find_architecture(name: str) -> Architecture:
@@ -68,7 +67,6 @@ def _table() -> Mapping[str, Architecture]:
             window=row.get("window", ""),
             linear=row.get("linear", False),
             experts=_expert_keys(row["experts"]) if "experts" in row else None,
-            draft_layers=row.get("draft_layers", ""),
         )
         for name, row in rows.items()
     }

@@ -71,8 +71,10 @@ def read_mtp(config: Mapping[str, Any], tensors: Iterable[TensorInfo]) -> MtpHea
     layers = _served_layers(config)
     known = next((one for one in table.layouts if one.model_types & types), None)
     found: dict[str, list[tuple[TensorInfo, str | None]]] = {}
+    behind = tuple(one for one in table.layouts if one.name == BEHIND and declared and layers)
     for tensor in tensors:
-        for layout in table.layouts:
+        # All other layouts have "mtp" in their names: a checkpoint may have 100 000 tensors.
+        for layout in table.layouts if "mtp" in tensor.name else behind:
             match = layout.tensors.search(tensor.name)
             if match is None or not _is_of_head(layout, match, layers, declared):
                 continue

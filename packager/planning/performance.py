@@ -72,6 +72,11 @@ ACCEPTANCE: Mapping[str, tuple[float, str]] = MappingProxyType(
         "eagle": (2.0, "a guess: below EAGLE-3"),
         "medusa": (2.2, "the Medusa paper's speed-up of Medusa-1 on 7B, taken for its length"),
         "draft_model": (2.4, "a guess: AWS doubled Llama-3-70B's throughput, and the draft costs"),
+        "peagle": (2.68, "GPT-OSS-120B with AWS's head on MT-Bench, 5 tokens at a time, 2026"),
+        "dflash": (2.68, "a guess: as P-EAGLE, which also proposes all tokens at once"),
+        "mtp": (1.85, "DeepSeek-V3's report: its one MTP layer is right in 85 to 90 of 100 cases"),
+        "ngram_gpu": (1.3, "a guess: as n-grams"),
+        "suffix": (1.3, "a guess: as n-grams; agents that repeat themselves gain more"),
         "ngram": (1.3, "a guess: text that repeats its prompt gains more"),
     }
 )
@@ -79,7 +84,9 @@ ACCEPTANCE: Mapping[str, tuple[float, str]] = MappingProxyType(
 # Below this, a step takes less than the engine needs between two: the smallest measured was 8B.
 SMALL_BYTES = 1_000_000_000
 
-DRAFT_LAYERS = 16  # of a draft model: Llama-3.2-1B has 16
+# of a draft: Llama-3.2-1B has 16, the P-EAGLE heads of AWS 4, published DFlash heads 5
+LAYERS = {"draft_model": 16, "eagle": 1, "eagle3": 1, "mtp": 1, "peagle": 4, "dflash": 5}
+AT_ONCE = ("medusa", "peagle", "dflash")  # propose all tokens in one pass
 
 # scheme of the weights → which of the device's peaks its arithmetic runs at, best first
 PEAKS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -138,7 +145,8 @@ class ServedDraft:
     acceptance_length: float  # tokens that a step yields, 1 when nothing is ever accepted
     weight_bytes: int = 0  # over all devices
     layers: int = 0  # 0: it costs no step of its own (n-gram, Medusa)
-    in_turn: bool = True  # proposes one token after the other; Medusa's heads do at once
+    in_turn: bool = True  # proposes one token after the other; others do all at once
+    has_experts: bool = False  # is a layer of the model, and as mixed as those are
     source: str = ""  # of the acceptance length
 
 
@@ -255,7 +263,7 @@ def decode_step_s(
     tokens = batch * (1 + draft.speculative_tokens if draft else 1)
     kv_bytes = batch * cached_tokens * setup.model.kv_bytes_per_token
     step_s = _pass_s(setup, tokens, kv_bytes, coefficients)
-    return step_s + (_draft_s(setup, draft, coefficients) if draft else 0.0)
+    return step_s + (_draft_s(setup, draft, batch, coefficients) if draft else 0.0)
 
 
 def prefill_time_s(setup: Setup, input_tokens: int, coefficients: Coefficients = DEFAULTS) -> float:
@@ -356,13 +364,13 @@ def setup_of(
 def served_draft(draft: Draft, acceptance_length: float | None = None) -> ServedDraft:
     """Say what a draft costs and yields; `acceptance_length` where it was measured."""
     assumed, source = ACCEPTANCE[draft.kind]
-    layers = {"draft_model": DRAFT_LAYERS, "eagle": 1, "eagle3": 1}.get(draft.kind, 0)
     return ServedDraft(
         speculative_tokens=draft.speculative_tokens,
         acceptance_length=acceptance_length or min(assumed, draft.speculative_tokens + 1.0),
         weight_bytes=draft.weight_bytes,
-        layers=layers,
-        in_turn=draft.kind != "medusa",
+        layers=LAYERS.get(draft.kind, 0),
+        in_turn=draft.kind not in AT_ONCE,
+        has_experts=draft.kind == "mtp",
         source="measured" if acceptance_length else source,
     )
 
@@ -404,9 +412,11 @@ def _exchange_s(
     return 2 * layers * (coefficients.hop_s + sent_bytes / link_bytes_s)
 
 
-def _draft_s(setup: Setup, draft: ServedDraft, coefficients: Coefficients) -> float:
+def _draft_s(setup: Setup, draft: ServedDraft, batch: float, coefficients: Coefficients) -> float:
     bandwidth = setup.accelerator.bandwidth_bytes_s * coefficients.memory_share
-    once_s = draft.weight_bytes / (setup.tp_degree * bandwidth)
+    idle = setup.model.expert_share * (1 - _reached_share(setup.model, batch))
+    read_bytes = draft.weight_bytes * (1 - idle if draft.has_experts else 1)
+    once_s = read_bytes / (setup.tp_degree * bandwidth)
     once_s += draft.layers * coefficients.layer_s
     if setup.tp_degree > 1:
         once_s += 2 * draft.layers * coefficients.hop_s

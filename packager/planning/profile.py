@@ -16,6 +16,7 @@ from typing import Any, Literal
 from packager.core.findings import Finding
 from packager.core.model import ModelFiles, ModelProfile, TensorInfo
 from packager.planning.architectures import Architecture, find_architecture, is_native
+from packager.planning.mtp import MtpHead, read_mtp
 from packager.planning.quantized import (
     Quantized,
     holds_no_weights,
@@ -147,8 +148,8 @@ def _make_profile(same: _Same) -> tuple[ModelProfile, tuple[Finding, ...]]:
 
     cache = _read_cache(config, row, numbers)
     experts = _read_experts(config, row)
-    draft_layers = config.number(row.draft_layers, needed=False) if row.draft_layers else 0
-    sums = _add_up(model.tensors, numbers["layers"] if draft_layers else LARGEST, quantization)
+    head = frozenset(tensor.name for tensor in _read_head(same).tensors)
+    sums = _add_up(model.tensors, head, quantization)
     findings += _disagreements(numbers, model.tensors, sums)
 
     parameters = sums.parameters or 0
@@ -187,6 +188,16 @@ def _make_profile(same: _Same) -> tuple[ModelProfile, tuple[Finding, ...]]:
         unserved_bytes=sums.unserved_bytes,
     )
     return profile, (*config.findings, *name_findings, *findings)
+
+
+def read_head(model: ModelFiles) -> MtpHead:
+    """Read what a checkpoint declares and has of an MTP head, once for each model."""
+    return _read_head(_Same(model))
+
+
+@lru_cache(maxsize=2)
+def _read_head(same: _Same) -> MtpHead:
+    return read_mtp(same.model.config, same.model.tensors)
 
 
 def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -343,27 +354,25 @@ def _dtype(tensors: tuple[TensorInfo, ...], config: Mapping[str, Any]) -> tuple[
     return "", [Finding("error", "dtype-unknown", message, hint)]
 
 
-def _add_up(tensors: Iterable[TensorInfo], served_layers: int, quantization: Quantized) -> _Sums:
-    """Sort every tensor in one pass: a checkpoint may have 100 000 of them."""
+def _add_up(tensors: Iterable[TensorInfo], head: frozenset[str], quantization: Quantized) -> _Sums:
+    """Sort every tensor in one pass: a checkpoint may have 100 000 of them.
+
+    `head` names the tensors of an MTP head, which only drafting loads.
+    """
     sums = _Sums()
     layers: set[str] = set()
-    unserved: set[str] = set()
     kinds: dict[tuple[object, ...], tuple[int | None, bool, bool]] = {}
     for tensor in tensors:
         name = tensor.name
+        if name in head:
+            sums.unserved_bytes += tensor.size
+            continue
         match = LAYER.search(name)
         if match is None or OTHER_PARTS.search(name, 0, match.end()):
             sums.outside_bytes += tensor.size
             match = None
         else:
-            layer = match[1]
-            if layer not in layers:
-                layers.add(layer)
-                if len(layer) < 10 and int(layer) >= served_layers:
-                    unserved.add(layer)
-            if layer in unserved:
-                sums.unserved_bytes += tensor.size
-                continue
+            layers.add(match[1])
         # Layers and experts repeat each other: what is asked of a name is asked once.
         rest = name[match.end() :] if match else name
         alike = (name[: match.start(1)] if match else "", rest, tensor.dtype, tensor.shape)

@@ -25,6 +25,14 @@ NO_STEPS = Recipe()
 
 _BAR = 48
 
+# What proposes tokens where it has no files of its own.
+PROPOSERS = {
+    "mtp": "the model's own MTP head",
+    "ngram": "the prompt's own words",
+    "ngram_gpu": "the prompt's own words, looked up on the GPU",
+    "suffix": "the prompt and earlier answers",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryPart:
@@ -184,8 +192,9 @@ def work_sentences(
     else:
         yield "no step: the weights are served as they are"
     if plan.draft:
-        reference = plan.draft.reference or "the prompt's own words"
-        yield f"{plan.draft.speculative_tokens} tokens are drafted at a time from {reference}"
+        reference = plan.draft.reference or PROPOSERS[plan.draft.kind]
+        most = "up to " if plan.draft.kind == "suffix" else ""
+        yield f"{most}{plan.draft.speculative_tokens} tokens are drafted at a time from {reference}"
 
 
 def cost_sentence(plan: Plan, outlook: Outlook | None) -> str:

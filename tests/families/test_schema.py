@@ -101,9 +101,11 @@ def test_nothing_is_suggested_for_what_is_like_nothing() -> None:
 
 
 def test_every_table_written_by_hand_says_where_it_comes_from() -> None:
-    names = [name for name in facts() if name != "removed"]
+    names = [name for name in facts() if name not in ("added", "removed")]
 
     assert {"tgi", "sglang", "tgi-neuronx", "hf-vllm-neuronx", "lmi-neuronx"} == set(names)
     for name in names:
         assert facts()[name]["source"] and facts()[name]["date"]
         assert not facts_schema(name).proven
+    for row in (*facts()["added"], *facts()["removed"]):
+        assert row["source"] and row["date"]

@@ -11,13 +11,16 @@ from dataclasses import dataclass, replace
 from packager.core.facts import Facts
 from packager.core.findings import Finding, errors_in
 from packager.core.model import ModelProfile
-from packager.core.techniques import Draft
+from packager.core.techniques import WITHOUT_FILES, Draft
+from packager.planning.drafts.dflash import check_dflash, dflash_draft, read_dflash
 from packager.planning.drafts.eagle import check_eagle, eagle_draft, read_eagle
 from packager.planning.drafts.layouts import check_layout
 from packager.planning.drafts.medusa import check_medusa, medusa_draft, read_medusa
 from packager.planning.drafts.models import check_model, model_draft
+from packager.planning.drafts.mtp import check_mtp, mtp_draft
 from packager.planning.drafts.numbers import main_dtype
 from packager.planning.drafts.request import check_absence, count_tokens, parse_draft
+from packager.planning.drafts.suffix import check_suffix
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,9 @@ def choose_draft(facts: Facts, profile: ModelProfile) -> DraftChoice:
     if findings:
         return DraftChoice(None, (*facts.draft_findings, *findings))
     draft = Draft(kind=asked.kind, reference=asked.reference, speculative_tokens=tokens)
-    if asked.kind == "ngram":
-        return DraftChoice(draft)
+    if asked.kind in WITHOUT_FILES:
+        choice = _without_files(draft, facts, profile)
+        return replace(choice, findings=(*facts.draft_findings, *choice.findings))
     if facts.draft is None:
         message = f"the draft {asked.reference[:60]!r} was not looked up: its size is not known"
         hint = "name a directory or a hub id that can be read, or `--draft none`"
@@ -60,6 +64,16 @@ def choose_draft(facts: Facts, profile: ModelProfile) -> DraftChoice:
     return replace(choice, findings=findings)
 
 
+def _without_files(draft: Draft, facts: Facts, profile: ModelProfile) -> DraftChoice:
+    if draft.kind == "suffix":
+        return DraftChoice(draft, tuple(check_suffix(facts)))
+    if draft.kind != "mtp":
+        return DraftChoice(draft)
+    model, container = facts.model, facts.container
+    found = tuple(check_mtp(model, profile, container, draft.speculative_tokens))
+    return DraftChoice(mtp_draft(draft, model, container, profile), found)
+
+
 def _with_files(draft: Draft, facts: Facts, profile: ModelProfile) -> DraftChoice:
     files = facts.draft
     assert files is not None
@@ -72,6 +86,12 @@ def _with_files(draft: Draft, facts: Facts, profile: ModelProfile) -> DraftChoic
         heads = read_medusa(files)
         found = tuple(check_medusa(heads, files, facts.model, profile, draft.speculative_tokens))
         return DraftChoice(medusa_draft(draft, heads) if heads.heads else None, found)
+    if draft.kind == "dflash":
+        head = read_dflash(files)
+        tokens = draft.speculative_tokens
+        found = tuple(check_dflash(head, files, facts.model, profile, tokens))
+        numbered = head.hidden_size and head.heads and (tokens or head.stated_tokens)
+        return DraftChoice(dflash_draft(draft, head) if numbered else None, found)
     head = read_eagle(files)
     found = tuple(check_eagle(draft.kind, head, files, facts.model, profile))
     numbered = head.hidden_size and head.heads

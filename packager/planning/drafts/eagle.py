@@ -8,11 +8,15 @@ EAGLE joins a token's embedding with one hidden state and makes them one in
 `fc`.  EAGLE-3 makes several hidden states one in `fc`, and its first layer reads
 that beside the embedding.  It may propose from a smaller vocabulary of its own:
 `d2t` says how far each of its tokens is from the model's, `t2d` which are in it.
+
+P-EAGLE is EAGLE-3 that proposes all tokens at once: places it has not computed yet read
+`mask_hidden` instead of hidden states, and a token of their own instead of the one before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,16 +28,27 @@ from packager.planning.drafts.numbers import (
     OWN,
     TRAINED_FOR,
     check_floats,
+    check_mask_token,
     counts,
     mapping,
     number,
     other_shape,
     other_vocabulary,
 )
+from packager.planning.drafts.request import MOST_TOKENS
 from packager.planning.drafts.trained_for import check_trained_for
 from packager.planning.profile import KV_ELEMENT_BYTES, text_config
 
 AUX_STATES = 3  # hidden states that an EAGLE-3 head reads where it does not say
+PARALLEL_TOKENS = 5  # that a P-EAGLE head proposes where it does not say
+KINDS = {
+    "eagle": "an EAGLE head",
+    "eagle3": "an EAGLE-3 head",
+    "peagle": "a P-EAGLE head",
+    "dflash": "a DFlash head",
+}
+THREE = ("eagle3", "peagle")  # kinds that read several hidden states
+MASK = "mask_hidden"
 INDICES = {"d2t": ("I64", "I32"), "t2d": ("BOOL", "U8", "I64", "I32")}
 
 # As the speculators library and older exports name what the authors' format names otherwise.
@@ -55,8 +70,9 @@ class EagleHead:
     """What a head's config.json and headers say. Counts are 0 when nothing is said."""
 
     layout: str  # `eagle` or `speculators`
-    stated_kind: str  # by config.json: `eagle`, `eagle3`, or ""
+    stated_kind: str  # by config.json: one of `KINDS`, or ""
     shown_kind: str  # by the tensors
+    stated_tokens: int  # that it was trained to propose
     hidden_size: int
     heads: int
     kv_heads: int
@@ -80,8 +96,9 @@ def read_eagle(files: ModelFiles) -> EagleHead:
     head_dim = number(numbers, "head_dim") or (hidden_size // heads if heads else 0)
     return EagleHead(
         layout="speculators" if nested else "eagle",
-        stated_kind=_stated_kind(config),
+        stated_kind=stated_kind(config),
         shown_kind=_shown_kind(tensors, hidden_size),
+        stated_tokens=_stated_tokens(config),
         hidden_size=hidden_size,
         heads=heads,
         kv_heads=number(numbers, "num_key_value_heads") or heads,
@@ -118,8 +135,10 @@ def aux_layers(config: Mapping[str, Any]) -> tuple[int, ...]:
 def eagle_draft(draft: Draft, head: EagleHead) -> Draft:
     """Give the draft its numbers."""
     per_token = 2 * head.layers * head.kv_heads * head.head_dim * KV_ELEMENT_BYTES
+    tokens = draft.speculative_tokens or min(head.stated_tokens or PARALLEL_TOKENS, MOST_TOKENS)
     return replace(
         draft,
+        speculative_tokens=tokens,
         weight_bytes=head.weight_bytes,
         kv_bytes_per_token=per_token,
         kv_heads=head.kv_heads,
@@ -150,20 +169,27 @@ def check_eagle(
     yield from check_floats(head.tensors.values(), indices=INDICES)
     yield from _check_shapes(kind, head, profile)
     yield from _check_whole(kind, head)
-    if kind == "eagle3":
-        yield from _check_vocabulary(head, profile)
+    if kind in THREE:
+        yield from check_vocabulary(head, profile)
         yield from _check_aux_layers(head, profile)
+    if kind == "peagle":
+        yield from check_mask_token(files.config, profile.vocab_size)
 
 
-def _stated_kind(config: Mapping[str, Any]) -> str:
+def stated_kind(config: Mapping[str, Any]) -> str:
+    """Return the kind of head that a config.json names; "" when it names none."""
     library = config.get("speculators_model_type")
-    if library in ("eagle", "eagle3"):
-        return str(library)
+    if isinstance(library, str) and library in KINDS:
+        return library
     names = config.get("architectures")
     named = str(names[0]).lower() if isinstance(names, list) and names else ""
-    if "eagle" not in named:
-        return ""
-    return "eagle3" if "eagle3" in named else "eagle"
+    return next((kind for kind in ("dflash", "peagle", "eagle3", "eagle") if kind in named), "")
+
+
+def _stated_tokens(config: Mapping[str, Any]) -> int:
+    methods = mapping(config.get("speculators_config")).get("proposal_methods")
+    first = methods[0] if isinstance(methods, list) and methods else None
+    return number(mapping(first), "speculative_tokens")
 
 
 def _shown_kind(tensors: Mapping[str, TensorInfo], hidden_size: int) -> str:
@@ -171,14 +197,23 @@ def _shown_kind(tensors: Mapping[str, TensorInfo], hidden_size: int) -> str:
     query = tensors.get("layers.0.self_attn.q_proj.weight")
     if query is None or len(query.shape) != 2 or not hidden_size:
         return ""
-    return {2 * hidden_size: "eagle3", hidden_size: "eagle"}.get(query.shape[1], "")
+    if "hidden_norm.weight" in tensors:
+        return "dflash"
+    three = "peagle" if MASK in tensors else "eagle3"
+    return {2 * hidden_size: three, hidden_size: "eagle"}.get(query.shape[1], "")
 
 
 def _check_kind(kind: DraftKind, head: EagleHead) -> Iterator[Finding]:
     found = head.shown_kind or head.stated_kind
+    if (head.shown_kind, head.stated_kind) == ("eagle3", "peagle"):
+        found = "peagle"  # which lost what tells them apart
+    yield from check_kind(kind, found)
+
+
+def check_kind(kind: DraftKind, found: str) -> Iterator[Finding]:
+    """Refuse a head of another kind than it is asked for as."""
     if found and found != kind:
-        named = {"eagle": "an EAGLE head", "eagle3": "an EAGLE-3 head"}
-        message = f"the draft is {named[found]}, and is asked for as {kind!r}"
+        message = f"the draft is {KINDS[found]}, and is asked for as {kind!r}"
         yield Finding("error", "draft-kind", message, f"write `--draft {found}:REF`")
 
 
@@ -196,17 +231,24 @@ def _check_shapes(kind: DraftKind, head: EagleHead, profile: ModelProfile) -> It
         if tensor is not None and tensor.shape != shape:
             yield other_shape(tensor, shape)
             return
+    mask, fused = head.tensors.get(MASK), _fused(kind, head, profile)
+    if kind == "peagle" and mask is not None and math.prod(mask.shape) != fused:
+        yield other_shape(mask, (1, fused))
+
+
+def _fused(kind: DraftKind, head: EagleHead, profile: ModelProfile) -> int:
+    """Return how many numbers `fc` reads."""
+    states = len(head.aux_layers) or AUX_STATES
+    return states * profile.hidden_size if kind in THREE else 2 * head.hidden_size
 
 
 def _expected(
     kind: DraftKind, head: EagleHead, profile: ModelProfile
 ) -> Mapping[str, tuple[int, ...]]:
     hidden, attended = head.hidden_size, head.heads * head.head_dim
-    states = len(head.aux_layers) or AUX_STATES
-    read = 2 * hidden if kind == "eagle3" else hidden
-    fused = states * profile.hidden_size if kind == "eagle3" else 2 * hidden
+    read = 2 * hidden if kind in THREE else hidden
     shapes = {
-        "fc.weight": (hidden, fused),
+        "fc.weight": (hidden, _fused(kind, head, profile)),
         "embed_tokens.weight": (profile.vocab_size, hidden),
         "layers.0.self_attn.q_proj.weight": (attended, read),
         "layers.0.self_attn.k_proj.weight": (head.kv_heads * head.head_dim, read),
@@ -223,21 +265,28 @@ def _expected(
 def _check_whole(kind: DraftKind, head: EagleHead) -> Iterator[Finding]:
     needed = ["fc.weight"]
     needed += [f"layers.{layer}.{name}" for layer in range(head.layers) for name in NEEDED]
-    if kind == "eagle3":
+    if kind in THREE:
         needed += ["norm.weight", "layers.0.hidden_norm.weight"]
-        needed += ["lm_head.weight"] if _is_mapped(head) else []
-    missing = [name for name in needed if name not in head.tensors]
+        needed += ["lm_head.weight"] if is_mapped(head) else []
+    needed += [MASK] if kind == "peagle" else []
+    yield from check_needed(needed, head.tensors)
+
+
+def check_needed(needed: Iterable[str], tensors: Mapping[str, TensorInfo]) -> Iterator[Finding]:
+    """Refuse a head that lacks tensors which every head of its kind has."""
+    missing = [name for name in needed if name not in tensors]
     if missing:
         message = f"the draft lacks {len(missing)} tensors of its head, such as {missing[0]!r}"
         yield Finding("error", "draft-truncated", message, MENDED)
 
 
-def _is_mapped(head: EagleHead) -> bool:
+def is_mapped(head: EagleHead) -> bool:
+    """Tell whether a head proposes from a vocabulary of its own."""
     return bool(head.draft_vocab_size and head.draft_vocab_size != head.vocab_size)
 
 
-def _check_vocabulary(head: EagleHead, profile: ModelProfile) -> Iterator[Finding]:
-    """Check the smaller vocabulary that an EAGLE-3 head proposes from, and its map."""
+def check_vocabulary(head: EagleHead, profile: ModelProfile) -> Iterator[Finding]:
+    """Check the smaller vocabulary that a head proposes from, and its map."""
     own = head.draft_vocab_size or profile.vocab_size
     if own > profile.vocab_size:
         yield other_vocabulary(own, profile.vocab_size)

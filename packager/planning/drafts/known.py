@@ -7,12 +7,21 @@ from dataclasses import dataclass
 
 from packager.core.catalog import KnownDraft, Rule, finding_of, matching
 from packager.core.facts import ContainerFacts
-from packager.core.findings import Finding
+from packager.core.findings import Finding, errors_in
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles
+from packager.planning.drafts.mtp import why_not_mtp
+from packager.planning.profile import make_profile, read_head
 
 # kind of a draft → what a request puts before its reference
-SPELLED = {"draft_model": "", "eagle": "eagle:", "eagle3": "eagle3:", "medusa": "medusa:"}
+SPELLED = {
+    "draft_model": "",
+    "eagle": "eagle:",
+    "eagle3": "eagle3:",
+    "peagle": "peagle:",
+    "dflash": "dflash:",
+    "medusa": "medusa:",
+}
 
 # Licences that forbid what most images are for: named to the user, never taken unasked.
 RESTRICTED = ("nc", "noncommercial", "non-commercial", "research", "proprietary")
@@ -34,13 +43,20 @@ def choose_known(
     container: ContainerFacts,
     rules: Iterable[Rule],
 ) -> KnownChoice:
-    """Take the first draft whose licence allows it and which the container can serve."""
+    """Take the model's own MTP head, else the first published draft that the container can serve.
+
+    A head that the model brings along needs no other files, and is under the model's licence.
+    """
     held = tuple(rules)
+    own = _why_not_own(model, instance, container, held)
     against = {one: _why_not(one, model, instance, container, held) for one in drafts}
     fitting = [one for one in drafts if not against[one]]
-    passed = "; ".join(f"{_named(one)}: {why}" for one, why in against.items() if why)
+    refused = [f"{_named(one)}: {why}" for one, why in against.items() if why]
+    passed = "; ".join([f"mtp: {own}", *refused] if own else refused)
+    if own == "":
+        return _take_own(model, fitting)
     if not fitting:
-        if not drafts:
+        if not passed:
             return KnownChoice()
         message = f"no published draft of this model fits here; passed over {passed}"
         hint = "name one with --draft, or use `--draft ngram`, which needs no files"
@@ -58,6 +74,29 @@ def choose_known(
         license=chosen.license,
         findings=(Finding("note", "draft-chosen", message, hint),),
     )
+
+
+def _take_own(model: ModelFiles, others: Sequence[KnownDraft]) -> KnownChoice:
+    head = read_head(model)
+    message = (
+        f"auto takes mtp: the checkpoint brings {head.layers} MTP layers of its own, "
+        "so that a draft needs no other files"
+    )
+    if others:
+        message += f"; {', '.join(map(_named, others))} would fit too"
+    hint = "choose with --draft, or leave speculation out with `--draft none`"
+    found = Finding("note", "draft-chosen", message, hint)
+    return KnownChoice(reference="mtp", findings=(found,))
+
+
+def _why_not_own(
+    model: ModelFiles, instance: Instance, container: ContainerFacts, rules: tuple[Rule, ...]
+) -> str | None:
+    profile, findings = make_profile(model)
+    if errors_in(findings):
+        return None  # the plan is rejected for them
+    why = why_not_mtp(model, profile, container)
+    return why if why != "" else _refused_by_rules("mtp", model, instance, container, rules)
 
 
 def _named(draft: KnownDraft) -> str:
@@ -78,6 +117,16 @@ def _why_not(
     words = draft.license.lower().replace("_", "-").split("-")
     if set(words) & set(RESTRICTED) or draft.license.lower() in RESTRICTED:
         return f"its licence {draft.license!r} restricts use"
+    return _refused_by_rules(draft.kind, model, instance, container, rules)
+
+
+def _refused_by_rules(
+    kind: str,
+    model: ModelFiles,
+    instance: Instance,
+    container: ContainerFacts,
+    rules: tuple[Rule, ...],
+) -> str:
     names = model.config.get("architectures")
     situation: dict[str, object] = {
         "target": "image",
@@ -88,7 +137,7 @@ def _why_not(
         "engine": container.engine,
         "device": instance.kind,
         "instance": instance.name,
-        "draft": draft.kind,
+        "draft": kind,
     }
     for key, value in (
         ("engine_version", container.engine_version),

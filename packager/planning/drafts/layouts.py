@@ -10,20 +10,25 @@ from packager.core.findings import Finding
 from packager.core.model import ModelFiles
 from packager.core.techniques import Draft
 from packager.core.versions import version_key
+from packager.planning.drafts.numbers import mapping
 
 # Parts of a head that the authors' format has no place for: norms before `fc`.
 ONLY_SPECULATORS = re.compile(r"(?:^|\.)(?:input_norm|fc_norm|embedding_layernorm)\.", re.ASCII)
 
+PEAGLE_TYPES = ("llama", "qwen3")  # vLLM 0.22 to 0.32, configs/speculators/algos.py
+
 MEDUSA_WEIGHTS = "medusa_lm_head.safetensors"  # the one name that TGI looks for
-SPECULATORS_SINCE = version_key("0.10.2")  # the oldest vLLM whose options are known to have it
+# The oldest vLLM that is known to read heads of the speculators library, by kind of head.
+SPECULATORS_SINCE = {"peagle": "0.22.0"}
+OTHERS_SINCE = "0.10.2"
 
 
 def served_layout(draft: Draft, container: ContainerFacts) -> str:
     """Name the format that the engine reads: the draft's own, where it reads that."""
     if draft.kind == "medusa":
         return "blocks" if container.engine == "vllm" else "medusa"
-    if draft.layout == "speculators" and not _reads_speculators(container):
-        return "eagle"
+    if draft.layout == "speculators" and not _reads_speculators(draft, container):
+        return "dflash" if draft.kind == "dflash" else "eagle"
     return draft.layout
 
 
@@ -35,6 +40,7 @@ def check_layout(
     Baked ones are described anew, tensor by tensor, as the image is put together.
     """
     wanted = served_layout(draft, container)
+    yield from _check_parallel(draft, container, files, wanted)
     if weights == "mounted" and wanted != draft.layout:
         message = (
             f"the draft's files are in format {draft.layout!r}; {container.engine} reads "
@@ -60,8 +66,26 @@ def check_layout(
         yield Finding("error", "draft-layout", message, hint)
 
 
-def _reads_speculators(container: ContainerFacts) -> bool:
+def _check_parallel(
+    draft: Draft, container: ContainerFacts, files: ModelFiles, wanted: str
+) -> Iterator[Finding]:
+    """Refuse heads that propose at once in a format which is not written anew for them."""
+    if draft.kind in ("peagle", "dflash") and wanted != draft.layout:
+        message = (
+            f"{container.engine} {container.engine_version} reads {draft.kind!r} heads in their "
+            f"authors' format alone, and this one is in that of the speculators library"
+        )
+        hint = "use a vLLM from 0.22.0 on, or a head that was published in the other format"
+        yield Finding("error", "draft-layout", message, hint)
+    own = mapping(files.config.get("transformer_layer_config")).get("model_type")
+    if draft.kind == "peagle" and isinstance(own, str) and own not in PEAGLE_TYPES:
+        message = f"vLLM has P-EAGLE heads like {' and '.join(PEAGLE_TYPES)}, not like {own[:40]!r}"
+        yield Finding("error", "draft-layout", message, "use a head of one of those")
+
+
+def _reads_speculators(draft: Draft, container: ContainerFacts) -> bool:
     found = version_key(container.engine_version)
     if container.engine != "vllm":
         return False
-    return found is None or SPECULATORS_SINCE is None or found >= SPECULATORS_SINCE
+    since = version_key(SPECULATORS_SINCE.get(draft.kind, OTHERS_SINCE))
+    return found is None or since is None or found >= since

@@ -58,6 +58,27 @@ def check_floats(tensors: Iterable[TensorInfo], indices: Iterable[str] = ()) -> 
         yield Finding("error", "draft-dtype", message, hint)
 
 
+MASK_TOKENS = ("mask_token_id", "pard_token", "ptd_token_id")  # as heads name one token
+
+
+def check_mask_token(config: Mapping[str, Any], vocab_size: int) -> Iterator[Finding]:
+    """Refuse a head that proposes all tokens at once without saying what stands for unknown ones.
+
+    `config` is where the head states it: of DFlash also in a part of its own.
+    """
+    key = next((key for key in MASK_TOKENS if config.get(key) is not None), "")
+    if not key:
+        message = f"the draft's config.json states no {MASK_TOKENS[0]}, which it proposes with"
+        yield Finding("error", "draft-config", message, OWN)
+        return
+    stated = config[key]
+    if type(stated) is not int or not 0 <= stated < vocab_size:
+        message = (
+            f"the draft's {key} is {repr(stated)[:40]}, not one of the model's {vocab_size} tokens"
+        )
+        yield Finding("error", "draft-config", message, OWN)
+
+
 def main_dtype(tensors: Iterable[TensorInfo]) -> str:
     """Name the element type that most bytes have, as plans spell it; "" when it is none of ours."""
     sizes: dict[str, int] = {}

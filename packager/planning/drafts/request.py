@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 
 from packager.core.findings import Finding
@@ -17,11 +18,32 @@ DEFAULT_TOKENS: dict[DraftKind, int] = {
     "eagle": 3,
     "eagle3": 3,
     "medusa": 0,  # as many as there are heads
+    "peagle": 0,  # as many as the head was trained for
+    "dflash": 0,  # a block of the head, without the token that the model gives
+    "mtp": 0,  # as many as there are layers
     "ngram": 4,
+    "ngram_gpu": 4,
+    "suffix": 24,  # at most: vLLM's suffix_decoding_max_tree_depth; each step proposes its own
 }
 MOST_TOKENS = 32  # beyond this no engine gains; a typing error would cost memory
 
-PREFIXES: dict[str, DraftKind] = {"eagle": "eagle", "eagle3": "eagle3", "medusa": "medusa"}
+PREFIXES: dict[str, DraftKind] = {
+    "eagle": "eagle",
+    "eagle3": "eagle3",
+    "peagle": "peagle",
+    "dflash": "dflash",
+    "medusa": "medusa",
+}
+COUNTED: dict[str, DraftKind] = {
+    "mtp": "mtp",
+    "ngram": "ngram",
+    "ngram_gpu": "ngram_gpu",
+    "suffix": "suffix",
+}
+WRITTEN = (
+    "a model, `mtp`, `ngram`, `ngram_gpu` or `suffix` (each also with `:N`), `eagle:REF`, "
+    "`eagle3:REF`, `peagle:REF`, `dflash:REF`, `medusa:REF`, `auto`, or `none`"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,24 +51,25 @@ class DraftRequest:
     """A draft as the user wrote it, taken apart."""
 
     kind: DraftKind
-    reference: str = ""  # where its files are; "" for n-gram
+    reference: str = ""  # where its files are; "" for kinds without
     tokens: int = 0  # written in the draft itself: `ngram:4`
 
 
 def parse_draft(text: str | None) -> DraftRequest | Finding | None:
-    """Take apart `none`, `ngram[:N]`, `eagle:REF`, `eagle3:REF`, `medusa:REF` or a model.
+    """Take apart `none`, `mtp[:N]`, `ngram[:N]`, `eagle3:REF` and the like, or a model.
 
     `auto` gives None too: which draft it means is looked up before planning.
     """
     if text is None or text in (AUTO, NONE):
         return None
     kind, colon, rest = text.partition(":")
-    if kind == "ngram":
+    if kind in COUNTED:
         if not colon:
-            return DraftRequest(kind="ngram")
-        if rest.isascii() and rest.isdecimal() and 0 < int(rest[:9]) <= MOST_TOKENS:
-            return DraftRequest(kind="ngram", tokens=int(rest))
-        hint = f"write `ngram` or `ngram:N` with N from 1 to {MOST_TOKENS}"
+            return DraftRequest(kind=COUNTED[kind])
+        is_number = rest.isascii() and rest.isdecimal() and len(rest) < 10
+        if is_number and 0 < int(rest) <= MOST_TOKENS:
+            return DraftRequest(kind=COUNTED[kind], tokens=int(rest))
+        hint = f"write `{kind}` or `{kind}:N` with N from 1 to {MOST_TOKENS}"
         return Finding("error", "draft-unreadable", f"draft {text[:60]!r} is not a number", hint)
     if colon and kind in PREFIXES:
         if rest:
@@ -54,10 +77,19 @@ def parse_draft(text: str | None) -> DraftRequest | Finding | None:
         hint = f"write `{kind}:DIR` or `{kind}:org/name`"
         return Finding("error", "draft-unreadable", f"draft {text[:60]!r} names no model", hint)
     if colon and "://" not in text:
-        hint = "write a model, `eagle:REF`, `eagle3:REF`, `medusa:REF`, `ngram`, or `none`"
+        meant = nearest_kind(kind)
+        hint = f"did you mean `{meant}:{rest[:60]}`? " if meant in PREFIXES else ""
         message = f"draft {text[:60]!r} is of no known kind"
-        return Finding("error", "draft-unreadable", message, hint)
+        return Finding("error", "draft-unreadable", message, f"{hint}write {WRITTEN}")
     return DraftRequest(kind="draft_model", reference=text)
+
+
+def nearest_kind(text: str) -> str:
+    """Return the word that a misspelled draft most likely meant; "" when none is like it."""
+    spelled = text.lower().replace("-", "_").removesuffix("s")
+    known = (*COUNTED, *PREFIXES, AUTO, NONE)
+    found = difflib.get_close_matches(spelled, known, n=1, cutoff=0.66)
+    return found[0] if found else ""
 
 
 def check_absence(request: BuildRequest, *, looked_up: bool) -> tuple[Finding, ...]:

@@ -18,7 +18,7 @@ from packager.core.image import Inline
 from packager.core.model import ModelFile, TensorInfo
 from packager.core.plan import Plan
 from packager.core.serving import MODEL_DIR
-from packager.core.techniques import Draft
+from packager.core.techniques import WITHOUT_FILES, Draft
 from packager.imaging.reshard import INDEX, ReadHeader, rename_tensors
 from packager.planning.drafts.eagle import aux_layers, plain_name
 from packager.planning.drafts.layouts import MEDUSA_WEIGHTS, served_layout
@@ -34,7 +34,7 @@ def lay_out_draft(
 ) -> tuple[ModelFile, ...]:
     """Give the draft's files in the format that the plan's engine reads."""
     draft = plan.draft
-    if draft is None or draft.kind in ("draft_model", "ngram"):
+    if draft is None or draft.kind == "draft_model" or draft.kind in WITHOUT_FILES:
         return tuple(files)
     wanted = served_layout(draft, plan.container)
     if draft.kind == "medusa":

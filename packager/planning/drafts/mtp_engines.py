@@ -1,0 +1,110 @@
+"""Who serves the MTP head of which models, and what such a head is made of.
+
+The table is `packager/planning/data/mtp_engines.toml`, read from the engines' own source.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from packager.core.versions import version_key
+
+TABLE = Path(__file__).parent.parent / "data" / "mtp_engines.toml"
+ENGINES = ("vllm", "sglang")  # that serve such heads at all
+MTP_SINCE = "0.11.0"  # vLLM's one name for all of them; before, each kind has its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModels:
+    """Models whose MTP head an engine serves."""
+
+    models: tuple[str, ...]  # model types or architectures
+    since: str  # version of the engine
+    method: str = ""  # vLLM's name of this kind of head
+    before_mtp: str = ""  # what vLLM before 0.11 is told; "" where that serves none
+    uses: int = 0  # layers that the engine takes; 0: all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadParts:
+    """Tensors that every head of some models has, by the end of their names."""
+
+    each: Literal["layer", "head"]  # whether every layer has one of each, or the head has
+    tensors: tuple[str, ...]
+    joins: str  # the matrix that joins an embedding and a hidden state
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    models: frozenset[str]
+    parts: HeadParts
+
+
+def find_served(engine: str, config: Mapping[str, Any]) -> ServedModels | None:
+    """Return the row that a model's config.json falls under, the oldest version first."""
+    names = model_names(config)
+    rows = (row for row in _served().get(engine, ()) if not names.isdisjoint(row.models))
+    return min(rows, key=lambda row: version_key(row.since) or ((0,), 0, 0, 0), default=None)
+
+
+def find_parts(config: Mapping[str, Any]) -> HeadParts | None:
+    """Return what a head of this model is made of; None where the table does not say."""
+    stated = config.get("model_type")
+    return next((row.parts for row in _parts() if stated in row.models), None)
+
+
+def serves(row: ServedModels, engine_version: str) -> bool:
+    """Tell whether a version has what a row names; a version that is not known does."""
+    found, since = version_key(engine_version), version_key(row.since)
+    return found is None or since is None or found >= since
+
+
+def vllm_method(config: Mapping[str, Any], engine_version: str) -> str:
+    """Return what this vLLM calls the method: `mtp`, or the kind of head before 0.11."""
+    found, since = version_key(engine_version), version_key(MTP_SINCE)
+    row = find_served("vllm", config)
+    if found is None or since is None or found >= since or row is None:
+        return "mtp"
+    return row.before_mtp or "mtp"
+
+
+def model_names(config: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names that engines know a model by: its type and its architecture."""
+    listed = config.get("architectures")
+    first = listed[0] if isinstance(listed, list) and listed else None
+    return frozenset(one for one in (config.get("model_type"), first) if isinstance(one, str))
+
+
+@cache
+def _served() -> Mapping[str, tuple[ServedModels, ...]]:
+    document = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    return {
+        engine: tuple(
+            ServedModels(
+                models=tuple(row["models"]),
+                since=row["since"],
+                method=row.get("method", ""),
+                before_mtp=row.get("before_mtp", ""),
+                uses=row.get("uses", 0),
+            )
+            for row in document[engine]
+        )
+        for engine in ENGINES
+    }
+
+
+@cache
+def _parts() -> tuple[_Parts, ...]:
+    document = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    return tuple(
+        _Parts(
+            frozenset(row["models"]),
+            HeadParts(each=row["each"], tensors=tuple(row["tensors"]), joins=row["joins"]),
+        )
+        for row in document["parts"]
+    )
