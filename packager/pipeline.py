@@ -52,14 +52,15 @@ from packager.errors import (
 )
 from packager.imaging.assemble import assemble_image, check_layers
 from packager.imaging.reshard import split_large
-from packager.planning.job import job_instance
+from packager.planning.effort import PastRun
+from packager.planning.job import Market, with_effort
 from packager.planning.neuron_targets import serves_only_exported
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe, needed_tools
 from packager.ports import Compiler, ContainerFamily, Executor, Quantizer
 from packager.resolve import KnownDraftOf, resolve
 from packager.techniques.drafts.relayout import lay_out_draft
-from packager.techniques.evaluation import evaluation_step
+from packager.techniques.evaluation import EVALUATION_ENV, evaluation_effort, evaluation_step
 
 RunStep = Callable[[Step], StepOutcome]
 Done = TypeVar("Done")
@@ -107,6 +108,8 @@ class Tools:
     known_draft: KnownDraftOf | None = None  # what `--draft auto` means
     instances: tuple[Instance, ...] = ()  # that may be suggested when nothing fits
     rules: tuple[Rule, ...] = ()  # what goes together and what does not
+    this_machine: Callable[[], Instance] | None = None  # where steps run; None: nobody says
+    past: Callable[[], tuple[PastRun, ...]] = tuple  # steps that were run, with their times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,17 +137,30 @@ class Assembled:
 def plan(request: BuildRequest, tools: Tools, *, with_base: bool = False) -> Planned:
     """Decide what would be built. No base image is needed for that, but for compilers' keys."""
     planned = _planned(request, tools, with_base=with_base)
-    steps = (_foreseen(step, tools) for step in planned.recipe.steps)
-    forecasts = (*steps, *_foreseen_evaluation(planned.facts))
-    return replace(planned, forecasts=forecasts)
+    forecasts = tuple(map(tools.foresee, planned.recipe.steps))
+    return _with_effort(replace(planned, forecasts=forecasts), tools)
 
 
-def _foreseen(step: Step, tools: Tools) -> StepForecast:
-    """Ask the cache; of what has to be run say where that could be."""
-    forecast = tools.foresee(step)
-    if forecast.state == "hit":
-        return forecast
-    return replace(forecast, where=job_instance(step, tools.instances))
+def market_of(tools: Tools) -> Market:
+    """Gather what steps are timed and priced with."""
+    return Market(
+        here=tools.this_machine() if tools.this_machine else None,
+        instances=tools.instances,
+        accelerator_of=tools.accelerator_of,
+        past=tools.past(),
+    )
+
+
+def _with_effort(planned: Planned, tools: Tools) -> Planned:
+    """Add to what the cache said: of what has to be run how long, where and at what price."""
+    steps = {step.name: step for step in planned.recipe.steps}
+    found = [(forecast, steps[forecast.step]) for forecast in planned.forecasts]
+    found += _foreseen_evaluation(planned.facts)
+    if all(forecast.state == "hit" for forecast, _ in found):
+        return planned
+    market = market_of(tools)
+    timed = (with_effort(forecast, step, market) for forecast, step in found)
+    return replace(planned, forecasts=tuple(timed))
 
 
 def assemble(request: BuildRequest, tools: Tools, run_step: RunStep | None = None) -> Assembled:
@@ -152,8 +168,7 @@ def assemble(request: BuildRequest, tools: Tools, run_step: RunStep | None = Non
     planned = _planned(request, tools, with_base=True)
     forecasts = tuple(map(tools.foresee, planned.recipe.steps))
     planned = as_allowed(replace(planned, forecasts=forecasts), tools.on_miss)
-    if run_step:
-        planned = with_tools_installed(planned, tools)
+    planned = with_tools_installed(planned, tools) if run_step else _with_effort(planned, tools)
     facts, plan = planned.facts, planned.plan
     artifacts = run_recipe(planned.recipe, facts, run_step)
     quality = None
@@ -593,11 +608,16 @@ def _base_at_hand(facts: Facts, tools: Tools) -> BaseImage | None:
         return None  # the plan says that nothing can be told of the step
 
 
-def _foreseen_evaluation(facts: Facts) -> Iterator[StepForecast]:
+def _foreseen_evaluation(facts: Facts) -> list[tuple[StepForecast, Step]]:
     """What is known of measuring before there is something to measure."""
-    if facts.evaluation is not None:
-        reason = f"its input is the quantized model; {len(facts.evaluation.samples)} texts"
-        yield StepForecast(step=STEP, tool=TOOL, state="unknown", reason=reason)
+    texts, request = facts.evaluation, facts.request
+    if texts is None:
+        return []
+    reason = f"its input is the quantized model; {len(texts.samples)} texts"
+    asked = Evaluation(max_tokens=request.evaluate_tokens or EVALUATION_TOKENS)
+    needs = evaluation_effort(facts.model, texts, asked)
+    step = Step(name=STEP, tool=TOOL, gives="quality", needs=needs, env=EVALUATION_ENV)
+    return [(StepForecast(step=STEP, tool=TOOL, state="unknown", reason=reason), step)]
 
 
 def _recorded_steps(assembled: Assembled) -> Iterator[RecordedStep]:

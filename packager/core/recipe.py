@@ -35,6 +35,23 @@ class StepInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Amounts that decide how long one stage of a step takes, whichever machine does it."""
+
+    stage: str  # what the worker reports meanwhile: `quantizing`
+    matmul_flops: float = 0.0  # of products in 16 bits
+    float32_flops: float = 0.0  # of products in 32 bits
+    elements: float = 0.0  # read and written once each, in memory
+    large_elements: float = 0.0  # of those, in tensors that a processor allocates anew each time
+    operations: float = 0.0  # started one after another, whatever their size
+    read_bytes: float = 0.0
+    written_bytes: float = 0.0
+    seconds: float = 0.0  # that no machine saves: starting a server, waiting
+    on_host: bool = False  # on the processor, also where there is a GPU
+    loads_libraries: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """What a step will take. Checked before it starts; 0 means nobody knows."""
 
@@ -42,7 +59,10 @@ class Estimate:
     least_memory_bytes: int = 0  # where the tool can do with less, slower; 0: it cannot
     disk_bytes: int = 0  # of its results and what it writes on the way, without its inputs
     spilled_bytes: int = 0  # of disk besides, where there is less than `memory_bytes`
-    seconds: float = 0.0
+    seconds: float = 0.0  # known of the step itself; 0: `work` says, or nobody
+    work: tuple[Work, ...] = ()  # in order; () means that nobody knows how long it takes
+    method: str = ""  # what was done before by the same method says how long it takes: `awq`
+    size_bytes: int = 0  # of the model that it works on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +140,10 @@ class StepForecast:
     reason: str = ""  # why nothing can be told
     key: str = ""
     seconds: float = 0.0  # that a hit saves, or a miss is estimated to take; 0: not known
+    seconds_from: Literal["past", "estimate", ""] = ""  # runs of the past correct an estimate
     where: str = ""  # an instance that holds the step, and why; of a miss
+    where_seconds: float = 0.0  # that the step takes there; 0: not known
+    where_usd: float | None = None  # that all of it costs there; None: not known
     installs: bool = False  # the tool's environment would have to be made first
     differs: tuple[str, ...] = ()  # of a miss: fields in which the nearest entry differs
     effective: Mapping[str, Any] = field(default_factory=dict)  # of a larger artifact:

@@ -1,36 +1,121 @@
-"""Where a step could run: the cheapest instance of the catalog that holds it."""
+"""Where a step could run: the instance on which all of it costs the least."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
+from packager.core.catalog import Accelerator
 from packager.core.instance import LOCAL, Instance
-from packager.core.recipe import Step
+from packager.core.recipe import Step, StepForecast
 from packager.core.units import gib
+from packager.planning.effort import PastRun, Timing, machine_for, timing_of
+
+LONGEST_S = 5 * 86400.0  # SageMaker: a processing job's MaxRuntimeInSeconds is at most 432,000
+
+AcceleratorOf = Callable[[Instance], Accelerator]
 
 
-def job_instance(step: Step, instances: Iterable[Instance]) -> str:
-    """Name the instance and say why; "" where nothing is known or nothing holds it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """An instance that holds a step, how long the step takes there and what that costs."""
 
-    Steps that ask for no GPU work in the host's memory.  Others need as many
-    devices as they ask for, of NVIDIA, and of one model where the result is for it.
-    Only instances with a price are compared.
+    instance: Instance
+    timing: Timing
+
+    @property
+    def usd(self) -> float | None:
+        """Return the dollars of the whole job; None while its time or its price is not known."""
+        price = self.instance.price_usd_hour
+        if price is None or not self.timing.seconds:
+            return None
+        return self.timing.seconds / 3600 * price
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Market:
+    """What steps are timed and priced with: this machine, those for rent, and past runs."""
+
+    here: Instance | None = None  # None: not known
+    instances: tuple[Instance, ...] = ()
+    accelerator_of: AcceleratorOf
+    past: tuple[PastRun, ...] = ()
+
+
+def with_effort(forecast: StepForecast, step: Step, market: Market) -> StepForecast:
+    """Add how long the step takes here, and where the whole job costs the least.
+
+    What is in the cache needs neither; its time is what a hit saves.
     """
-    needed = step.needs.memory_bytes
-    holding = [
-        one
-        for one in instances
-        if one.name != LOCAL
-        and one.price_usd_hour is not None
-        and one.host_bytes >= needed
-        and (not step.gpus or (one.kind == "nvidia" and one.devices >= step.gpus))
-        and step.gpu in ("", one.device_name)
-    ]
-    if not needed or not holding:
-        return ""
-    best = min(holding, key=lambda one: (one.price_usd_hour, one.name))
-    devices = f" and {step.gpus} {step.gpu or 'GPUs'}" if step.gpus else ", no GPU is used"
-    return (
-        f"{best.name} (${best.price_usd_hour:.2f} an hour): the cheapest known with "
-        f"{gib(needed)} of memory{devices}"
+    if forecast.state == "hit":
+        return forecast
+    timing = time_here(step, market)
+    place = cheapest_place(step, market)
+    told = replace(forecast, seconds=timing.seconds, seconds_from=timing.origin)
+    if place is None:
+        return told
+    return replace(
+        told,
+        where=place_sentence(place, step),
+        where_seconds=place.timing.seconds,
+        where_usd=place.usd,
     )
+
+
+def time_here(step: Step, market: Market) -> Timing:
+    """Return how long the step takes on this machine; nothing where it has not the GPUs."""
+    here = market.here
+    if here is None or step.gpus > (here.devices if here.kind == "nvidia" else 0):
+        return Timing()
+    return timing_of(step, machine_for(step, here, market.accelerator_of(here)), market.past)
+
+
+def cheapest_place(step: Step, market: Market) -> Place | None:
+    """Return where the whole job costs the least; None where nothing is known to hold it.
+
+    A step without GPUs runs on a machine without accelerators: on another they would idle
+    and be paid for.  One with GPUs needs as many of NVIDIA, and of one model where its result
+    is for it.  Only instances with a price are compared, those first that end it in time;
+    where no time is known, the price of an hour decides.
+    """
+    if not step.needs.memory_bytes:
+        return None
+    places = [
+        Place(instance=one, timing=time_on(one, step, market))
+        for one in market.instances
+        if _holds(one, step)
+    ]
+    return min(places, key=_rank, default=None)
+
+
+def time_on(instance: Instance, step: Step, market: Market) -> Timing:
+    """Return how long the step takes on a rented machine."""
+    machine = machine_for(step, instance, market.accelerator_of(instance))
+    return timing_of(step, machine, market.past)
+
+
+def place_sentence(place: Place, step: Step) -> str:
+    """Say which instance it is, what an hour of it costs, and why it was chosen."""
+    one = place.instance
+    devices = f" and {step.gpus} {step.gpu or 'GPUs'}" if step.gpus else ", no GPU is used"
+    why = "the cheapest for the whole job" if place.usd is not None else "the cheapest known"
+    return (
+        f"{one.name} (${one.price_usd_hour:.2f} an hour): {why} with "
+        f"{gib(step.needs.memory_bytes)} of memory{devices}"
+    )
+
+
+def _holds(one: Instance, step: Step) -> bool:
+    if one.name == LOCAL or one.price_usd_hour is None:
+        return False
+    if one.host_bytes < step.needs.memory_bytes:
+        return False
+    if not step.gpus:
+        return one.kind == "cpu"
+    return one.kind == "nvidia" and one.devices >= step.gpus and step.gpu in ("", one.device_name)
+
+
+def _rank(place: Place) -> tuple[bool, bool, float, float, str]:
+    one, usd = place.instance, place.usd
+    late = place.timing.seconds > LONGEST_S
+    return late, usd is None, usd or 0.0, one.price_usd_hour or 0.0, one.name

@@ -9,6 +9,7 @@ from typing import Any
 from packager.core.recipe import StepForecast
 from packager.core.record import RecordedStep
 from packager.core.units import gib
+from packager.planning.effort import install_seconds
 
 
 def forecast_documents(forecasts: Iterable[StepForecast]) -> list[dict[str, Any]]:
@@ -69,12 +70,26 @@ def _expected(one: StepForecast) -> str:
     if one.differs:
         parts.append(f"the nearest entry differs in {', '.join(one.differs)}")
     if one.seconds:
-        parts.append(f"takes about {duration(one.seconds)}")
-    if one.where:
+        parts.append(f"takes about {duration(one.seconds)} here ({_ORIGINS[one.seconds_from]})")
+    elif not one.where_seconds:
+        parts.append("how long it takes is not known")
+    if one.where and one.where_usd is not None:
+        parts.append(
+            f"about {duration(one.where_seconds)} and {dollars(one.where_usd)} on {one.where}"
+        )
+    elif one.where:
         parts.append(f"could run on {one.where}")
     if one.installs:
-        parts.append("its tool is installed first")
+        parts.append(f"its tool is installed first, about {duration(install_seconds())}")
     return "; ".join(parts)
+
+
+_ORIGINS = {"past": "from past runs", "estimate": "estimated", "": "estimated"}
+
+
+def dollars(amount: float) -> str:
+    """Write an amount of money: `$0.98`, `< $0.01`."""
+    return f"${amount:,.2f}" if amount >= 0.005 else "< $0.01"
 
 
 def ran_lines(steps: Iterable[RecordedStep]) -> Iterator[str]:
@@ -88,7 +103,9 @@ def ran_lines(steps: Iterable[RecordedStep]) -> Iterator[str]:
 
 
 def duration(seconds: float) -> str:
-    """Write a time as people say it: `8.4 s`, `3 min`, `2.1 h`."""
+    """Write a time as people say it: `8.4 s`, `3 min`, `2.1 h`, `5 days`."""
     if seconds < 100:
         return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 100 * 3600 else f"{seconds / 86400:.0f} days"

@@ -6,11 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from packager.core.findings import errors_in
 from packager.core.model import ModelFile, ModelFiles
 from packager.core.quality import STEP, TOOL, Evaluation
 from packager.core.recipe import Estimate, Step, StepInput
 from packager.core.samples import Samples
 from packager.core.tool import ToolFacts
+from packager.planning.amounts import comparing_work
+from packager.planning.amounts import texts_of as counted_texts
+from packager.planning.profile import make_profile
 from packager.techniques.configs import UNREAD
 from packager.techniques.inputs import (
     CONFIG,
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 _FLOAT32_UP_TO_BYTES = 8_000_000_000
 _LIBRARIES_BYTES = 700_000_000
 _LOGITS = 5  # copies of a text's logits in 4 bytes, at the most
+EVALUATION_ENV: Mapping[str, str] = {"OMP_NUM_THREADS": "1"}  # sums do not depend on cores
 _WEIGHTS = (".safetensors", ".bin", ".pt")
 
 
@@ -51,7 +56,7 @@ def evaluation_step(
         "dtype": dtype,
     }
     del parameters["seed"]  # it has chosen the samples
-    env = {"OMP_NUM_THREADS": "1"}  # sums do not depend on how many cores there are
+    env = EVALUATION_ENV
     models = 2 * weights * (2 if dtype == "float32" else 1) + _weight_bytes(candidate)
     vocabulary = base.config.get("vocab_size")
     logits = (vocabulary if isinstance(vocabulary, int) else 0) * parameters["max_tokens"] * 4
@@ -67,8 +72,29 @@ def evaluation_step(
         },
         env=env,
         key=_key(base.files, candidate, samples, parameters, asked.seed, tool, env),
-        needs=Estimate(memory_bytes=_LIBRARIES_BYTES + models + _LOGITS * logits),
+        needs=replace(
+            evaluation_effort(base, samples, asked),
+            memory_bytes=_LIBRARIES_BYTES + models + _LOGITS * logits,
+        ),
     )
+
+
+def evaluation_effort(base: ModelFiles, samples: Samples, asked: Evaluation) -> Estimate:
+    """Return what comparing with the model computes, whatever the candidate is."""
+    profile, findings = make_profile(base)
+    if errors_in(findings):
+        return Estimate()
+    weights = _weight_bytes(base.files)
+    work = comparing_work(
+        profile,
+        counted_texts(samples, asked.max_tokens),
+        read_bytes=2 * weights,
+        noise_texts=asked.noise_texts,
+        prompts=asked.prompts,
+        answer_tokens=asked.answer_tokens,
+        float32=weights <= _FLOAT32_UP_TO_BYTES,
+    )
+    return Estimate(work=work, method=TOOL, size_bytes=weights)
 
 
 def _files_read(files: Iterable[ModelFile]) -> tuple[ModelFile, ...]:

@@ -119,6 +119,7 @@ def tools_for(settings: Settings) -> Tools:
             priced(known, settings.region, own().prices) for known in instances(own().instances)
         ),
         rules=rules(),
+        this_machine=cache(lambda: _find_instance(LOCAL, own())),
         accelerator_of=lambda instance: accelerator_of(instance, own().accelerators),
         read_header=lambda file: _read_header(file, reader),
     )

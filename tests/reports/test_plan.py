@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from packager.core.findings import Finding
 from packager.core.recipe import Recipe, Step, StepForecast
 from packager.core.techniques import Draft, Quantization, Rejected
 from packager.errors import PlanRejected
+from packager.reports.html import plan_html
 from packager.reports.outlook import usd
 from packager.reports.plan import (
     PlanPage,
@@ -96,8 +98,42 @@ def test_of_a_miss_the_fields_are_named_that_differ() -> None:
 
     assert (
         "not in the cache; the nearest entry differs in /calibration/seed; "
-        "takes about 90.0 s; its tool is installed first"
+        "takes about 90.0 s here (estimated); its tool is installed first, about 90.0 s"
     ) in text
+
+
+EFFORTS = {
+    "time and dollars": (
+        {"seconds": 5040.0, "seconds_from": "past", "where_seconds": 5040.0, "where_usd": 0.98},
+        "takes about 84 min here (from past runs); "
+        "about 84 min and $0.98 on ml.g5.2xlarge ($1.52 an hour)",
+    ),
+    "only elsewhere": (
+        {"where_seconds": 400_000.0, "where_usd": 168.9},
+        "not in the cache; about 5 days and $168.90 on ml.g5.2xlarge",
+    ),
+    "next to nothing": (
+        {"where_seconds": 9.0, "where_usd": 0.0001},
+        "about 9.0 s and < $0.01 on ml.g5.2xlarge",
+    ),
+    "nobody knows": (
+        {},
+        "not in the cache; how long it takes is not known; could run on ml.g5.2xlarge",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", EFFORTS)
+def test_a_miss_says_what_it_takes_here_and_costs_elsewhere(case: str) -> None:
+    effort, said = EFFORTS[case]
+    where = "ml.g5.2xlarge ($1.52 an hour): the cheapest for the whole job"
+    told: dict[str, Any] = {"step": "quantize", "tool": "t", "state": "miss", "where": where}
+    miss = StepForecast(**told, **effort)
+    page = PlanPage(plan=PLAN, forecasts=(miss,))
+
+    assert said in " ".join(page_text(page).split())
+    assert said.replace("<", "&lt;") in " ".join(plan_html(page).split())
+    assert page_document(page)["forecasts"][0]["where_usd"] == effort.get("where_usd")
 
 
 def test_a_quantization_without_a_step_is_owned_up_to() -> None:

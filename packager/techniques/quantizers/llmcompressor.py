@@ -36,6 +36,8 @@ from packager.core.recipe import Estimate, Step, StepInput
 from packager.core.samples import CALIBRATION_TOKENS, Samples
 from packager.core.techniques import Quantization, Scheme
 from packager.core.units import GIB
+from packager.planning.amounts import quantizing_work, texts_of
+from packager.planning.effort import time_limit_s
 from packager.planning.memory import ELEMENT_BYTES, served_weight_bytes
 from packager.planning.profile import packed_matrices
 from packager.planning.quantizable import find_support
@@ -153,6 +155,7 @@ class LlmCompressorQuantizer:
             carried=carried_files(facts.model.files),
             config=facts.model.config,
             keeps_work=True,
+            timeout_s=time_limit_s(needs.work),
         )
 
 
@@ -282,12 +285,23 @@ def _needs(
         fixed += tokens * profile.hidden_size * 4 * _CACHED.get(chosen.method, 6)
     if chosen.method == "gptq" or parameters.get("gptq"):
         fixed += _HESSIANS * max(profile.hidden_size, profile.intermediate_size) ** 2
+    work = quantizing_work(
+        profile,
+        texts_of(samples, parameters["max_tokens"]),
+        method=chosen.method,
+        weight_bytes=profile.weight_bytes,
+        result_bytes=result,
+        hessians=bool(parameters.get("gptq")),
+    )
     return Estimate(
         memory_bytes=int(fixed + _SPARE * (weights + result)),
         least_memory_bytes=int(fixed + _SPARE * result),
         # As the library saves it, and laid out; what is kept goes when it is saved.
         disk_bytes=result + max(result, _kept_bytes(plan, chosen, samples, parameters)) + _FILES,
         spilled_bytes=weights,
+        work=work,
+        method=f"{LlmCompressorQuantizer.tool}/{chosen.method}",
+        size_bytes=profile.weight_bytes,
     )
 
 

@@ -1,0 +1,207 @@
+"""How long a step takes on a machine, and what it costs there.
+
+    seconds of a stage = products / rate + passes over tensors / bandwidth
+                         + operations x time to start one + bytes / disk
+                         + what no machine saves
+
+Amounts are those of `amounts`; rates are data (`data/effort.toml`) for processors and shares
+of the data sheet for GPUs.  The sum is held against whole runs of the real tools; runs of the
+past correct it.  What has no amounts and no past is not known, and nobody guesses.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from packager.core.catalog import Accelerator
+from packager.core.instance import Instance
+from packager.core.recipe import Step, Work
+from packager.planning.amounts import counts
+
+Origin = Literal["past", "estimate", ""]
+
+# A run of the past corrects what is within this factor of its size, and by this at the most.
+SIMILAR = 10.0
+MOST_CORRECTION = 5.0
+
+DAY_S = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """What a machine does in a second, with as many threads and devices as a step uses."""
+
+    matmul_flops_s: float
+    float32_flops_s: float
+    element_s: float
+    large_element_s: float  # more, for an element of a large tensor
+    operation_s: float
+    disk_bytes_s: float
+    import_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A machine as a step sees it: its processor, and one of its GPUs where the step uses it."""
+
+    host: Speed
+    device: Speed | None = None  # None: the step works on the processor
+    name: str = ""  # of the processor's row, or the GPU's: what past runs are compared by
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How long a step takes, and where that is from."""
+
+    seconds: float = 0.0  # 0: not known
+    origin: Origin = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRun:
+    """A step that was run: what by, on what, how large, and how long it took."""
+
+    method: str
+    device: str  # as `Machine.name`
+    estimated_s: float  # for that machine, by the version that ran it; 0: not known
+    size_bytes: int
+    seconds: float
+
+
+def machine_for(step: Step, instance: Instance, accelerator: Accelerator | None) -> Machine | None:
+    """Describe an instance as the step would use it; None where a GPU's figures are missing."""
+    row, name = processor_of(instance)
+    threads = threads_of(step, instance)
+    host = _processor_speed(row, threads)
+    if not step.gpus:
+        return Machine(host=host, name=name)
+    device = _gpu_speed(accelerator) if accelerator is not None else None
+    return Machine(host=host, device=device, name=instance.device_name) if device else None
+
+
+def threads_of(step: Step, instance: Instance) -> int:
+    """Return the threads that a step computes with: those it asks for, at most the cores."""
+    shared = 1 if instance.isa else counts()["host"]["threads_per_core"]
+    cores = max(1, instance.vcpus // shared)
+    asked = step.env.get("OMP_NUM_THREADS", "")
+    return min(cores, int(asked)) if asked.isdecimal() and int(asked) else cores
+
+
+def processor_of(instance: Instance) -> tuple[Mapping[str, Any], str]:
+    """Return the row of the processor, and its name: by instruction sets, else by family."""
+    rows: Mapping[str, Mapping[str, Any]] = counts()["processor"]
+    for name, row in rows.items():
+        if instance.isa and set(row["isa"]) & set(instance.isa):
+            return row, name
+        if not instance.isa and instance.family in row["families"]:
+            return row, name
+    return rows["other"], "other"
+
+
+def stage_seconds(work: Work, machine: Machine) -> float:
+    """Return how long one stage takes."""
+    device = machine.device
+    speed = machine.host if work.on_host or device is None else device
+    large = work.large_elements * speed.large_element_s
+    return (
+        work.matmul_flops / speed.matmul_flops_s
+        + work.float32_flops / speed.float32_flops_s
+        + work.elements * speed.element_s
+        + large
+        + work.operations * speed.operation_s
+        + (work.read_bytes + work.written_bytes) / machine.host.disk_bytes_s
+        + work.seconds
+        + ((device or machine.host).import_s if work.loads_libraries else 0.0)
+    )
+
+
+def estimated_seconds(step: Step, machine: Machine | None) -> float:
+    """Return how long the step takes by its amounts; 0.0 where nobody knows."""
+    if step.needs.seconds:
+        return step.needs.seconds
+    if machine is None or not step.needs.work:
+        return 0.0
+    return sum(stage_seconds(work, machine) for work in step.needs.work)
+
+
+def timing_of(step: Step, machine: Machine | None, past: Iterable[PastRun] = ()) -> Timing:
+    """Estimate a step's time; past runs of the method on such a device correct it by size.
+
+    Without amounts the past alone tells, for models of about the same size.
+    """
+    seconds = estimated_seconds(step, machine)
+    alike = [run for run in past if machine is not None and _is_alike(run, step, machine)]
+    if not seconds:
+        size = step.needs.size_bytes
+        known = [run.seconds for run in alike if _ratio(run.size_bytes, size) <= 2]
+        return Timing(seconds=statistics.median(known), origin="past") if known else Timing()
+    near = [run for run in alike if _ratio(run.estimated_s, seconds) <= SIMILAR]
+    if not near:
+        return Timing(seconds=seconds, origin="estimate")
+    scale = statistics.median(run.seconds / run.estimated_s for run in near)
+    scale = min(max(scale, 1 / MOST_CORRECTION), MOST_CORRECTION)
+    return Timing(seconds=seconds * scale, origin="past")
+
+
+def time_limit_s(work: Iterable[Work]) -> float:
+    """Return when a step is given up: after a day, or what one slow core would take twice.
+
+    Long work is no hang: a day would end the calibration of a large model on a processor.
+    """
+    slow = Machine(host=_processor_speed(counts()["processor"]["other"], 1))
+    return max(DAY_S, 2 * sum(stage_seconds(each, slow) for each in work))
+
+
+def install_seconds() -> float:
+    """Return how long making a tool's environment takes."""
+    seconds: float = counts()["host"]["install_s"]
+    return seconds
+
+
+def _is_alike(run: PastRun, step: Step, machine: Machine) -> bool:
+    return (
+        bool(step.needs.method)
+        and run.method == step.needs.method
+        and run.device == machine.name
+        and run.seconds > 0
+    )
+
+
+def _ratio(one: float, other: float) -> float:
+    if one <= 0 or other <= 0:
+        return float("inf")
+    return max(one / other, other / one)
+
+
+def _processor_speed(row: Mapping[str, Any], threads: int) -> Speed:
+    host = counts()["host"]
+    times = float(threads ** host["thread_exponent"])
+    return Speed(
+        matmul_flops_s=row["matmul_gflops"] * 1e9 * times,
+        float32_flops_s=row["float32_gflops"] * 1e9 * times,
+        element_s=row["element_ns"] * 1e-9 / times,
+        large_element_s=row["large_element_ns"] * 1e-9 / times,
+        operation_s=row["operation_us"] * 1e-6,
+        disk_bytes_s=host["disk_bytes_s"],
+        import_s=host["import_s"],
+    )
+
+
+def _gpu_speed(accelerator: Accelerator) -> Speed | None:
+    told = counts()["gpu"]
+    peak = accelerator.tflops.get("bf16", 0.0) * 1e12
+    if not peak or not accelerator.bandwidth_bytes_s:
+        return None
+    element = told["element_bytes"] / (accelerator.bandwidth_bytes_s * told["bandwidth_share"])
+    return Speed(
+        matmul_flops_s=peak * told["matmul_share"],
+        float32_flops_s=peak * told["float32_share"],
+        element_s=element,
+        large_element_s=0.0,
+        operation_s=told["operation_us"] * 1e-6,
+        disk_bytes_s=counts()["host"]["disk_bytes_s"],
+        import_s=told["start_s"],
+    )
