@@ -110,6 +110,7 @@ class Tools:
     rules: tuple[Rule, ...] = ()  # what goes together and what does not
     this_machine: Callable[[], Instance] | None = None  # where steps run; None: nobody says
     past: Callable[[], tuple[PastRun, ...]] = tuple  # steps that were run, with their times
+    containers: Callable[[], tuple[ContainerFacts, ...]] = lambda: ()  # that may be suggested
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -565,6 +566,7 @@ def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned
         known_draft=tools.known_draft,
         find_samples=tools.find_samples,
         find_evaluation=tools.find_evaluation,
+        containers=tools.containers(),
     )
     family = tools.family(facts.container.family)
     quantizer = tools.find_quantizer(request.quantize)

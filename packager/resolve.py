@@ -29,6 +29,7 @@ def resolve(
     known_draft: KnownDraftOf | None = None,
     find_samples: Callable[[BuildRequest], Samples | None] = lambda _: None,
     find_evaluation: Callable[[BuildRequest, Samples | None], Samples | None] = lambda *_: None,
+    containers: tuple[ContainerFacts, ...] = (),
 ) -> Facts:
     """Pin the model, the instance, the container and, for a build, the base image.
 
@@ -65,6 +66,7 @@ def resolve(
         draft_license=known.license,
         samples=samples,
         evaluation=evaluation,
+        containers=containers,
     )
 
 

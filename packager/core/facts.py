@@ -9,7 +9,7 @@ from types import MappingProxyType
 from packager.core.findings import Finding
 from packager.core.image import BaseImage
 from packager.core.instance import Instance
-from packager.core.model import ModelFiles
+from packager.core.model import ModelFiles, ScaleValues
 from packager.core.request import BuildRequest
 from packager.core.samples import Samples
 from packager.core.tool import ToolFacts
@@ -53,3 +53,5 @@ class Facts:
     # of the techniques that have work to do; found after the plan, before the recipe
     samples: Samples | None = None  # to calibrate with, chosen; None where nothing is quantized
     evaluation: Samples | None = None  # to measure quality with; None where nobody asks
+    scales: ScaleValues | None = None  # of quantized weights; None where they were not read
+    containers: tuple[ContainerFacts, ...] = ()  # of the catalog, for hints; newest first

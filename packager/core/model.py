@@ -61,6 +61,17 @@ class WeightsHeader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleValues:
+    """What reading the scales of packed weights found. Tensors by name, in the files' order."""
+
+    read_bytes: int
+    total_bytes: int  # more than was read where the scales are too many to read them all
+    not_finite: tuple[str, ...] = ()
+    zero: tuple[str, ...] = ()  # 0 from the first to the last
+    some_zero: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFiles:
     """What a model source found: everything the planner may look at."""
 

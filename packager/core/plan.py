@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from packager.core.arrived import Arrived
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.instance import Instance
@@ -76,3 +77,5 @@ class Plan:
     rejected: tuple[Rejected, ...] = ()
     engine_options: tuple[tuple[str, str], ...] = ()  # asked for by name, handed on as they are
     compiler: str = ""  # who compiles ahead of time; "" when the engine does when it starts
+    arrived: Arrived | None = None  # of a checkpoint that was quantized elsewhere
+    containers: tuple[ContainerFacts, ...] = ()  # that hints may propose; newest first

@@ -33,6 +33,7 @@ from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import MODEL_DIR, RenderedFile, ServingConfig
 from packager.families import lmi_trtllm
+from packager.families.arrived import check_arrived
 from packager.families.sagemaker import check_environment
 from packager.families.schema import EngineSchema, Option, check_value, nearest
 from packager.families.shared import (
@@ -109,6 +110,7 @@ class LmiFamily:
         yield from check_proven("vLLM", plan, schema)
         spelled = {name: option_key(name) for name, _ in plan.engine_options}
         yield from check_engine_options(plan, _planned(plan), spelled)
+        yield from check_arrived("vLLM", plan)
         yield from _check_two_names(settings(plan))
         if release_of(plan) >= JSON_DRAFT_SINCE:
             yield from check_draft("vLLM", plan, schema)

@@ -167,6 +167,11 @@ def versions_with(method: str, engine: str = "vllm") -> tuple[str, ...]:
     return tuple(one for one in order if method in find_schema(engine, one).draft_methods)
 
 
+def shipped_versions(engine: str) -> tuple[str, ...]:
+    """List the versions whose options were read from their own parser."""
+    return tuple(_shipped(engine))
+
+
 def _shipped(engine: str) -> dict[str, Path]:
     prefix = f"{engine}-"
     found = ENGINES.glob(f"{prefix}*.json")

@@ -20,6 +20,7 @@ from packager.core.plan import Plan
 from packager.core.serving import SERVING_DIR, RenderedFile, ServingConfig
 from packager.core.units import GIB
 from packager.core.versions import version_key
+from packager.families.arrived import check_arrived
 from packager.families.sagemaker import check_environment
 from packager.families.shared import (
     GPU_MEMORY_UTILIZATION,
@@ -74,6 +75,7 @@ class VllmFamily:
         yield from check_engine_options(plan, _own_options(plan), asked_names(plan, schema))
         yield from check_options("vLLM", options(plan), schema)
         yield from check_draft("vLLM", plan, schema)
+        yield from check_arrived("vLLM", plan)
         if by_environment(plan):
             env = sagemaker_env(options(plan), plan.container.engine_version)
             yield from check_sagemaker_env(options(plan))

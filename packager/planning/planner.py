@@ -26,6 +26,7 @@ from packager.errors import PlanRejected
 from packager.planning.compilers import choose_compiler
 from packager.planning.drafts.choose import choose_draft
 from packager.planning.drafts.split import check_draft_split
+from packager.planning.gate import inspect_quantized
 from packager.planning.memory import Demand, make_budget
 from packager.planning.nearest import find_nearest
 from packager.planning.neuron_targets import check_exported
@@ -110,9 +111,13 @@ def make_plan(
     if errors_in(findings):
         early = [*_check_facts(facts), *findings, *check_shape(facts.request, 0)]
         raise PlanRejected(tuple(early))
+    gate = inspect_quantized(facts.model, facts.scales).findings
+    findings += gate
     try:
         return _decide(facts, family, profile, findings, rules, quantizer, compilers)
     except PlanRejected as rejected:
+        if errors_in(gate):
+            raise  # no other instance or shape mends a checkpoint
         nearest = find_nearest(
             facts,
             instances,
@@ -211,6 +216,8 @@ def _decide(
             ),
         ),
         engine_options=tuple((request.engine_options or {}).items()),
+        arrived=inspect_quantized(facts.model, facts.scales).arrived,
+        containers=facts.containers,
     )
     fits = may_fit and not errors_in(findings)
     said = {finding.code for finding in findings}

@@ -114,13 +114,13 @@ class _Config:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Same:
+class SameModel:
     """A model compared by identity: nothing in it changes, and hashing it would cost a reading."""
 
     model: ModelFiles
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.model is self.model
+        return isinstance(other, SameModel) and other.model is self.model
 
     def __hash__(self) -> int:
         return id(self.model)
@@ -131,11 +131,11 @@ def make_profile(model: ModelFiles) -> tuple[ModelProfile, tuple[Finding, ...]]:
 
     Ranking and presets plan one model many times: it is read once.
     """
-    return _make_profile(_Same(model))
+    return _make_profile(SameModel(model))
 
 
 @lru_cache(maxsize=2)  # a model and its draft
-def _make_profile(same: _Same) -> tuple[ModelProfile, tuple[Finding, ...]]:
+def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
     model = same.model
     name, name_findings = _architecture(model.config)
     row = find_architecture(name)

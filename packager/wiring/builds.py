@@ -16,7 +16,7 @@ from packager.adapters.remote.s3 import S3Reader
 from packager.adapters.safetensors import read_weights_header
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.compatibility import rules
-from packager.catalog.containers import find_container
+from packager.catalog.containers import containers, find_container
 from packager.catalog.instances import find_instance, instances
 from packager.catalog.models import drafts_of
 from packager.catalog.prices import priced
@@ -120,6 +120,7 @@ def tools_for(settings: Settings) -> Tools:
         ),
         rules=rules(),
         this_machine=cache(lambda: _find_instance(LOCAL, own())),
+        containers=lambda: containers(own().containers),
         accelerator_of=lambda instance: accelerator_of(instance, own().accelerators),
         read_header=lambda file: _read_header(file, reader),
     )

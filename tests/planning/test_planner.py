@@ -16,6 +16,8 @@ from packager.core.shape import Shape
 from packager.core.units import GIB
 from packager.errors import PlanRejected
 from packager.planning.planner import make_plan
+from packager.planning.precision import precision_word
+from packager.planning.profile import make_profile
 from packager.planning.recipe import make_recipe
 from tests.planning.headers import (
     AWQ_G128,
@@ -30,6 +32,7 @@ from tests.planning.headers import (
     model_of,
     plan_of,
 )
+from tests.planning.quantized import arriving
 
 NO_ARTIFACTS = Artifacts(model=())
 
@@ -253,9 +256,7 @@ def test_kernels_for_a_quantized_checkpoint_are_checked(instance: str, code: str
 
 
 def test_fp8_weights_on_a_gpu_without_fp8_arithmetic_are_weights_only() -> None:
-    model = model_of(TINY | {"quantization_config": {"quant_method": "fp8"}})
-
-    plan = plan_of(model, "g5.xlarge")
+    plan = plan_of(arriving("deepseek-fp8"), "g5.xlarge")
 
     assert plan.precision == "fp8"
     assert "format-weights-only" in codes(plan.findings)
@@ -263,8 +264,9 @@ def test_fp8_weights_on_a_gpu_without_fp8_arithmetic_are_weights_only() -> None:
 
 def test_an_unknown_method_is_its_own_precision_word() -> None:
     model = model_of(TINY | {"quantization_config": {**AWQ_G128, "quant_method": "new"}})
+    profile, _ = make_profile(model)
 
-    assert plan_of(model, "g5.xlarge").precision == "new"
+    assert precision_word(profile, "bf16") == "new"
 
 
 def test_an_image_for_other_devices_is_refused() -> None:

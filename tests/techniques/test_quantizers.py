@@ -36,6 +36,7 @@ from tests.planning.headers import (
     model_of,
     tensor,
 )
+from tests.planning.quantized import arriving
 
 TOOL = ToolFacts(name="llmcompressor", worker="a" * 64, requirements="b" * 64, packages={})
 TEXTS = Samples(source="texts", samples=tuple(Sample(text=f"text {n}") for n in range(8)))
@@ -75,7 +76,7 @@ def compressed(layout: str, weights: Mapping[str, Any], **more: Any) -> ModelFil
     return model_of(TINY | {"quantization_config": stated | more})
 
 
-STATIC = compressed("float-quantized", DYNAMIC, inputs={**DYNAMIC, "dynamic": False})
+STATIC = arriving("ct-fp8-static")
 
 
 @pytest.mark.parametrize(

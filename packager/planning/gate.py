@@ -1,0 +1,232 @@
+"""The gate for checkpoints that arrive quantized: what is inside is what config.json declares.
+
+Headers alone, and values of scales where they were read.  Engines notice none of it, or
+notice it when 100 GB are loaded: a scale that is missing is whatever was in memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from packager.core.arrived import Arrived
+from packager.core.findings import Finding
+from packager.core.model import ModelFiles, ScaleValues, TensorInfo
+from packager.planning.arrived import (
+    FLOATS,
+    arguments_of,
+    config_groups,
+    read_arrived,
+    stated_quantization,
+)
+from packager.planning.ignored import read_ignored
+from packager.planning.mtp import read_mtp
+from packager.planning.packed import QUANTIZED, Packed, layouts_of, read_packed
+from packager.planning.profile import SameModel
+
+MOST_NAMED = 5
+AGAIN = "quantize the model again, or take another checkpoint of it"
+# Files beside config.json that some engines read the quantization from.
+BESIDE = frozenset({"hf_quant_config.json", "quantize_config.json", "quant_config.json"})
+PLAIN_DTYPES = FLOATS | {"I64", "BOOL"}  # of an unquantized checkpoint
+
+CACHE_SCALES = (".k_scale", ".v_scale")
+
+LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.\d+\.", re.ASCII)
+NOT_LANGUAGE = re.compile(r"(?:^|\.)(?:visual|vision|audio|multi_modal|mtp)", re.ASCII)
+DIGITS = re.compile(r"\d+", re.ASCII)
+# Linear layers of every decoder, which "all linear layers" cannot leave out without saying so.
+EVERYWHERE = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+# Methods whose config.json says of every layer whether it is packed; GPTQ's and AutoRound's
+# rules for single layers are theirs alone.
+SAYS_ALL = frozenset({"compressed-tensors", "awq", "fp8", "fbgemm_fp8", "modelopt", "quark"})
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What the gate found."""
+
+    arrived: Arrived | None
+    findings: tuple[Finding, ...]
+
+
+def inspect_quantized(model: ModelFiles, values: ScaleValues | None = None) -> Inspected:
+    """Read the demands of a quantized checkpoint and check it, once for each model and values."""
+    return _inspect(SameModel(model), values)
+
+
+@lru_cache(maxsize=2)
+def _inspect(same: SameModel, values: ScaleValues | None) -> Inspected:
+    model = same.model
+    return Inspected(read_arrived(model.config, model.tensors), check_quantized(model, values))
+
+
+def quantized_scales(model: ModelFiles) -> tuple[TensorInfo, ...]:
+    """List the tensors whose values decide whether packed weights mean anything."""
+    stated = stated_quantization(model.config)
+    packed = read_packed(stated, model.tensors) if stated else ()
+    found = {scale.name: scale for one in packed for scale in one.scales}
+    if packed:
+        kept = (
+            tensor for tensor in model.tensors if tensor.name.endswith((".k_scale", ".v_scale"))
+        )
+        found |= {tensor.name: tensor for tensor in kept}
+    return tuple(found.values())
+
+
+def check_quantized(model: ModelFiles, values: ScaleValues | None = None) -> tuple[Finding, ...]:
+    """Hold the headers, and the values that were read, against quantization_config."""
+    stated = stated_quantization(model.config)
+    if not stated:
+        return tuple(_check_undeclared(model))
+    if not layouts_of(stated):
+        return ()
+    packed = read_packed(stated, model.tensors)
+    if not packed:
+        return (_nothing_packed(stated),)
+    return (
+        *_check_companions(packed),
+        *_check_ignored(stated, packed),
+        *_check_plain(stated, model, packed),
+        *(_check_values(values) if values else ()),
+    )
+
+
+def _check_undeclared(model: ModelFiles) -> Iterator[Finding]:
+    """Find packed weights that config.json says nothing of."""
+    if {tensor.dtype for tensor in model.tensors} <= PLAIN_DTYPES:
+        return
+    if any(file.path in BESIDE for file in model.files):
+        return
+    names = [
+        tensor.name
+        for tensor in model.tensors
+        if tensor.dtype in QUANTIZED or tensor.name.endswith((".qweight", ".weight_packed"))
+    ]
+    if names:
+        message = (
+            f"{_count(names, 'tensor')} packed and config.json has no quantization_config: "
+            f"{_listed(names)}"
+        )
+        hint = "use the config.json that the quantizer wrote"
+        yield Finding("error", "quantization-undeclared", message, hint)
+
+
+def _nothing_packed(stated: Mapping[str, Any]) -> Finding:
+    message = (
+        f"config.json declares weights quantized with {str(stated['quant_method'])[:40]!r}, "
+        "and no tensor is packed so"
+    )
+    hint = "use the weights that the quantizer wrote, or the config.json of the plain ones"
+    return Finding("error", "quantization-plain", message, hint)
+
+
+def _check_companions(packed: Iterable[Packed]) -> Iterator[Finding]:
+    missing = [one.missing for one in packed if one.missing]
+    if missing:
+        message = f"{_count(missing, 'tensor')} missing that packed weights need: "
+        message += _listed(missing)
+        yield Finding("error", "quantization-scale-missing", message, AGAIN)
+    misshapen = [one.misshapen for one in packed if one.misshapen]
+    if misshapen:
+        message = (
+            f"{_count(misshapen, 'packed weight')} stored with scales of another shape than "
+            f"quantization_config declares: {_listed(misshapen, '; ')}"
+        )
+        yield Finding("error", "quantization-shape", message, AGAIN)
+
+
+def _check_ignored(stated: Mapping[str, Any], packed: Iterable[Packed]) -> Iterator[Finding]:
+    ignored = read_ignored(stated)
+    names = [one.weight.name for one in packed if ignored.has(one.module)]
+    if names:
+        message = (
+            f"{_count(names, 'packed weight')} in modules that quantization_config leaves plain: "
+            f"{_listed(names)}"
+        )
+        hint = "take the modules off its list of ignored ones, or the checkpoint's plain weights"
+        yield Finding("error", "quantization-ignored", message, hint)
+
+
+def _check_plain(
+    stated: Mapping[str, Any], model: ModelFiles, packed: Iterable[Packed]
+) -> Iterator[Finding]:
+    """Find weights that are plain though quantization_config declares them packed."""
+    method = str(stated.get("quant_method", "")).lower().replace("compressed_", "compressed-")
+    if method not in SAYS_ALL:
+        return
+    ignored = read_ignored(stated)
+    if ignored.uncertain or stated.get("layer_quant_config"):
+        return
+    head = frozenset(tensor.name for tensor in read_mtp(model.config, model.tensors).tensors)
+    kinds = {_kind(one.module) for one in packed}
+    everywhere = _covers_all_linear(method, stated)
+    names = []
+    for tensor in model.tensors:
+        name = tensor.name
+        if tensor.dtype not in FLOATS or len(tensor.shape) != 2 or not name.endswith(".weight"):
+            continue
+        module = name.removesuffix(".weight")
+        declared = _kind(module) in kinds or (everywhere and module.endswith(EVERYWHERE))
+        if declared and name not in head and _is_decoder(name) and not ignored.has(module):
+            names.append(name)
+    if names:
+        message = (
+            f"{_count(names, 'weight')} plain though quantization_config declares them quantized: "
+            f"{_listed(names)}"
+        )
+        hint = "name their modules among the ignored ones if they shall be plain; else " + AGAIN
+        yield Finding("error", "quantization-plain", message, hint)
+
+
+def _covers_all_linear(method: str, stated: Mapping[str, Any]) -> bool:
+    """Whether every linear layer is declared packed that is not on the list of ignored ones."""
+    if method == "awq":
+        return True
+    if method != "compressed-tensors":
+        return False
+    targets = [group.get("targets") for group in config_groups(stated)]
+    return any(isinstance(one, list) and "Linear" in one for one in targets) and all(
+        arguments_of(group, "weights") for group in config_groups(stated)
+    )
+
+
+def _check_values(values: ScaleValues) -> Iterator[Finding]:
+    part = f", read in part: {values.read_bytes} of {values.total_bytes} bytes"
+    sampled = part if values.read_bytes < values.total_bytes else ""
+    if values.not_finite:
+        message = f"{_count(values.not_finite, 'scale')} not finite: {_listed(values.not_finite)}"
+        yield Finding("error", "quantization-scale-value", message + sampled, AGAIN)
+    if values.zero:
+        message = f"{_count(values.zero, 'scale')} 0 throughout: {_listed(values.zero)}"
+        yield Finding("error", "quantization-scale-value", message + sampled, AGAIN)
+    if values.some_zero:
+        message = (
+            f"{_count(values.some_zero, 'scale')} 0 in places, where the weights become 0: "
+            f"{_listed(values.some_zero)}"
+        )
+        hint = "compare the answers with the unquantized model's"
+        yield Finding("warning", "quantization-scale-zero", message + sampled, hint)
+
+
+def _is_decoder(name: str) -> bool:
+    match = LAYER.search(name)
+    return match is not None and NOT_LANGUAGE.search(name, 0, match.end()) is None
+
+
+def _kind(module: str) -> str:
+    return DIGITS.sub("*", module)
+
+
+def _listed(names: Iterable[str], between: str = ", ") -> str:
+    found = list(names)
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return between.join(name[:160] for name in found[:MOST_NAMED]) + more
+
+
+def _count(names: Iterable[str], what: str) -> str:
+    count = len(list(names))
+    return f"1 {what} is" if count == 1 else f"{count} {what}s are"
