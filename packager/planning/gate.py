@@ -23,9 +23,8 @@ from packager.planning.arrived import (
     stated_quantization,
 )
 from packager.planning.ignored import read_ignored
-from packager.planning.mtp import read_mtp
 from packager.planning.packed import QUANTIZED, Packed, layouts_of, read_packed
-from packager.planning.profile import SameModel
+from packager.planning.profile import SameModel, read_head
 
 MOST_NAMED = 5
 AGAIN = "quantize the model again, or take another checkpoint of it"
@@ -161,7 +160,7 @@ def _check_plain(
     ignored = read_ignored(stated)
     if ignored.uncertain or stated.get("layer_quant_config"):
         return
-    head = frozenset(tensor.name for tensor in read_mtp(model.config, model.tensors).tensors)
+    head = frozenset(tensor.name for tensor in read_head(model).tensors)
     kinds = {_kind(one.module) for one in packed}
     everywhere = _covers_all_linear(method, stated)
     names = []

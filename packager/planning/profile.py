@@ -192,11 +192,11 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
 
 def read_head(model: ModelFiles) -> MtpHead:
     """Read what a checkpoint declares and has of an MTP head, once for each model."""
-    return _read_head(_Same(model))
+    return _read_head(SameModel(model))
 
 
 @lru_cache(maxsize=2)
-def _read_head(same: _Same) -> MtpHead:
+def _read_head(same: SameModel) -> MtpHead:
     return read_mtp(same.model.config, same.model.tensors)
 
 
