@@ -18,8 +18,9 @@ from typing import Literal, TypeVar
 from packager.core.artifact import Artifacts
 from packager.core.cached import difference_name
 from packager.core.catalog import Accelerator, Rule
+from packager.core.devices import GpuUse, GpuWish, choose_gpus, gpus_in
 from packager.core.facts import ContainerFacts, Facts
-from packager.core.findings import Finding
+from packager.core.findings import Finding, errors_in
 from packager.core.image import BaseImage, ImageSpec, Platform, Written
 from packager.core.instance import Instance
 from packager.core.model import ModelFile, ModelFiles, WeightsHeader
@@ -41,26 +42,33 @@ from packager.core.request import BuildRequest
 from packager.core.samples import Samples
 from packager.core.serving import ServingConfig
 from packager.core.techniques import Draft
-from packager.core.tool import ToolFacts
+from packager.core.tool import ToolFacts, build_for
 from packager.errors import (
     CachedFileChanged,
     LostFromCache,
     NotCached,
     PackagerError,
+    PlanRejected,
     QualityRejected,
     UsageError,
 )
 from packager.imaging.assemble import assemble_image, check_layers
 from packager.imaging.reshard import split_large
 from packager.planning.effort import PastRun
+from packager.planning.gpus import check_gpu_use, check_gpu_wish
 from packager.planning.job import Market, with_effort
 from packager.planning.neuron_targets import serves_only_exported
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe, needed_tools
-from packager.ports import Compiler, ContainerFamily, Executor, Quantizer
+from packager.ports import Compiler, ContainerFamily, Executor, Quantizer, UsesGpus
 from packager.resolve import KnownDraftOf, resolve
 from packager.techniques.drafts.relayout import lay_out_draft
-from packager.techniques.evaluation import EVALUATION_ENV, evaluation_effort, evaluation_step
+from packager.techniques.evaluation import (
+    EVALUATION_ENV,
+    evaluation_effort,
+    evaluation_gpu_use,
+    evaluation_step,
+)
 
 RunStep = Callable[[Step], StepOutcome]
 Done = TypeVar("Done")
@@ -76,6 +84,9 @@ MEASURING = frozenset(
     ("evaluate", "evaluate_samples", "evaluate_tokens", "evaluate_seed")
     + ("max_kld", "min_top1", "max_ppl_increase")
 )
+
+# Fields that decide where steps run, and nothing in the image beside their results.
+RUNNING = frozenset(("gpus",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,10 +307,10 @@ def with_tools_installed(planned: Planned, tools: Tools) -> Planned:
         if step.name in missed:
             tools.executor.admit(step)
     wanted = set(missed.values())
-    for name in sorted(wanted):
-        tools.executor.prepare(name)
     known = planned.facts.tools
-    found = {name: tools.executor.find_tool(name) for name in known}
+    for name in sorted(wanted):
+        tools.executor.prepare(name, known[name].build if name in known else "cpu")
+    found = {name: tools.executor.find_tool(name, known[name].build) for name in known}
     if all(
         replace(found[name], installed=True) == replace(known[name], installed=True)
         for name in wanted
@@ -346,7 +357,7 @@ def evaluated(
         max_tokens=request.evaluate_tokens or EVALUATION_TOKENS, seed=request.evaluate_seed or 0
     )
     step, outcome = run_evaluation(
-        facts.model, artifacts.model, facts.evaluation, asked, tools, run_step
+        facts.model, artifacts.model, facts.evaluation, asked, tools, run_step, gpus=request.gpus
     )
     report = tools.read_quality(outcome.files)
     limits = Limits(
@@ -381,28 +392,55 @@ def run_evaluation(
     asked: Evaluation,
     tools: Tools,
     run_step: RunStep,
+    *,
+    gpus: GpuWish = None,
 ) -> tuple[Step, StepOutcome]:
     """Compare two checkpoints, or take the figures from the cache."""
+    chosen = gpus_for(gpus, evaluation_gpu_use(base), tools)
 
     def describe(tool: ToolFacts) -> Step:
-        return evaluation_step(base, candidate, samples, asked, tool)
+        return evaluation_step(base, candidate, samples, asked, tool, gpus=chosen)
 
-    return run_with_tool(describe, TOOL, tools, run_step)
+    return run_with_tool(describe, TOOL, tools, run_step, gpus=chosen)
 
 
 def run_with_tool(
-    describe: Callable[[ToolFacts], Step], name: str, tools: Tools, run_step: RunStep
+    describe: Callable[[ToolFacts], Step],
+    name: str,
+    tools: Tools,
+    run_step: RunStep,
+    *,
+    gpus: int = 0,
 ) -> tuple[Step, StepOutcome]:
     """Run a step that is in no recipe, with its tool installed where it has to run.
 
     As in `with_tools_installed`, the tool is looked at again when it was installed.
     """
-    step = describe(tools.executor.find_tool(name))
+    build = build_for(gpus)
+    step = describe(tools.executor.find_tool(name, build))
     if tools.on_miss != "refuse" and tools.foresee(step).state != "hit":
         tools.executor.admit(step)
-        tools.executor.prepare(name)
-        step = describe(tools.executor.find_tool(name))
+        tools.executor.prepare(name, build)
+        step = describe(tools.executor.find_tool(name, build))
     return step, run_step(step)
+
+
+def refuse_missing_gpus(wish: GpuWish, tools: Tools) -> None:
+    """Raise `PlanRejected` where more GPUs are asked for than whoever runs steps has.
+
+    Asked before anything is downloaded.  Where no step may run, results that a machine with
+    GPUs made are taken from the cache.
+    """
+    if not wish or wish == "auto" or tools.on_miss == "refuse":
+        return
+    if found := tuple(check_gpu_wish(wish, gpus_in(tools.executor.capacity()))):
+        raise PlanRejected(found)
+
+
+def gpus_for(wish: GpuWish, use: GpuUse, tools: Tools) -> int:
+    """Return how many GPUs a step gets."""
+    asks = use.most and not isinstance(wish, int)  # a number was compared with it before
+    return choose_gpus(wish, use, gpus_in(tools.executor.capacity()) if asks else None)
 
 
 def with_results(step: Step, outcomes: Mapping[str, StepOutcome]) -> Step:
@@ -451,12 +489,13 @@ def with_draft_laid_out(
     )
 
 
+_UNLABELLED = {"model", "base", "outputs", "draft", *MEASURING, *RUNNING}
+
+
 def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
     """Describe the build in image labels: no paths, no times, nothing of the machine."""
     assert facts.base is not None
-    asked = facts.request.model_dump(
-        mode="json", exclude_none=True, exclude={"model", "base", "outputs", "draft", *MEASURING}
-    )
+    asked = facts.request.model_dump(mode="json", exclude_none=True, exclude=_UNLABELLED)
     record: dict[str, object] = {
         "schema": 1,
         "packager": facts.packager_version,
@@ -492,7 +531,7 @@ def make_record(
     base = assembled.image.base
     return BuildRecord(
         packager_version=facts.packager_version,
-        request=facts.request,
+        request=with_gpus_pinned(assembled.planned),
         model=RecordedModel(
             source=plan.model.source, name=plan.model.name, revision=plan.model.revision
         ),
@@ -535,6 +574,14 @@ def make_record(
     )
 
 
+def with_gpus_pinned(planned: Planned) -> BuildRequest:
+    """Return the request with the GPUs that quantizing got: on another machine `auto` is others."""
+    request = planned.facts.request
+    if not any(step.gpu_use.most for step in planned.recipe.steps if step.gives == "model"):
+        return request
+    return request.model_copy(update={"gpus": planned.facts.gpus})
+
+
 def draft_of(draft: Draft) -> dict[str, str | int]:
     """Where the draft is pinned and what it does, as documents spell it. No local paths."""
     pinned = draft.ref
@@ -556,6 +603,7 @@ def shape_of(plan: Plan) -> dict[str, int]:
 
 
 def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned:
+    refuse_missing_gpus(request.gpus, tools)
     facts = resolve(
         request,
         find_model=tools.find_model,
@@ -587,9 +635,27 @@ def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned
     if plan.compiler and facts.base is None:
         facts = replace(facts, base=_base_at_hand(facts, tools))
     if names := needed_tools(plan, quantizer, compilers.get(plan.compiler)):
-        found = {name: tools.executor.find_tool(name) for name in names}
+        facts, plan = _with_gpus(facts, plan, quantizer, tools)
+        building = {quantizer.tool: build_for(facts.gpus)} if quantizer else {}
+        found = {name: tools.executor.find_tool(name, building.get(name, "cpu")) for name in names}
         facts = replace(facts, model=tools.pin_files(facts.model), tools=found)
     return Planned(facts=facts, plan=plan, recipe=_recipe(plan, facts, tools))
+
+
+def _with_gpus(
+    facts: Facts, plan: Plan, quantizer: Quantizer | None, tools: Tools
+) -> tuple[Facts, Plan]:
+    """Choose the GPUs that quantizing runs on; raise `PlanRejected` where they are too small."""
+    if plan.quantization is None or plan.quantization.existing:
+        return facts, plan
+    use = quantizer.gpu_use(facts, plan) if isinstance(quantizer, UsesGpus) else GpuUse()
+    wish = facts.request.gpus
+    there = gpus_in(tools.executor.capacity()) if use.most and wish != 0 else None
+    found = tuple(check_gpu_use("quantize", wish, use, there))
+    if errors_in(found):
+        raise PlanRejected((*plan.findings, *found))
+    facts = replace(facts, gpus=choose_gpus(wish, use, there))
+    return facts, replace(plan, findings=(*plan.findings, *found)) if found else plan
 
 
 def _recipe(plan: Plan, facts: Facts, tools: Tools) -> Recipe:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from packager.core.artifact import Artifacts
+from packager.core.devices import GpuUse
 from packager.core.facts import Facts
 from packager.core.findings import Finding
 from packager.core.image import (
@@ -29,7 +30,7 @@ from packager.core.plan import Plan
 from packager.core.recipe import Step, StepInput, StepResult
 from packager.core.serving import ServingConfig
 from packager.core.techniques import Scheme
-from packager.core.tool import ToolFacts
+from packager.core.tool import Build, ToolFacts
 
 
 class Quantizer(Protocol):
@@ -49,6 +50,15 @@ class Quantizer(Protocol):
         Files of the model have no sha256 while only a plan is asked for and
         nobody has read them: the step then has no key.
         """
+        ...
+
+
+@runtime_checkable
+class UsesGpus(Protocol):
+    """A quantizer whose step can run on GPUs: on `facts.gpus` of them."""
+
+    def gpu_use(self, facts: Facts, plan: Plan) -> GpuUse:
+        """Describe the GPUs that the step can use. `facts.tools` may be empty."""
         ...
 
 
@@ -124,11 +134,11 @@ class Executor(Protocol):
 
     name: str
 
-    def find_tool(self, name: str) -> ToolFacts:
+    def find_tool(self, name: str, build: Build = "cpu") -> ToolFacts:
         """Describe a tool as it is here, or as it would be installed. Installs nothing."""
         ...
 
-    def prepare(self, name: str) -> None:
+    def prepare(self, name: str, build: Build = "cpu") -> None:
         """Install the tool where it is not, once for all; raise when that does not work."""
         ...
 
@@ -144,7 +154,11 @@ class Executor(Protocol):
         ...
 
     def capacity(self) -> Mapping[str, float]:
-        """Say what this executor has: `cpus`, `gpus`, `memory_bytes`, `disk_bytes`."""
+        """Report what steps have: `cpus`, `gpus`, `gpu_bytes` of each, `memory_bytes`,
+        `disk_bytes`.
+
+        What is not known is left out.
+        """
         ...
 
 

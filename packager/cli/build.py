@@ -206,11 +206,11 @@ def _recorded_request(
 ) -> BuildRequest:
     """The recorded request. Only places may be given anew: they do not change the digest."""
     changed = {name for name, value in given.items() if value not in (None, ())}
-    changed -= {"model", "base"}
+    changed -= {"model", "base", "gpus"}
     if changed:
         raise UsageError(
             f"--{sorted(changed)[0].replace('_', '-')} cannot be combined with --from-record",
-            hint="a record fixes everything but --model, --base and --output",
+            hint="a record fixes everything but --model, --base, --gpus and --output",
         )
     model = given.get("model") or record.request.model
     if record.model.source == "hub":
@@ -221,6 +221,7 @@ def _recorded_request(
             "model": model,
             "base": given.get("base") or _pinned_base(record),
             "outputs": outputs or record.request.outputs,
+            "gpus": record.request.gpus if given.get("gpus") is None else given["gpus"],
         }
     )
 

@@ -12,11 +12,13 @@ from packager.cli.options import (
     FiniteRange,
     cache_options,
     format_option,
+    gpus_option,
     step_options,
     take_step_options,
 )
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import note, print_json, print_lines, warn
+from packager.core.devices import GpuWish
 from packager.core.samples import DEFAULT
 from packager.core.training import (
     ANSWER_TOKENS,
@@ -140,7 +142,7 @@ TRAINERS = ("speculators", "specforge")
     show_default=True,
     help="Of EAGLE-3 heads. specforge is slow without GPUs; heads of both serve everywhere.",
 )
-@click.option("--gpus", type=COUNT, default=0, show_default=True, metavar="N")
+@gpus_option
 @click.option("--restart", is_flag=True, help="Forget what an interrupted training left.")
 @cache_options
 @step_options
@@ -169,7 +171,7 @@ def train(
     max_tokens: int,
     seed: int,
     trainer: str,
-    gpus: int,
+    gpus: GpuWish,
     restart: bool,
     progress: str,
     quiet: bool,

@@ -12,11 +12,13 @@ from packager.adapters.files import explain_disk_errors, write_atomically
 from packager.cli.options import (
     cache_options,
     format_option,
+    gpus_option,
     step_options,
     take_step_options,
 )
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import note, print_json, print_lines, warn
+from packager.core.devices import GpuWish
 from packager.core.quality import (
     ANSWER_TOKENS,
     EVALUATION_SAMPLES,
@@ -86,6 +88,7 @@ POSITIVE, COUNT = click.IntRange(1), click.IntRange(0)
     metavar="FILE",
     help="Also write the figures here, as JSON.",
 )
+@gpus_option
 @cache_options
 @step_options
 @progress_options
@@ -101,6 +104,7 @@ def evaluate(
     prompts: int,
     answer_tokens: int,
     output: Path | None,
+    gpus: GpuWish,
     progress: str,
     quiet: bool,
     output_format: str,
@@ -129,7 +133,8 @@ def evaluate(
             on_event=on_event,
             on_warning=warn,
         )
-        done = run_evaluation(base, candidate, texts, asked, wiring.tools_for(settings))
+        tools = wiring.tools_for(settings)
+        done = run_evaluation(base, candidate, texts, asked, tools, gpus=gpus)
     if texts.complaint and not quiet:
         warn(texts.complaint)
     document = _document(done, base, candidate, data)

@@ -15,7 +15,7 @@ from packager import plugins
 from packager.adapters.cache_settings import CacheOptions, MatchRule, split_addresses
 from packager.adapters.user_files import read_table
 from packager.core.image import Platform
-from packager.core.request import LARGEST, BuildRequest
+from packager.core.request import LARGEST, MOST_GPUS, BuildRequest
 from packager.core.validation import first_fault
 from packager.errors import UsageError
 from packager.families.shared import NEVER_PACKAGED, asks_for_code
@@ -39,6 +39,28 @@ class FiniteRange(click.FloatRange):
         return number
 
 
+def _gpu_wish(
+    context: click.Context,  # noqa: ARG001
+    parameter: click.Parameter,  # noqa: ARG001
+    text: str | None,
+) -> int | str | None:
+    if text is None or text == "auto":
+        return text
+    if text.isascii() and text.isdecimal() and len(text) < 4 and int(text) <= MOST_GPUS:
+        return int(text)
+    raise UsageError(
+        f"--gpus {text[:20]!r} is not a number from 0 to {MOST_GPUS}",
+        hint="use `--gpus auto`, or `--gpus 0` for the processor",
+    )
+
+
+gpus_option = click.option(
+    "--gpus",
+    metavar="N",
+    callback=_gpu_wish,
+    help="GPUs that steps run on: auto (what helps and is there; usual), a number, 0 for none.",
+)
+
 REQUEST_OPTIONS = (
     click.option(
         "--model", metavar="MODEL", help="A directory, org/name[@revision], hf://… or s3://…."
@@ -56,6 +78,7 @@ REQUEST_OPTIONS = (
         type=click.Choice(tuple(PRESETS)),
         help="What to choose for, where the request leaves room.",
     ),
+    gpus_option,
     click.option("--tp-degree", type=POSITIVE, metavar="N", help="Tensor parallelism."),
     click.option("--pp-degree", type=POSITIVE, metavar="N", help="Pipeline parallelism."),
     click.option("--max-batch", type=POSITIVE, metavar="N", help="Concurrent requests."),

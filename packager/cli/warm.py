@@ -15,6 +15,7 @@ from packager.cli.options import (
     cache_place_options,
     catalog_option,
     format_option,
+    gpus_option,
     take_cache_options,
 )
 from packager.cli.progress import progress_options, shown_progress
@@ -26,6 +27,7 @@ from packager.cli.terminal import (
     print_text,
     warn,
 )
+from packager.core.devices import GpuWish
 from packager.core.warmup import Grid, WarmPlan
 from packager.errors import UsageError
 from packager.jobs.warmup.grid import read_grid_or_plan, read_plan
@@ -92,12 +94,14 @@ def warm() -> None:
     metavar="PLAN",
     help="Write the plan here, as canonical JSON.",
 )
+@gpus_option
 @catalog_option
 @cache_place_options
 @format_option
 def plan_(
     file: str,
     output: Path | None,
+    gpus: GpuWish,
     catalog_file: Path | None,
     cache_dir: Path | None,
     output_format: str,
@@ -107,8 +111,8 @@ def plan_(
 
     Ends with status 3 when a request cannot be planned; the others are.
     """
-    settings = _settings(catalog_file, cache_dir, given)
-    found = _planned(read_grid_or_plan(file), settings)
+    settings = replace(_settings(catalog_file, cache_dir, given), runs_elsewhere=True)
+    found = _planned(read_grid_or_plan(file), settings, gpus)
     if output is not None:
         with explain_disk_errors(output):
             write_atomically(output, canonical(found))
@@ -141,6 +145,7 @@ def plan_(
 @click.option(
     "--jobs", "at_once", type=click.IntRange(1), metavar="N", help="So many at once, at most."
 )
+@gpus_option
 @steps_option
 @catalog_option
 @cache_place_options
@@ -153,6 +158,7 @@ def run(
     address: str,
     retries: int,
     at_once: int | None,
+    gpus: GpuWish,
     catalog_file: Path | None,
     cache_dir: Path | None,
     progress: str,
@@ -166,8 +172,10 @@ def run(
     a job failed, and with 3 when a request could not be planned.
     """
     as_json = output_format == "json"
-    settings = _settings(catalog_file, cache_dir, given)
-    found = _planned(read_grid_or_plan(file), settings)
+    settings = replace(
+        _settings(catalog_file, cache_dir, given), runs_elsewhere=executor != "local"
+    )
+    found = _planned(read_grid_or_plan(file), settings, gpus)
     artifacts = wiring.artifact_cache_for(settings, always_hash=True)
     assert artifacts is not None
     presence = wiring.presence_for(settings, artifacts)
@@ -302,10 +310,17 @@ def _settings(
     )
 
 
-def _planned(found: Grid | WarmPlan, settings: wiring.Settings) -> WarmPlan:
-    """Plan a grid; a plan is taken as it is."""
+def _planned(found: Grid | WarmPlan, settings: wiring.Settings, gpus: GpuWish) -> WarmPlan:
+    """Plan a grid, whose own rows win over `gpus`; a plan is taken as it is."""
     if isinstance(found, WarmPlan):
+        if gpus is not None:
+            raise UsageError(
+                "--gpus is given, and the file is a plan",
+                hint="its jobs have their GPUs; make the plan again from the grid",
+            )
         return found
+    if gpus is not None:
+        found = found.model_copy(update={"defaults": {"gpus": gpus, **found.defaults}})
     past = past_of(wiring.past_builds(settings))
     return make_warm_plan(found, wiring.tools_for(settings), past)
 

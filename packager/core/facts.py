@@ -51,6 +51,7 @@ class Facts:
     draft_findings: tuple[Finding, ...] = ()  # why `auto` took it, and what else would fit
     tools: Mapping[str, ToolFacts] = field(default_factory=lambda: MappingProxyType({}))
     # of the techniques that have work to do; found after the plan, before the recipe
+    gpus: int = 0  # that quantizing gets; chosen with the tools
     samples: Samples | None = None  # to calibrate with, chosen; None where nothing is quantized
     evaluation: Samples | None = None  # to measure quality with; None where nobody asks
     scales: ScaleValues | None = None  # of quantized weights; None where they were not read

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from packager.core.devices import GpuUse
 from packager.core.image import BaseImage
 from packager.core.model import ModelFile
 
@@ -82,7 +83,8 @@ class Step:
     key: KeyDocument | None = None
     needs: Estimate = Estimate()
     labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)  # for people; no input
-    gpus: int = 0
+    gpus: int = 0  # that it runs on; what they make it use is in its key
+    gpu_use: GpuUse = field(default_factory=GpuUse)  # that it could run on
     gpu: str = ""  # the model that all of them must be, where the result is for one
     image: BaseImage | None = None  # it runs in this image itself, not in its tool's environment
     places: Mapping[str, str] = field(default_factory=lambda: NOTHING)  # in that image: where

@@ -17,6 +17,8 @@ from packager.core.units import MIB, parse_size
 # Files below 1 MiB share a layer, so limits near that would not be kept.
 LARGEST = 2**31 - 1  # what engines take for a number; beyond it is a typing error
 
+MOST_GPUS = 64  # of one machine
+
 Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Reference = Annotated[str, Field(max_length=4096)]  # as long as paths are
@@ -114,6 +116,9 @@ class BuildRequest(BaseModel):
         default=None, description="tokens that the draft proposes at a time"
     )
     compile: str | None = Field(default=None, description="`auto`, `off`, or a compiler's name")
+    gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] | Literal["auto"] | None = Field(
+        default=None, description="GPUs that steps run on: `auto`, or a number; 0 for none"
+    )
     goal: Literal["cost", "latency", "throughput"] | None = Field(
         default=None, description="what the planner chooses for, where the request leaves room"
     )

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Literal
+
+Build = Literal["cpu", "cuda"]  # of torch, in a tool's environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,3 +26,9 @@ class ToolFacts:
     # every package in it, and its Python without bug fixes: those installed, or by its locks
     image: str = ""  # digest of the image that it is installed into; "" on this machine itself
     installed: bool = False
+    build: Build = "cpu"
+
+
+def build_for(gpus: int) -> Build:
+    """Return the build of torch that a step on so many GPUs needs."""
+    return "cuda" if gpus else "cpu"

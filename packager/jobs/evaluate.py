@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from packager.core.devices import GpuWish
 from packager.core.quality import Evaluation, QualityReport
 from packager.core.recipe import StepOutcome
 from packager.core.samples import Samples
-from packager.pipeline import Tools, run_evaluation, with_cache_healed
+from packager.pipeline import Tools, refuse_missing_gpus, run_evaluation, with_cache_healed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,15 +20,24 @@ class Evaluated:
 
 
 def evaluate(
-    base: str, candidate: str, samples: Samples, asked: Evaluation, tools: Tools
+    base: str,
+    candidate: str,
+    samples: Samples,
+    asked: Evaluation,
+    tools: Tools,
+    *,
+    gpus: GpuWish = None,
 ) -> Evaluated:
     """Compare `candidate` with `base`, each named as for a build."""
+    refuse_missing_gpus(gpus, tools)
     ours = tools.pin_files(tools.find_model(base))
     theirs = tools.pin_files(tools.find_model(candidate))
     with tools.run_steps() as run_step:
 
         def work() -> Evaluated:
-            _, outcome = run_evaluation(ours, theirs.files, samples, asked, tools, run_step)
+            _, outcome = run_evaluation(
+                ours, theirs.files, samples, asked, tools, run_step, gpus=gpus
+            )
             return Evaluated(report=tools.read_quality(outcome.files), outcome=outcome)
 
         return with_cache_healed(tools, work)

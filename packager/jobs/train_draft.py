@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from packager.core.devices import GpuWish
 from packager.core.findings import errors_in
 from packager.core.model import ModelFile, ModelFiles, ModelProfile
 from packager.core.recipe import Step, StepOutcome
 from packager.core.tool import ToolFacts
 from packager.core.training import HeadTraining, Trained, TrainingReport, TrainingTexts
 from packager.errors import PlanRejected, StepFailed
-from packager.pipeline import RunStep, Tools, run_with_tool, with_cache_healed
+from packager.pipeline import (
+    RunStep,
+    Tools,
+    gpus_for,
+    refuse_missing_gpus,
+    run_with_tool,
+    with_cache_healed,
+)
 from packager.planning.drafts.training import (
     check_continuing,
     check_head,
@@ -25,6 +33,7 @@ from packager.techniques.drafts.training import (
     Texts,
     answers_step,
     texts_of,
+    training_gpu_use,
     training_step,
 )
 
@@ -46,12 +55,13 @@ def train_head(
     doers: HeadTools,
     *,
     continue_from: str | None = None,
-    gpus: int = 0,
+    gpus: GpuWish = 0,
 ) -> Trained:
     """Train a head for the model, or take it from the cache; hold it against the model.
 
     What can be refused from headers is refused before anything runs.
     """
+    refuse_missing_gpus(gpus, tools)
     model = tools.find_model(reference)
     assert tools.find_draft is not None
     head = tools.find_draft(continue_from) if continue_from else None
@@ -64,6 +74,7 @@ def train_head(
     findings += tuple(check_training(asked, model, profile, head))
     if errors_in(findings):
         raise PlanRejected(findings)
+    chosen = gpus_for(gpus, training_gpu_use(profile), tools)
     model = tools.pin_files(model)
     head = tools.pin_files(head) if head else None
     with tools.run_steps() as run_step:
@@ -72,12 +83,13 @@ def train_head(
             outcomes: list[StepOutcome] = []
             given = texts_of(texts)
             if asked.answers == "model":
-                given = _answered(model, profile, given, asked, tools, run_step, outcomes, gpus)
+                given = _answered(model, profile, given, asked, tools, run_step, outcomes, chosen)
 
             def describe(tool: ToolFacts) -> Step:
-                return training_step(model, profile, given, asked, head, tool, gpus=gpus)
+                return training_step(model, profile, given, asked, head, tool, gpus=chosen)
 
-            _, outcome = run_with_tool(describe, TOOLS[asked.trainer], tools, run_step)
+            trainer = TOOLS[asked.trainer]
+            _, outcome = run_with_tool(describe, trainer, tools, run_step, gpus=chosen)
             files = outcome.files
             made = doers.read_head(files)
             found = tuple(check_head(asked, made, model, profile))
@@ -114,7 +126,7 @@ def _answered(
     def describe(tool: ToolFacts) -> Step:
         return answers_step(model, profile, texts, asked, tool, gpus=gpus)
 
-    _, outcome = run_with_tool(describe, ANSWERING, tools, run_step)
+    _, outcome = run_with_tool(describe, ANSWERING, tools, run_step, gpus=gpus)
     outcomes.append(outcome)
     answered = tools.pin_files(replace(model, files=outcome.files)).files
     return replace(texts, files=answered)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from packager.core.devices import SMALL_BYTES, SPREAD_OVER, GpuUse
 from packager.core.findings import errors_in
 from packager.core.model import ModelFile, ModelFiles
 from packager.core.quality import STEP, TOOL, Evaluation
@@ -36,19 +37,31 @@ EVALUATION_ENV: Mapping[str, str] = {"OMP_NUM_THREADS": "1"}  # sums do not depe
 _WEIGHTS = (".safetensors", ".bin", ".pt")
 
 
+def evaluation_gpu_use(base: ModelFiles) -> GpuUse:
+    """Describe the GPUs that the comparison can use: both models lie on them together."""
+    weights = _weight_bytes(base.files)
+    return GpuUse(
+        most=SPREAD_OVER,
+        helps=weights >= SMALL_BYTES,
+        all_bytes=_models_bytes(weights, _dtype(weights)) + _LIBRARIES_BYTES,
+    )
+
+
 def evaluation_step(
     base: ModelFiles,
     candidate: tuple[ModelFile, ...],
     samples: Samples,
     asked: Evaluation,
     tool: ToolFacts,
+    *,
+    gpus: int = 0,
 ) -> Step:
     """Describe the run; it has a key when all files have digests."""
     read = (file for file in _files_read(base.files) if file.path != CONFIG)
     base = replace(base, files=(config_file(base.config, UNREAD), *read))
     candidate = _files_read(candidate)
     weights = _weight_bytes(base.files)
-    dtype = "float32" if weights <= _FLOAT32_UP_TO_BYTES else "bfloat16"
+    dtype = _dtype(weights)
     longest = _longest(base.config)
     parameters = {
         **asdict(asked),
@@ -56,8 +69,10 @@ def evaluation_step(
         "dtype": dtype,
     }
     del parameters["seed"]  # it has chosen the samples
+    if gpus:
+        parameters["device"] = "cuda"  # its sums are others
     env = EVALUATION_ENV
-    models = 2 * weights * (2 if dtype == "float32" else 1) + _weight_bytes(candidate)
+    models = _models_bytes(weights, dtype) + _weight_bytes(candidate)
     vocabulary = base.config.get("vocab_size")
     logits = (vocabulary if isinstance(vocabulary, int) else 0) * parameters["max_tokens"] * 4
     return Step(
@@ -76,6 +91,8 @@ def evaluation_step(
             evaluation_effort(base, samples, asked),
             memory_bytes=_LIBRARIES_BYTES + models + _LOGITS * logits,
         ),
+        gpus=gpus,
+        gpu_use=evaluation_gpu_use(base),
     )
 
 
@@ -95,6 +112,15 @@ def evaluation_effort(base: ModelFiles, samples: Samples, asked: Evaluation) -> 
         float32=weights <= _FLOAT32_UP_TO_BYTES,
     )
     return Estimate(work=work, method=TOOL, size_bytes=weights)
+
+
+def _dtype(weight_bytes: int) -> str:
+    return "float32" if weight_bytes <= _FLOAT32_UP_TO_BYTES else "bfloat16"
+
+
+def _models_bytes(weight_bytes: int, dtype: str) -> int:
+    """Bound the bytes of both models with their weights unpacked."""
+    return 2 * weight_bytes * (2 if dtype == "float32" else 1)
 
 
 def _files_read(files: Iterable[ModelFile]) -> tuple[ModelFile, ...]:

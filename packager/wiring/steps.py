@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from packager.adapters.digest_index import DigestIndex
 from packager.adapters.sinks.tee import write_image
 from packager.core.image import BaseImage, ImageSpec, RuntimeConfig
 from packager.core.recipe import Step, StepForecast
-from packager.core.tool import ToolFacts
+from packager.core.tool import Build, ToolFacts
 from packager.errors import PackagerError
 from packager.pipeline import RunStep
 from packager.ports import Executor
@@ -84,10 +84,10 @@ def choose_executor(settings: Settings, environments: Environments, reader: Blob
     """Choose who runs steps: nobody where none is to be run."""
     executor: Executor
     if settings.dry_run or settings.headers_only:
-        find_tool: Callable[[str], ToolFacts] = environments.facts
+        find_tool: Callable[[str, Build], ToolFacts] = environments.facts
         if settings.executor == "docker":
             find_tool = _tools_of_engine(environments, settings)
-        executor = plugins.load(plugins.EXECUTORS, "dry_run")(find_tool)
+        executor = plugins.load(plugins.EXECUTORS, "dry_run")(find_tool, _capacity_here(settings))
         return executor
     told: dict[str, Any] = {}
     if settings.executor == "docker":
@@ -105,7 +105,22 @@ def choose_executor(settings: Settings, environments: Environments, reader: Blob
     return executor
 
 
-def _tools_of_engine(environments: Environments, settings: Settings) -> Callable[[str], ToolFacts]:
+def _capacity_here(settings: Settings) -> Callable[[], Mapping[str, float]]:
+    """Return what asks for this machine's capacity; of the nodes of a fleet nothing is known."""
+    if settings.runs_elsewhere:
+        return dict
+
+    def capacity() -> Mapping[str, float]:
+        from packager.adapters.executors.capacity import machine_capacity
+
+        return machine_capacity(work_root(settings), settings.environment)
+
+    return capacity
+
+
+def _tools_of_engine(
+    environments: Environments, settings: Settings
+) -> Callable[[str, Build], ToolFacts]:
     """Find tools as a Docker Engine has them, or as they are here where there is no engine."""
     place = state_dir(settings.environment) / "logs"  # where nothing is run, nothing is written
     engine: Executor = plugins.load(plugins.EXECUTORS, "docker")(
@@ -116,11 +131,11 @@ def _tools_of_engine(environments: Environments, settings: Settings) -> Callable
         on_event=settings.on_event,
     )
 
-    def find_tool(name: str) -> ToolFacts:
+    def find_tool(name: str, build: Build) -> ToolFacts:
         try:
-            return engine.find_tool(name)
+            return engine.find_tool(name, build)
         except PackagerError:
-            return environments.facts(name)
+            return environments.facts(name, build)
 
     return find_tool
 

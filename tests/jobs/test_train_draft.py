@@ -17,7 +17,7 @@ from packager.adapters.training import read_head, read_training, write_head
 from packager.core.model import ModelFile, ModelFiles
 from packager.core.recipe import Step, StepForecast, StepOutcome
 from packager.core.samples import Sample, Samples
-from packager.core.tool import ToolFacts
+from packager.core.tool import Build, ToolFacts
 from packager.core.training import HeadTraining, TrainingTexts
 from packager.errors import PlanRejected, StepFailed
 from packager.jobs.train_draft import HeadTools, train_head
@@ -69,11 +69,11 @@ class Worker:
             medusa_head(place, self.hidden)
         return StepOutcome(files=read_result(step, place, {}), key="f" * 64)
 
-    def find_tool(self, name: str) -> ToolFacts:
+    def find_tool(self, name: str, build: Build = "cpu") -> ToolFacts:
         versions = {"torch": "2.13.0" if name in self.prepared else "2.13.0+cpu"}
         return ToolFacts(name=name, worker="a" * 64, requirements="b" * 64, packages=versions)
 
-    def prepare(self, name: str) -> None:
+    def prepare(self, name: str, build: Build = "cpu") -> None:
         self.prepared.append(name)
 
 

@@ -152,7 +152,7 @@ class Engine:
 
 def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, images: dict[str, Any]) -> ToolFacts:
     tool = real("llmcompressor")
-    environments: Any = SimpleNamespace(tool=lambda _: tool)
+    environments: Any = SimpleNamespace(tool=lambda _, build="cpu": tool)
     executor = DockerExecutor(
         environments,
         work_dir=tmp_path,

@@ -37,7 +37,7 @@ def locked(name: str) -> dict[str, set[str]]:
 
 def test_there_is_a_lock_for_each_tool_that_installs() -> None:
     assert INSTALLING == ["draft-heads", "llmcompressor", "specforge"]
-    assert len(LOCKS) == 11
+    assert len(LOCKS) == 13
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: f"{lock.parent.parent.name}-{lock.name}")
@@ -57,6 +57,7 @@ def test_a_tool_installs_locks_only(name: str) -> None:
 
     used = [group["requirements"] for group in table["install"]]
     used += [group["prefer"] for group in table["install"] if "prefer" in group]
+    used += [group["cuda"] for group in table["install"] if "cuda" in group]
 
     there = {f"requirements/{path.name}" for path in TOOLS[name].glob("requirements/lock*.txt")}
     assert set(used) == there
@@ -88,6 +89,20 @@ def test_the_versions_in_keys_are_those_of_the_lock(name: str) -> None:
 
     assert declared
     assert {name: one for name, one in declared.items() if one not in pins[name]} == {}
+
+
+@pytest.mark.parametrize("name", ["draft-heads", "llmcompressor"])
+def test_the_lock_of_torch_for_gpus_has_no_build_for_processors(name: str) -> None:
+    place = TOOLS[name] / "requirements"
+
+    def files(lock: str) -> set[str]:
+        (pin,) = renew.read_pins((place / lock).read_text())
+        assert (pin.name, pin.version.partition("+")[0]) == ("torch", "2.13.0")
+        return set(pin.hashes)
+
+    all_builds, on_cpu = files("lock-torch.txt"), files("lock-torch-cpu.txt")
+    assert files("lock-torch-cuda.txt") == all_builds - on_cpu
+    assert (len(all_builds - on_cpu), len(on_cpu)) == (24, 6)
 
 
 @pytest.mark.parametrize("name", INSTALLING)
@@ -222,7 +237,8 @@ def test_a_tools_locks_are_written_in_one_command(
     assert run_renew(monkeypatch) == 0
 
     assert {path.name for path in recipe.iterdir()} == {
-        *("direct.txt", "lock.txt", "lock-gpu.txt", "lock-torch.txt", "lock-torch-cpu.txt")
+        *("direct.txt", "lock.txt", "lock-gpu.txt"),
+        *("lock-torch.txt", "lock-torch-cpu.txt", "lock-torch-cuda.txt"),
     }
     (torch,) = renew.read_pins((recipe / "lock-torch.txt").read_text())
     assert (torch.version, torch.hashes) == ("2.13.0", ("b" * 64,))

@@ -13,7 +13,7 @@ from packager import pipeline, wiring
 from packager.adapters.executors.failures import StepTooLarge
 from packager.core.recipe import Step, StepOutcome, StepResult
 from packager.core.request import BuildRequest
-from packager.core.tool import ToolFacts
+from packager.core.tool import Build, ToolFacts
 from tests.commandline import TINY
 from tests.tools.steps import OUTSIDE
 
@@ -26,7 +26,7 @@ class Surprising:
     def __init__(self) -> None:
         self.prepared = False
 
-    def find_tool(self, name: str) -> ToolFacts:
+    def find_tool(self, name: str, build: Build = "cpu") -> ToolFacts:
         version = "2.13.0+cu130" if self.prepared else "2.13.0+cpu"
         return ToolFacts(
             name=name,
@@ -36,7 +36,7 @@ class Surprising:
             installed=self.prepared,
         )
 
-    def prepare(self, name: str) -> None:
+    def prepare(self, name: str, build: Build = "cpu") -> None:
         self.prepared = True
 
     def admit(self, step: Step) -> None:

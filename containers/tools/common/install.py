@@ -1,6 +1,6 @@
 """Install a tool's requirements into the Python that runs this. Standard library alone.
 
-    python install.py TOOL_DIR [--uv UV] [--allow-unhashed]
+    python install.py TOOL_DIR [--uv UV] [--allow-unhashed] [--build cuda]
 
 Groups come in the order of tool.toml: some libraries must be there before
 others are resolved, and some must never bring what they ask for.  Both the
@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 # What pip and uv say when no index has a distribution of the version that is asked for, or none
@@ -29,6 +30,8 @@ NOT_THERE = (
     "there is no version of",
     "has no wheels with a matching",
 )
+NO_GPU_BUILD = "error: the index has no build of torch for GPUs"
+EXACTLY = re.compile(r"(?<=[\w.-])==(?!=)")
 HASH = re.compile(r"\s*\\\n\s*--hash=\S+|\s+--hash=\S+")
 
 
@@ -40,6 +43,9 @@ def main() -> int:
     parser.add_argument(
         "--allow-unhashed", action="store_true", help="compare no file with the hashes of the locks"
     )
+    parser.add_argument(
+        "--build", choices=("cpu", "cuda"), default="cpu", help="of torch: cuda to compute on GPUs"
+    )
     given = parser.parse_args()
     table = tomllib.loads((given.tool / "tool.toml").read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory(prefix="packager-locks-") as work:
@@ -47,8 +53,11 @@ def main() -> int:
             if not is_needed(group, given.tool):
                 continue
             tool = given.tool
+            if given.build == "cuda" and group.get("cuda"):
+                group = {**group, "requirements": group["cuda"], "prefer": "", "for_gpus": True}
+                tool = only_the_very_build(group, tool, Path(work) / str(index))
             if given.allow_unhashed and group.get("require_hashes"):
-                tool = without_hashes(group, given.tool, Path(work) / str(index))
+                tool = without_hashes(group, tool, Path(work) / f"{index}-unhashed")
                 group = {**group, "require_hashes": False}
             if status := install(group, tool, given.uv):
                 return status
@@ -73,7 +82,10 @@ def install(group: dict[str, object], tool: Path, uv: str | None) -> int:
         if not status or not any(text in said for text in NOT_THERE):
             return status
         print(f"the index has nothing of {preferred}", file=sys.stderr)
-    return run(command_for(group, tool, uv))[0]
+    status, said = run(command_for(group, tool, uv))
+    if status and group.get("for_gpus") and any(text in said for text in NOT_THERE):
+        print(NO_GPU_BUILD, file=sys.stderr)
+    return status
 
 
 def run(command: list[str]) -> tuple[int, str]:
@@ -107,14 +119,26 @@ def names(lines: object) -> set[str]:
     return {re.sub(r"[-_.]+", "-", match[0]).lower() for match in found if match}
 
 
+def only_the_very_build(group: dict[str, object], tool: Path, work: Path) -> Path:
+    """Copy a group's files so that `2.13.0` does not stand for `2.13.0+cpu`, which wins else."""
+    return rewritten(group, tool, work, lambda text: EXACTLY.sub("===", text))
+
+
 def without_hashes(group: dict[str, object], tool: Path, work: Path) -> Path:
     """Copy a group's files without their hashes: one hash in a file makes pip ask for all."""
+    return rewritten(group, tool, work, lambda text: HASH.sub("", text))
+
+
+def rewritten(
+    group: dict[str, object], tool: Path, work: Path, change: Callable[[str], str]
+) -> Path:
+    """Copy a group's files with their texts changed; return the directory of the copies."""
     for key in ("requirements", "constraints", "prefer"):
-        if key in group:
+        if group.get(key):
             target = work / str(group[key])
             target.parent.mkdir(parents=True, exist_ok=True)
             text = (tool / str(group[key])).read_text(encoding="utf-8")
-            target.write_text(HASH.sub("", text), encoding="utf-8")
+            target.write_text(change(text), encoding="utf-8")
     return work
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,14 +13,19 @@ from packager.core.recipe import Step
 from packager.core.units import GIB, decimal, gib
 
 SPARE_DISK_BYTES = GIB // 4  # for logs and what else the machine does meanwhile
+_MORE_THAN_ANY = 1024  # GPUs of a machine
 
 
-def machine_capacity(work_dir: Path) -> Mapping[str, float]:
-    """Processors, memory, GPUs of this machine, and free disk where steps work."""
+def machine_capacity(
+    work_dir: Path, environment: Mapping[str, str] = os.environ
+) -> Mapping[str, float]:
+    """Measure processors, memory and GPUs that are ours, and free disk where steps work."""
     machine = describe_machine()
+    gpus = machine.devices if machine.kind == "nvidia" else 0
     return {
         "cpus": float(machine.vcpus),
-        "gpus": float(machine.devices if machine.kind == "nvidia" else 0),
+        "gpus": float(len(own_gpus(gpus, environment))),
+        "gpu_bytes": float(machine.device_bytes if gpus else 0),
         "memory_bytes": float(machine.host_bytes),
         "disk_bytes": float(free_bytes(work_dir)),
     }
@@ -99,6 +105,26 @@ def _own_counters(root: Path) -> Iterator[Path]:
             yield root / "sys/fs/cgroup" / place / "memory.events"
 
 
-def visible_gpus(count: int) -> str:
-    """Give CUDA_VISIBLE_DEVICES for the first GPUs; none at all for 0."""
-    return ",".join(str(index) for index in range(count))
+def own_gpus(there: int, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Name the GPUs of this machine that we may use, as CUDA_VISIBLE_DEVICES names them.
+
+    Schedulers such as Slurm and Ray give a job some of them through that variable, which
+    nvidia-smi does not look at.  Like CUDA we stop at the first name that is none.
+    """
+    named = environment.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return tuple(str(index) for index in range(there))
+    found: list[str] = []
+    for name in (part.strip() for part in named.split(",")):
+        is_index = name.isascii() and name.isdecimal()
+        if name in found or not (
+            int(name) < there if is_index else name.startswith(("GPU-", "MIG-"))
+        ):
+            break
+        found.append(name)
+    return tuple(found) if there else ()
+
+
+def visible_gpus(count: int, environment: Mapping[str, str] = os.environ) -> str:
+    """Return CUDA_VISIBLE_DEVICES for the first of our GPUs; "", which is none, for 0."""
+    return ",".join(own_gpus(_MORE_THAN_ANY, environment)[:count])

@@ -22,7 +22,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from packager.adapters.engine import connect_engine
-from packager.adapters.executors.capacity import check_capacity, machine_capacity
+from packager.adapters.executors.capacity import (
+    check_capacity,
+    machine_capacity,
+    visible_gpus,
+)
 from packager.adapters.executors.failures import read_tail
 from packager.adapters.executors.kept import kept_bytes, step_places
 from packager.adapters.executors.logs import new_log
@@ -41,13 +45,15 @@ from packager.adapters.tools.definition import ToolDefinition
 from packager.adapters.tools.environments import (
     INDEX_SETTINGS,
     Environments,
+    install_options,
+    refuse_missing_build,
     refuse_other_files,
 )
 from packager.core.documents import NotStrict, parse_object
 from packager.core.events import EventSink, StepEvent
 from packager.core.image import BaseImage
 from packager.core.recipe import Step, StepResult
-from packager.core.tool import ToolFacts
+from packager.core.tool import Build, ToolFacts, build_for
 from packager.errors import NotFound, ToolUnavailable, Unavailable
 
 ROOT = "/run/packager"
@@ -92,9 +98,9 @@ class DockerExecutor:
         self._base = base or self._environment.get("PACKAGER_TOOL_BASE", "")
         self._client: Any = None
 
-    def find_tool(self, name: str) -> ToolFacts:
+    def find_tool(self, name: str, build: Build = "cpu") -> ToolFacts:
         """Describe the tool as its image has it, or as it declares itself."""
-        tool = self._environments.tool(name)
+        tool = self._environments.tool(name, build)
         if tool.file.in_serving_image:
             return tool.facts(None)
         base = self._find_base(tool.provider, pull=False)
@@ -107,9 +113,9 @@ class DockerExecutor:
             image=_name_of(base).rpartition("sha256:")[2],
         )
 
-    def prepare(self, name: str) -> None:
+    def prepare(self, name: str, build: Build = "cpu") -> None:
         """Build the tool's image where there is none; a step's own image is loaded when it runs."""
-        tool = self._environments.tool(name)
+        tool = self._environments.tool(name, build)
         if not tool.file.in_serving_image:
             self._image(tool)
 
@@ -122,7 +128,7 @@ class DockerExecutor:
     def run(self, step: Step, into: Path) -> StepResult:
         """Run the worker in a container of its own, which is gone afterwards."""
         self.admit(step)
-        tool = self._environments.tool(step.tool)
+        tool = self._environments.tool(step.tool, build_for(step.gpus))
         image = self._image(tool) if step.image is None else self._load_image(step.image)
         with step_places(self._work_dir, step, restart=self._restart) as (place, kept):
             log = new_log(self._log_dir, step.name)
@@ -147,12 +153,12 @@ class DockerExecutor:
 
     def capacity(self) -> Mapping[str, float]:
         """What this machine has: the engine is taken to be on it, since it mounts our files."""
-        return machine_capacity(self._work_dir)
+        return machine_capacity(self._work_dir, self._environment)
 
     def _options(
         self, step: Step, tool: ToolDefinition, place: Path, into: Path, mounts: Mapping[str, str]
     ) -> dict[str, Any]:
-        from docker.types import DeviceRequest, Mount
+        from docker.types import Mount
 
         def bind(source: str, target: str, *, read_only: bool = True) -> Any:
             return Mount(target, source, type="bind", read_only=read_only)
@@ -200,9 +206,7 @@ class DockerExecutor:
             "shm_size": "1g",
             # Twice the estimate: the limit is for what runs away, not for an estimate's error.
             "mem_limit": 2 * needed if needed else None,
-            "device_requests": [DeviceRequest(count=step.gpus, capabilities=[["gpu"]])]
-            if step.gpus
-            else None,
+            "device_requests": [_gpu_request(step.gpus, self._environment)] if step.gpus else None,
             "init": True,
             "labels": {LABEL: step.tool},
         }
@@ -267,7 +271,7 @@ class DockerExecutor:
                     "python3",
                     f"{ROOT}/helper/install.py",
                     f"{ROOT}/tool",
-                    *(["--allow-unhashed"] if tool.allow_unhashed else []),
+                    *install_options(tool),
                 ],
                 "stdin_open": True,  # closed when we let go, or die: see supervise.py
                 "entrypoint": [],
@@ -300,6 +304,7 @@ class DockerExecutor:
                 log.write_bytes(container.logs(stdout=False, stderr=True))
                 if code := _ended(container)["ExitCode"]:
                     refuse_other_files(tool.name, log)
+                    refuse_missing_build(tool, log)
                     raise ToolUnavailable(
                         f"the image of tool {tool.name!r} could not be built: status {code}",
                         hint=f"all of the installer's log is in {log}; your pip settings apply",
@@ -369,6 +374,16 @@ class DockerExecutor:
         if self._client is None:
             self._client = connect_engine()
         return self._client
+
+
+def _gpu_request(count: int, environment: Mapping[str, str]) -> Any:
+    """Ask for GPUs: for any, or by name where only some of the machine's are ours."""
+    from docker.types import DeviceRequest
+
+    if "CUDA_VISIBLE_DEVICES" not in environment:
+        return DeviceRequest(count=count, capabilities=[["gpu"]])
+    names = visible_gpus(count, environment).split(",")
+    return DeviceRequest(device_ids=names, capabilities=[["gpu"]])
 
 
 def _python_of(reference: str) -> str:

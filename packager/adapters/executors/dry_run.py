@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from packager.core.recipe import Step, StepResult
-from packager.core.tool import ToolFacts
+from packager.core.tool import Build, ToolFacts
 
 
 class DryRunExecutor:
@@ -14,10 +14,19 @@ class DryRunExecutor:
 
     name = "dry_run"
 
-    def __init__(self, find_tool: Callable[[str], ToolFacts]) -> None:
-        self.find_tool = find_tool
+    def __init__(
+        self,
+        find_tool: Callable[[str, Build], ToolFacts],
+        capacity: Callable[[], Mapping[str, float]] = dict,
+    ) -> None:
+        self._find_tool = find_tool
+        self._capacity = capacity
 
-    def prepare(self, name: str) -> None:
+    def find_tool(self, name: str, build: Build = "cpu") -> ToolFacts:
+        """Describe the tool as whoever would run it does."""
+        return self._find_tool(name, build)
+
+    def prepare(self, name: str, build: Build = "cpu") -> None:
         """Install nothing."""
 
     def admit(self, step: Step) -> None:
@@ -28,5 +37,5 @@ class DryRunExecutor:
         return StepResult()
 
     def capacity(self) -> Mapping[str, float]:
-        """Nothing is consumed."""
-        return {}
+        """Report what whoever would run the steps has."""
+        return self._capacity()

@@ -29,7 +29,7 @@ from packager.adapters.executors.protocol import (
 from packager.adapters.tools.environments import Environments
 from packager.core.events import EventSink
 from packager.core.recipe import Step, StepResult
-from packager.core.tool import ToolFacts
+from packager.core.tool import Build, ToolFacts, build_for
 
 # The processor's own instructions reach a step and are in no key but that of a compile: a result
 # of one machine is used on every other.  These two pretend a lesser processor, to oneDNN and to
@@ -61,13 +61,13 @@ class LocalExecutor:
         self._check = check
         self._restart = restart
 
-    def find_tool(self, name: str) -> ToolFacts:
+    def find_tool(self, name: str, build: Build = "cpu") -> ToolFacts:
         """Describe the tool as its environment has it, or as it declares itself."""
-        return self._environments.facts(name)
+        return self._environments.facts(name, build)
 
-    def prepare(self, name: str) -> None:
+    def prepare(self, name: str, build: Build = "cpu") -> None:
         """Make the tool's environment where there is none."""
-        self._environments.install(name)
+        self._environments.install(name, build)
 
     def admit(self, step: Step) -> None:
         """Compare what the step needs with what is here, and what it has kept already."""
@@ -78,9 +78,10 @@ class LocalExecutor:
     def run(self, step: Step, into: Path) -> StepResult:
         """Run the worker; it ends with us, whatever ends us."""
         self.admit(step)
-        tool = self._environments.tool(step.tool)
+        build = build_for(step.gpus)
+        tool = self._environments.tool(step.tool, build)
         with (
-            self._environments.in_use(step.tool) as python,
+            self._environments.in_use(step.tool, build) as python,
             step_places(self._work_dir, step, restart=self._restart) as (place, kept),
         ):
             log = new_log(self._log_dir, step.name)

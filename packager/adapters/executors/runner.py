@@ -17,6 +17,7 @@ from packager.adapters.executors.results import read_result
 from packager.adapters.executors.workspace import Workspace
 from packager.core.events import EventSink, StepEvent
 from packager.core.recipe import Step, StepForecast, StepOutcome, StepResult
+from packager.core.tool import build_for
 from packager.errors import CachedFileChanged, LostFromCache
 from packager.ports import Executor
 
@@ -201,7 +202,7 @@ def foresee(
     remember: Remember | None = None,
 ) -> StepForecast:
     """Say what will become of a step, without reading or running anything."""
-    installs = not executor.find_tool(step.tool).installed
+    installs = not executor.find_tool(step.tool, build_for(step.gpus)).installed
     if cache is None or step.key is None:
         reason = (
             "there is no cache"

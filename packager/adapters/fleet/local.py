@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from packager.adapters.executors.capacity import own_gpus, visible_gpus
 from packager.adapters.executors.failures import read_tail
 from packager.adapters.executors.logs import new_log
 from packager.adapters.executors.processes import Supervised, started
@@ -44,10 +45,12 @@ class LocalFleet:
         self._options = tuple(options)
         self._environment = dict(environment)
         self._log_dir = log_dir
-        self._node = _this_machine()
+        self._node = _this_machine(environment)
         self._at_once = at_once or max(1, int(self._node.cpus))
         self._queue: deque[Job] = deque()
         self._running: dict[int, Job] = {}
+        self._gpus = list(_own_gpus(self._node, environment))  # that no job has
+        self._given: dict[int, list[str]] = {}
         self._processes: dict[int, Supervised] = {}
         self._ended: queue.Queue[Ended] = queue.Queue()
         self._threads: list[threading.Thread] = []
@@ -72,6 +75,7 @@ class LocalFleet:
                 found.append(self._ended.get_nowait())
         for one in found:
             self._running.pop(one.index, None)
+            self._gpus += self._given.pop(one.index, [])
         self._start_some()
         return found
 
@@ -98,6 +102,10 @@ class LocalFleet:
             if self._has_room(job):
                 self._queue.remove(job)
                 self._running[job.index] = job
+                if job.resources.accelerator == "nvidia":
+                    count = job.resources.devices
+                    self._given[job.index] = self._gpus[:count]
+                    self._gpus = self._gpus[count:]
                 thread = threading.Thread(target=self._run, args=(job,), daemon=True)
                 self._threads.append(thread)
                 thread.start()
@@ -115,11 +123,14 @@ class LocalFleet:
         log = new_log(self._log_dir, f"warm-{job.index}")
         words = one_command(str(self._plan), job.index, self._options)
         command = [sys.executable, "-m", "packager", *words]
+        environment = self._environment
+        if given := self._given.get(job.index):
+            environment = {**environment, "CUDA_VISIBLE_DEVICES": ",".join(given)}
         said, began = b"", time.monotonic()
         try:
             with (
                 log.open("ab") as sink,
-                started(command, cwd=Path.cwd(), env=self._environment, log=sink) as process,
+                started(command, cwd=Path.cwd(), env=environment, log=sink) as process,
             ):
                 with self._lock:
                     if self._closed:
@@ -146,14 +157,24 @@ class LocalFleet:
         )
 
 
-def _this_machine() -> Node:
+def _own_gpus(node: Node, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Name the GPUs that jobs share: each job gets others than those beside it."""
+    if node.accelerator != "nvidia":
+        return ()
+    return tuple(visible_gpus(int(node.devices), environment).split(","))
+
+
+def _this_machine(environment: Mapping[str, str]) -> Node:
     machine = describe_machine()
     has_devices = machine.kind != "cpu"
+    devices = machine.devices
+    if machine.kind == "nvidia":
+        devices = len(own_gpus(machine.devices, environment))
     return Node(
         name="here",
         cpus=float(machine.vcpus),
         memory_bytes=float(machine.host_bytes),
         accelerator=machine.kind,
         device=machine.device_name if has_devices else "",
-        devices=float(machine.devices) if has_devices else 0.0,
+        devices=float(devices) if has_devices else 0.0,
     )

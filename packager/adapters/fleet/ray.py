@@ -171,7 +171,8 @@ def _options(job: Job) -> dict[str, Any]:
         asked["memory"] = needs.memory_bytes
     if needs.accelerator == "nvidia" and needs.devices:
         asked["num_gpus"] = needs.devices
-        asked["resources"] = {TYPE + needs.device: 0.001}
+        if needs.device:
+            asked["resources"] = {TYPE + needs.device: 0.001}
     elif needs.accelerator == "neuron" and needs.devices:
         asked["resources"] = {"neuron_cores": needs.devices, TYPE + needs.device: 0.001}
     return asked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from packager.adapters.tools.locks import installed_versions, normal, pinned_versions
 from packager.core.documents import parse_toml
-from packager.core.tool import ToolFacts
+from packager.core.tool import Build, ToolFacts
 from packager.core.worker import PROTOCOL
 from packager.errors import NotFound, UsageError
 
@@ -36,6 +36,7 @@ class InstallGroup(BaseModel):
     no_deps: bool = False
     require_hashes: bool = Field(default=False, description="of every file; takes wheels only")
     prefer: str = Field(default="", description="requirements to take where the index has them")
+    cuda: str = Field(default="", description="requirements to take instead, to compute on GPUs")
     needed_by: str = Field(default="", description="only where this one, installed, asks for it")
 
 
@@ -47,6 +48,7 @@ class ToolFile(BaseModel):
     summary: str
     python: str = Field(default=">=3.11", description="version specifiers of its environment's")
     disk_gb: float = Field(default=0.1, gt=0, description="free space that installing needs")
+    cuda_disk_gb: float = Field(default=0.0, ge=0, description="the same with builds for GPUs")
     image: str = Field(default=IMAGE, description="what its image is made from")
     packages: dict[str, str] = Field(default_factory=dict)
     install: tuple[InstallGroup, ...] = ()
@@ -86,6 +88,7 @@ class ToolDefinition:
     locks: Mapping[str, str]  # its requirements, by the name that tool.toml has for each
     lender: ToolDefinition | None = None  # whose environment it runs in, where it has none
     allow_unhashed: bool = False  # installed without comparing files with the hashes of its locks
+    build: Build = "cpu"  # of torch, that it is installed with
 
     @property
     def provider(self) -> ToolDefinition:
@@ -98,6 +101,33 @@ class ToolDefinition:
         if not self.file.install or not all(group.require_hashes for group in self.file.install):
             return "not asked for"
         return "not verified" if self.allow_unhashed else "verified"
+
+    @property
+    def builds(self) -> tuple[Build, ...]:
+        """Name the builds of torch that the tool has environments for."""
+        return ("cpu", "cuda") if any(one.cuda for one in self.provider.file.install) else ("cpu",)
+
+    @property
+    def disk_gb(self) -> float:
+        """Free space that installing needs."""
+        file = self.provider.file
+        return (file.cuda_disk_gb if self.build == "cuda" else 0.0) or file.disk_gb
+
+    def for_build(self, build: Build) -> ToolDefinition:
+        """Choose a build of torch: another environment, with results under other keys.
+
+        A tool that names no requirements for GPUs has one environment for both.
+        """
+        if build == "cpu" or build not in self.builds:
+            return self
+        lender = self.lender.for_build(build) if self.lender else None
+        own = {
+            group.cuda: self.provider.locks[group.cuda].encode()
+            for group in self.provider.file.install
+            if group.cuda
+        }
+        digest = _digest({"build": build.encode(), "": self.requirements_digest.encode(), **own})
+        return replace(self, build=build, requirements_digest=digest, lender=lender)
 
     def without_hashes(self) -> ToolDefinition:
         """Install without comparing hashes: another environment, with results under other keys."""
@@ -121,16 +151,14 @@ class ToolDefinition:
         if versions is not None:
             environment = installed_versions(versions, locks.values())
         else:
-            expected = [
-                locks[name]
-                for group in self.provider.file.install
-                for name in (group.prefer, group.requirements)
-                if name and not group.needed_by
-            ]
+            expected = [locks[name] for name in _expected(self.provider.file, self.build)]
             environment = pinned_versions(expected, python)
             environment |= {"python": python} if python else {}
         known = versions or {}
         lower = {normal(name): version for name, version in known.items()}
+        if self.build == "cuda":  # a release is declared as its build for processors
+            groups = [locks[group.cuda] for group in self.provider.file.install if group.cuda]
+            lower = {**pinned_versions(groups, python), **lower}
         return ToolFacts(
             name=self.name,
             worker=self.worker_digest,
@@ -139,6 +167,7 @@ class ToolDefinition:
             environment=environment,
             image=image,
             installed=versions is not None or self.file.in_serving_image,
+            build=self.build,
         )
 
     def borrowing(self, lender: ToolDefinition) -> ToolDefinition:
@@ -150,6 +179,17 @@ class ToolDefinition:
                 hint="name the tool that installs it",
             )
         return replace(self, lender=lender, requirements_digest=lender.requirements_digest)
+
+
+def _expected(file: ToolFile, build: Build) -> Iterator[str]:
+    """Yield the locks whose packages an environment will have, as far as that is known."""
+    for group in file.install:
+        if build == "cuda" and group.cuda:
+            yield group.cuda
+        elif build == "cuda":
+            yield group.requirements
+        elif not group.needed_by:
+            yield from (name for name in (group.prefer, group.requirements) if name)
 
 
 def read_tool(name: str, directory: Path, helper: Path) -> ToolDefinition:
@@ -165,7 +205,7 @@ def read_tool(name: str, directory: Path, helper: Path) -> ToolDefinition:
         locks = {
             name: (directory / name).read_text(encoding="utf-8")
             for group in file.install
-            for name in (group.prefer, group.requirements)
+            for name in (group.prefer, group.requirements, group.cuda)
             if name
         }
     except (OSError, ValueError, ValidationError) as error:

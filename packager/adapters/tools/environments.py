@@ -36,12 +36,13 @@ from packager.adapters.files import explain_disk_errors, write_atomically
 from packager.adapters.tools.definition import ToolDefinition, read_tool
 from packager.adapters.tools.locks import minor_of, normal
 from packager.core.events import EventSink, StepEvent
-from packager.core.tool import ToolFacts
+from packager.core.tool import Build, ToolFacts
 from packager.core.units import decimal
 from packager.errors import NotFound, OutputFailed, ToolUnavailable, UsageError
 
 MADE = "made.json"
 ALLOW_UNHASHED = "PACKAGER_ALLOW_UNHASHED"
+NO_GPU_BUILD = "no build of torch for GPUs"  # of install.py
 # Not for installers: they are another Python's, and may run the code of packages.
 OURS = (
     *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"),
@@ -59,6 +60,8 @@ class Installed:
     current: bool  # made from the tool's present requirements
     bytes: int
     hashes: str  # "verified", "not verified" or "not asked for"; "" of those made before 0.2
+    build: Build = "cpu"  # of torch
+    torch: str = ""  # its version; "" where there is none
 
 
 class Environments:
@@ -80,58 +83,60 @@ class Environments:
         self._log_dir = log_dir
         self._environment = environment
         self._on_event = on_event
-        self._tools: dict[str, ToolDefinition] = {}
+        self._tools: dict[tuple[str, Build], ToolDefinition] = {}
         self._allow_unhashed = environment.get(ALLOW_UNHASHED, "") not in ("", "0")
 
-    def tool(self, name: str) -> ToolDefinition:
+    def tool(self, name: str, build: Build = "cpu") -> ToolDefinition:
         """Read a tool's directory, once."""
-        if name not in self._tools:
+        if (name, build) not in self._tools:
             tool = self._read(name)
             lender = tool.file.environment
-            self._tools[name] = tool.borrowing(self._read(lender)) if lender else tool
-        return self._tools[name]
+            tool = tool.borrowing(self._read(lender)) if lender else tool
+            self._tools[name, build] = tool.for_build(build)
+        return self._tools[name, build]
 
     def _read(self, name: str) -> ToolDefinition:
         tool = read_tool(name, self._find_directory(name), self.helper)
         return tool.without_hashes() if self._allow_unhashed else tool
 
-    def facts(self, name: str) -> ToolFacts:
+    def facts(self, name: str, build: Build = "cpu") -> ToolFacts:
         """Describe a tool with the versions that its environment has, if it has one."""
-        tool = self.tool(name)
+        tool = self.tool(name, build)
         if tool.file.in_serving_image:
             return tool.facts(None)
-        return tool.facts(_made(self.place(name)), python=minor_of(platform.python_version()))
+        python = minor_of(platform.python_version())
+        return tool.facts(_made(self.place(name, build)), python=python)
 
-    def place(self, name: str) -> Path:
-        """Say where the environment is, or would be."""
-        tool = self.tool(name).provider
+    def place(self, name: str, build: Build = "cpu") -> Path:
+        """Return where the environment is, or would be."""
+        tool = self.tool(name, build).provider
         python = platform.python_version_tuple()
         identity = f"{tool.requirements_digest} {python[0]}.{python[1]} {platform.machine()}"
         digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
         return self._root / f"{tool.name}-{digest}"
 
-    def install(self, name: str) -> Path:
+    def install(self, name: str, build: Build = "cpu") -> Path:
         """Make the environment where it is not; give its Python. One process makes it."""
-        if self.tool(name).file.in_serving_image:
+        if self.tool(name, build).file.in_serving_image:
             raise ToolUnavailable(
                 f"tool {name!r} runs in the serving image itself, not in an environment here",
                 hint="add --executor docker to the build, or leave it out: --compile off",
             )
-        place = self.place(name)
+        place = self.place(name, build)
         if _made(place) is None:
             with explain_disk_errors(place):
                 self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
                 with self._lock(place) as lock:
                     if _made(place) is None:
-                        self._make(self.tool(name).provider, place, lock)
+                        self._make(self.tool(name, build).provider, place, lock)
         return place / "bin" / "python"
 
     @contextmanager
-    def in_use(self, name: str) -> Iterator[Path]:
+    def in_use(self, name: str, build: Build = "cpu") -> Iterator[Path]:
         """Have the environment's Python, made if need be, and keep it from being removed."""
-        place = self.place(name)
+        place = self.place(name, build)
         while True:
-            python = self.install(name)
+            python = self.install(name, build)
             descriptor = os.open(f"{place}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(descriptor, fcntl.LOCK_SH)
             if _made(place) is not None:  # it was not removed in between
@@ -163,10 +168,11 @@ class Environments:
         found = []
         for marker in sorted(self._root.glob(f"*/{MADE}")):
             name, _, _ = marker.parent.name.rpartition("-")
+            document = _document(marker.parent) or {}
+            build: Build = "cuda" if document.get("build") == "cuda" else "cpu"
             current = False
             with suppress(Exception):  # tools come and go; their environments stay to be removed
-                current = self.place(name) == marker.parent
-            document = _document(marker.parent) or {}
+                current = self.place(name, build) == marker.parent
             found.append(
                 Installed(
                     tool=name,
@@ -174,6 +180,8 @@ class Environments:
                     current=current,
                     bytes=int(document.get("bytes", 0)),
                     hashes=str(document.get("hashes", "")),
+                    build=build,
+                    torch=str(document.get("versions", {}).get("torch", "")),
                 )
             )
         return found
@@ -185,7 +193,7 @@ class Environments:
         return ""
 
     def _make(self, tool: ToolDefinition, place: Path, lock: int) -> None:
-        need = tool.file.disk_gb * 1e9
+        need = tool.disk_gb * 1e9
         if free_bytes(self._root) < need:
             raise OutputFailed(
                 f"tool {tool.name!r} needs {decimal(need)} of disk space, "
@@ -199,11 +207,11 @@ class Environments:
         python = _base_python(tool)
         self._run(tool, [python, "-m", "venv", *self._without_pip(tool), str(place)], lock)
         command = [str(place / "bin/python"), str(self.helper / "install.py"), str(tool.directory)]
+        command += install_options(tool)
         if uv := self._uv():
             command += ["--uv", uv]
         if tool.allow_unhashed:
             self._say(tool.name, f"its packages are not compared with hashes: {ALLOW_UNHASHED}")
-            command.append("--allow-unhashed")
         versions: dict[str, str] = json.loads(self._run(tool, command, lock))
         lower = {normal(name) for name in versions}
         if missing := [name for name in tool.file.packages if normal(name) not in lower]:
@@ -218,6 +226,7 @@ class Environments:
             "bytes": size,
             "hashes": tool.hashes,
             "requirements": tool.requirements_digest,
+            "build": tool.build,
         }
         write_atomically(place / MADE, json.dumps(document, sort_keys=True).encode())
         self._say(tool.name, f"environment made, {decimal(size)}", state="finished")
@@ -237,6 +246,7 @@ class Environments:
             ended = installer.wait()
         if ended.code:
             refuse_other_files(tool.name, log)
+            refuse_missing_build(tool, log)
             raise ToolUnavailable(
                 f"tool {tool.name!r} could not be installed: {_why(read_tail(log))}",
                 hint=f"all of the installer's log is in {log}; your pip settings apply",
@@ -350,6 +360,26 @@ def _pip_is_told_where(environment: Mapping[str, str]) -> bool:
             if any(re.search(rf"^\s*{name}\s*[=:]", text, re.MULTILINE) for name in INDEX_SETTINGS):
                 return True
     return False
+
+
+def install_options(tool: ToolDefinition) -> list[str]:
+    """Return what `install.py` is told of a tool beside its directory."""
+    return [
+        *(["--build", tool.build] if tool.build != "cpu" else []),
+        *(["--allow-unhashed"] if tool.allow_unhashed else []),
+    ]
+
+
+def refuse_missing_build(tool: ToolDefinition, log: Path) -> None:
+    """Raise where an index has no build of torch for GPUs, as `install.py` says in its log."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    if tool.build == "cuda" and NO_GPU_BUILD in text:
+        raise ToolUnavailable(
+            f"tool {tool.name!r} cannot be installed for GPUs: your package index has no build of "
+            "torch for them",
+            hint="name an index that has it, or run the step on the processor: --gpus 0",
+            log=read_tail(log),
+        )
 
 
 def refuse_other_files(tool: str, log: Path) -> None:

@@ -175,7 +175,7 @@ def _affinity(job: Job, instances: Sequence[Instance]) -> dict[str, Any]:
             one.name.removeprefix("ml.")
             for one in instances
             if one.kind == needs.accelerator
-            and one.device_name == needs.device
+            and needs.device in (one.device_name, "")
             and one.devices >= needs.devices
         }
     )

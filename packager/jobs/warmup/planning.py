@@ -29,7 +29,7 @@ from packager.core.warmup import (
 )
 from packager.errors import PackagerError, PlanRejected
 from packager.jobs.warmup.grid import expand
-from packager.pipeline import Planned, Tools
+from packager.pipeline import Planned, Tools, with_gpus_pinned
 from packager.pipeline import plan as plan_request
 from packager.planning.compilers import NOBODY_ASKED
 
@@ -75,7 +75,7 @@ def pinned(request: BuildRequest, planned: Planned) -> BuildRequest:
     if ref.source == "hub" and ref.revision:
         prefix = "hf://" if request.model.startswith("hf://") else ""
         model = f"{prefix}{ref.name}@{ref.revision}"
-    changes = {"model": model}
+    changes: dict[str, Any] = {"model": model, "gpus": with_gpus_pinned(planned).gpus}
     for name in ("draft", "calibration"):
         if written := getattr(request, name):
             changes[name] = _absolute(written)
@@ -222,12 +222,16 @@ def resources_of(step: Step, plan: Plan) -> Resources:
     if step.gives == "compiled" and plan.instance.kind != "cpu":
         devices = max(devices, plan.tp_degree * plan.pp_degree)
     threads = step.env.get("OMP_NUM_THREADS", "")
+    if step.gives == "compiled" or not devices:
+        accelerator, device = plan.instance.kind, plan.instance.device_name
+    else:
+        accelerator, device = "nvidia", step.gpu  # of any model, whatever will serve
     return Resources(
         cpus=max(1, int(threads)) if threads.isdigit() else 1,
         memory_bytes=step.needs.memory_bytes,
         disk_bytes=step.needs.disk_bytes,
-        accelerator=plan.instance.kind if devices else "cpu",
-        device=plan.instance.device_name if devices else "",
+        accelerator=accelerator if devices else "cpu",
+        device=device if devices else "",
         devices=devices,
     )
 

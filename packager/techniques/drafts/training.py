@@ -19,6 +19,7 @@ from artifact_cache.key import (
     Speculation,
     Weights,
 )
+from packager.core.devices import SMALL_BYTES, SPREAD_OVER, GpuUse
 from packager.core.model import ModelFile, ModelFiles, ModelProfile
 from packager.core.recipe import Estimate, Step, StepInput
 from packager.core.tool import ToolFacts
@@ -48,7 +49,17 @@ _FLOAT32_UP_TO_BYTES = 8_000_000_000
 _LIBRARIES_BYTES = 1_000_000_000
 _ADAM = 4  # copies of the head in 4 bytes: weights, gradients, two moments
 _LOGITS = 6  # copies of a step's logits in 4 bytes, at the most
+_WORK_SHARE = 1.2  # of the model's bytes on GPUs: itself, and what it works with
 _OWN_PLACE = frozenset({"max_tokens", "seed", "speculative_tokens", "layers"})  # in the key
+
+
+def training_gpu_use(profile: ModelProfile) -> GpuUse:
+    """Describe the GPUs that answering and training can use: the model may lie on several."""
+    return GpuUse(
+        most=SPREAD_OVER,
+        helps=profile.weight_bytes >= SMALL_BYTES,
+        all_bytes=_LIBRARIES_BYTES + int(_WORK_SHARE * _model_bytes(profile)),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +119,7 @@ def answers_step(
         key=key,
         needs=Estimate(memory_bytes=_LIBRARIES_BYTES + 2 * _model_bytes(profile)),
         gpus=gpus,
+        gpu_use=training_gpu_use(profile),
         keeps_work=True,
     )
 
@@ -155,6 +167,7 @@ def training_step(
         key=_head_key(model, texts, asked, head, tool, parameters, env, gpus),
         needs=_needs(profile, texts, asked),
         gpus=gpus,
+        gpu_use=training_gpu_use(profile),
         keeps_work=True,
     )
 

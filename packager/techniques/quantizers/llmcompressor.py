@@ -28,6 +28,7 @@ from artifact_cache.key import (
     Weights,
 )
 from artifact_cache.key import Quantization as QuantizationKey
+from packager.core.devices import SMALL_BYTES, GpuUse
 from packager.core.facts import Facts
 from packager.core.findings import Finding
 from packager.core.model import ModelFile
@@ -89,6 +90,7 @@ SHARD_BYTES = 3 * GIB
 STRENGTH = 0.8  # llm-compressor's examples for Llama
 # Memory, measured on a model of 1.1 GB: docs/quantization.md, "Memory".
 _LIBRARIES_BYTES = 500_000_000  # torch, transformers and llm-compressor, loaded
+_DRIVER_BYTES = 1_000_000_000  # of a GPU: CUDA itself, its libraries' kernels and work space
 _SPARE = 1.1  # of weights and result
 _HESSIANS = 4 * 4  # square matrices of the widest input at once, in float32
 _WEIGHTS_KEPT = {"awq": 1, "gptq": 1, "smoothquant": 1}  # times, besides scales
@@ -128,6 +130,22 @@ class LlmCompressorQuantizer:
         elif facts.samples is not None and _needs_data(chosen):
             yield from _check_samples(facts)
 
+    def gpu_use(self, facts: Facts, plan: Plan) -> GpuUse:
+        """Describe the GPU that the run can use: one, which takes the layers in turn.
+
+        Methods that look at no texts round numbers, which disks are slower at than processors.
+        """
+        chosen = plan.quantization
+        assert chosen is not None
+        if not _needs_data(chosen):
+            return GpuUse()
+        tokens = _sequence_tokens(facts, plan)
+        return GpuUse(
+            most=1,
+            helps=served_weight_bytes(plan.profile) >= SMALL_BYTES,
+            each_bytes=_gpu_bytes(plan, chosen, tokens),
+        )
+
     def step(self, facts: Facts, plan: Plan) -> Step:
         """Describe the run."""
         chosen = plan.quantization
@@ -137,6 +155,10 @@ class LlmCompressorQuantizer:
         # calibrate many times faster (spinning at barriers; measured on busy cores).
         env = {"OMP_NUM_THREADS": "1"}
         parameters = _parameters(facts, plan, chosen)
+        use = self.gpu_use(facts, plan)
+        gpus = min(facts.gpus, use.most)
+        if gpus:
+            parameters["device"] = "cuda"  # its sums are others
         key = _key(facts, plan, chosen, parameters, samples, env)
         needs = _needs(plan, chosen, samples, parameters)
         files = (config_file(facts.model.config, NO_WEIGHT), *_files_read(facts, chosen))
@@ -152,6 +174,8 @@ class LlmCompressorQuantizer:
             env=env,
             key=key,
             needs=needs,
+            gpus=gpus,
+            gpu_use=use,
             carried=carried_files(facts.model.files),
             config=facts.model.config,
             keeps_work=True,
@@ -320,6 +344,27 @@ def _kept_bytes(
     of_token = 2 * profile.hidden_size + _MASKS * longest + 4 * profile.head_dim
     tokens = len(samples.samples) * longest
     return int(_SPARE * (passes * served_weight_bytes(profile) + tokens * of_token * ELEMENT_BYTES))
+
+
+def _gpu_bytes(plan: Plan, chosen: Quantization, tokens: int) -> int:
+    """Bound the memory that one GPU needs: the work on a layer, and on the head.
+
+    A layer is there with a copy of its weights; GPTQ has matrices of its inputs in float32
+    besides; of one text there are the activations within a layer, and the logits.
+    """
+    profile = plan.profile
+    layer = (served_weight_bytes(profile) - profile.outside_bytes) // max(1, profile.layers)
+    widest = max(profile.hidden_size, profile.intermediate_size, profile.expert_size)
+    hessians = 0
+    if chosen.method == "gptq" or ("gptq", "") in chosen.options:
+        inner = profile.expert_size or profile.intermediate_size
+        inputs = 4 * profile.hidden_size**2 + max(1, profile.experts) * (
+            2 * profile.hidden_size**2 + inner**2
+        )
+        hessians = 4 * inputs + _HESSIANS * widest**2
+    activations = tokens * (8 * profile.hidden_size + 4 * widest) * 4
+    logits = profile.vocab_size * (tokens * (ELEMENT_BYTES + 4) + 2 * profile.hidden_size)
+    return int(_DRIVER_BYTES + 2 * layer + hessians + activations + logits)
 
 
 def _check_options(chosen: Quantization) -> Iterator[Finding]:

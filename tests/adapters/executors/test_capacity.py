@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.adapters.executors.capacity import kernel_killed
+from packager.adapters.executors.capacity import kernel_killed, own_gpus, visible_gpus
 
 VMSTAT = "nr_free_pages 1\noom_kill 7\n"
 
@@ -56,3 +56,38 @@ def test_without_a_counter_of_our_own_the_machine_s_is_read(tmp_path: Path, grou
 
 def test_a_machine_that_counts_nothing_has_killed_nothing(tmp_path: Path) -> None:
     assert kernel_killed(tmp_path) == 0
+
+
+@pytest.mark.parametrize(
+    ("there", "named", "ours"),
+    [
+        pytest.param(2, None, ("0", "1"), id="all of the machine's"),
+        pytest.param(0, None, (), id="no GPU"),
+        pytest.param(8, "3,5", ("3", "5"), id="those that a scheduler gave"),
+        pytest.param(8, " 3 , 5 ", ("3", "5"), id="with spaces"),
+        pytest.param(8, "", (), id="none given"),
+        pytest.param(8, "-1", (), id="none given, as some write it"),
+        pytest.param(2, "1,7,0", ("1",), id="CUDA stops at one that is not there"),
+        pytest.param(2, "1,1", ("1",), id="or was named before"),
+        pytest.param(2, "MIG-1c2,GPU-9f", ("MIG-1c2", "GPU-9f"), id="by name"),
+        pytest.param(2, "NoDevFiles", (), id="what a runtime without GPUs sets"),
+        pytest.param(0, "0", (), id="named without a driver"),
+    ],
+)
+def test_gpus_of_other_jobs_are_not_ours(
+    there: int, named: str | None, ours: tuple[str, ...]
+) -> None:
+    """A job under Slurm or Ray took GPU 0, which was another job's."""
+    environment = {} if named is None else {"CUDA_VISIBLE_DEVICES": named}
+
+    assert own_gpus(there, environment) == ours
+
+
+@pytest.mark.parametrize(
+    ("count", "named", "seen"),
+    [(0, None, ""), (2, None, "0,1"), (1, "3,5", "3"), (2, "3,5", "3,5"), (0, "3,5", "")],
+)
+def test_a_step_sees_the_first_of_our_gpus(count: int, named: str | None, seen: str) -> None:
+    environment = {} if named is None else {"CUDA_VISIBLE_DEVICES": named}
+
+    assert visible_gpus(count, environment) == seen
