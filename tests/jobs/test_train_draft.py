@@ -76,6 +76,9 @@ class Worker:
     def prepare(self, name: str, build: Build = "cpu") -> None:
         self.prepared.append(name)
 
+    def admit(self, step: Step) -> None:
+        """There is room for every step."""
+
 
 def tools(worker: Worker) -> Tools:
     @contextmanager
