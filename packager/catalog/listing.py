@@ -14,7 +14,7 @@ from packager.catalog.accelerators import accelerator_of
 from packager.catalog.compatibility import rules
 from packager.catalog.containers import containers, serves
 from packager.catalog.instances import instances
-from packager.catalog.models import drafts_for, models
+from packager.catalog.models import drafts_for, known_drafts, models
 from packager.catalog.prices import price_of, prices
 from packager.catalog.registries import registries
 from packager.catalog.techniques import techniques
@@ -68,6 +68,30 @@ def list_accelerators(own: OwnRows, wanted: Filter) -> list[Record]:
 def list_models(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: ARG001
     """One record for each checkpoint that somebody has optimized before."""
     return [_model_record(model) for model in models(own.models)]
+
+
+def list_drafts(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: ARG001
+    """One record for each published draft of each model, as `--draft` takes it.
+
+    MTP heads are in their models' checkpoints and not listed.
+    """
+    rows = [(model.hf_id, draft) for model in own.models for draft in model.drafts]
+    rows += [(model, draft) for model, drafts in known_drafts().items() for draft in drafts]
+    return [
+        {
+            "model": model,
+            "kind": draft.kind,
+            "draft": draft.reference
+            if draft.kind == "draft_model"
+            else f"{draft.kind}:{draft.reference}",
+            "license": draft.license,
+            "weights": draft.weights,
+            "note": draft.note,
+            "source": draft.source,
+            "date": draft.date,
+        }
+        for model, draft in rows
+    ]
 
 
 def list_containers(own: OwnRows, wanted: Filter) -> list[Record]:

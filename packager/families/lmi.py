@@ -50,6 +50,7 @@ from packager.families.shared import (
     model_dir,
 )
 from packager.families.vllm_options import (
+    check_asked_draft,
     check_draft,
     check_proven,
     draft_files,
@@ -114,6 +115,7 @@ class LmiFamily:
         yield from _check_two_names(settings(plan))
         if release_of(plan) >= JSON_DRAFT_SINCE:
             yield from check_draft("vLLM", plan, schema)
+            yield from check_asked_draft("vLLM", plan, schema)
         elif plan.draft is not None and plan.draft.kind not in LEGACY_DRAFTS:
             hint = "choose a newer container version"
             yield from draft_unsupported(plan, f"LMI {release_of(plan)}", hint)

@@ -35,6 +35,7 @@ from packager.families.vllm_options import (
     Options,
     asked_names,
     asked_options,
+    check_asked_draft,
     check_draft,
     check_options,
     check_proven,
@@ -76,6 +77,7 @@ class VllmFamily:
         yield from check_options("vLLM", options(plan), schema)
         yield from check_draft("vLLM", plan, schema)
         yield from check_arrived("vLLM", plan)
+        yield from check_asked_draft("vLLM", plan, schema)
         if by_environment(plan):
             env = sagemaker_env(options(plan), plan.container.engine_version)
             yield from check_sagemaker_env(options(plan))

@@ -30,6 +30,7 @@ from packager.families.shared import (
     medusa_config,
     model_dir,
 )
+from packager.planning.drafts.options import asked_config
 from packager.rendering.check import check_json
 from packager.rendering.environment import render_template
 
@@ -174,6 +175,20 @@ def check_draft(who: str, plan: Plan, schema: EngineSchema) -> Iterator[Finding]
     if plan.draft.kind == "medusa":
         yield from _check_medusa(who, plan.draft)
     yield from check_draft_keys(who, speculative_config(plan), schema)
+
+
+def check_asked_draft(who: str, plan: Plan, schema: EngineSchema) -> Iterator[Finding]:
+    """Refuse a speculative configuration among the engine's options that this version lacks."""
+    config = asked_config(dict(plan.engine_options))
+    if config is None:
+        return
+    method = config.get("method")
+    if isinstance(method, str) and method not in schema.draft_methods:
+        close = nearest(method, schema.draft_methods)
+        message = f"{who} {schema.version} has no method {method[:40]!r} of speculation"
+        hint = f"did you mean {close!r}?" if close else "use --draft, or another container version"
+        yield Finding("error", "draft-unsupported", message, hint)
+    yield from check_draft_keys(who, config, schema)
 
 
 def check_draft_keys(

@@ -31,6 +31,7 @@ from packager.planning.performance import (
     setup_of,
 )
 from packager.planning.presets import PRESETS, TPOT_LIMIT_S, Candidate, Goal, candidates
+from packager.planning.profile import read_head
 from packager.planning.ranking import Option, Ranking, Skipped, make_option, rank
 
 FITS = "it fits"
@@ -72,13 +73,17 @@ def rank_instances(
         foresee=_unasked,
         pin_files=_unpinned,
     )
-    quantized = bool(find_model(request.model).config.get("quantization_config"))
+    model = find_model(request.model)
+    quantized = bool(model.config.get("quantization_config"))
+    brings_draft = read_head(model).layers > 0
     options: list[Option] = []
     skipped: list[Skipped] = []
     for instance in instances:
         found: list[Option] = []
         reasons: list[str] = []
-        for candidate in candidates(request, instance, aim.goal, quantized=quantized):
+        for candidate in candidates(
+            request, instance, aim.goal, quantized=quantized, brings_draft=brings_draft
+        ):
             try:
                 option = _try(candidate, once, aim)
             except (PlanRejected, UsageError) as error:

@@ -170,7 +170,7 @@ def _decide(
         weight_bytes=quantized_weight_bytes(profile, quantization),
         kv_element_bytes=1 if request.kv_dtype == "fp8" else 2,
         max_prefill_tokens=request.max_prefill_tokens,
-        draft=drafted.draft,
+        draft=drafted.draft or drafted.counted,
         windows=facts.container.engine == "vllm" and instance.kind == "nvidia",
     )
     if request.goal == "latency":

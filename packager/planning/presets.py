@@ -73,21 +73,34 @@ class Candidate:
 
 
 def candidates(
-    request: BuildRequest, instance: Instance, goal: Goal, *, quantized: bool
+    request: BuildRequest,
+    instance: Instance,
+    goal: Goal,
+    *,
+    quantized: bool,
+    brings_draft: bool = False,
 ) -> tuple[Candidate, ...]:
     """List what is worth planning on an instance, the request as it is first.
 
-    `quantized` says that the checkpoint is already quantized, so that it
-    cannot be again.
+    `quantized` says that the checkpoint is already quantized, so that it cannot be again;
+    `brings_draft` that it has an MTP head of its own, which costs a reader nothing to try.
     """
     named = request.model_copy(update={"instance": instance.name, "goal": goal})
     methods = (None,) if quantized else (None, *_methods(request, instance))
     return tuple(
         Candidate(request=named.model_copy(update=changes), changes=MappingProxyType(changes))
         for method in methods
+        for draft in _drafts(request, goal, brings_draft=brings_draft)
         for spread in _spreads(request, instance, goal)
-        for changes in [({"quantize": method} if method else {}) | spread]
+        for changes in [({"quantize": method} if method else {}) | draft | spread]
     )
+
+
+def _drafts(request: BuildRequest, goal: Goal, *, brings_draft: bool) -> Iterator[dict[str, str]]:
+    """Give drafts to try: where few requests are computed at once, a step has room for guesses."""
+    yield {}
+    if brings_draft and goal == "latency" and request.draft is None:
+        yield {"draft": "mtp"}
 
 
 def _methods(request: BuildRequest, instance: Instance) -> Iterator[str]:

@@ -29,6 +29,7 @@ from packager.core.record import BuildRecord
 from packager.errors import ModelRefused, NotReproduced, UsageError
 from packager.pipeline import Tools
 from packager.planning.drafts.known import choose_known
+from packager.planning.drafts.request import spelled_kind
 from packager.ports import ContainerFamily
 from packager.wiring.caches import OpenCache, remember_lookups
 from packager.wiring.outputs import (
@@ -144,9 +145,7 @@ def _save(record: BuildRecord, settings: Settings) -> None:
 
 
 def _find_model(reference: str, settings: Settings, *, is_draft: bool = False) -> ModelFiles:
-    from packager.adapters.sources.choose import choose_source
-
-    scheme, step = choose_source(reference), "draft" if is_draft else "model"
+    scheme, step = _scheme_of(reference, is_draft=is_draft), "draft" if is_draft else "model"
     told: dict[str, Any] = {}
     if scheme == "hub" and settings.on_event is not ignore:
         told["on_bytes"] = lambda done, size: settings.on_event(
@@ -158,6 +157,20 @@ def _find_model(reference: str, settings: Settings, *, is_draft: bool = False) -
     with working(step, reference, settings):
         found: ModelFiles = source.facts(reference)
     return found
+
+
+def _scheme_of(reference: str, *, is_draft: bool) -> str:
+    from packager.adapters.sources.choose import choose_source
+
+    try:
+        return choose_source(reference)
+    except UsageError as error:
+        meant = spelled_kind(reference) if is_draft else ""
+        if not meant:
+            raise
+        raise UsageError(
+            error.message, hint=f"did you mean `--draft {meant}`? else {error.hint}"
+        ) from None
 
 
 def _find_instance(name: str, own: OwnRows) -> Instance:

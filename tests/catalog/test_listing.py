@@ -25,6 +25,7 @@ CATALOG = {
     "instances": listing.list_instances,
     "accelerators": listing.list_accelerators,
     "models": listing.list_models,
+    "drafts": listing.list_drafts,
     "containers": listing.list_containers,
     "techniques": listing.list_techniques,
     "compatibility": listing.list_compatibility,
@@ -194,3 +195,13 @@ def test_every_method_of_the_quantizer_is_listed() -> None:
     listed = {found.name for found in techniques() if found.kind == "quantizer"}
 
     assert listed == set(LlmCompressorQuantizer.methods)
+
+
+def test_published_drafts_are_listed_as_the_option_takes_them(home: dict[str, str]) -> None:
+    found = {row["model"]: row for row in records(home, "drafts", "P-EAGLE")}
+
+    assert found["openai/gpt-oss-120b"]["draft"] == "peagle:amazon/gpt-oss-120b-p-eagle"
+    assert found["openai/gpt-oss-120b"]["license"] == "apache-2.0"
+    assert "meta-llama/Llama-3.2-1B-Instruct" in {
+        row["draft"] for row in records(home, "drafts", "Llama-3.1-70B")
+    }

@@ -71,6 +71,107 @@ def eagle(target: Mapping[str, Any], **changed: Any) -> ModelFiles:
     return files(config, shapes)
 
 
+def peagle(target: Mapping[str, Any], *, layers: int = 4, **changed: Any) -> ModelFiles:
+    """A P-EAGLE head as its authors publish it: EAGLE-3, and what stands for unknown states."""
+    whole = eagle3(target, num_hidden_layers=layers, ptd_token_id=7, **changed)
+    return files(dict(whole.config), _parallel(target, layers, "midlayer"))
+
+
+def peagle_of_speculators(
+    target: Mapping[str, Any], *, layers: int = 4, **changed: Any
+) -> ModelFiles:
+    """The same head as the speculators library saves it."""
+    whole = eagle3_of_speculators(
+        target,
+        speculators_model_type="peagle",
+        architectures=["PEagleDraftModel"],
+        mask_token_id=7,
+        **changed,
+    )
+    numbers = {**whole.config["transformer_layer_config"], "num_hidden_layers": layers}
+    stated = {
+        **whole.config["speculators_config"],
+        "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 8}],
+    }
+    config = {**whole.config, "transformer_layer_config": numbers, "speculators_config": stated}
+    return files(config, _parallel(target, layers, "layers.0"))
+
+
+def _parallel(target: Mapping[str, Any], layers: int, first: str) -> Shapes:
+    hidden = target["hidden_size"]
+    shapes = eagle3_shapes(target, draft_vocab=32000, layer=first)
+    for layer in range(1, layers):
+        shapes |= _layer(target, f"layers.{layer}", reads=hidden)
+    return shapes | {"mask_hidden": ("BF16", (1, 1, 3 * hidden))}
+
+
+DFLASH_LAYERS = (1, 9, 17, 25, 29)  # of 32: the layers before those that vLLM counts
+
+
+def dflash(target: Mapping[str, Any], **changed: Any) -> ModelFiles:
+    """A DFlash head as its authors publish it: embeddings and scores are the model's."""
+    own = {"target_layer_ids": list(DFLASH_LAYERS), "mask_token_id": 7}
+    config = _numbers(target) | {
+        "architectures": ["DFlashDraftModel"],
+        "model_type": "qwen3",
+        "num_hidden_layers": 5,
+        "block_size": 16,
+        "dflash_config": own,
+        **changed,
+    }
+    return files(config, dflash_shapes(target))
+
+
+def dflash_of_speculators(
+    target: Mapping[str, Any], *, draft_vocab: int = 32000, **changed: Any
+) -> ModelFiles:
+    """The same head as the speculators library saves it, with a vocabulary of its own."""
+    hidden = target["hidden_size"]
+    config = {
+        "architectures": ["DFlashDraftModel"],
+        "speculators_model_type": "dflash",
+        "draft_vocab_size": draft_vocab,
+        "block_size": 8,
+        "mask_token_id": 7,
+        "aux_hidden_state_layer_ids": [layer + 1 for layer in DFLASH_LAYERS],
+        "transformer_layer_config": _numbers(target)
+        | {"model_type": "qwen3", "num_hidden_layers": 5},
+        "speculators_config": {
+            "algorithm": "dflash",
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 7}],
+            "verifier": {
+                "name_or_path": "/home/trainer/target",
+                "architectures": target["architectures"],
+            },
+        },
+        **changed,
+    }
+    shapes = dflash_shapes(target) | {
+        "embed_tokens.weight": ("BF16", (target["vocab_size"], hidden)),
+        "lm_head.weight": ("BF16", (draft_vocab, hidden)),
+        "d2t": ("I64", (draft_vocab,)),
+        "t2d": ("BOOL", (target["vocab_size"],)),
+    }
+    return files(config, shapes)
+
+
+def dflash_shapes(target: Mapping[str, Any], *, layers: int = 5) -> Shapes:
+    """Every tensor of a DFlash head that borrows embeddings and scores."""
+    hidden = target["hidden_size"]
+    size = target.get("head_dim", hidden // target["num_attention_heads"])
+    shapes: Shapes = {
+        "fc.weight": ("BF16", (hidden, len(DFLASH_LAYERS) * hidden)),
+        "hidden_norm.weight": ("BF16", (hidden,)),
+        "norm.weight": ("BF16", (hidden,)),
+    }
+    for layer in range(layers):
+        at = f"layers.{layer}"
+        shapes |= _layer(target, at, reads=hidden)
+        shapes[f"{at}.input_layernorm.weight"] = ("BF16", (hidden,))
+        shapes |= {f"{at}.self_attn.{name}_norm.weight": ("BF16", (size,)) for name in "qk"}
+    return shapes
+
+
 def medusa_of_vllm(
     hidden: int, vocabulary: int, *, heads: int = 3, layers: int = 1, **changed: Any
 ) -> ModelFiles:

@@ -47,3 +47,17 @@ def test_what_was_asked_for_stays(goal: Goal) -> None:
 
 def test_a_quantized_checkpoint_is_not_quantized_again() -> None:
     assert tried("ml.g5.12xlarge", "cost", quantized=True) == ["", "--tp-degree 4"]
+
+
+def test_latency_tries_the_head_that_the_checkpoint_brings() -> None:
+    request = BuildRequest(model="m", instance="all", quantize="none", tp_degree=4, max_batch=2)
+    instance = find_instance("ml.g5.12xlarge")
+
+    def options(goal: Goal, **asked: Any) -> list[str]:
+        changed = request.model_copy(update=asked)
+        found = candidates(changed, instance, goal, quantized=False, brings_draft=True)
+        return [candidate.options for candidate in found]
+
+    assert options("latency") == ["", "--draft mtp"]
+    assert options("latency", draft="none") == [""]
+    assert options("cost") == options("throughput") == [""]

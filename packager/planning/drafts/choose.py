@@ -19,6 +19,7 @@ from packager.planning.drafts.medusa import check_medusa, medusa_draft, read_med
 from packager.planning.drafts.models import check_model, model_draft
 from packager.planning.drafts.mtp import check_mtp, mtp_draft
 from packager.planning.drafts.numbers import main_dtype
+from packager.planning.drafts.options import check_asked
 from packager.planning.drafts.request import check_absence, count_tokens, parse_draft
 from packager.planning.drafts.suffix import check_suffix
 
@@ -29,6 +30,7 @@ class DraftChoice:
 
     draft: Draft | None
     findings: tuple[Finding, ...] = ()
+    counted: Draft | None = None  # that the engine's options ask for: its memory is needed, too
 
 
 def choose_draft(facts: Facts, profile: ModelProfile) -> DraftChoice:
@@ -38,8 +40,9 @@ def choose_draft(facts: Facts, profile: ModelProfile) -> DraftChoice:
     if isinstance(asked, Finding):
         return DraftChoice(None, (asked,))
     if asked is None:
-        found = check_absence(request, looked_up=bool(facts.draft_findings))
-        return DraftChoice(None, (*facts.draft_findings, *found))
+        counted, found = check_asked(facts, profile)
+        found += check_absence(request, looked_up=bool(facts.draft_findings))
+        return DraftChoice(None, (*facts.draft_findings, *found), counted)
     tokens, findings = count_tokens(request, asked)
     if findings:
         return DraftChoice(None, (*facts.draft_findings, *findings))

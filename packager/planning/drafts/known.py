@@ -10,7 +10,7 @@ from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding, errors_in
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles
-from packager.planning.drafts.mtp import why_not_mtp
+from packager.planning.drafts.mtp import layer_words, why_not_mtp
 from packager.planning.profile import make_profile, read_head
 
 # kind of a draft → what a request puts before its reference
@@ -79,7 +79,7 @@ def choose_known(
 def _take_own(model: ModelFiles, others: Sequence[KnownDraft]) -> KnownChoice:
     head = read_head(model)
     message = (
-        f"auto takes mtp: the checkpoint brings {head.layers} MTP layers of its own, "
+        f"auto takes mtp: the checkpoint brings {layer_words(head.layers)} of its own, "
         "so that a draft needs no other files"
     )
     if others:

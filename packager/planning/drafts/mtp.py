@@ -88,6 +88,11 @@ def why_not_mtp(model: ModelFiles, profile: ModelProfile, container: ContainerFa
     return found.message if found else ""
 
 
+def layer_words(count: int) -> str:
+    """Return a number of MTP layers in words."""
+    return f"{count} MTP layer" + ("s" if count != 1 else "")
+
+
 def used_layers(head: MtpHead, row: ServedModels | None) -> int:
     """Return how many MTP layers the engine runs."""
     layers = max(1, head.layers)
@@ -111,7 +116,7 @@ def _why_absent(head: MtpHead) -> Finding | None:
     if head.declared:
         lacking = ", ".join(head.missing[:5]) or "any tensor of them"
         message = (
-            f"config.json declares {head.declared} MTP layers ({head.key}), "
+            f"config.json declares {layer_words(head.declared)} ({head.key}), "
             f"and the checkpoint lacks {lacking}"
         )
         return Finding("error", "draft-mtp-missing", message, WHOLE)

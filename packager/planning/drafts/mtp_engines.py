@@ -64,6 +64,12 @@ def serves(row: ServedModels, engine_version: str) -> bool:
     return found is None or since is None or found >= since
 
 
+def is_mtp_method(method: str) -> bool:
+    """Tell whether vLLM's name of a method stands for MTP heads of some kind."""
+    rows = _served()["vllm"]
+    return method == "mtp" or any(method in (row.method, row.before_mtp) for row in rows)
+
+
 def vllm_method(config: Mapping[str, Any], engine_version: str) -> str:
     """Return what this vLLM calls the method: `mtp`, or the kind of head before 0.11."""
     found, since = version_key(engine_version), version_key(MTP_SINCE)

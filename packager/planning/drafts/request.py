@@ -78,10 +78,17 @@ def parse_draft(text: str | None) -> DraftRequest | Finding | None:
         return Finding("error", "draft-unreadable", f"draft {text[:60]!r} names no model", hint)
     if colon and "://" not in text:
         meant = nearest_kind(kind)
-        hint = f"did you mean `{meant}:{rest[:60]}`? " if meant in PREFIXES else ""
+        named = meant in PREFIXES or meant in COUNTED
+        hint = f"did you mean `{meant}:{rest[:60]}`? " if named else ""
         message = f"draft {text[:60]!r} is of no known kind"
         return Finding("error", "draft-unreadable", message, f"{hint}write {WRITTEN}")
     return DraftRequest(kind="draft_model", reference=text)
+
+
+def spelled_kind(text: str) -> str:
+    """Return how a misspelled draft is most likely to be written; "" when it is like none."""
+    meant = nearest_kind(text)
+    return f"{meant}:REF" if meant in PREFIXES else meant
 
 
 def nearest_kind(text: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from packager.catalog.compatibility import rules
 from packager.catalog.containers import find_container
 from packager.catalog.models import drafts_of
@@ -12,6 +14,7 @@ from packager.families.vllm import VllmFamily
 from packager.planning.drafts.known import KnownChoice, choose_known
 from packager.planning.planner import make_plan
 from tests.planning import heads
+from tests.planning.drafts.mtp_models import MODELS, without
 from tests.planning.headers import LLAMA_3_8B, facts_of, model_of
 
 LLAMA = model_of(LLAMA_3_8B, name="meta-llama/Llama-3.1-8B-Instruct")
@@ -54,7 +57,7 @@ def test_licences_that_restrict_use_and_pickles_are_not_taken_unasked() -> None:
     for one in (
         replace(HEAD, license="cc-by-nc-4.0"),
         replace(HEAD, weights="pickle"),
-        replace(HEAD, kind="mtp"),
+        replace(HEAD, kind="eagle2"),
     ):
         choice = chosen(one)
 
@@ -62,6 +65,65 @@ def test_licences_that_restrict_use_and_pickles_are_not_taken_unasked() -> None:
         assert choice.findings[0].code == "draft-none-fits"
         assert "passed over" in said(choice)
     assert chosen() == KnownChoice()
+
+
+def for_head(name: str, *drafts: KnownDraft, family: str, version: str | None) -> KnownChoice:
+    model = replace(MODELS[name](), ref=LLAMA.ref)
+    facts = facts_of(model, "p5en.48xlarge", family=family)
+    container = find_container(family, "nvidia", version, None, facts.instance.name, ())
+    return choose_known(drafts, model, facts.instance, container, rules())
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("family", "version"), [("vllm", None), ("lmi", None), ("sglang", None), ("vllm", "0.17.0")]
+)
+def test_a_head_that_the_checkpoint_brings_is_taken_before_published_ones(
+    name: str, family: str, version: str | None
+) -> None:
+    choice = for_head(name, HEAD, family=family, version=version)
+
+    assert choice.reference == "mtp"
+    assert "auto takes mtp: the checkpoint brings 1 MTP layer" in said(choice)
+    assert "eagle3:org/head would fit too" in said(choice)
+
+
+def test_a_head_that_the_engine_does_not_serve_is_passed_over_with_the_reason() -> None:
+    published = for_head("qwen3.5", HEAD, family="vllm", version="0.16.0")
+    alone = for_head("qwen3.5", family="vllm", version="0.16.0")
+    elsewhere = for_head("mimo", MEDUSA, family="tgi", version=None)
+
+    assert published.reference == "eagle3:org/head"
+    assert "passed over mtp: vLLM 0.16.0 does not serve" in said(published)
+    assert (alone.reference, alone.findings[0].code) == ("", "draft-none-fits")
+    assert elsewhere.reference == "medusa:org/medusa"
+    assert "passed over mtp: tgi serves no MTP head" in said(elsewhere)
+
+
+def test_a_head_that_was_lost_is_not_taken() -> None:
+    model = without(MODELS["mimo"](), "mtp_layers")
+    facts = facts_of(model, "p5en.48xlarge", family="vllm")
+    container = find_container("vllm", "nvidia", None, None, facts.instance.name, ())
+
+    choice = choose_known((HEAD,), model, facts.instance, container, rules())
+
+    assert choice.reference == "eagle3:org/head"
+    assert "passed over mtp: config.json declares 1 MTP layer" in said(choice)
+
+
+def test_the_plan_for_auto_serves_the_head() -> None:
+    choice = for_head("deepseek-v3", family="vllm", version=None)
+    facts = replace(
+        facts_of(MODELS["deepseek-v3"](), "p5en.48xlarge", family="vllm", draft="auto"),
+        draft_reference=choice.reference,
+        draft_findings=choice.findings,
+    )
+
+    plan = make_plan(facts, VllmFamily(), rules=rules())
+
+    assert plan.draft is not None
+    assert (plan.draft.kind, plan.draft.speculative_tokens) == ("mtp", 1)
+    assert "draft-chosen" in [finding.code for finding in plan.findings]
 
 
 def test_what_is_known_and_does_not_fit_is_not_said_to_be_unknown() -> None:

@@ -46,6 +46,11 @@ AWQ = awq_model_of(LLAMA_3_8B)
 HEAD = heads.eagle3(LLAMA_3_8B)
 SPECULATORS = heads.eagle3_of_speculators(LLAMA_3_8B)
 MEDUSA = zoo.medusa(3, 4096, 128256)
+PEAGLE = heads.peagle(LLAMA_3_8B)
+PARALLEL = heads.peagle_of_speculators(LLAMA_3_8B)
+DFLASH = heads.dflash(LLAMA_3_8B)
+BLOCKS = heads.dflash_of_speculators(LLAMA_3_8B)
+OWN = {"target_layer_ids": [1, 9, 17, 25, 29], "mask_token_id": 7}
 LAYER = "midlayer.self_attn.q_proj.weight"
 
 
@@ -414,6 +419,206 @@ PAIRS = (
         family="sglang",
         code="draft-layout",
     ),
+    # P-EAGLE.
+    Pair(id="peagle-as-eagle3", kind="eagle3:", draft=PEAGLE, code="draft-kind"),
+    Pair(id="speculators-peagle-as-eagle3", kind="eagle3:", draft=PARALLEL, code="draft-kind"),
+    Pair(id="eagle3-as-peagle", kind="peagle:", draft=HEAD, code="draft-kind"),
+    Pair(id="dflash-as-peagle", kind="peagle:", draft=DFLASH, code="draft-kind"),
+    Pair(
+        id="peagle-without-mask",
+        kind="peagle:",
+        draft=heads.without(PARALLEL, "mask_hidden"),
+        code="draft-truncated",
+    ),
+    Pair(
+        id="peagle-mask-of-another-model",
+        kind="peagle:",
+        draft=heads.with_shapes(PEAGLE, {"mask_hidden": ("BF16", (1, 1, 3 * 5120))}),
+        code="draft-shape",
+    ),
+    Pair(
+        id="peagle-without-mask-token",
+        kind="peagle:",
+        draft=heads.files(
+            {key: value for key, value in PARALLEL.config.items() if key != "mask_token_id"},
+            {one.name: (one.dtype, one.shape) for one in PARALLEL.tensors},
+        ),
+        code="draft-config",
+    ),
+    Pair(
+        id="peagle-mask-token-beyond-the-vocabulary",
+        kind="peagle:",
+        draft=heads.peagle(LLAMA_3_8B, mask_token_id=10**9),
+        code="draft-config",
+    ),
+    Pair(
+        id="peagle-other-hidden-size",
+        kind="peagle:",
+        draft=heads.peagle(LLAMA_3_8B | {"hidden_size": 5120}),
+        code="draft-shape",
+    ),
+    Pair(
+        id="peagle-last-layer-missing",
+        kind="peagle:",
+        draft=heads.without(PEAGLE, "layers.3.mlp.down_proj.weight"),
+        code="draft-truncated",
+    ),
+    Pair(
+        id="peagle-short-map",
+        kind="peagle:",
+        draft=heads.with_shapes(PARALLEL, {"d2t": ("I64", (31999,))}),
+        code="draft-mapping",
+    ),
+    Pair(
+        id="peagle-of-speculators-before-vllm-0.22",
+        kind="peagle:",
+        draft=PARALLEL,
+        asked={"container_version": "0.21.0"},
+        code="draft-layout",
+    ),
+    Pair(
+        id="peagle-before-vllm-0.16",
+        kind="peagle:",
+        draft=PEAGLE,
+        asked={"container_version": "0.15.1"},
+        code="draft-unsupported",
+    ),
+    Pair(
+        id="peagle-in-sglang",
+        kind="peagle:",
+        draft=PEAGLE,
+        family="sglang",
+        code="draft-unsupported",
+    ),
+    # DFlash.
+    Pair(id="eagle3-as-dflash", kind="dflash:", draft=HEAD, code="draft-kind"),
+    Pair(id="dflash-as-eagle3", kind="eagle3:", draft=BLOCKS, code="draft-kind"),
+    Pair(
+        id="dflash-other-vocabulary",
+        kind="dflash:",
+        draft=heads.dflash(QWEN3),
+        code="draft-vocabulary",
+    ),
+    Pair(
+        id="dflash-other-hidden-size-without-embeddings",
+        kind="dflash:",
+        draft=heads.dflash(LLAMA_3_8B | {"hidden_size": 2048}),
+        code="draft-truncated",
+    ),
+    Pair(
+        id="dflash-other-architecture",
+        kind="dflash:",
+        draft=heads.dflash_of_speculators(QWEN3 | {"vocab_size": 128256}),
+        code="draft-architecture",
+    ),
+    Pair(
+        id="dflash-without-fc",
+        kind="dflash:",
+        draft=heads.without(DFLASH, "fc.weight"),
+        code="draft-truncated",
+    ),
+    Pair(
+        id="dflash-last-layer-missing",
+        kind="dflash:",
+        draft=heads.without(BLOCKS, "layers.4.self_attn.k_norm.weight"),
+        code="draft-truncated",
+    ),
+    Pair(
+        id="dflash-fewer-layers-read-than-fc-has",
+        kind="dflash:",
+        draft=heads.dflash(LLAMA_3_8B, dflash_config=OWN | {"target_layer_ids": [1, 9]}),
+        code="draft-shape",
+    ),
+    Pair(
+        id="dflash-layer-that-the-model-lacks",
+        kind="dflash:",
+        draft=heads.dflash(
+            LLAMA_3_8B, dflash_config=OWN | {"target_layer_ids": [1, 9, 17, 25, 61]}
+        ),
+        code="draft-aux-layers",
+    ),
+    Pair(
+        id="dflash-layers-unsaid",
+        kind="dflash:",
+        draft=heads.dflash(LLAMA_3_8B, dflash_config={"mask_token_id": 7}),
+        code="draft-aux-layers",
+    ),
+    Pair(
+        id="dflash-mask-token-unsaid",
+        kind="dflash:",
+        draft=heads.dflash(LLAMA_3_8B, dflash_config={"target_layer_ids": [1, 9, 17, 25, 29]}),
+        code="draft-config",
+    ),
+    Pair(
+        id="dflash-mask-token-is-text",
+        kind="dflash:",
+        draft=heads.dflash(LLAMA_3_8B, dflash_config=OWN | {"mask_token_id": "7"}),
+        code="draft-config",
+    ),
+    Pair(
+        id="dflash-block-unsaid",
+        kind="dflash:",
+        draft=heads.dflash(LLAMA_3_8B, block_size=None),
+        code="draft-config",
+    ),
+    Pair(
+        id="dflash-more-tokens-than-the-block",
+        kind="dflash:",
+        draft=BLOCKS,
+        asked={"speculative_tokens": 8},
+        code="draft-block",
+    ),
+    Pair(
+        id="dflash-short-map",
+        kind="dflash:",
+        draft=heads.with_shapes(BLOCKS, {"d2t": ("I64", (31999,))}),
+        code="draft-mapping",
+    ),
+    Pair(
+        id="dflash-without-scores-of-its-own-vocabulary",
+        kind="dflash:",
+        draft=heads.without(BLOCKS, "lm_head.weight"),
+        code="draft-truncated",
+    ),
+    Pair(
+        id="dflash-before-vllm-0.20",
+        kind="dflash:",
+        draft=DFLASH,
+        asked={"container_version": "0.19.1"},
+        code="draft-unsupported",
+    ),
+    Pair(
+        id="dflash-in-lmi-24",
+        kind="dflash:",
+        draft=DFLASH,
+        family="lmi",
+        asked={"container_version": "24"},
+        code="draft-unsupported",
+    ),
+    Pair(
+        id="dflash-before-sglang-0.5.11",
+        kind="dflash:",
+        draft=DFLASH,
+        family="sglang",
+        asked={"container_version": "0.5.10"},
+        code="draft-unsupported",
+    ),
+    Pair(
+        id="dflash-of-speculators-in-sglang",
+        kind="dflash:",
+        draft=BLOCKS,
+        family="sglang",
+        code="draft-layout",
+    ),
+    Pair(id="dflash-in-tgi", kind="dflash:", draft=DFLASH, family="tgi", code="tgi-draft-kind"),
+    Pair(
+        id="dflash-on-trainium",
+        kind="dflash:",
+        draft=DFLASH,
+        family="neuron",
+        instance="trn2.48xlarge",
+        code="neuron-eagle3-only",
+    ),
     Pair(
         id="residual-after-the-norm-in-sglang",
         kind="eagle3:",
@@ -483,6 +688,26 @@ def fitting() -> Iterator[Pair]:
         family="lmi",
         code="",
     )
+    yield Pair(id="peagle", kind="peagle:", draft=PEAGLE, code="")
+    yield Pair(id="peagle-speculators", kind="peagle:", draft=PARALLEL, code="")
+    yield Pair(
+        id="peagle-vllm-0.16",
+        kind="peagle:",
+        draft=PEAGLE,
+        asked={"container_version": "0.16.0"},
+        code="",
+    )
+    yield Pair(id="dflash", kind="dflash:", draft=DFLASH, code="")
+    yield Pair(id="dflash-speculators", kind="dflash:", draft=BLOCKS, code="")
+    yield Pair(
+        id="dflash-vllm-0.20.0",
+        kind="dflash:",
+        draft=BLOCKS,
+        asked={"container_version": "0.20.0"},
+        code="",
+    )
+    yield Pair(id="dflash-lmi", kind="dflash:", draft=BLOCKS, family="lmi", code="")
+    yield Pair(id="dflash-sglang", kind="dflash:", draft=DFLASH, family="sglang", code="")
     yield Pair(
         id="eagle3-trainium",
         kind="eagle3:",
