@@ -167,7 +167,7 @@ def test_a_quantized_model_that_was_damaged_since_is_made_again(told: dict[str, 
 def test_a_run_says_where_it_goes_on(told: dict[str, Told]) -> None:
     case = told["smoothquant within layer 5"]
 
-    assert "going on after block 5 of 11: SmoothQuantModifier" in case["notes"]
+    assert "going on after block 5 of 11: SmoothQuantFolding" in case["notes"]
     assert case["steps"][2] == ["quantizing", 5, 11]
 
 
