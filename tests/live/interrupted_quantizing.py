@@ -221,7 +221,7 @@ def half(pieces: Iterator[Any]) -> Iterator[Any]:
 
 
 POINTS = {
-    "loading": (program, "_load"),
+    "loading": (program, "load_model"),
     "quantizing": (program, "oneshot"),
     "block": (LifecycleCallbacks, "sequential_epoch_end"),
     "file": (keeping, "_serialized"),
