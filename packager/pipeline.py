@@ -23,7 +23,7 @@ from packager.core.facts import ContainerFacts, Facts
 from packager.core.findings import Finding, errors_in
 from packager.core.image import BaseImage, ImageSpec, Platform, Written
 from packager.core.instance import Instance
-from packager.core.model import ModelFile, ModelFiles, WeightsHeader
+from packager.core.model import ModelFile, ModelFiles, ScaleValues, WeightsHeader
 from packager.core.plan import Plan
 from packager.core.quality import EVALUATION_TOKENS, STEP, TOOL, Evaluation, Limits, QualityReport
 from packager.core.recipe import Recipe, Step, StepForecast, StepOutcome
@@ -122,6 +122,7 @@ class Tools:
     this_machine: Callable[[], Instance] | None = None  # where steps run; None: nobody says
     past: Callable[[], tuple[PastRun, ...]] = tuple  # steps that were run, with their times
     containers: Callable[[], tuple[ContainerFacts, ...]] = lambda: ()  # that may be suggested
+    read_scales: Callable[[ModelFiles], ScaleValues | None] = lambda _: None  # of packed weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -615,6 +616,7 @@ def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned
         find_samples=tools.find_samples,
         find_evaluation=tools.find_evaluation,
         containers=tools.containers(),
+        read_scales=tools.read_scales,
     )
     family = tools.family(facts.container.family)
     quantizer = tools.find_quantizer(request.quantize)

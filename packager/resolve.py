@@ -8,7 +8,7 @@ from packager import __version__
 from packager.core.facts import ContainerFacts, Facts
 from packager.core.image import BaseImage, Platform
 from packager.core.instance import Instance
-from packager.core.model import ModelFiles
+from packager.core.model import ModelFiles, ScaleValues
 from packager.core.request import BuildRequest
 from packager.core.samples import Samples
 from packager.errors import UsageError
@@ -30,6 +30,7 @@ def resolve(
     find_samples: Callable[[BuildRequest], Samples | None] = lambda _: None,
     find_evaluation: Callable[[BuildRequest, Samples | None], Samples | None] = lambda *_: None,
     containers: tuple[ContainerFacts, ...] = (),
+    read_scales: Callable[[ModelFiles], ScaleValues | None] = lambda _: None,
 ) -> Facts:
     """Pin the model, the instance, the container and, for a build, the base image.
 
@@ -67,6 +68,7 @@ def resolve(
         samples=samples,
         evaluation=evaluation,
         containers=containers,
+        scales=read_scales(model),
     )
 
 

@@ -14,6 +14,7 @@ from packager.adapters.records import check_place, save_record
 from packager.adapters.remote.hub import HubReader
 from packager.adapters.remote.s3 import S3Reader
 from packager.adapters.safetensors import read_weights_header
+from packager.adapters.scales import read_scale_values
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.compatibility import rules
 from packager.catalog.containers import containers, find_container
@@ -23,13 +24,15 @@ from packager.catalog.prices import priced
 from packager.core.events import StepEvent, ignore
 from packager.core.image import BaseImage, Blob, FileRange, Platform
 from packager.core.instance import LOCAL, Instance
-from packager.core.model import ModelFile, ModelFiles, WeightsHeader
+from packager.core.model import ModelFile, ModelFiles, ScaleValues, WeightsHeader
 from packager.core.own import OwnRows
 from packager.core.record import BuildRecord
 from packager.errors import ModelRefused, NotReproduced, UsageError
 from packager.pipeline import Tools
 from packager.planning.drafts.known import choose_known
 from packager.planning.drafts.request import spelled_kind
+from packager.planning.gate import quantized_scales
+from packager.planning.profile import SameModel
 from packager.ports import ContainerFamily
 from packager.wiring.caches import OpenCache, remember_lookups
 from packager.wiring.outputs import (
@@ -79,6 +82,11 @@ def tools_for(settings: Settings) -> Tools:
     executor = choose_executor(settings, environments, reader)
     artifacts = OpenCache(settings)
     remember = remember_lookups(settings)
+
+    @cache  # ranking plans one model many times
+    def _read_scales(same: SameModel) -> ScaleValues | None:
+        return read_scales(same.model, settings, reader)
+
     return Tools(
         # Ranking plans one model many times.
         find_model=cache(lambda reference: _find_model(reference, settings)),
@@ -122,8 +130,22 @@ def tools_for(settings: Settings) -> Tools:
         rules=rules(),
         this_machine=cache(lambda: _find_instance(LOCAL, own())),
         containers=lambda: containers(own().containers),
+        read_scales=lambda model: _read_scales(SameModel(model)),
         accelerator_of=lambda instance: accelerator_of(instance, own().accelerators),
         read_header=lambda file: _read_header(file, reader),
+    )
+
+
+def read_scales(model: ModelFiles, settings: Settings, reader: BlobReader) -> ScaleValues | None:
+    """Read the scales of packed weights; of files that are elsewhere not for a plan."""
+    scales = quantized_scales(model)
+    is_here = all(
+        isinstance(one.content, FileRange) for one in model.files if one.role == "weights"
+    )
+    if not scales or (settings.headers_only and not is_here):
+        return None
+    return read_scale_values(
+        model, scales, read_header=lambda file: _read_header(file, reader), read=reader.read
     )
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from packager.core.model import ModelFiles, TensorInfo
+from tests.doubles.models import safetensors_bytes, write_tokenizer
 from tests.planning.headers import AWQ_G128, TINY, model_of, tensor
 
+EMPTY: Mapping[str, bytes] = MappingProxyType({})
 Headers = dict[str, tuple[str, tuple[int, ...]]]
 Pack = Callable[[str, int, int], Headers]  # module, outputs, inputs
 
@@ -310,3 +316,35 @@ def gpt_oss() -> ModelFiles:
     kept = [info for info in whole.tensors if ".mlp." not in info.name]
     packed = [tensor(name, dtype, shape) for name, (dtype, shape) in experts.items()]
     return replace(whole, config=TINY | GPT_OSS, tensors=(*kept, *packed))
+
+
+ONE = {
+    "F32": struct.pack("<f", 1.0),
+    "F16": struct.pack("<e", 1.0),
+    "BF16": b"\x80\x3f",
+    "F8_E4M3": b"\x38",
+    "U8": b"\x7f",
+    "I8": b"\x01",
+    "I32": b"\x01\0\0\0",
+    "I64": b"\x01" + bytes(7),
+}
+
+
+def save(model: ModelFiles, directory: Path, values: Mapping[str, bytes] = EMPTY) -> Path:
+    """Write a model's files, of ones; `values` gives other bytes to tensors by name."""
+    directory.mkdir(parents=True, exist_ok=True)
+    header: dict[str, object] = {}
+    data = bytearray()
+    for info in model.tensors:
+        own = values.get(info.name, ONE[info.dtype] * math.prod(info.shape))
+        assert len(own) == info.size, info
+        header[info.name] = {
+            "dtype": info.dtype,
+            "shape": list(info.shape),
+            "data_offsets": [len(data), len(data) + len(own)],
+        }
+        data += own
+    (directory / "model.safetensors").write_bytes(safetensors_bytes(header, bytes(data)))
+    (directory / "config.json").write_text(json.dumps(model.config))
+    write_tokenizer(directory)
+    return directory
