@@ -1,8 +1,8 @@
 """A finished checkpoint in files that suit images.
 
-Tensors that no method touches, embeddings and the head, get files of their own
-whose names and bytes do not depend on the method, so that quantized variants of
-a model share those layers.  The configuration is the one that was given, with the
+Tensors that no method touches, embeddings and the head, and those that the library did not load,
+get files of their own whose names and bytes do not depend on the method, so that quantized
+variants of a model share those layers.  The configuration is the one that was given, with the
 quantization added: what a library rewrites on saving, engines of other versions
 may not read.
 """
@@ -10,6 +10,7 @@ may not read.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import torch
 from packager_worker import BadInput
 from safetensors import safe_open
 from safetensors.torch import save_file
+from whole import Whole
 
 INDEX = "model.safetensors.index.json"
 SHARED = ("embed_tokens.weight", "lm_head.weight", "wte.weight", "embed_out.weight")
@@ -48,24 +50,26 @@ class Reader:
     def get(self, name: str) -> torch.Tensor:
         return self._files[name].get_tensor(name)
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._files[name].get_slice(name).get_shape())
+
+    def dtype(self, name: str) -> str:
+        return str(self._files[name].get_slice(name).get_dtype())
+
     def size(self, name: str) -> int:
-        sliced = self._files[name].get_slice(name)
-        count = 1
-        for side in sliced.get_shape():
-            count *= side
-        return count * _ELEMENT[sliced.get_dtype()]
+        return math.prod(self.shape(name)) * _ELEMENT[self.dtype(name)]
 
 
 def write_checkpoint(
     source: Path,
-    saved: Path,
+    after: Whole,
     output: Path,
     *,
     quantization: dict[str, Any],
     shard_bytes: int,
     convert: Convert | None = None,
 ) -> dict[str, Any]:
-    """Lay out the tensors of `saved`; return sizes for the report.
+    """Lay out the tensors of a result; return sizes for the report.
 
     No other file of `source` is kept: licence and tokenizer go into an image from the source
     as it is then, and the result is the same for all of them.
@@ -73,12 +77,13 @@ def write_checkpoint(
     `convert` turns the group of tensors that a name stands for into others; names
     it has taken are passed over.
     """
-    before, after = Reader(source), Reader(saved)
-    shared = [name for name in after.names if _is_shared(name, before, after)]
-    rest = [name for name in after.names if name not in set(shared)]
+    before, grafted = Reader(source), sorted(after.grafted)
+    own = [name for name in after.names if name not in set(grafted)]
+    shared = [name for name in own if _is_shared(name, before, after)]
+    rest = [name for name in own if name not in set(shared)]
     places: dict[str, str] = {}
     total = 0
-    for kind, names in (("shared", shared), ("quantized", rest)):
+    for kind, names in (("shared", shared), ("quantized", rest), ("grafted", grafted)):
         shards = list(_shards(names, after, shard_bytes))
         for number, shard in enumerate(shards, 1):
             count = f"-{number:05}-of-{len(shards):05}" if len(shards) > 1 else ""
@@ -97,10 +102,11 @@ def write_checkpoint(
         "weight_bytes_after": total,
         "tensors": len(places),
         "shared_tensors": shared,
+        "grafted_tensors": len(grafted),
     }
 
 
-def _is_shared(name: str, before: Reader, after: Reader) -> bool:
+def _is_shared(name: str, before: Reader, after: Whole) -> bool:
     """Embeddings and heads that came through bit by bit."""
     if not name.endswith(SHARED) or name not in before:
         return False
@@ -108,7 +114,7 @@ def _is_shared(name: str, before: Reader, after: Reader) -> bool:
     return ours.dtype == theirs.dtype and torch.equal(ours, theirs)
 
 
-def _shards(names: Iterable[str], reader: Reader, limit: int) -> Iterator[list[str]]:
+def _shards(names: Iterable[str], reader: Whole, limit: int) -> Iterator[list[str]]:
     """Groups of at most `limit` bytes, by the order of names; a larger tensor stands alone."""
     shard: list[str] = []
     size = 0
@@ -128,7 +134,7 @@ def _belongs(name: str, other: str) -> bool:
     return name.rpartition(".")[0] == other.rpartition(".")[0]
 
 
-def _tensors(names: list[str], reader: Reader, convert: Convert | None) -> Tensors:
+def _tensors(names: list[str], reader: Whole, convert: Convert | None) -> Tensors:
     made: Tensors = {}
     for name in names:
         made.update(convert(name, reader.get) if convert else {name: reader.get(name)})

@@ -8,7 +8,7 @@ writes output-major, eight inputs to a word.  Formats: AutoAWQ 0.2.9
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -30,10 +30,11 @@ def check_convertible(quantization: dict[str, Any]) -> dict[str, Any]:
     return weights
 
 
-def gemm_config(quantization: dict[str, Any]) -> dict[str, Any]:
-    """The `quantization_config` of config.json, as AutoAWQ writes it."""
+def gemm_config(quantization: dict[str, Any], branches: Iterable[str] = ()) -> dict[str, Any]:
+    """Write `quantization_config` as AutoAWQ does; nothing in `branches` is quantized."""
     weights = check_convertible(quantization)
     kept = [name for name in quantization["ignore"] if not name.startswith("re:")]
+    kept += [f"{branch}." for branch in branches]
     return {
         "quant_method": "awq",
         "version": "gemm",

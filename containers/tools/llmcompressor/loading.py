@@ -1,4 +1,4 @@
-"""A checkpoint as a model whose matrices can be quantized one by one.
+"""A checkpoint as a model; `names.map_names` gives its experts matrices of their own.
 
 Models that see or hear are loaded whole, with towers and projectors, as
 `image-text-to-text`: only then is the result a checkpoint of the same kind.
@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from compressed_tensors.offload import load_offloaded_model
-from llmcompressor.modeling.moe.linearize import linearize_moe
 from packager_worker import Rejected
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
@@ -27,8 +26,8 @@ SAME_AS_LINEAR = frozenset({"FalconLinear"})
 
 
 def load_model(source: Path, loader: str, offload: Path, host_bytes: int) -> Any:
-    """Load the weights, in memory as far as they may, the rest on disk; split fused experts."""
-    model = linearize_moe(_load(source, loader, offload, host_bytes))
+    """Load the weights, in memory as far as they may, the rest on disk; experts stay fused."""
+    model = _load(source, loader, offload, host_bytes)
     for module in model.modules():
         if type(module).__name__ in SAME_AS_LINEAR:
             module.__class__ = torch.nn.Linear

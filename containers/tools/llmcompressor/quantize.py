@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from calibration import read_rows
-from checkpoint import write_checkpoint
+from checkpoint import Reader, write_checkpoint
 from compressed_tensors.utils import is_match
 from folding import proven
 from gemm import check_convertible, gemm_config, to_gemm
@@ -31,10 +31,14 @@ from llmcompressor.pipelines.cache import IntermediatesCache
 from loading import load_model
 from mappings import find_folds
 from memory import let_go, memory_bytes, weights_budget
+from names import SourceNames, map_names, wished
 from packager_worker import Rejected, Report, Spec
 from recipes import make_recipe, needs_data
 from resuming import resuming
 from transformers import AutoConfig, AutoTokenizer
+from whole import declare, grafted_note, grafted_roots, restore
+
+NAMES = "names.json"  # beside the saved model: where the source's tensors are in it
 
 
 def quantize(spec: Spec, report: Report) -> dict[str, Any]:
@@ -54,7 +58,8 @@ def quantize(spec: Spec, report: Report) -> dict[str, Any]:
         _quantize(spec, config, emptied(saved), kept, report)
         kept.publish_saved(saved)
     quantization = json.loads((saved / "config.json").read_text())["quantization_config"]
-    return _write(source, saved, spec, quantization, report)
+    names = SourceNames.from_json((saved / NAMES).read_text(encoding="utf-8"))
+    return _write(source, saved, spec, quantization, names, report)
 
 
 def _quantize(spec: Spec, config: Any, saved: Path, kept: Kept, report: Report) -> None:
@@ -77,6 +82,9 @@ def _quantize(spec: Spec, config: Any, saved: Path, kept: Kept, report: Report) 
         report.note(f"{host_bytes / 1e9:.1f} GB of weights are kept in memory, the rest on disk")
     with report.busy("loading the model"):
         model = load_model(source, asked["loader"], emptied(spec.work / "offload"), host_bytes)
+        reader = Reader(source)
+        names = map_names(model, reader.names, reader.get)
+    asked = {**asked, "ignore": wished(names, asked["ignore"])}
     _check_groups(model, asked)
     folds = find_folds(model, asked["folds"], asked["ignore"]) if asked.get("folds") else ()
     with (
@@ -87,25 +95,37 @@ def _quantize(spec: Spec, config: Any, saved: Path, kept: Kept, report: Report) 
     ):
         oneshot(model=model, recipe=make_recipe(asked, proof), **data)
     with report.busy("packing"):
-        model.save_pretrained(saved, save_compressed=True)
+        model.save_pretrained(saved, save_compressed=True, save_original_format=False)
+    (saved / NAMES).write_text(names.to_json(), encoding="utf-8")
     del model
     let_go()
 
 
 def _write(
-    source: Path, saved: Path, spec: Spec, quantization: dict[str, Any], report: Report
+    source: Path,
+    saved: Path,
+    spec: Spec,
+    quantization: dict[str, Any],
+    names: SourceNames,
+    report: Report,
 ) -> dict[str, Any]:
     asked = spec.parameters
+    before = Reader(source)
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    whole = restore(before, Reader(saved), names, config)
+    quantization = declare(quantization, names, before)
     convert = None
     if asked["checkpoint_format"] == "awq":
         weights = check_convertible(quantization)
         convert = partial(to_gemm, symmetric=weights["symmetric"])
-        quantization = gemm_config(quantization)
+        quantization = gemm_config(quantization, grafted_roots(names.unread, before))
     with report.busy("writing"):
         sizes = write_checkpoint(
-            source, saved, spec.output, quantization=quantization,
+            source, whole, spec.output, quantization=quantization,
             shard_bytes=asked["shard_bytes"], convert=convert,
         )  # fmt: skip
+    if whole.grafted:
+        report.note(grafted_note(whole.grafted))
     recipe = saved / "recipe.yaml"
     return {**sizes, "recipe": recipe.read_text(encoding="utf-8") if recipe.exists() else ""}
 
