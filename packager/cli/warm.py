@@ -32,7 +32,7 @@ from packager.core.warmup import Grid, WarmPlan
 from packager.errors import UsageError
 from packager.jobs.warmup.grid import read_grid_or_plan, read_plan
 from packager.jobs.warmup.one import ending_as_job, run_one
-from packager.jobs.warmup.planning import canonical, make_warm_plan, past_of
+from packager.jobs.warmup.planning import canonical, make_warm_plan
 from packager.jobs.warmup.run import run_plan
 from packager.reports.warmup import (
     ENDED_WELL,
@@ -321,8 +321,7 @@ def _planned(found: Grid | WarmPlan, settings: wiring.Settings, gpus: GpuWish) -
         return found
     if gpus is not None:
         found = found.model_copy(update={"defaults": {"gpus": gpus, **found.defaults}})
-    past = past_of(wiring.past_builds(settings))
-    return make_warm_plan(found, wiring.tools_for(settings), past)
+    return make_warm_plan(found, wiring.tools_for(settings))
 
 
 def _say_refused(found: WarmPlan) -> None:

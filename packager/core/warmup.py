@@ -79,6 +79,7 @@ class Job(_Document):
     seconds: NonNegativeInt | None = None  # None: not known
     seconds_from: Literal["past", "estimate", ""] = ""
     usd: float | None = None  # None: no time or no price is known
+    instance: str = ""  # that time and price are of; "" for the machine that plans
 
     @property
     def label(self) -> str:

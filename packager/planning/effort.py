@@ -11,13 +11,15 @@ past correct it.  What has no amounts and no past is not known, and nobody guess
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from packager.core.catalog import Accelerator
-from packager.core.instance import Instance
+from packager.core.documents import NotStrict, field, parse_object
+from packager.core.instance import DeviceKind, Instance
 from packager.core.recipe import Step, Work
 from packager.planning.amounts import counts
 
@@ -26,6 +28,9 @@ Origin = Literal["past", "estimate", ""]
 # A run of the past corrects what is within this factor of its size, and by this at the most.
 SIMILAR = 10.0
 MOST_CORRECTION = 5.0
+
+LABEL = "effort"  # of a result in the cache: a JSON object
+LABEL_BYTES = 1000
 
 DAY_S = 24 * 3600.0
 
@@ -51,6 +56,11 @@ class Machine:
     device: Speed | None = None  # None: the step works on the processor
     name: str = ""  # of the processor's row, or the GPU's: what past runs are compared by
 
+    @property
+    def kind(self) -> DeviceKind:
+        """Return what the step computes on."""
+        return "nvidia" if self.device else "cpu"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
@@ -65,6 +75,7 @@ class PastRun:
     """A step that was run: what by, on what, how large, and how long it took."""
 
     method: str
+    kind: str  # of device: `cpu`, `nvidia`
     device: str  # as `Machine.name`
     estimated_s: float  # for that machine, by the version that ran it; 0: not known
     size_bytes: int
@@ -134,11 +145,21 @@ def timing_of(step: Step, machine: Machine | None, past: Iterable[PastRun] = ())
     """
     seconds = estimated_seconds(step, machine)
     alike = [run for run in past if machine is not None and _is_alike(run, step, machine)]
-    if not seconds:
-        size = step.needs.size_bytes
+    if not step.needs.work:
+        size = size_of(step)
         known = [run.seconds for run in alike if _ratio(run.size_bytes, size) <= 2]
-        return Timing(seconds=statistics.median(known), origin="past") if known else Timing()
-    near = [run for run in alike if _ratio(run.estimated_s, seconds) <= SIMILAR]
+        if known:
+            return Timing(seconds=statistics.median(known), origin="past")
+        return Timing(seconds=seconds, origin="estimate") if seconds else Timing()
+    if not seconds:
+        return Timing()
+    near = [
+        run
+        for run in alike
+        if machine is not None
+        and run.device == machine.name
+        and _ratio(run.estimated_s, seconds) <= SIMILAR
+    ]
     if not near:
         return Timing(seconds=seconds, origin="estimate")
     scale = statistics.median(run.seconds / run.estimated_s for run in near)
@@ -161,13 +182,52 @@ def install_seconds() -> float:
     return seconds
 
 
+def method_of(step: Step) -> str:
+    """Name what is done: past runs of the same are compared."""
+    return step.needs.method or f"{step.tool}/{step.name}"
+
+
+def size_of(step: Step) -> int:
+    """Return the size of what is worked on: the model's, else that of all inputs."""
+    files = (file for given in step.inputs.values() for file in given.files)
+    return step.needs.size_bytes or sum(file.size for file in files)
+
+
+def label_of_run(step: Step, machine: Machine | None) -> dict[str, str]:
+    """Write down what a run is compared by later, as a label of its result."""
+    if machine is None:
+        return {}
+    told = {
+        "method": method_of(step)[:100],
+        "kind": machine.kind,
+        "device": machine.name[:100],
+        "estimated_s": round(estimated_seconds(step, machine), 1),
+        "size_bytes": size_of(step),
+    }
+    return {LABEL: json.dumps(told, sort_keys=True, separators=(",", ":"))}
+
+
+def past_run(label: str, seconds: float) -> PastRun | None:
+    """Read the label of a result; None where it is not one of ours, whoever wrote it."""
+    try:
+        told = parse_object(label.encode("utf-8", "replace"), max_bytes=LABEL_BYTES)
+        estimated = told.get("estimated_s")
+        if not isinstance(estimated, int | float) or isinstance(estimated, bool):
+            return None
+        return PastRun(
+            method=field(told, "method", str),
+            kind=field(told, "kind", str),
+            device=field(told, "device", str),
+            estimated_s=float(estimated),
+            size_bytes=field(told, "size_bytes", int),
+            seconds=seconds,
+        )
+    except NotStrict:
+        return None
+
+
 def _is_alike(run: PastRun, step: Step, machine: Machine) -> bool:
-    return (
-        bool(step.needs.method)
-        and run.method == step.needs.method
-        and run.device == machine.name
-        and run.seconds > 0
-    )
+    return run.method == method_of(step) and run.kind == machine.kind and run.seconds > 0
 
 
 def _ratio(one: float, other: float) -> float:

@@ -9,7 +9,7 @@ from packager.core.catalog import Accelerator
 from packager.core.instance import LOCAL, Instance
 from packager.core.recipe import Step, StepForecast
 from packager.core.units import gib
-from packager.planning.effort import PastRun, Timing, machine_for, timing_of
+from packager.planning.effort import PastRun, Timing, label_of_run, machine_for, timing_of
 
 LONGEST_S = 5 * 86400.0  # SageMaker: a processing job's MaxRuntimeInSeconds is at most 432,000
 
@@ -86,6 +86,14 @@ def cheapest_place(step: Step, market: Market) -> Place | None:
         if _holds(one, step)
     ]
     return min(places, key=_rank, default=None)
+
+
+def label_run(step: Step, market: Market) -> dict[str, str]:
+    """Write down what a run of the step on this machine is compared by later."""
+    here = market.here
+    if here is None:
+        return {}
+    return label_of_run(step, machine_for(step, here, market.accelerator_of(here)))
 
 
 def time_on(instance: Instance, step: Step, market: Market) -> Timing:

@@ -17,7 +17,7 @@ ENDED_WELL = ("there", "built")
 def plan_lines(plan: WarmPlan) -> Iterator[str]:
     """Say what there is to do, what it takes, and what cannot be planned."""
     if plan.jobs:
-        header = ("job", "step", "model", "needs", "time", "price", "key", "after")
+        header = ("job", "step", "model", "needs", "time", "price", "on", "key", "after")
         yield from table_lines(header, [_row(job) for job in plan.jobs])
         yield ""
     yield _sum(plan)
@@ -100,6 +100,7 @@ def _row(job: Job) -> tuple[str, ...]:
         machine,
         f"{about}{duration(job.seconds)}" if job.seconds is not None else "?",
         _usd(job.usd) if job.usd is not None else "?",
+        job.instance or "here",
         job.key[:12] or "later",
         " ".join(map(str, job.needs)),
     )

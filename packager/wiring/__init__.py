@@ -9,7 +9,7 @@ from packager.wiring.caches import cache_dir as cache_dir
 from packager.wiring.caches import entry_sink as entry_sink
 from packager.wiring.caches import import_entries as import_entries
 from packager.wiring.caches import last_lookups as last_lookups
-from packager.wiring.caches import past_builds as past_builds
+from packager.wiring.caches import past_runs as past_runs
 from packager.wiring.caches import settings_of_cache as settings_of_cache
 from packager.wiring.caches import signer_for as signer_for
 from packager.wiring.caches import signing_key_place as signing_key_place

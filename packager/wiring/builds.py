@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -21,20 +22,23 @@ from packager.catalog.containers import containers, find_container
 from packager.catalog.instances import find_instance, instances
 from packager.catalog.models import drafts_of
 from packager.catalog.prices import priced
+from packager.core.catalog import Accelerator
 from packager.core.events import StepEvent, ignore
 from packager.core.image import BaseImage, Blob, FileRange, Platform
 from packager.core.instance import LOCAL, Instance
 from packager.core.model import ModelFile, ModelFiles, ScaleValues, WeightsHeader
 from packager.core.own import OwnRows
+from packager.core.recipe import Step
 from packager.core.record import BuildRecord
 from packager.errors import ModelRefused, NotReproduced, UsageError
 from packager.pipeline import Tools
 from packager.planning.drafts.known import choose_known
 from packager.planning.drafts.request import spelled_kind
 from packager.planning.gate import quantized_scales
+from packager.planning.job import Market, label_run
 from packager.planning.profile import SameModel
 from packager.ports import ContainerFamily
-from packager.wiring.caches import OpenCache, remember_lookups
+from packager.wiring.caches import OpenCache, past_runs, remember_lookups
 from packager.wiring.outputs import (
     check_compression,
     claim_keys_for,
@@ -82,6 +86,13 @@ def tools_for(settings: Settings) -> Tools:
     executor = choose_executor(settings, environments, reader)
     artifacts = OpenCache(settings)
     remember = remember_lookups(settings)
+    here = cache(lambda: _find_instance(LOCAL, own()))
+
+    def describe(instance: Instance) -> Accelerator:
+        return accelerator_of(instance, own().accelerators)
+
+    def label(step: Step) -> Mapping[str, str]:
+        return label_run(step, Market(here=here(), accelerator_of=describe))
 
     @cache  # ranking plans one model many times
     def _read_scales(same: SameModel) -> ScaleValues | None:
@@ -106,7 +117,7 @@ def tools_for(settings: Settings) -> Tools:
         ),
         family=_family,
         executor=executor,
-        run_steps=lambda: run_steps(settings, executor, artifacts, remember),
+        run_steps=lambda: run_steps(settings, executor, artifacts, remember, label),
         foresee=lambda step: foresee_step(step, executor, artifacts(), settings, remember),
         distrust_cache=artifacts.distrust,
         find_quantizer=cache(find_quantizer),
@@ -128,10 +139,11 @@ def tools_for(settings: Settings) -> Tools:
             priced(known, settings.region, own().prices) for known in instances(own().instances)
         ),
         rules=rules(),
-        this_machine=cache(lambda: _find_instance(LOCAL, own())),
+        this_machine=here,
+        past=cache(lambda: past_runs(settings)),
         containers=lambda: containers(own().containers),
         read_scales=lambda model: _read_scales(SameModel(model)),
-        accelerator_of=lambda instance: accelerator_of(instance, own().accelerators),
+        accelerator_of=describe,
         read_header=lambda file: _read_header(file, reader),
     )
 

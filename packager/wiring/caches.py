@@ -20,6 +20,7 @@ from packager.adapters.cache_settings import (
 from packager.adapters.files import can_write, user_dir
 from packager.core.events import StepEvent
 from packager.errors import CachedFileChanged
+from packager.planning.effort import LABEL, PastRun, past_run
 from packager.ports import ImageSink
 from packager.wiring.outputs import sinks_for
 from packager.wiring.registries import RegistryBlobs, registry_clients
@@ -169,15 +170,16 @@ def remember_lookups(settings: Settings) -> Remember:
     return lambda step, found: lookups().remember(step, found)
 
 
-def past_builds(settings: Settings) -> tuple[tuple[str, str, float], ...]:
-    """Say of entries of this machine's cache their kind, their model and what making them took."""
+def past_runs(settings: Settings) -> tuple[PastRun, ...]:
+    """Read from entries of this machine's cache what making them took, and by what."""
     from artifact_cache import Index
 
     place = artifacts_dir(settings)
     if not settings.use_cache or not place.is_dir():
         return ()
-    found = Index(place).summaries()
-    return tuple((one.kind, one.labels.get("model", ""), one.build_s) for one in found)
+    entries = (one for one in Index(place).summaries() if LABEL in one.labels)
+    found = (past_run(one.labels[LABEL], one.build_s) for one in entries)
+    return tuple(one for one in found if one is not None)
 
 
 def entry_sink(target: str, settings: Settings) -> ImageSink:

@@ -31,6 +31,7 @@ def run_steps(
     executor: Executor,
     artifacts: Callable[[], ArtifactCache | None],
     remember: Remember,
+    label: Callable[[Step], Mapping[str, str]],
 ) -> Iterator[RunStep]:
     """Have steps run, or their results taken from the cache, in a workspace of the build's own."""
     from packager.adapters.executors.runner import StepRunner
@@ -47,6 +48,7 @@ def run_steps(
             retry_failed=settings.cache.retry_failed,
             may_run=lambda step: _may_run(step, settings),
             remember=remember,
+            label=label,
         )
         yield runner.run
 

@@ -106,6 +106,25 @@ def test_a_run_does_what_is_missing_and_learns_how_long_it_takes(tmp_path: Path,
     assert warm("run", "grid.json").out.strip() == "nothing to do"
 
 
+def test_a_small_build_says_nothing_of_another_method_with_the_same_served_name(
+    tmp_path: Path, warm: Run
+) -> None:
+    write_grid(tmp_path, ["demo-copy,seed=1"])
+    assert warm("grid.json").status == 0  # every local directory is served as "model"
+
+    write_grid(tmp_path, ["awq,group=64"], axes={"quantize": ["awq,group=64"]})
+    grid = json.loads((tmp_path / "grid.json").read_text())
+    grid["defaults"]["instance"] = "ml.g5.xlarge"
+    (tmp_path / "grid.json").write_text(json.dumps(grid))
+    done = warm("plan", "grid.json", "--format", "json")
+
+    [job] = json.loads(done.out)["jobs"]
+    assert (job["seconds_from"], job["instance"]) == ("estimate", "ml.c7i.xlarge")
+    assert 10 < job["seconds"] < 600  # 256 short texts on one thread
+    assert job["usd"] == pytest.approx(job["seconds"] / 3600 * 0.214, rel=0.05)
+    assert "ml.c7i.xlarge" in warm("plan", "grid.json").out
+
+
 def test_a_request_that_cannot_be_planned_is_listed_and_stops_nobody(
     tmp_path: Path, warm: Run
 ) -> None:

@@ -11,15 +11,18 @@ import pytest
 
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance
-from packager.core.model import ModelProfile
-from packager.core.recipe import Estimate, Step, Work
+from packager.core.image import Inline
+from packager.core.model import ModelFile, ModelProfile
+from packager.core.recipe import Estimate, Step, StepInput, Work
 from packager.core.samples import Sample, Samples
 from packager.planning.amounts import Texts, matrices_of, quantizing_work, texts_of
 from packager.planning.effort import (
     Machine,
     PastRun,
     estimated_seconds,
+    label_of_run,
     machine_for,
+    past_run,
     processor_of,
     stage_seconds,
     threads_of,
@@ -228,6 +231,7 @@ def test_stages_on_the_host_are_not_done_by_the_gpu() -> None:
 def past(estimated_s: float, seconds: float, **other: Any) -> PastRun:
     run = PastRun(
         method="llmcompressor/awq",
+        kind="cpu",
         device="avx512_bf16",
         estimated_s=estimated_s,
         size_bytes=EIGHT_B.weight_bytes,
@@ -245,6 +249,7 @@ CORRECTIONS = {
     ),
     "a run of a tiny model says nothing of a large one": ((past(7.0, 70.0),), None),
     "another method": ((past(ESTIMATED, 9.0, method="llmcompressor/gptq"),), None),
+    "a GPU": ((past(ESTIMATED, 9.0, kind="nvidia", device="A10G"),), None),
     "another processor": ((past(ESTIMATED, 9.0, device="amx"),), None),
     "no estimate was made": ((past(0.0, 9.0),), None),
     "one odd run among three": (
@@ -272,5 +277,54 @@ def test_without_amounts_past_runs_of_about_the_size_tell() -> None:
     small = past(0.0, 40.0, method="vllm-cache", size_bytes=8_000_000)
     alike = past(0.0, 400.0, method="vllm-cache", size_bytes=15_000_000_000)
 
-    assert timing_of(step, machine, (small,)).origin == ""
+    elsewhere = replace(alike, kind="nvidia", device="A10G")
+
+    assert timing_of(step, machine, (small, elsewhere)).origin == ""
     assert timing_of(step, machine, (small, alike)).seconds == 400.0
+
+
+def test_a_run_is_read_back_as_it_was_labelled() -> None:
+    machine = machine_for(STEP, HERE, None)
+    label = label_of_run(STEP, machine)["effort"]
+    found = past_run(label, 77.0)
+
+    assert found == PastRun(
+        method="llmcompressor/awq",
+        kind="cpu",
+        device="avx512_bf16",
+        estimated_s=round(ESTIMATED, 1),
+        size_bytes=EIGHT_B.weight_bytes,
+        seconds=77.0,
+    )
+    assert timing_of(STEP, machine, (found,)).seconds == pytest.approx(ESTIMATED / 5)
+
+
+def test_steps_of_outside_packages_are_known_by_tool_and_input_size() -> None:
+    file = ModelFile(path="w", role="weights", content=Inline(b"x" * 1000))
+    given = {"model": StepInput(files=(file,))}
+    step = Step(name="quantize", tool="demo", gives="model", inputs=given)
+    machine = machine_for(step, HERE, None)
+    found = past_run(label_of_run(step, machine)["effort"], 12.0)
+
+    assert found is not None
+    assert (found.method, found.size_bytes, found.estimated_s) == ("demo/quantize", 1000, 0.0)
+    assert timing_of(step, machine, (found,)).seconds == 12.0
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "",
+        "awq",
+        "[]",
+        "{}",
+        '{"method":1,"kind":"cpu","device":"amx","estimated_s":1,"size_bytes":1}',
+        '{"method":"m","kind":"cpu","device":"amx","estimated_s":true,"size_bytes":1}',
+        '{"method":"m","kind":"cpu","device":"amx","estimated_s":1e999,"size_bytes":1}',
+        '{"method":"m","kind":"cpu","device":"amx","estimated_s":1,"size_bytes":' + "9" * 99 + "}",
+        "{" * 500,
+        '"\ud800"',
+    ],
+)
+def test_a_strangers_label_is_no_run(label: str) -> None:
+    assert past_run(label, 1.0) is None

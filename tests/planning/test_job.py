@@ -125,6 +125,7 @@ def test_past_runs_of_this_machine_correct_the_time_here_alone() -> None:
     plain = told(needs, here=HERE)
     run = PastRun(
         method="llmcompressor/awq",
+        kind="cpu",
         device="avx512_bf16",
         estimated_s=plain.seconds,
         size_bytes=1,

@@ -49,6 +49,7 @@ class StepRunner:
         retry_failed: bool = False,
         may_run: Callable[[Step], bool] = lambda _: True,
         remember: Remember = _forget,
+        label: Callable[[Step], Mapping[str, str]] = lambda _: {},
     ) -> None:
         self._executor = executor
         self._open_cache = open_cache
@@ -59,6 +60,7 @@ class StepRunner:
         self._retry_failed = retry_failed
         self._may_run = may_run
         self._remember = remember
+        self._label = label
 
     def run(self, step: Step) -> StepOutcome:
         """Return the step's files, from the cache or from the tool.
@@ -127,7 +129,7 @@ class StepRunner:
                 step.key,
                 build,
                 into,
-                labels=step.labels,
+                labels={**step.labels, **self._label(step)},
                 accept_larger=self._accept_larger,
                 retry_failed=self._retry_failed,
             )

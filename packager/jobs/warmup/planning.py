@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import statistics
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import rfc8785
 from pydantic import ValidationError
 
 from packager import __version__
+from packager.core.instance import LOCAL, Instance
 from packager.core.plan import Plan
 from packager.core.recipe import Step, StepForecast
 from packager.core.request import BuildRequest
@@ -29,11 +30,11 @@ from packager.core.warmup import (
 )
 from packager.errors import PackagerError, PlanRejected
 from packager.jobs.warmup.grid import expand
-from packager.pipeline import Planned, Tools, with_gpus_pinned
+from packager.pipeline import Planned, Tools, market_of, with_gpus_pinned
 from packager.pipeline import plan as plan_request
 from packager.planning.compilers import NOBODY_ASKED
-
-Past = Callable[[str, str], float | None]  # kind and model → seconds that such builds took
+from packager.planning.effort import install_seconds
+from packager.planning.job import Market, Place, cheapest_place, time_here, time_on
 
 
 def canonical(plan: WarmPlan) -> bytes:
@@ -41,12 +42,10 @@ def canonical(plan: WarmPlan) -> bytes:
     return rfc8785.dumps(plan.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
-def make_warm_plan(grid: Grid, tools: Tools, past: Past) -> WarmPlan:
+def make_warm_plan(grid: Grid, tools: Tools) -> WarmPlan:
     """Plan every request of the grid. One that cannot be is listed and stops nobody."""
-    host_usd = (
-        tools.find_instance(grid.host_instance).price_usd_hour if grid.host_instance else None
-    )
-    made = _Making(past=past, host_usd=host_usd)
+    host = tools.find_instance(grid.host_instance) if grid.host_instance else None
+    made = _Making(market=cache(lambda: market_of(tools)), host=host)
     for fields in expand(grid):
         made.requests += 1
         try:
@@ -92,8 +91,8 @@ def _absolute(written: str) -> str:
 class _Making:
     """A plan on the way: jobs by id."""
 
-    past: Past
-    host_usd: float | None
+    market: Callable[[], Market]
+    host: Instance | None
     requests: int = 0
     duplicates: int = 0
     idle: int = 0
@@ -114,7 +113,8 @@ class _Making:
             forecast = forecasts[step.name]
             if forecast.installs:
                 self.notes[
-                    f"{step.tool} is not installed here: keys hold until it turns out to have "
+                    f"{step.tool} is not installed here, which takes about "
+                    f"{install_seconds():.0f} s more: keys hold until it turns out to have "
                     f"other versions than declared; `packager tools install {step.tool}` first"
                 ] = None
             if forecast.state == "hit":
@@ -163,9 +163,10 @@ class _Making:
         if name in self.jobs:
             self.duplicates += 1
             return self.jobs[name]
-        seconds, origin = self._seconds(step, plan)
         resources = resources_of(step, plan)
-        usd_hour = plan.instance.price_usd_hour if resources.devices else self.host_usd
+        place = self._place(step, plan, resources)
+        seconds = max(1, round(place.timing.seconds)) if place.timing.seconds else None
+        price = place.instance.price_usd_hour
         return self._put(
             Job(
                 index=len(self.jobs),
@@ -180,8 +181,9 @@ class _Making:
                 stage=max((job.stage + 1 for job in after), default=0),
                 resources=resources,
                 seconds=seconds,
-                seconds_from=origin,  # type: ignore[arg-type]
-                usd=round(seconds / 3600 * usd_hour, 4) if seconds and usd_hour else None,
+                seconds_from=place.timing.origin,
+                usd=round(seconds / 3600 * price, 4) if seconds and price else None,
+                instance="" if place.instance.name == LOCAL else place.instance.name,
             )
         )
 
@@ -207,13 +209,21 @@ class _Making:
         self.jobs[job.id] = job
         return job
 
-    def _seconds(self, step: Step, plan: Plan) -> tuple[int | None, str]:
-        known = self.past(step.key.kind, plan.served_name) if step.key else None
-        if known is not None:
-            return max(1, round(known)), "past"
-        if step.needs.seconds:
-            return max(1, round(step.needs.seconds)), "estimate"
-        return None, ""
+    def _place(self, step: Step, plan: Plan, resources: Resources) -> Place:
+        """Choose the machine that time and price are of.
+
+        The request's own where the result is for its device, else the grid's host, else the
+        one on which all of the job costs the least, else this machine.
+        """
+        market = self.market()
+        if resources.devices and plan.instance.name != LOCAL:
+            return Place(instance=plan.instance, timing=time_on(plan.instance, step, market))
+        if self.host is not None and not resources.devices:
+            return Place(instance=self.host, timing=time_on(self.host, step, market))
+        if not resources.devices and (found := cheapest_place(step, market)):
+            return found
+        here = market.here or plan.instance
+        return Place(instance=replace(here, name=LOCAL), timing=time_here(step, market))
 
 
 def resources_of(step: Step, plan: Plan) -> Resources:
@@ -234,16 +244,6 @@ def resources_of(step: Step, plan: Plan) -> Resources:
         device=device if devices else "",
         devices=devices,
     )
-
-
-def past_of(entries: Iterable[tuple[str, str, float]]) -> Past:
-    """Learn from entries of the cache: the median of the same kind for the same model."""
-    known: dict[tuple[str, str], list[float]] = {}
-    for kind, model, seconds in entries:
-        if seconds > 0:
-            known.setdefault((kind, model), []).append(seconds)
-    middle = {about: statistics.median(times) for about, times in known.items()}
-    return lambda kind, model: middle.get((kind, model))
 
 
 def _in_order(jobs: Iterable[Job]) -> tuple[Job, ...]:
