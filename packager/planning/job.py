@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from packager.core.catalog import Accelerator
+from packager.core.devices import Gpus, choose_gpus
 from packager.core.instance import LOCAL, Instance
 from packager.core.recipe import Step, StepForecast
 from packager.core.units import gib
@@ -22,6 +23,7 @@ class Place:
 
     instance: Instance
     timing: Timing
+    gpus: int = 0  # that the step uses there
 
     @property
     def usd(self) -> float | None:
@@ -75,15 +77,17 @@ def cheapest_place(step: Step, market: Market) -> Place | None:
 
     A step without GPUs runs on a machine without accelerators: on another they would idle
     and be paid for.  One with GPUs needs as many of NVIDIA, and of one model where its result
-    is for it.  Only instances with a price are compared, those first that end it in time;
-    where no time is known, the price of an hour decides.
+    is for it; one that could use GPUs is tried on them too.  Only instances with a price are
+    compared, those first that end it in time, then those that leave no GPU idle; where no
+    time is known, the price of an hour decides.
     """
     if not step.needs.memory_bytes:
         return None
     places = [
-        Place(instance=one, timing=time_on(one, step, market))
+        Place(instance=one, timing=time_on(one, each, market), gpus=each.gpus)
         for one in market.instances
-        if _holds(one, step)
+        for each in _variants(step, one)
+        if _holds(one, each)
     ]
     return min(places, key=_rank, default=None)
 
@@ -104,13 +108,26 @@ def time_on(instance: Instance, step: Step, market: Market) -> Timing:
 
 def place_sentence(place: Place, step: Step) -> str:
     """Say which instance it is, what an hour of it costs, and why it was chosen."""
-    one = place.instance
-    devices = f" and {step.gpus} {step.gpu or 'GPUs'}" if step.gpus else ", no GPU is used"
+    one, count = place.instance, place.gpus
+    word = step.gpu or ("GPUs" if count > 1 else "GPU")
+    devices = f" and {count} {word}" if count else ", no GPU is used"
     why = "the cheapest for the whole job" if place.usd is not None else "the cheapest known"
     return (
         f"{one.name} (${one.price_usd_hour:.2f} an hour): {why} with "
         f"{gib(step.needs.memory_bytes)} of memory{devices}"
     )
+
+
+def _variants(step: Step, one: Instance) -> Iterator[Step]:
+    """Give the step as it is, and with the GPUs of the machine that it could use."""
+    yield step
+    use = step.gpu_use
+    if step.gpus or not use.most or one.kind != "nvidia":
+        return
+    count = choose_gpus("auto", use, Gpus(count=one.devices, bytes=one.device_bytes))
+    if count:
+        env = {name: value for name, value in step.env.items() if name != "OMP_NUM_THREADS"}
+        yield replace(step, gpus=count, env=env, key=None)
 
 
 def _holds(one: Instance, step: Step) -> bool:
@@ -123,7 +140,8 @@ def _holds(one: Instance, step: Step) -> bool:
     return one.kind == "nvidia" and one.devices >= step.gpus and step.gpu in ("", one.device_name)
 
 
-def _rank(place: Place) -> tuple[bool, bool, float, float, str]:
+def _rank(place: Place) -> tuple[bool, bool, bool, float, float, str]:
     one, usd = place.instance, place.usd
     late = place.timing.seconds > LONGEST_S
-    return late, usd is None, usd or 0.0, one.price_usd_hour or 0.0, one.name
+    idle = one.kind == "nvidia" and one.devices > place.gpus
+    return late, usd is None, idle, usd or 0.0, one.price_usd_hour or 0.0, one.name

@@ -9,7 +9,9 @@ import pytest
 
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import instances
+from packager.core.devices import GpuUse
 from packager.core.instance import Instance
+from packager.core.model import ModelProfile
 from packager.core.recipe import Estimate, Step, StepForecast
 from packager.planning.amounts import Texts
 from packager.planning.effort import PastRun
@@ -103,6 +105,40 @@ def test_a_machine_that_ends_within_five_days_comes_first() -> None:
 
     assert name_of(cheapest_place(long, market(slow, fast))) == "ml.fast"
     assert name_of(cheapest_place(short, market(slow, fast))) == "ml.slow"
+
+
+def able(profile: ModelProfile, texts: Texts = TEXTS, **use: Any) -> Step:
+    layer = profile.weight_bytes // profile.layers
+    use = {"most": 1, "each_bytes": 4 * GB + 2 * layer, **use}
+    return replace(step_of(profile, texts, "awq"), gpu_use=GpuUse(**use))
+
+
+@pytest.mark.parametrize("profile", [EIGHT_B, SEVENTY_B], ids=["8B", "70B"])
+def test_long_calibration_is_cheaper_on_one_gpu_and_none_idles(profile: ModelProfile) -> None:
+    found = cheapest_place(able(profile), market(*instances()))
+
+    assert found is not None
+    assert (found.instance.kind, found.instance.devices, found.gpus) == ("nvidia", 1, 1)
+    assert found.instance.host_bytes >= 2 * profile.weight_bytes
+    alone = cheapest_place(step_of(profile, TEXTS, "awq"), market(*instances()))
+    assert alone is not None
+    assert found.usd is not None
+    assert alone.usd is not None
+    assert found.usd < alone.usd
+
+
+def test_a_gpu_too_small_for_a_layer_is_not_proposed() -> None:
+    found = cheapest_place(able(EIGHT_B, each_bytes=30 * GB), market(*instances()))
+
+    assert found is not None
+    assert found.instance.device_bytes > 30 * GB
+
+
+def test_a_job_that_a_gpu_does_not_help_stays_on_a_processor() -> None:
+    found = cheapest_place(able(EIGHT_B, helps=False), market(*instances()))
+
+    assert found is not None
+    assert (found.instance.kind, found.gpus) == ("cpu", 0)
 
 
 def told(step: Step, **more: Any) -> StepForecast:
