@@ -323,3 +323,84 @@ def test_a_broken_head_is_refused(
 
     assert done.status != 0
     assert why in done.err
+
+
+def write_mimo(directory: Path) -> Path:
+    """A tiny model that brings an MTP head, as MiMo names it."""
+    hidden = TARGET["hidden_size"]
+    write_target(directory)
+    config = json.loads((directory / "config.json").read_text())
+    config |= {
+        "architectures": ["MiMoForCausalLM"],
+        "model_type": "mimo",
+        "num_nextn_predict_layers": 1,
+    }
+    write_json(directory / "config.json", config)
+    at = "model.mtp_layers.0"
+    norms = ("token_layernorm", "hidden_layernorm", "final_layernorm")
+    shapes: dict[str, tuple[str, tuple[int, ...]]] = {
+        f"{at}.{name}.weight": ("BF16", (hidden,)) for name in norms
+    }
+    shapes[f"{at}.input_proj.weight"] = ("BF16", (hidden, 2 * hidden))
+    write_safetensors(directory / "model-mtp.safetensors", shapes)
+    index = directory / "model.safetensors.index.json"
+    listed = json.loads(index.read_text())
+    listed["weight_map"] |= dict.fromkeys(shapes, "model-mtp.safetensors")
+    write_json(index, listed)
+    return directory
+
+
+def test_auto_serves_the_head_that_the_model_brings_and_adds_no_layer(
+    packager: Packager, tmp_path: Path
+) -> None:
+    write_mimo(tmp_path / "model")
+
+    for out, draft in (("plain", "none"), ("mtp", "auto")):
+        asked = ("--model", "./model", "--draft", draft, "--output", f"oci:{out}")
+        done = packager("build", *LMI, *asked)
+        assert done.status == 0, done.err
+
+    plain, served = layers_of(tmp_path / "plain"), layers_of(tmp_path / "mtp")
+    assert {role for role, _ in {*served} - {*plain}} == {"config"}
+    shown = json.loads(packager("inspect", "oci:mtp", "--format", "json").out)
+    assert shown["made"]["record"]["draft"] == {"kind": "mtp", "speculative_tokens": 1}
+    properties = files_of(tmp_path / "mtp")["/opt/packager/model/serving.properties"].decode()
+    told = dict(line.split("=", 1) for line in properties.splitlines() if "=" in line)
+    assert told["option.speculative_config"].replace("\\", "") == (
+        '{"method":"mtp","num_speculative_tokens":1}'
+    )
+
+
+def test_a_request_file_asks_for_the_head_and_a_lost_one_is_refused(
+    packager: Packager, tmp_path: Path
+) -> None:
+    model = write_mimo(tmp_path / "model")
+    (tmp_path / "request.toml").write_text('model = "./model"\ndraft = "mtp:2"\n')
+    asked = ("plan", "--request", "request.toml", "--instance", "ml.g5.xlarge", "--family", "vllm")
+
+    whole = packager(*asked)
+    (model / "model-mtp.safetensors").unlink()
+    index = model / "model.safetensors.index.json"
+    listed = json.loads(index.read_text())
+    listed["weight_map"] = {
+        name: file for name, file in listed["weight_map"].items() if "mtp" not in name
+    }
+    write_json(index, listed)
+    lost = packager(*asked)
+
+    assert whole.status == 0, whole.err
+    said = " ".join(whole.out.split())
+    assert "2 tokens are drafted at a time from the model's own MTP head" in said
+    assert lost.status == 3, lost.err
+    assert "the checkpoint lacks model.mtp_layers.*" in " ".join(lost.err.split())
+
+
+def test_a_misspelled_draft_is_answered_with_the_kind_that_was_meant(
+    packager: Packager, tmp_path: Path
+) -> None:
+    write_target(tmp_path / "model")
+
+    done = packager("plan", "--model", "./model", "--instance", "ml.g5.xlarge", "--draft", "mpt")
+
+    assert done.status == 2
+    assert "did you mean `--draft mtp`?" in done.err

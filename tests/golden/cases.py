@@ -29,7 +29,9 @@ from tests.golden.models import (
     QWEN,
     SMALL,
 )
-from tests.planning.headers import LOCAL_CPU, TINY, model_of
+from tests.planning.drafts.mtp_models import mimo_7b
+from tests.planning.headers import LLAMA_3_8B, LOCAL_CPU, TINY, model_of
+from tests.planning.heads import dflash_of_speculators, peagle_of_speculators
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,50 @@ SHORT = {"max_batch": 8, "max_input_tokens": 2048, "max_total_tokens": 4096}
 
 CASES = (
     Case(id="tiny-local-vllm", model=model_of(TINY), instance=LOCAL_CPU),
+    Case(
+        id="mimo-7b-g6-vllm-mtp",
+        model=mimo_7b(),
+        instance="ml.g6.12xlarge",
+        family="vllm",
+        asked=SHORT | {"draft": "mtp"},
+    ),
+    Case(
+        id="mimo-7b-g6-lmi-16-mtp",
+        model=mimo_7b(),
+        instance="ml.g6.12xlarge",
+        family="lmi",
+        asked=SHORT | {"draft": "mtp:2", "container_version": "16"},
+    ),
+    Case(
+        id="mimo-7b-g6-sglang-mtp",
+        model=mimo_7b(),
+        instance="ml.g6.12xlarge",
+        family="sglang",
+        asked=SHORT | {"draft": "mtp:3"},
+    ),
+    Case(
+        id="llama-3-8b-g5-vllm-dflash",
+        model=LLAMA_8B,
+        instance="ml.g5.12xlarge",
+        family="vllm",
+        asked=SHORT | {"draft": "dflash:org/head"},
+        draft=dflash_of_speculators(LLAMA_3_8B),
+    ),
+    Case(
+        id="llama-3-8b-g5-vllm-0.32-peagle",
+        model=LLAMA_8B,
+        instance="ml.g5.12xlarge",
+        family="vllm",
+        asked=SHORT | {"draft": "peagle:org/head", "container_version": "0.32.0"},
+        draft=peagle_of_speculators(LLAMA_3_8B),
+    ),
+    Case(
+        id="llama-3-8b-g5-lmi-ngram-gpu",
+        model=LLAMA_8B,
+        instance="ml.g5.12xlarge",
+        family="lmi",
+        asked=SHORT | {"draft": "ngram_gpu:5"},
+    ),
     Case(
         id="tiny-local-vllm-asked",
         model=model_of(TINY),
