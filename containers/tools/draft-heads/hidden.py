@@ -108,7 +108,8 @@ def _recording(model: Any, layers: Sequence[int]) -> Iterator[list[torch.Tensor]
     recorded: list[torch.Tensor] = []
 
     def keep(state: Any) -> None:
-        recorded.append((state[0] if isinstance(state, tuple) else state)[0])
+        # Layers may lie on several devices, and files are written from memory in any case.
+        recorded.append((state[0] if isinstance(state, tuple) else state)[0].cpu())
 
     handles = [
         blocks[layer].register_forward_pre_hook(

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from packager_worker import BadInput, Rejected
+from spreading import lay_over
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 
@@ -35,7 +36,7 @@ def load_config(place: Path) -> Any:
 
 
 def load_model(place: Path, dtype: str, gpus: int) -> Any:
-    """Load the model in eval mode, frozen."""
+    """Load the model in eval mode, frozen; over several GPUs it is laid layer by layer."""
     load_config(place)
     with _explained("checkpoint"):
         told: dict[str, Any]
@@ -47,7 +48,10 @@ def load_model(place: Path, dtype: str, gpus: int) -> Any:
             raise BadInput(
                 f"the model lacks {len(missing)} tensors, such as {sorted(missing)[0]!r}"
             )
-    return model.eval().requires_grad_(False).to(device_for(gpus))
+    model = model.eval().requires_grad_(False)
+    if gpus > 1:
+        return lay_over(model, [f"cuda:{number}" for number in range(gpus)])
+    return model.to(device_for(gpus))
 
 
 def device_for(gpus: int) -> str:

@@ -86,7 +86,7 @@ def check_last_states(model: Any, row: Row) -> None:
     with torch.inference_mode():
         meant = model(ids).logits[0].argmax(-1)
         found = choices_of(model, model.base_model(ids).last_hidden_state[0])
-    if (meant == found).float().mean() < 0.9:  # equal but for ties
+    if (meant.cpu() == found.cpu()).float().mean() < 0.9:  # equal but for ties
         raise Rejected(
             f"Medusa heads cannot be trained for {type(model).__name__}: "
             "its last hidden states alone do not tell its tokens",
@@ -98,7 +98,8 @@ def choices_of(model: Any, hidden: torch.Tensor) -> torch.Tensor:
     """Give the token that the model would choose at each state."""
     scoring = model.get_output_embeddings()
     step = max(1, LOGITS // scoring.weight.shape[0])
-    return torch.cat([scoring(part).argmax(-1) for part in hidden.split(step)])
+    chosen = torch.cat([scoring(part).argmax(-1) for part in hidden.split(step)])
+    return chosen.to(hidden.device)
 
 
 def followers(answered: Sequence[bool]) -> list[int]:
@@ -121,7 +122,7 @@ def _look(model: Any, row: Row, heads: int) -> Batch:
     if not hidden.isfinite().all():
         raise Rejected("the model computes what is no number", "its weights are broken")
     choices = choices_of(model, hidden)
-    follow = torch.tensor(followers(row.answered), device=model.device)
+    follow = torch.tensor(followers(row.answered), device=hidden.device)
     labels = choices.new_full((len(ids), heads), NOTHING)
     for head in range(heads):
         reached = (follow >= head + 2).nonzero()[:, 0]

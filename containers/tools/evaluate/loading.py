@@ -6,12 +6,14 @@ only: figures of such a model would be worthless.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import dispatch_model, infer_auto_device_map
 from awq import dequantized
 from packager_worker import BadInput
 from safetensors import safe_open
@@ -36,7 +38,11 @@ def load_tokenizer(place: Path, role: str) -> Any:
 
 
 def load_model(place: Path, role: str, dtype: str, gpus: int) -> Any:
-    """Load a model in eval mode, or say whose checkpoint is broken."""
+    """Load a model in eval mode, or say whose checkpoint is broken.
+
+    On several GPUs each holds some of its layers, and what they have no room for stays in the
+    machine's memory.
+    """
     with _explained(role, "checkpoint"):
         config = AutoConfig.from_pretrained(place)
         quantization = getattr(config, "quantization_config", None) or {}
@@ -47,7 +53,7 @@ def load_model(place: Path, role: str, dtype: str, gpus: int) -> Any:
             told: dict[str, Any]
             model, told = AutoModelForCausalLM.from_pretrained(
                 place, dtype=kind, trust_remote_code=False, output_loading_info=True,
-                **_settings(quantization),
+                **_settings(quantization), **spread(gpus),
             )  # fmt: skip
             missing = [*told["missing_keys"], *map(str, told["mismatched_keys"])]
         missing = [name for name in missing if not name.endswith(_HAVE_DEFAULTS)]
@@ -55,7 +61,19 @@ def load_model(place: Path, role: str, dtype: str, gpus: int) -> Any:
             raise BadInput(
                 f"the {role} lacks {len(missing)} tensors, such as {sorted(missing)[0]!r}"
             )
-    return _in_one_type(model, kind).eval().to("cuda" if gpus else "cpu")
+    model = _in_one_type(model, kind).eval()
+    if gpus > 1 and not hasattr(model, "hf_device_map"):
+        room = spread(gpus)["max_memory"]
+        model = dispatch_model(model, infer_auto_device_map(model, room))
+    return model.to("cuda" if gpus else "cpu") if gpus < 2 else model
+
+
+def spread(gpus: int) -> dict[str, Any]:
+    """Return what has a model laid over several GPUs, half of each: there are two models."""
+    if gpus < 2:
+        return {}
+    room = {gpu: torch.cuda.mem_get_info(gpu)[1] * 9 // 20 for gpu in range(gpus)}
+    return {"device_map": "auto", "max_memory": {**room, "cpu": sys.maxsize}}
 
 
 def _method(quantization: Any) -> str:

@@ -75,7 +75,7 @@ class Proof:
             name: self._probe(name) for name in self.folds if self._module(name).weight.ndim == 1
         }
         self._small = {
-            name: parameter.detach().clone()
+            name: parameter.detach().cpu().clone()
             for name, parameter in model.named_parameters()
             if parameter.ndim == 1
         }
@@ -129,7 +129,7 @@ class Proof:
         changed = {f"{name}.{part}" for name in self.folds for part in ("weight", "bias")}
         for name, parameter in model.named_parameters():
             was = None if name in changed else self._small.get(name)
-            if was is not None and not torch.equal(parameter, was):
+            if was is not None and not torch.equal(parameter.detach().cpu(), was):
                 raise NotEquivalent(f"{name} changed, and no scale was to move there")
 
     def _module(self, name: str) -> Any:
@@ -203,7 +203,7 @@ class Proof:
         norm = self._module(name)
         if not isinstance(norm, _PlainNorm):
             return 1.0
-        gains = norm.weight.detach().abs()
+        gains = norm.weight.detach().abs().cpu()
         counted = gains[norm.original_gain.abs() >= LEAST_GAIN]
         least = float(counted.min()) if len(counted) else 1.0
         power = 2.0 ** min(MOST_SHIFT, max(0, math.ceil(-math.log2(max(least, 1e-30)))))
@@ -241,7 +241,7 @@ class _PlainNorm(CalibrationOffsetNorm):
         super().__init__(original, None)
         gain = 1.0 + original.weight.detach().float()
         self.weight = torch.nn.Parameter(gain.clone(), requires_grad=False)
-        self.original_gain = gain
+        self.original_gain = gain.cpu()
 
 
 @contextmanager
@@ -264,7 +264,7 @@ def plain_norms(model: Any) -> Iterator[None]:
     finally:
         for name, original in found.items():
             gain = plain[name].weight.detach()
-            if not torch.equal(gain, plain[name].original_gain):
+            if not torch.equal(gain.cpu(), plain[name].original_gain):
                 weight = (gain - 1.0).to(original.weight.dtype)
                 update_offload_parameter(original, "weight", weight)
             model.set_submodule(name, original)

@@ -22,6 +22,7 @@ import torch
 from calibration import read_rows
 from checkpoint import Reader, write_checkpoint
 from compressed_tensors.utils import is_match
+from devices import choose_device, device_used
 from folding import proven
 from gemm import check_convertible, gemm_config, to_gemm
 from keeping import Kept, emptied, job_of
@@ -46,6 +47,7 @@ def quantize(spec: Spec, report: Report) -> dict[str, Any]:
     asked = spec.parameters
     random.seed(asked["seed"])
     torch.manual_seed(asked["seed"])
+    choose_device(spec.gpus, report)
     _spare_pinning()
     source, saved = spec.inputs["model"], spec.work / "saved"
     config = AutoConfig.from_pretrained(source)
@@ -59,7 +61,8 @@ def quantize(spec: Spec, report: Report) -> dict[str, Any]:
         kept.publish_saved(saved)
     quantization = json.loads((saved / "config.json").read_text())["quantization_config"]
     names = SourceNames.from_json((saved / NAMES).read_text(encoding="utf-8"))
-    return _write(source, saved, spec, quantization, names, report)
+    done = _write(source, saved, spec, quantization, names, report)
+    return {**done, **device_used(spec.gpus)}
 
 
 def _quantize(spec: Spec, config: Any, saved: Path, kept: Kept, report: Report) -> None:
