@@ -13,12 +13,19 @@ from datasets import Dataset
 from llmcompressor import oneshot
 from llmcompressor.modifiers.gptq import GPTQModifier
 from llmcompressor.modifiers.quantization import QuantizationModifier
+from llmcompressor.modifiers.transform.awq import AWQModifier
 from llmcompressor.modifiers.transform.smoothquant import SmoothQuantModifier
+from llmcompressor.pipelines.cache import IntermediatesCache
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 TOKENS = 256
 LINEAR = {"targets": "Linear", "ignore": ["lm_head"]}
+IntermediatesCache.pin_memory = lambda *_, **__: None  # without a GPU, AWQ fails in it
 RECIPES = {
+    "awq": lambda: [
+        AWQModifier(duo_scaling="both"),
+        QuantizationModifier(scheme="W4A16_ASYM", **LINEAR),
+    ],
     "fp8": lambda: [QuantizationModifier(scheme="FP8_DYNAMIC", **LINEAR)],
     "fp8,static": lambda: [QuantizationModifier(scheme="FP8", **LINEAR)],
     "gptq": lambda: [GPTQModifier(scheme="W4A16", **LINEAR)],

@@ -10,6 +10,7 @@ disk then is what a kill would leave.  The tests beside kill processes for real,
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -102,6 +103,7 @@ def main(tiny: Path, root: Path, cases: list[dict[str, Any]], told_to: TextIO) -
         told = {
             **case,
             "ended": [one["ended"] for one in ended],
+            "last_words": [one["notes"][-1:] for one in ended],
             "blocks": expected["blocks"],
             "blocks_before": [one["blocks"] for one in ended],
             "blocks_again": again["blocks"],
@@ -140,6 +142,8 @@ def run(
             program.quantize(spec, voice)
         except Killed:
             ended = True
+        except OSError as error:
+            ended, voice.notes = True, [str(error)]
     reset_session()
     files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in output.iterdir()}
     return {
@@ -198,8 +202,8 @@ def killing(point: list[Any] | None) -> Iterator[None]:
         count += 1
         if count == left and when == "before":
             raise Killed
-        if count == left and when == "within":
-            return half(call(*arguments, **settings))
+        if count == left and when in ENDS:
+            return half(call(*arguments, **settings), ENDS[when])
         result = call(*arguments, **settings)
         if count == left:
             raise Killed
@@ -212,14 +216,15 @@ def killing(point: list[Any] | None) -> Iterator[None]:
         setattr(holder, name, before)
 
 
-def half(pieces: Iterator[Any]) -> Iterator[Any]:
+def half(pieces: Iterator[Any], end: BaseException) -> Iterator[Any]:
     """Yield a piece and a half of what is written."""
     yield next(pieces)
     more = bytes(next(pieces))
     yield more[: len(more) // 2]
-    raise Killed
+    raise end
 
 
+ENDS = {"within": Killed(), "full": OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))}
 POINTS = {
     "loading": (program, "load_model"),
     "quantizing": (program, "oneshot"),

@@ -39,6 +39,7 @@ CASES: dict[str, tuple[str, str, list[tuple[str, str, int]]]] = {
     "smoothquant when the model is loaded": ("llama", "smoothquant", [("loading", "after", 1)]),
     "smoothquant within layer 5": ("llama", "smoothquant", [("block", "after", 6)]),
     "smoothquant while tensors are written": ("llama", "smoothquant", [("file", "within", 9)]),
+    "smoothquant on a full disk": ("llama", "smoothquant", [("file", "full", 9)]),
     "smoothquant when a file has no name": ("llama", "smoothquant", [("renaming", "before", 21)]),
     "smoothquant before a block counts": ("llama", "smoothquant", [("publishing", "before", 6)]),
     "smoothquant after all layers": ("llama", "smoothquant", [("quantizing", "after", 1)]),
@@ -162,6 +163,15 @@ def test_a_quantized_model_that_was_damaged_since_is_made_again(told: dict[str, 
 
     assert case["same"]
     assert not any("only writing is left" in note for note in case["notes"])
+
+
+def test_a_full_disk_ends_with_the_place_and_the_next_run_goes_on(told: dict[str, Told]) -> None:
+    case = told["smoothquant on a full disk"]
+
+    [[words]] = case["last_words"]
+    assert words.startswith("[Errno 28] No space left on device: ")
+    assert words.endswith("/work/kept/part'")
+    assert any(note.startswith("going on after block") for note in case["notes"])
 
 
 def test_a_run_says_where_it_goes_on(told: dict[str, Told]) -> None:

@@ -381,34 +381,54 @@ def test_another_library_version_misses_and_is_named(
     assert not any("calibration" in pointer for pointer in forecast["differs"])
 
 
-def test_a_killed_worker_publishes_nothing_and_a_rerun_works(
-    tmp_path: Path, place: Path, quantizing: Path
+def test_a_killed_worker_publishes_nothing_and_reruns_go_on_to_the_same_image(
+    tmp_path: Path, place: Path, quantizing: Path, built: Callable[..., Built]
 ) -> None:
+    """The worker is killed between layers, packager itself after all of them."""
     env = {"PACKAGER_CACHE": str(tmp_path / "cache"), "XDG_STATE_HOME": str(tmp_path / "state")}
     command = words(SCHEMES["awq"], evaluate=False)  # works for long enough to be hit
     command[command.index("calibration.jsonl")] = str(place / "calibration.jsonl")
+    command += ["--output", "oci:out", "--record", "out.json"]
+
+    status, told = _killed(tmp_path, command, env, at="quantizing, 3 of 5", whom="worker")
+    assert status == 6
+    assert "step 'quantize' was killed by signal 9" in told
+    assert "the same command goes on where this one ended" in told
+    assert not (tmp_path / "out").exists()
+    assert not list((tmp_path / "cache/artifacts").rglob("*.safetensors"))
+
+    status, _ = _killed(tmp_path, command, env, at="packing", whom="packager")
+    assert status == -signal.SIGKILL
+
+    rerun = packager_in(tmp_path)("build", *SCRATCH, *command, env=env)
+    assert rerun.status == 0, rerun.err
+    assert "going on after block 5 of 5: AwqFolding" in rerun.err
+    record = json.loads((tmp_path / "out.json").read_text())
+    assert record["layers"] == built("awq").record["layers"]
+    assert not list((tmp_path / "cache").rglob("journal.json"))
+
+
+def _killed(
+    place: Path, command: list[str], env: dict[str, str], *, at: str, whom: str
+) -> tuple[int, str]:
+    """Start a build and kill the worker, or all of packager, when it reports `at`."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "packager", "build", *SCRATCH, *command, "--output", "oci:out"]
-        + ["--progress", "json"],
-        cwd=tmp_path,
+        [sys.executable, "-m", "packager", "build", *SCRATCH, *command, "--progress", "json"],
+        cwd=place,
         env={**os.environ, **env},
         stderr=subprocess.PIPE,
         text=True,
     )
     assert process.stderr is not None
     worker = _wait_for_worker(process.pid)
+    seen = []
     for line in process.stderr:
-        if "quantizing" in line:
+        seen.append(line)
+        if at in line:
             break
-    os.kill(worker, signal.SIGKILL)
+    os.kill(worker if whom == "worker" else process.pid, signal.SIGKILL)
     rest = process.stderr.read()
-
-    assert process.wait(60) == 6
-    assert "step 'quantize' was killed by signal 9" in rest
-    assert not (tmp_path / "out").exists()
-    assert not list((tmp_path / "cache/artifacts").rglob("*.safetensors"))
-    rerun = packager_in(tmp_path)("build", *SCRATCH, *command, "--output", "oci:out", env=env)
-    assert rerun.status == 0, rerun.err
+    return process.wait(60), "".join(seen) + rest
 
 
 def test_a_limit_that_is_broken_stops_the_build(
