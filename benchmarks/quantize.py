@@ -161,6 +161,8 @@ def compare(method: str, python: str, model: Path, root: Path, rounds: int) -> d
         "bare_peak_mb": round(bare_peak / 1e6),
         "worker_peak_mb": round(peak / 1e6),
         "memory_ratio": round(peak / bare_peak, 3),
+        "bare_cpu_s": round(statistics.median(run.cpu_s for run in bare), 1),
+        "build_cpu_s": round(statistics.median(run.cpu_s for run in builds), 1),
         "bare_written_mb": round(bare[-1].written_bytes / 1e6),
         "build_written_mb": round(builds[-1].written_bytes / 1e6),
         "identical_tensors": tensors_in(theirs) == tensors_in(unpacked(ours, root / "unpacked")),

@@ -24,8 +24,10 @@ from typing import Any, TextIO
 import checkpoint
 import keeping
 import quantize as program
+import resuming
 import torch
 import transformers
+from compressed_tensors.compressors.model_compressors import model_compressor
 from llmcompressor.core import LifecycleCallbacks, reset_session
 from packager_worker import Spec
 
@@ -42,6 +44,8 @@ METHODS = {
     "smoothquant": {"method": "smoothquant", "smoothing_strength": 0.8, "gptq": False},
     "smoothquant-gptq": {"method": "smoothquant", "smoothing_strength": 0.8, "gptq": True},
     "fp8-static-kv": {"method": "fp8", "activations": "static", "kv_cache": "fp8"},
+    "fp8": {"method": "fp8", "activations": "dynamic", "kv_cache": None},
+    "nvfp4": {"method": "nvfp4"},
     "rtn": {"method": "rtn", **GROUPS, "symmetric": True},
 }
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
@@ -81,6 +85,7 @@ class Voice:
 
 
 def main(tiny: Path, root: Path, cases: list[dict[str, Any]], told_to: TextIO) -> None:
+    resuming.PATIENCE_S = 0.0
     for place in ("models", "samples", "whole"):
         (root / place).mkdir()
     rows = [json.dumps({"text": text}) for text in TEXTS]
@@ -110,6 +115,7 @@ def main(tiny: Path, root: Path, cases: list[dict[str, Any]], told_to: TextIO) -
             "same": again["files"] == expected["files"],
             "files": len(again["files"]),
             "notes": again["notes"],
+            "modules": [expected["modules"], *(one["modules"] for one in ended), again["modules"]],
             "steps": again["steps"],
             "seconds": round(time.process_time(), 1),
             "left": sorted(path.name for path in (work / "work").rglob("*")),
@@ -137,7 +143,7 @@ def run(
         parameters=parameters, result=work / "result.json", gpus=0,
     )  # fmt: skip
     voice, ended = Voice(), False
-    with counted_blocks() as blocks, killing(kill):
+    with counted_blocks() as blocks, counted_modules() as modules, killing(kill):
         try:
             program.quantize(spec, voice)
         except Killed:
@@ -148,6 +154,7 @@ def run(
     files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in output.iterdir()}
     return {
         "ended": ended, "files": files, "blocks": len(blocks),
+        "modules": len(modules),
         "notes": voice.notes, "steps": voice.steps,
     }  # fmt: skip
 
@@ -186,6 +193,22 @@ def counted_blocks() -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
+def counted_modules() -> Iterator[list[Any]]:
+    """Count the modules that the library packs."""
+    pack, modules = model_compressor.compress_module, []
+
+    def count(module: Any, format: Any = None) -> None:
+        pack(module, format)
+        modules.append(module)
+
+    model_compressor.compress_module = count
+    try:
+        yield modules
+    finally:
+        model_compressor.compress_module = pack
+
+
+@contextlib.contextmanager
 def killing(point: list[Any] | None) -> Iterator[None]:
     """End the process, so to speak, at the n-th call of a function, before it or after it."""
     if point is None:
@@ -194,7 +217,8 @@ def killing(point: list[Any] | None) -> Iterator[None]:
     where, when, left = point
     holder, name = POINTS[where]
     before = vars(holder)[name]
-    call: Callable[..., Any] = before.__func__ if isinstance(before, staticmethod) else before
+    unbound = isinstance(before, (staticmethod, classmethod))
+    call: Callable[..., Any] = getattr(holder, name) if unbound else before
     count = 0
 
     def ending(*arguments: Any, **settings: Any) -> Any:
@@ -209,7 +233,7 @@ def killing(point: list[Any] | None) -> Iterator[None]:
             raise Killed
         return result
 
-    setattr(holder, name, staticmethod(ending) if isinstance(before, staticmethod) else ending)
+    setattr(holder, name, staticmethod(ending) if unbound else ending)
     try:
         yield
     finally:
@@ -233,6 +257,8 @@ POINTS = {
     "renaming": (keeping, "finish"),
     "publishing": (keeping.Kept, "publish"),
     "packing": (transformers.PreTrainedModel, "save_pretrained"),
+    "module": (model_compressor, "compress_module"),
+    "rounding": (LifecycleCallbacks, "event"),
     "saved": (keeping.Kept, "publish_saved"),
     "shard": (checkpoint, "save_file"),
 }

@@ -51,6 +51,11 @@ CASES: dict[str, tuple[str, str, list[tuple[str, str, int]]]] = {
     "awq of a mixture of experts": ("mixtral", "awq", [("block", "after", 5)]),
     "gptq of tied embeddings": ("qwen2-tied", "gptq", [("block", "after", 5)]),
     "smoothquant of two masks": ("gemma2", "smoothquant", [("block", "after", 5)]),
+    "rtn while layers are rounded": ("llama", "rtn", [("rounding", "before", 8)]),
+    "rtn while modules are packed": ("llama", "rtn", [("module", "after", 40)]),
+    "nvfp4 while modules are packed": ("llama", "nvfp4", [("file", "within", 20)]),
+    "fp8 twice": ("llama", "fp8", [("rounding", "after", 5), ("module", "before", 60)]),
+    "gptq while modules are packed": ("llama", "gptq", [("module", "after", 65)]),
     "rtn while shards are written": ("llama", "rtn", [("shard", "after", 2)]),
 }
 ARCHITECTURES = {
@@ -146,6 +151,21 @@ def test_at_most_a_tenth_of_the_blocks_is_done_again(told: dict[str, Told], name
     redone = sum(case["blocks_before"]) + case["blocks_again"] - case["blocks"]
 
     assert redone <= ends * case["blocks"] // 10
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_at_most_a_tenth_of_the_modules_is_packed_again(told: dict[str, Told], name: str) -> None:
+    whole, *runs = told[name]["modules"]
+
+    assert whole >= 70
+    assert sum(runs) - whole <= (len(runs) - 1) * whole // 10
+
+
+def test_packed_modules_and_rounded_layers_are_not_made_again(told: dict[str, Told]) -> None:
+    notes = told["rtn while modules are packed"]["notes"]
+
+    assert "going on after block 11 of 11: QuantizationModifier" in notes
+    assert "39 of 70 modules are packed already" in notes
 
 
 @pytest.mark.parametrize("name", HARMS)

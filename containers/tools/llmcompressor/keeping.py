@@ -59,13 +59,14 @@ class Progress:
 
     stages: list[Stage] = field(default_factory=list)
     activations: dict[str, str] = field(default_factory=dict)  # of the newest stage: name → file
+    packed: list[str] = field(default_factory=list)  # tensors of modules as they are saved
     random: list[Any] = field(default_factory=list)  # states of the generators of random numbers
     saved: dict[str, str] = field(default_factory=dict)  # files of the quantized model → digest
 
     @property
     def files(self) -> set[str]:
         of_stages = {name for stage in self.stages for name in stage.files}
-        return of_stages | set(self.activations.values())
+        return of_stages | set(self.activations.values()) | set(self.packed)
 
 
 class Kept:

@@ -34,6 +34,7 @@ from mappings import find_folds
 from memory import let_go, memory_bytes, weights_budget
 from names import SourceNames, map_names, wished
 from packager_worker import Rejected, Report, Spec
+from packing import packing
 from recipes import make_recipe, needs_data
 from resuming import resuming
 from transformers import AutoConfig, AutoTokenizer
@@ -97,7 +98,7 @@ def _quantize(spec: Spec, config: Any, saved: Path, kept: Kept, report: Report) 
         report.busy("quantizing"),
     ):
         oneshot(model=model, recipe=make_recipe(asked, proof), **data)
-    with report.busy("packing"):
+    with packing(kept, model, report.note), report.busy("packing"):
         model.save_pretrained(saved, save_compressed=True, save_original_format=False)
     (saved / NAMES).write_text(names.to_json(), encoding="utf-8")
     del model

@@ -12,23 +12,28 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+import llmcompressor.pipelines.data_free.pipeline as without_data
 import llmcompressor.pipelines.sequential.pipeline as library
 import numpy
 import torch
 from compressed_tensors.offload import update_offload_parameter
 from intermediates import Activations, CannotKeep, read_activations
 from keeping import Kept, Note, Stage
-from llmcompressor.core import active_session
+from llmcompressor.core import LifecycleCallbacks, active_session
+from llmcompressor.core.events import EventType
 from llmcompressor.pipelines.cache import IntermediatesCache
 from safetensors import safe_open
 
 SHARE = 19  # of working to keeping: a twentieth of the time is for keeping
 REDONE = 10  # one in so many blocks is done again at most
+PATIENCE_S = 60.0  # what takes less without data is sooner done again than kept
 
 HOST = torch.device("cpu")
 
@@ -40,10 +45,13 @@ Skip = Callable[[int], None]
 def resuming(kept: Kept, note: Note, skip: Skip) -> Iterator[None]:
     """Keep the library's work below, and go on with what is kept; `skip` hears of blocks passed."""
     passes = _Passes(kept, note, skip)
-    with _replaced(library, "trace_subgraphs", passes.blocks(library.trace_subgraphs)):
-        load = IntermediatesCache.from_dataloader
-        with _replaced(IntermediatesCache, "from_dataloader", passes.activations(load)):
-            yield
+    load = passes.activations(IntermediatesCache.from_dataloader)
+    with (
+        _replaced(library, "trace_subgraphs", passes.blocks(library.trace_subgraphs)),
+        _replaced(IntermediatesCache, "from_dataloader", load),
+        _replaced(without_data, "LifecycleCallbacks", _Rounding(passes)),
+    ):
+        yield
 
 
 class _Passes:
@@ -60,33 +68,39 @@ class _Passes:
         """Give the library the blocks that are left of a pass."""
 
         def left(model: torch.nn.Module, *arguments: Any, **settings: Any) -> Any:
-            modifiers = list(active_session().lifecycle.recipe.modifiers)
-            number, self._count = self._count, self._count + 1
-            stages = self._kept.progress.stages
-            self._now = None
-            if any(type(modifier).__name__ not in CHANGES for modifier in modifiers):
-                del stages[number:]
-                stages.append(Stage(name="", blocks=0))
-                return trace(model, *arguments, **settings)
-            name = "+".join(type(modifier).__name__ for modifier in modifiers)
-            if number < len(stages) and stages[number].is_finished:
-                stage, blocks = stages[number], []
-            else:
-                blocks = trace(model, *arguments, **settings)
-                stage = Stage(name=name, blocks=len(blocks))
-                if number < len(stages) and stages[number].blocks == len(blocks):
-                    stage = stages[number]
-                else:
-                    del stages[number:]
-                    stages.append(stage)
-            if stage.done:
-                self._note(f"going on after block {stage.done} of {stage.blocks}: {name}")
-                _restore(model, self._kept, stage)
-                self._skip(stage.done)
-            self._now = _Pass(self._kept, self._note, model, modifiers, stage, blocks)
-            return self._now
+            return self.begin(model, lambda: trace(model, *arguments, **settings))
 
         return left
+
+    def begin(
+        self, model: torch.nn.Module, cut: Callable[[], list[Any]], patience_s: float = 0
+    ) -> list[Any]:
+        """Begin a pass: restore what is kept of it, and return the blocks that are left."""
+        modifiers = list(active_session().lifecycle.recipe.modifiers)
+        number, self._count = self._count, self._count + 1
+        stages = self._kept.progress.stages
+        self._now = None
+        if any(type(modifier).__name__ not in CHANGES for modifier in modifiers):
+            del stages[number:]
+            stages.append(Stage(name="", blocks=0))
+            return cut()
+        name = "+".join(type(modifier).__name__ for modifier in modifiers)
+        if number < len(stages) and stages[number].is_finished:
+            stage, blocks = stages[number], []
+        else:
+            blocks = cut()
+            stage = Stage(name=name, blocks=len(blocks))
+            if number < len(stages) and stages[number].blocks == len(blocks):
+                stage = stages[number]
+            else:
+                del stages[number:]
+                stages.append(stage)
+        if stage.done:
+            self._note(f"going on after block {stage.done} of {stage.blocks}: {name}")
+            _restore(model, self._kept, stage)
+            self._skip(stage.done)
+        self._now = _Pass(self._kept, self._note, model, modifiers, stage, blocks, patience_s)
+        return self._now
 
     def activations(self, load: Callable[..., Any]) -> Any:
         """Give the library the activations that its next block reads."""
@@ -110,6 +124,43 @@ class _Passes:
         return staticmethod(loaded)
 
 
+class _Rounding:
+    """Stands for the library's events in passes without data: has them round layer by layer."""
+
+    def __init__(self, passes: _Passes) -> None:
+        self._passes = passes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(LifecycleCallbacks, name)
+
+    def sequential_epoch_end(self, modules: list[torch.nn.Module]) -> None:
+        """Tell of a layer at a time, where the library tells of the whole model."""
+        model = modules[0]
+        for block in self._passes.begin(model, lambda: layers_of(model), PATIENCE_S):
+            LifecycleCallbacks.event(EventType.SEQUENTIAL_EPOCH_END, modules=block.modules)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Modules that are rounded together: what shares a scale is in one layer."""
+
+    modules: list[torch.nn.Module]
+
+    def submodules(self, _model: torch.nn.Module) -> list[torch.nn.Module]:
+        """Return the modules, as blocks of the library do."""
+        return self.modules
+
+
+def layers_of(model: torch.nn.Module) -> list[Layer]:
+    """Group modules by the first number in their names; the others come last."""
+    found: dict[str, list[torch.nn.Module]] = {}
+    rest = []
+    for name, module in model.named_modules():
+        numbered = re.match(r".*?\.\d+(?=\.|$)", name)
+        (found.setdefault(numbered[0], []) if numbered else rest).append(module)
+    return [Layer(modules) for modules in (*found.values(), rest)]
+
+
 class _Pass(list[Any]):
     """The blocks that are left of a pass; each is kept when the library asks for the next."""
 
@@ -121,22 +172,25 @@ class _Pass(list[Any]):
         modifiers: list[Any],
         stage: Stage,
         blocks: list[Any],
+        patience_s: float,
     ) -> None:
         super().__init__(blocks[stage.done :])
         self.stage = stage
-        self.cache: IntermediatesCache | None = None
+        self.cache = IntermediatesCache([])
         self._kept = kept
         self._note = note
         self._model = model
         self._modifiers = modifiers
         self._activations = Activations(kept)
         self._unkept: list[Any] = []
+        self._patient_till = time.monotonic() + patience_s
         self._next = 0.0
         self._keeps = True
 
     def __iter__(self) -> Iterator[Any]:
         progress = self._kept.progress
-        if self.stage.done and self.stage is progress.stages[-1]:
+        begun = [stage for stage in progress.stages if stage.done]
+        if begun and self.stage is begun[-1]:
             _set_random(progress.random)
         total, done = self.stage.blocks, self.stage.done
         for number, block in enumerate(list(super().__iter__()), done + 1):
@@ -144,14 +198,14 @@ class _Pass(list[Any]):
             self._unkept.append(block)
             # One more is lost with the block that is worked on when the end comes.
             must = number == total or len(self._unkept) >= max(1, total // REDONE - 1)
-            if self._keeps and (must or time.monotonic() >= self._next):
+            now = time.monotonic()
+            if self._keeps and now >= self._patient_till and (must or now >= self._next):
                 self._keep(number)
 
     def _keep(self, number: int) -> None:
         began = time.monotonic()
         progress, last = self._kept.progress, number == self.stage.blocks
         try:
-            assert self.cache is not None
             activations = {} if last else self._activations.write(self.cache)
         except CannotKeep as error:
             self._keeps = False

@@ -320,8 +320,8 @@ def _needs(
     return Estimate(
         memory_bytes=int(fixed + _SPARE * (weights + result)),
         least_memory_bytes=int(fixed + _SPARE * result),
-        # As the library saves it, and laid out; what is kept goes when it is saved.
-        disk_bytes=result + max(result, _kept_bytes(plan, chosen, samples, parameters)) + _FILES,
+        # Packed as it is kept, and as the library saves it; what is kept goes before it is laid out.
+        disk_bytes=2 * result + _kept_bytes(plan, chosen, samples, parameters) + _FILES,
         spilled_bytes=weights,
         work=work,
         method=f"{LlmCompressorQuantizer.tool}/{chosen.method}",
