@@ -320,7 +320,7 @@ def _needs(
     return Estimate(
         memory_bytes=int(fixed + _SPARE * (weights + result)),
         least_memory_bytes=int(fixed + _SPARE * result),
-        # Packed as it is kept, and as the library saves it; what is kept goes before it is laid out.
+        # Packed as it is kept, and as it is saved; what is kept goes before that is laid out.
         disk_bytes=2 * result + _kept_bytes(plan, chosen, samples, parameters) + _FILES,
         spilled_bytes=weights,
         work=work,
