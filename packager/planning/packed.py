@@ -225,10 +225,13 @@ def _pack_quantized(weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> La
     grouped = weights.get("strategy") == "group"
 
     def groups(weight: Shape) -> range:
-        """Count the groups: the last word of a row may hold fewer weights than fit."""
+        """Count the groups: the last word of a row may hold fewer weights than fit.
+
+        Bits that do not divide a word are packed densely by writers since 0.14, padded before.
+        """
         if not grouped:
             return range(1, 2)
-        least, most = (weight[-1] - 1) * factor + 1, weight[-1] * factor
+        least, most = (weight[-1] - 1) * factor + 1, weight[-1] * 32 // bits
         return range(_groups(least, size), _groups(most, size) + 1)
 
     def scale(weight: Shape, own: Shape) -> bool:
@@ -236,7 +239,7 @@ def _pack_quantized(weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> La
 
     def zeros(weight: Shape, own: Shape) -> bool:
         rows = weight[-2]
-        fitting = (rows, math.ceil(rows / factor))
+        fitting = (rows, math.ceil(rows / factor), math.ceil(rows * bits / 32))
         return len(own) == len(weight) and own[-1] in groups(weight) and own[-2] in fitting
 
     companions = [Companion(suffixes=(".weight_scale",), fits=_flat(scale))]

@@ -170,6 +170,21 @@ def test_groups_that_do_not_fill_the_last_word_pass() -> None:
     assert codes(model) == []
 
 
+@pytest.mark.parametrize("words", [384, 410], ids=["dense", "padded"])
+def test_three_bit_weights_pass_in_either_way_of_packing(words: int) -> None:
+    """4,096 inputs of 3 bits fill 384 words; older writers put 10 into each, and need 410."""
+    stated = compressed("pack-quantized", quantized.arguments(3, "int", "group", group_size=128))
+    model = zoo.files(
+        TINY | {"quantization_config": stated},
+        {
+            "model.layers.0.mlp.up_proj.weight_packed": ("I32", (256, words)),
+            "model.layers.0.mlp.up_proj.weight_scale": ("BF16", (256, 32)),
+        },
+    )
+
+    assert codes(model) == []
+
+
 def test_groups_in_different_formats_are_each_held_against_their_own() -> None:
     int4 = {"targets": ["re:.*mlp.*"], "weights": quantized.INT_4, "format": "pack-quantized"}
     fp8 = {
