@@ -77,5 +77,5 @@ class Plan:
     rejected: tuple[Rejected, ...] = ()
     engine_options: tuple[tuple[str, str], ...] = ()  # asked for by name, handed on as they are
     compiler: str = ""  # who compiles ahead of time; "" when the engine does when it starts
-    arrived: Arrived | None = None  # of a checkpoint that was quantized elsewhere
+    arrived: Arrived | None = None  # of quantized weights, arrived or to be written
     containers: tuple[ContainerFacts, ...] = ()  # that hints may propose; newest first

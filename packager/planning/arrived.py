@@ -10,6 +10,7 @@ from typing import Any
 
 from packager.core.arrived import Arrived
 from packager.core.model import TensorInfo
+from packager.core.techniques import Quantization
 
 SPELLINGS = {"compressed_tensors": "compressed-tensors"}
 MAX_GROUPS = 256  # of config_groups; llm-compressor writes a handful
@@ -54,6 +55,32 @@ def read_arrived(config: Mapping[str, Any], tensors: Iterable[TensorInfo]) -> Ar
         writer=writer if method == "compressed-tensors" and isinstance(writer, str) else "",
         head=next((tensor.name for tensor in tensors if _shows_quantized_head(tensor)), ""),
         head_declared=_declares_head(method, stated),
+    )
+
+
+# What our own quantizer writes, by the beginning of a scheme's name: a feature, and a key whose
+# value engines need, so that it cannot be left out for older ones.
+WRITTEN = {
+    "NVFP4": ("nvfp4", "scale_dtype"),
+    "MXFP4": ("mxfp4", "scale_dtype"),
+    "MXFP8": ("mxfp8", "scale_dtype"),
+    "W4AFP8": ("w4a8-fp8", ""),
+    "W4A8-FP8": ("w4a8-fp8", ""),
+}
+
+
+def written_demands(quantization: Quantization | None) -> Arrived | None:
+    """Return what a checkpoint will demand that a step of the plan writes; None without one."""
+    if quantization is None or quantization.existing or not quantization.checkpoint_format:
+        return None
+    method = quantization.checkpoint_format
+    starts = (start for start in WRITTEN if quantization.scheme.startswith(start))
+    feature, key = WRITTEN[found] if (found := next(starts, "")) else ("", "")
+    return Arrived(
+        method=method,
+        loader=method,
+        features=(feature,) if feature else (),
+        keys=frozenset((key,) if key else ()),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -49,7 +49,8 @@ class Inspected:
     """What the gate found."""
 
     arrived: Arrived | None
-    findings: tuple[Finding, ...]
+    findings: tuple[Finding, ...]  # of the headers and, where they were read, of the values
+    plain_head: tuple[str, ...] = ()  # weights of an MTP head that are declared packed
 
 
 def inspect_quantized(model: ModelFiles, values: ScaleValues | None = None) -> Inspected:
@@ -57,10 +58,30 @@ def inspect_quantized(model: ModelFiles, values: ScaleValues | None = None) -> I
     return _inspect(SameModel(model), values)
 
 
-@lru_cache(maxsize=2)
 def _inspect(same: SameModel, values: ScaleValues | None) -> Inspected:
+    found = _inspect_headers(same)
+    return replace(found, findings=(*found.findings, *_check_values(values))) if values else found
+
+
+@lru_cache(maxsize=2)
+def _inspect_headers(same: SameModel) -> Inspected:
     model = same.model
-    return Inspected(read_arrived(model.config, model.tensors), check_quantized(model, values))
+    stated = stated_quantization(model.config)
+    if not stated:
+        return Inspected(None, tuple(_check_undeclared(model)))
+    arrived = read_arrived(model.config, model.tensors)
+    if not layouts_of(stated):
+        return Inspected(arrived, ())
+    packed = read_packed(stated, model.tensors)
+    if not packed:
+        return Inspected(arrived, (_nothing_packed(stated),))
+    plain, plain_head = _find_plain(stated, model, packed)
+    findings = (
+        *_check_companions(packed),
+        *_check_ignored(stated, packed),
+        *_check_plain(plain),
+    )
+    return Inspected(arrived, findings, plain_head)
 
 
 def quantized_scales(model: ModelFiles) -> tuple[TensorInfo, ...]:
@@ -78,20 +99,34 @@ def quantized_scales(model: ModelFiles) -> tuple[TensorInfo, ...]:
 
 def check_quantized(model: ModelFiles, values: ScaleValues | None = None) -> tuple[Finding, ...]:
     """Hold the headers, and the values that were read, against quantization_config."""
-    stated = stated_quantization(model.config)
-    if not stated:
-        return tuple(_check_undeclared(model))
-    if not layouts_of(stated):
-        return ()
-    packed = read_packed(stated, model.tensors)
-    if not packed:
-        return (_nothing_packed(stated),)
-    return (
-        *_check_companions(packed),
-        *_check_ignored(stated, packed),
-        *_check_plain(stated, model, packed),
-        *(_check_values(values) if values else ()),
-    )
+    return inspect_quantized(model, values).findings
+
+
+def check_head(model: ModelFiles, *, drafts: bool) -> Iterator[Finding]:
+    """Check an MTP head that config.json declares; `drafts` when the engine shall speculate by it.
+
+    A head that is not there is refused with the draft, so nothing is said of it twice.
+    """
+    head = read_head(model)
+    if head.declared and head.missing and not drafts:
+        message = (
+            f"config.json declares {head.declared} MTP layers ({head.key}), and the checkpoint "
+            f"lacks {_listed(head.missing)}"
+        )
+        hint = "speculation by mtp is not possible with it; take a checkpoint that kept them"
+        yield Finding("warning", "mtp-missing", message, hint)
+    names = inspect_quantized(model).plain_head
+    if names:
+        message = (
+            f"{_count(names, 'weight')} plain in the MTP head, and quantization_config does not "
+            f"leave them out: {_listed(names)}"
+        )
+        hint = "name the head's modules among the ignored ones; engines load it as if packed"
+        yield Finding("error" if drafts else "warning", "mtp-plain", message, hint)
+
+
+def _method(stated: Mapping[str, Any]) -> str:
+    return str(stated.get("quant_method", "")).lower().replace("compressed_", "compressed-")
 
 
 def _check_undeclared(model: ModelFiles) -> Iterator[Finding]:
@@ -150,28 +185,33 @@ def _check_ignored(stated: Mapping[str, Any], packed: Iterable[Packed]) -> Itera
         yield Finding("error", "quantization-ignored", message, hint)
 
 
-def _check_plain(
+def _find_plain(
     stated: Mapping[str, Any], model: ModelFiles, packed: Iterable[Packed]
-) -> Iterator[Finding]:
-    """Find weights that are plain though quantization_config declares them packed."""
-    method = str(stated.get("quant_method", "")).lower().replace("compressed_", "compressed-")
-    if method not in SAYS_ALL:
-        return
-    ignored = read_ignored(stated)
-    if ignored.uncertain or stated.get("layer_quant_config"):
-        return
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Find plain weights that are declared packed: those of the model, and of its MTP head."""
+    method, ignored = _method(stated), read_ignored(stated)
+    if method not in SAYS_ALL or ignored.uncertain or stated.get("layer_quant_config"):
+        return (), ()
     head = frozenset(tensor.name for tensor in read_head(model).tensors)
     kinds = {_kind(one.module) for one in packed}
     everywhere = _covers_all_linear(method, stated)
-    names = []
+    plain, plain_head = [], []
     for tensor in model.tensors:
         name = tensor.name
         if tensor.dtype not in FLOATS or len(tensor.shape) != 2 or not name.endswith(".weight"):
             continue
         module = name.removesuffix(".weight")
         declared = _kind(module) in kinds or (everywhere and module.endswith(EVERYWHERE))
-        if declared and name not in head and _is_decoder(name) and not ignored.has(module):
-            names.append(name)
+        if not declared or ignored.has(module):
+            continue
+        if name in head:
+            plain_head.append(name)
+        elif _is_decoder(name):
+            plain.append(name)
+    return tuple(plain), tuple(plain_head)
+
+
+def _check_plain(names: tuple[str, ...]) -> Iterator[Finding]:
     if names:
         message = (
             f"{_count(names, 'weight')} plain though quantization_config declares them quantized: "

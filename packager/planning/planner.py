@@ -23,10 +23,11 @@ from packager.core.shape import Shape
 from packager.core.techniques import Rejected
 from packager.core.units import gib
 from packager.errors import PlanRejected
+from packager.planning.arrived import written_demands
 from packager.planning.compilers import choose_compiler
 from packager.planning.drafts.choose import choose_draft
 from packager.planning.drafts.split import check_draft_split
-from packager.planning.gate import inspect_quantized
+from packager.planning.gate import check_head, inspect_quantized
 from packager.planning.memory import Demand, make_budget
 from packager.planning.nearest import find_nearest
 from packager.planning.neuron_targets import check_exported
@@ -159,6 +160,9 @@ def _decide(
     drafted = choose_draft(facts, profile)
     findings += [*found, *check_format(profile, instance), *quantized.findings]
     findings += [*check_kv_dtype(request.kv_dtype, instance), *drafted.findings]
+    speculates = drafted.draft or drafted.counted
+    by_head = speculates is not None and speculates.kind == "mtp"
+    findings += check_head(facts.model, drafts=by_head)
 
     quantization = quantized.quantization
     served = quantization if not errors_in(quantized.findings) else None
@@ -216,7 +220,8 @@ def _decide(
             ),
         ),
         engine_options=tuple((request.engine_options or {}).items()),
-        arrived=inspect_quantized(facts.model, facts.scales).arrived,
+        arrived=inspect_quantized(facts.model, facts.scales).arrived
+        or written_demands(quantization),
         containers=facts.containers,
     )
     fits = may_fit and not errors_in(findings)

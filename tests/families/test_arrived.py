@@ -11,9 +11,10 @@ from packager.catalog.containers import containers, find_container
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.model import ModelFiles
+from packager.core.techniques import Quantization
 from packager.families.arrived import check_arrived
 from packager.families.schema import find_schema, shipped_versions
-from packager.planning.arrived import read_arrived
+from packager.planning.arrived import read_arrived, written_demands
 from tests.families.plans import plan_for
 from tests.planning.headers import AWQ_G128, TINY, model_of, tensor
 from tests.planning.quantized import (
@@ -291,3 +292,35 @@ def test_every_version_of_the_lists_answers_for_every_writer() -> None:
     for version in shipped_versions("vllm"):
         for form in BY_ID:
             assert set(codes(arriving(form), version)) <= {LACKS, "quantization-deprecated"}
+
+
+WRITTEN = Quantization(
+    method="gptq", scheme="W4A16", bits=4, checkpoint_format="compressed-tensors"
+)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "release", "expected"),
+    [
+        ("W4A16", "16", []),
+        ("W8A8-FP8", "18", []),
+        ("NVFP4A16", "18", ["quantization-writer-newer"]),
+        ("NVFP4A16", "19", []),
+    ],
+)
+def test_what_would_be_written_is_held_against_the_container_too(
+    scheme: str, release: str, expected: list[str]
+) -> None:
+    plan = replace(
+        plan_for("vllm"),
+        container=find_container("lmi", "nvidia", release),
+        arrived=written_demands(replace(WRITTEN, scheme=scheme)),
+    )
+
+    assert [finding.code for finding in check_arrived("vLLM", plan)] == expected
+
+
+def test_an_existing_checkpoint_and_loading_time_demand_nothing_written() -> None:
+    assert written_demands(replace(WRITTEN, existing=True)) is None
+    assert written_demands(replace(WRITTEN, checkpoint_format="")) is None
+    assert written_demands(None) is None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from packager.core.findings import Finding
 from packager.core.model import ModelFiles, ScaleValues, TensorInfo
-from packager.planning.gate import check_quantized, quantized_scales
+from packager.planning.gate import check_head, check_quantized, quantized_scales
 from tests.planning import quantized, zoo
-from tests.planning.headers import AWQ_G128, TINY, awq_model_of, model_of, tensor
+from tests.planning.headers import AWQ_G128, TINY, awq_model_of, model_of, plan_of, tensor
 from tests.planning.quantized import FORMATS, Arriving, arriving, compressed, gpt_oss
 
 Q_PROJ = "model.layers.2.self_attn.q_proj"
@@ -280,15 +281,48 @@ def test_a_plain_weight_that_is_packed_in_every_other_layer_is_refused() -> None
     )
 
 
-def test_a_plain_mtp_layer_of_a_quantized_model_passes() -> None:
-    model = arriving("ct-fp8-dynamic")
+def with_head(**more: Any) -> ModelFiles:
+    """Make a quantized model with a plain MTP layer behind its last."""
+    model = arriving("ct-fp8-dynamic", **more)
     head = tuple(
         tensor(f"model.layers.4.{part}.weight", "BF16", (256, 256))
         for part in ("self_attn.q_proj", "self_attn.o_proj", "eh_proj")
     )
     config = {**model.config, "num_nextn_predict_layers": 1, "model_type": "deepseek_v3"}
+    return replace(model, config=config, tensors=(*model.tensors, *head))
 
-    assert codes(replace(model, config=config, tensors=(*model.tensors, *head))) == []
+
+def said_of_head(model: ModelFiles, *, drafts: bool = False) -> list[tuple[str, str]]:
+    return [(found.severity, found.code) for found in check_head(model, drafts=drafts)]
+
+
+def test_an_mtp_head_that_is_declared_and_not_there_is_warned_of_by_layer() -> None:
+    model = model_of(TINY | {"num_nextn_predict_layers": 1, "model_type": "deepseek_v3"})
+
+    (finding,) = check_head(model, drafts=False)
+
+    assert (finding.severity, finding.code) == ("warning", "mtp-missing")
+    assert "num_nextn_predict_layers" in finding.message
+    assert "model.layers.4." in finding.message
+    assert said_of_head(model, drafts=True) == []  # the draft says it, as an error
+
+
+def test_a_plain_mtp_head_is_refused_where_the_engine_speculates_by_it() -> None:
+    named = ["lm_head", "model.layers.4.self_attn.q_proj", "model.layers.4.self_attn.o_proj"]
+
+    assert codes(with_head()) == []
+    assert said_of_head(with_head()) == [("warning", "mtp-plain")]
+    assert said_of_head(with_head(), drafts=True) == [("error", "mtp-plain")]
+    assert said_of_head(with_head(ignore=named), drafts=True) == []
+    assert said_of_head(model_of(TINY)) == []
+
+
+def test_the_plan_warns_of_an_mtp_head_that_is_not_there() -> None:
+    plan = plan_of(
+        model_of(TINY | {"num_nextn_predict_layers": 1, "model_type": "deepseek_v3"}), "g5.xlarge"
+    )
+
+    assert "mtp-missing" in [finding.code for finding in plan.findings]
 
 
 def test_a_pattern_that_takes_forever_is_not_tried() -> None:
