@@ -35,6 +35,7 @@ from memory import let_go, memory_bytes, weights_budget
 from names import SourceNames, map_names, wished
 from packager_worker import Rejected, Report, Spec
 from packing import packing
+from readers import without_empty_keys
 from recipes import make_recipe, needs_data
 from resuming import resuming
 from transformers import AutoConfig, AutoTokenizer
@@ -117,7 +118,7 @@ def _write(
     before = Reader(source)
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     whole = restore(before, Reader(saved), names, config)
-    quantization = declare(quantization, names, before)
+    quantization = without_empty_keys(declare(quantization, names, before))
     convert = None
     if asked["checkpoint_format"] == "awq":
         weights = check_convertible(quantization)
