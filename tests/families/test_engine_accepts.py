@@ -72,7 +72,7 @@ REFUSED_BY_US: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 # What vLLM calls a kind of draft, where a version has another name for it.
-METHODS = {"0.10.2": {"mtp": "deepseek_mtp"}}
+METHODS = {"0.10.2": {"mtp": "qwen3_next_mtp"}}
 
 
 @pytest.fixture(scope="module")

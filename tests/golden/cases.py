@@ -29,7 +29,7 @@ from tests.golden.models import (
     QWEN,
     SMALL,
 )
-from tests.planning.drafts.mtp_models import mimo_7b
+from tests.planning.drafts.mtp_models import qwen3_5, qwen3_next
 from tests.planning.headers import LLAMA_3_8B, LOCAL_CPU, TINY, model_of
 from tests.planning.heads import dflash_of_speculators, peagle_of_speculators
 
@@ -81,23 +81,23 @@ SHORT = {"max_batch": 8, "max_input_tokens": 2048, "max_total_tokens": 4096}
 CASES = (
     Case(id="tiny-local-vllm", model=model_of(TINY), instance=LOCAL_CPU),
     Case(
-        id="mimo-7b-g6-vllm-mtp",
-        model=mimo_7b(),
-        instance="ml.g6.12xlarge",
+        id="qwen3.5-27b-g6e-vllm-mtp",
+        model=qwen3_5(),
+        instance="ml.g6e.12xlarge",
         family="vllm",
         asked=SHORT | {"draft": "mtp"},
     ),
     Case(
-        id="mimo-7b-g6-lmi-16-mtp",
-        model=mimo_7b(),
-        instance="ml.g6.12xlarge",
+        id="qwen3-next-p4d-lmi-16-mtp",
+        model=qwen3_next(),
+        instance="ml.p4d.24xlarge",
         family="lmi",
         asked=SHORT | {"draft": "mtp:2", "container_version": "16"},
     ),
     Case(
-        id="mimo-7b-g6-sglang-mtp",
-        model=mimo_7b(),
-        instance="ml.g6.12xlarge",
+        id="qwen3.5-27b-g6e-sglang-mtp",
+        model=qwen3_5(),
+        instance="ml.g6e.12xlarge",
         family="sglang",
         asked=SHORT | {"draft": "mtp:3"},
     ),
