@@ -27,9 +27,13 @@ from packager.core.serving import ServingConfig
 from packager.core.techniques import Draft
 from packager.errors import PlanRejected
 from packager.families.schema import ENGINES
+from packager.planning.drafts.dflash import read_dflash
+from packager.planning.drafts.mtp_engines import served_models
 from tests.conftest import SCRIPTS, unavailable
 from tests.families.plans import EAGLE3, FP8_AT_LOAD, MEDUSA_V1, plan_for
 from tests.golden.cases import CASES, family_of
+from tests.planning import heads
+from tests.planning.headers import LLAMA_3_8B
 from tests.unpacking import fill_once
 
 WORKER = Path(__file__).parent / "vllm_parser.py"
@@ -147,6 +151,72 @@ def test_vllm_reads_the_sizes_of_medusa_heads_from_our_config(judge: Judge) -> N
         "num_heads": 3,
         "num_hidden_layers": 1,
         "architectures": ["MedusaModel"],
+    }
+
+
+# What every model's config.json may say; vLLM reads of it what its kind of head needs.
+SAID = {
+    "num_attention_heads": 4,
+    "num_nextn_predict_layers": 1,
+    "mtp_num_hidden_layers": 1,
+    "num_mtp_modules": 1,
+    "mtp_num_experts": 2,
+    "mtp_num_experts_per_tok": 1,
+    "hc_count": 1,
+    "layer_types": ["full_attention"],
+    "mtp_config": {"num_nextn_predict_layers": 1},
+}
+TYPES = {  # of models that the table names by their architecture
+    "MiMoForCausalLM": "mimo",
+    "MiMoV2ForCausalLM": "mimo_v2",
+    "MiMoV2OmniForCausalLM": "mimo_v2",
+    "MiMoV2FlashForCausalLM": "mimo_v2_flash",
+    "Glm4MoeForCausalLM": "glm4_moe",
+    "Glm4MoeLiteForCausalLM": "glm4_moe_lite",
+    "GlmOcrForConditionalGeneration": "glm_ocr",
+    "BailingMoeV2_5ForCausalLM": "bailing_hybrid",
+    "BailingMoeV3ForCausalLM": "bailing_moe_v3",
+}
+
+
+@pytest.mark.live
+def test_vllm_makes_of_every_model_the_kind_of_head_that_the_table_says(judge: Judge) -> None:
+    rows = [(name, row) for row in served_models()["vllm"] for name in row.models]
+    items = []
+    for name, _ in rows:
+        is_class = name in TYPES
+        said = {
+            **SAID,
+            "model_type": TYPES.get(name, name),
+            "architectures": [name if is_class else "SomeForCausalLM"],
+        }
+        items.append({"mtp": {**said, "text_config": said}})
+
+    answers = judge(items)
+
+    for (name, row), answer in zip(rows, answers, strict=True):
+        assert answer["values"]["model_type"] == row.method, name
+        assert answer["values"]["n_predict"] == 1, name
+        assert answer["accepted"], (name, answer["values"])
+
+
+@pytest.mark.live
+def test_vllm_reads_heads_of_the_speculators_library_as_we_do(judge: Judge) -> None:
+    drafts = (heads.peagle_of_speculators(LLAMA_3_8B), heads.dflash_of_speculators(LLAMA_3_8B))
+
+    parallel, block = judge([{"speculators": dict(one.config)} for one in drafts])
+
+    assert parallel["accepted"] and block["accepted"]
+    assert parallel["values"] == {
+        "method": "eagle3",
+        "num_speculative_tokens": 8,
+        "parallel_drafting": True,
+        "layers": None,
+    }
+    assert block["values"] == {
+        "method": "dflash",
+        "num_speculative_tokens": 7,
+        "layers": list(read_dflash(drafts[1]).aux_layers),
     }
 
 

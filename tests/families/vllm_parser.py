@@ -1,7 +1,7 @@
 """Runs with vLLM's interpreter, not ours: gives command lines to vLLM's own argument parser.
 
-Reads `[{"argv": [...]} | {"properties": {...}} | {"medusa": {...}}, ...]` from stdin and
-writes one result each:
+Reads `[{"argv": [...]} | {"properties": {...}} | {"medusa": {...}} | {"mtp": {...}} |
+{"speculators": {...}}, ...]` from stdin and writes one result each:
 `{"accepted": bool, "values": {option: value}, "lost": [key, ...], "message": text}`.
 Properties go the way LMI sends them: djl_python/properties_manager/vllm_rb_properties.py.
 """
@@ -16,10 +16,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from transformers import PretrainedConfig
 from vllm.config import SpeculativeConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.model_executor.models import ModelRegistry
 from vllm.transformers_utils.configs.medusa import MedusaConfig
+from vllm.transformers_utils.configs.speculators import SpeculatorsConfig
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 TRANSLATED = {
@@ -50,6 +53,10 @@ def judge(parser: FlexibleArgumentParser, item: dict[str, Any]) -> dict[str, Any
     lost: list[str] = []
     if "medusa" in item:
         return read_medusa(item["medusa"])
+    if "mtp" in item:
+        return read_mtp(item["mtp"])
+    if "speculators" in item:
+        return read_speculators(item["speculators"])
     argv = item.get("argv")
     if argv is None:
         argv = lmi_argv(item["properties"], lost)
@@ -78,6 +85,35 @@ def read_medusa(config: dict[str, Any]) -> dict[str, Any]:
         read = MedusaConfig.from_pretrained(directory)
     names = ("hidden_size", "vocab_size", "num_heads", "num_hidden_layers", "architectures")
     return {"accepted": True, "values": {name: getattr(read, name) for name in names}}
+
+
+def read_mtp(config: dict[str, Any]) -> dict[str, Any]:
+    """Let vLLM make the head's configuration of a model's, as it does for `method: mtp`."""
+    nested = [name for name, value in config.items() if isinstance(value, dict)]
+    parts = {name: _config_of(config[name]) for name in nested if name.endswith("text_config")}
+    read = SpeculativeConfig.hf_config_override(_config_of({**config, **parts}))
+    names = ("model_type", "n_predict", "architectures")
+    values = {name: getattr(read, name, None) for name in names}
+    known = set(ModelRegistry.get_supported_archs())
+    return {"accepted": set(values["architectures"] or ()) <= known, "values": values}
+
+
+def _config_of(values: dict[str, Any]) -> PretrainedConfig:
+    read = PretrainedConfig(architectures=values.get("architectures"))
+    for name, value in values.items():
+        setattr(read, name, value)
+    return read
+
+
+def read_speculators(config: dict[str, Any]) -> dict[str, Any]:
+    """Read a head of the speculators library as vLLM does."""
+    read = SpeculatorsConfig.extract_transformers_pre_trained_config(json.loads(json.dumps(config)))
+    method = SpeculatorsConfig.extract_vllm_speculative_config(config)
+    known = set(ModelRegistry.get_supported_archs())
+    return {
+        "accepted": set(read["architectures"]) <= known,
+        "values": {**method, "layers": read.get("eagle_aux_hidden_state_layer_ids")},
+    }
 
 
 def lmi_argv(properties: dict[str, str], lost: list[str]) -> list[str]:

@@ -48,7 +48,7 @@ class _Parts:
 def find_served(engine: str, config: Mapping[str, Any]) -> ServedModels | None:
     """Return the row that a model's config.json falls under, the oldest version first."""
     names = model_names(config)
-    rows = (row for row in _served().get(engine, ()) if not names.isdisjoint(row.models))
+    rows = (row for row in served_models().get(engine, ()) if not names.isdisjoint(row.models))
     return min(rows, key=lambda row: version_key(row.since) or ((0,), 0, 0, 0), default=None)
 
 
@@ -66,7 +66,7 @@ def serves(row: ServedModels, engine_version: str) -> bool:
 
 def is_mtp_method(method: str) -> bool:
     """Tell whether vLLM's name of a method stands for MTP heads of some kind."""
-    rows = _served()["vllm"]
+    rows = served_models()["vllm"]
     return method == "mtp" or any(method in (row.method, row.before_mtp) for row in rows)
 
 
@@ -87,7 +87,8 @@ def model_names(config: Mapping[str, Any]) -> frozenset[str]:
 
 
 @cache
-def _served() -> Mapping[str, tuple[ServedModels, ...]]:
+def served_models() -> Mapping[str, tuple[ServedModels, ...]]:
+    """Return the table by engine."""
     document = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     return {
         engine: tuple(

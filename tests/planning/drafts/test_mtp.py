@@ -15,6 +15,7 @@ from packager.core.facts import Facts
 from packager.core.findings import Finding, errors_in
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
+from packager.core.versions import version_key
 from packager.errors import PlanRejected
 from packager.families.lmi import LmiFamily
 from packager.families.neuron import NeuronFamily
@@ -22,7 +23,7 @@ from packager.families.schema import find_schema
 from packager.families.sglang import SglangFamily
 from packager.families.tgi import TgiFamily
 from packager.families.vllm import VllmFamily
-from packager.planning.drafts.mtp_engines import _served, version_key
+from packager.planning.drafts.mtp_engines import served_models
 from packager.planning.planner import make_plan
 from tests.planning.drafts import mtp_models
 from tests.planning.drafts.mtp_models import MODELS, with_config, without
@@ -336,7 +337,7 @@ def test_every_row_names_a_method_that_its_version_has_and_the_one_before_lacks(
                 "0.18.0", "0.19.0", "0.20.1", "0.21.0", "0.22.1", "0.23.0", "0.24.0", "0.25.1",
                 "0.26.0", "0.27.1", "0.31.0", "0.32.0")  # fmt: skip
     known = {version: find_schema("vllm", version).draft_methods for version in versions}
-    for row in _served()["vllm"]:
+    for row in served_models()["vllm"]:
         key = version_key(row.since)
         since = next(one for one in versions if (version_key(one) or ((), 0, 0, 0)) >= key)
         method = row.before_mtp if since == "0.10.2" else row.method
