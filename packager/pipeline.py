@@ -18,7 +18,14 @@ from typing import Literal, TypeVar
 from packager.core.artifact import Artifacts
 from packager.core.cached import difference_name
 from packager.core.catalog import Accelerator, Rule
-from packager.core.devices import GpuUse, GpuWish, choose_gpus, gpus_in
+from packager.core.devices import (
+    LARGE_HIDDEN,
+    GpuUse,
+    GpuWish,
+    choose_gpus,
+    choose_threads,
+    gpus_in,
+)
 from packager.core.facts import ContainerFacts, Facts
 from packager.core.findings import Finding, errors_in
 from packager.core.image import BaseImage, ImageSpec, Platform, Written
@@ -64,10 +71,10 @@ from packager.ports import Compiler, ContainerFamily, Executor, Quantizer, UsesG
 from packager.resolve import KnownDraftOf, resolve
 from packager.techniques.drafts.relayout import lay_out_draft
 from packager.techniques.evaluation import (
-    EVALUATION_ENV,
     evaluation_effort,
     evaluation_gpu_use,
     evaluation_step,
+    is_large,
 )
 
 RunStep = Callable[[Step], StepOutcome]
@@ -86,7 +93,7 @@ MEASURING = frozenset(
 )
 
 # Fields that decide where steps run, and nothing in the image beside their results.
-RUNNING = frozenset(("gpus",))
+RUNNING = frozenset(("gpus", "threads"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,7 +365,14 @@ def evaluated(
         max_tokens=request.evaluate_tokens or EVALUATION_TOKENS, seed=request.evaluate_seed or 0
     )
     step, outcome = run_evaluation(
-        facts.model, artifacts.model, facts.evaluation, asked, tools, run_step, gpus=request.gpus
+        facts.model,
+        artifacts.model,
+        facts.evaluation,
+        asked,
+        tools,
+        run_step,
+        gpus=request.gpus,
+        threads=request.threads,
     )
     report = tools.read_quality(outcome.files)
     limits = Limits(
@@ -395,12 +409,14 @@ def run_evaluation(
     run_step: RunStep,
     *,
     gpus: GpuWish = None,
+    threads: int | None = None,
 ) -> tuple[Step, StepOutcome]:
     """Compare two checkpoints, or take the figures from the cache."""
     chosen = gpus_for(gpus, evaluation_gpu_use(base), tools)
+    at_once = threads_for(threads, tools, is_large=is_large(base))
 
     def describe(tool: ToolFacts) -> Step:
-        return evaluation_step(base, candidate, samples, asked, tool, gpus=chosen)
+        return evaluation_step(base, candidate, samples, asked, tool, gpus=chosen, threads=at_once)
 
     return run_with_tool(describe, TOOL, tools, run_step, gpus=chosen)
 
@@ -442,6 +458,12 @@ def gpus_for(wish: GpuWish, use: GpuUse, tools: Tools) -> int:
     """Return how many GPUs a step gets."""
     asks = use.most and not isinstance(wish, int)  # a number was compared with it before
     return choose_gpus(wish, use, gpus_in(tools.executor.capacity()) if asks else None)
+
+
+def threads_for(wish: int | None, tools: Tools, *, is_large: bool) -> int:
+    """Return how many threads a step computes with; cores are counted where they matter."""
+    cores = tools.executor.capacity().get("cpus") if is_large and not wish else None
+    return choose_threads(wish, cores, is_large=is_large)
 
 
 def with_results(step: Step, outcomes: Mapping[str, StepOutcome]) -> Step:
@@ -532,7 +554,7 @@ def make_record(
     base = assembled.image.base
     return BuildRecord(
         packager_version=facts.packager_version,
-        request=with_gpus_pinned(assembled.planned),
+        request=with_devices_pinned(assembled.planned),
         model=RecordedModel(
             source=plan.model.source, name=plan.model.name, revision=plan.model.revision
         ),
@@ -575,12 +597,16 @@ def make_record(
     )
 
 
-def with_gpus_pinned(planned: Planned) -> BuildRequest:
-    """Return the request with the GPUs that quantizing got: on another machine `auto` is others."""
-    request = planned.facts.request
-    if not any(step.gpu_use.most for step in planned.recipe.steps if step.gives == "model"):
-        return request
-    return request.model_copy(update={"gpus": planned.facts.gpus})
+def with_devices_pinned(planned: Planned) -> BuildRequest:
+    """Return the request with what quantizing got: another machine would choose otherwise."""
+    request, facts = planned.facts.request, planned.facts
+    quantizing = [step for step in planned.recipe.steps if step.gives == "model"]
+    changes: dict[str, int] = {}
+    if any(step.gpu_use.most for step in quantizing):
+        changes["gpus"] = facts.gpus
+    if facts.threads > 1 and quantizing:
+        changes["threads"] = facts.threads
+    return request.model_copy(update=changes) if changes else request
 
 
 def draft_of(draft: Draft) -> dict[str, str | int]:
@@ -656,7 +682,12 @@ def _with_gpus(
     found = tuple(check_gpu_use("quantize", wish, use, there))
     if errors_in(found):
         raise PlanRejected((*plan.findings, *found))
-    facts = replace(facts, gpus=choose_gpus(wish, use, there))
+    large = plan.profile.hidden_size >= LARGE_HIDDEN
+    facts = replace(
+        facts,
+        gpus=choose_gpus(wish, use, there),
+        threads=threads_for(facts.request.threads, tools, is_large=large),
+    )
     return facts, replace(plan, findings=(*plan.findings, *found)) if found else plan
 
 
@@ -686,7 +717,8 @@ def _foreseen_evaluation(facts: Facts) -> list[tuple[StepForecast, Step]]:
     reason = f"its input is the quantized model; {len(texts.samples)} texts"
     asked = Evaluation(max_tokens=request.evaluate_tokens or EVALUATION_TOKENS)
     needs = evaluation_effort(facts.model, texts, asked)
-    step = Step(name=STEP, tool=TOOL, gives="quality", needs=needs, env=EVALUATION_ENV)
+    env = {} if is_large(facts.model) else {"OMP_NUM_THREADS": "1"}
+    step = Step(name=STEP, tool=TOOL, gives="quality", needs=needs, env=env)
     return [(StepForecast(step=STEP, tool=TOOL, state="unknown", reason=reason), step)]
 
 

@@ -206,11 +206,11 @@ def _recorded_request(
 ) -> BuildRequest:
     """The recorded request. Only places may be given anew: they do not change the digest."""
     changed = {name for name, value in given.items() if value not in (None, ())}
-    changed -= {"model", "base", "gpus"}
+    changed -= {"model", "base", *pipeline.RUNNING}
     if changed:
         raise UsageError(
             f"--{sorted(changed)[0].replace('_', '-')} cannot be combined with --from-record",
-            hint="a record fixes everything but --model, --base, --gpus and --output",
+            hint="a record fixes everything but --model, --base, --output, --gpus and --threads",
         )
     model = given.get("model") or record.request.model
     if record.model.source == "hub":
@@ -221,7 +221,7 @@ def _recorded_request(
             "model": model,
             "base": given.get("base") or _pinned_base(record),
             "outputs": outputs or record.request.outputs,
-            "gpus": record.request.gpus if given.get("gpus") is None else given["gpus"],
+            **{name: given[name] for name in pipeline.RUNNING if given.get(name) is not None},
         }
     )
 

@@ -15,6 +15,7 @@ from packager.cli.options import (
     gpus_option,
     step_options,
     take_step_options,
+    threads_option,
 )
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import note, print_json, print_lines, warn
@@ -143,6 +144,7 @@ TRAINERS = ("speculators", "specforge")
     help="Of EAGLE-3 heads. specforge is slow without GPUs; heads of both serve everywhere.",
 )
 @gpus_option
+@threads_option
 @click.option("--restart", is_flag=True, help="Forget what an interrupted training left.")
 @cache_options
 @step_options
@@ -172,6 +174,7 @@ def train(
     seed: int,
     trainer: str,
     gpus: GpuWish,
+    threads: int | None,
     restart: bool,
     progress: str,
     quiet: bool,
@@ -223,6 +226,7 @@ def train(
             doers,
             continue_from=continue_from,
             gpus=gpus,
+            threads=threads,
         )
     if not quiet:
         _warn_of_broken(texts)

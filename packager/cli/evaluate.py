@@ -15,6 +15,7 @@ from packager.cli.options import (
     gpus_option,
     step_options,
     take_step_options,
+    threads_option,
 )
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import note, print_json, print_lines, warn
@@ -89,6 +90,7 @@ POSITIVE, COUNT = click.IntRange(1), click.IntRange(0)
     help="Also write the figures here, as JSON.",
 )
 @gpus_option
+@threads_option
 @cache_options
 @step_options
 @progress_options
@@ -105,6 +107,7 @@ def evaluate(
     answer_tokens: int,
     output: Path | None,
     gpus: GpuWish,
+    threads: int | None,
     progress: str,
     quiet: bool,
     output_format: str,
@@ -134,7 +137,7 @@ def evaluate(
             on_warning=warn,
         )
         tools = wiring.tools_for(settings)
-        done = run_evaluation(base, candidate, texts, asked, tools, gpus=gpus)
+        done = run_evaluation(base, candidate, texts, asked, tools, gpus=gpus, threads=threads)
     if texts.complaint and not quiet:
         warn(texts.complaint)
     document = _document(done, base, candidate, data)

@@ -15,7 +15,7 @@ from packager import plugins
 from packager.adapters.cache_settings import CacheOptions, MatchRule, split_addresses
 from packager.adapters.user_files import read_table
 from packager.core.image import Platform
-from packager.core.request import LARGEST, MOST_GPUS, BuildRequest
+from packager.core.request import LARGEST, MOST_GPUS, MOST_THREADS, BuildRequest
 from packager.core.validation import first_fault
 from packager.errors import UsageError
 from packager.families.shared import NEVER_PACKAGED, asks_for_code
@@ -61,6 +61,13 @@ gpus_option = click.option(
     help="GPUs that steps run on: auto (what helps and is there; usual), a number, 0 for none.",
 )
 
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(1, MOST_THREADS),
+    metavar="N",
+    help="Threads that steps compute with; one for small models, else all cores, if none.",
+)
+
 REQUEST_OPTIONS = (
     click.option(
         "--model", metavar="MODEL", help="A directory, org/name[@revision], hf://… or s3://…."
@@ -79,6 +86,7 @@ REQUEST_OPTIONS = (
         help="What to choose for, where the request leaves room.",
     ),
     gpus_option,
+    threads_option,
     click.option("--tp-degree", type=POSITIVE, metavar="N", help="Tensor parallelism."),
     click.option("--pp-degree", type=POSITIVE, metavar="N", help="Pipeline parallelism."),
     click.option("--max-batch", type=POSITIVE, metavar="N", help="Concurrent requests."),

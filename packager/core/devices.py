@@ -11,6 +11,7 @@ GpuWish = int | Literal["auto"] | None  # None is `auto`
 
 SPREAD_OVER = 8  # GPUs at most, over which libraries spread one model
 SMALL_BYTES = 1_000_000_000  # of weights, below which a processor is done before a GPU has begun
+LARGE_HIDDEN = 2048  # hidden size from which several threads are faster than one
 ONE_DEVICE_SHARE = 0.9  # of a GPU's memory; the rest is its driver's and its allocator's
 
 
@@ -58,3 +59,14 @@ def choose_gpus(wish: GpuWish, use: GpuUse, there: Gpus | None) -> int:
 def is_too_small(use: GpuUse, there: Gpus) -> bool:
     """Check whether one GPU lacks the memory that the step needs on each."""
     return 0 < ONE_DEVICE_SHARE * there.bytes < use.each_bytes
+
+
+def choose_threads(wish: int | None, cores: float | None, *, is_large: bool) -> int:
+    """Return how many threads of the processor a step computes with.
+
+    Those of a small model mostly wait for each other: it gets one.  Of an executor that does
+    not know its cores, one is taken, too.
+    """
+    if wish:
+        return wish
+    return max(1, int(cores)) if is_large and cores else 1

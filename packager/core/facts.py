@@ -52,6 +52,7 @@ class Facts:
     tools: Mapping[str, ToolFacts] = field(default_factory=lambda: MappingProxyType({}))
     # of the techniques that have work to do; found after the plan, before the recipe
     gpus: int = 0  # that quantizing gets; chosen with the tools
+    threads: int = 1  # of the processor, likewise
     samples: Samples | None = None  # to calibrate with, chosen; None where nothing is quantized
     evaluation: Samples | None = None  # to measure quality with; None where nobody asks
     scales: ScaleValues | None = None  # of quantized weights; None where they were not read

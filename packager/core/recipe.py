@@ -87,6 +87,7 @@ class Step:
     gpu_use: GpuUse = field(default_factory=GpuUse)  # that it could run on
     gpu: str = ""  # the model that all of them must be, where the result is for one
     image: BaseImage | None = None  # it runs in this image itself, not in its tool's environment
+    threads: int = 0  # where their number is not in `env`, since no byte depends on it; 0: any
     places: Mapping[str, str] = field(default_factory=lambda: NOTHING)  # in that image: where
     # the files of an input lie, by role, and the result's under `output`
     carried: tuple[ModelFile, ...] = ()  # files of the source that go with the result: they are no

@@ -17,7 +17,7 @@ from packager.core.units import MIB, parse_size
 # Files below 1 MiB share a layer, so limits near that would not be kept.
 LARGEST = 2**31 - 1  # what engines take for a number; beyond it is a typing error
 
-MOST_GPUS = 64  # of one machine
+MOST_GPUS, MOST_THREADS = 64, 1024  # of one machine
 
 Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
@@ -118,6 +118,9 @@ class BuildRequest(BaseModel):
     compile: str | None = Field(default=None, description="`auto`, `off`, or a compiler's name")
     gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] | Literal["auto"] | None = Field(
         default=None, description="GPUs that steps run on: `auto`, or a number; 0 for none"
+    )
+    threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] | None = Field(
+        default=None, description="threads that steps compute with; by size and cores if none"
     )
     goal: Literal["cost", "latency", "throughput"] | None = Field(
         default=None, description="what the planner chooses for, where the request leaves room"

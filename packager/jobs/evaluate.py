@@ -27,6 +27,7 @@ def evaluate(
     tools: Tools,
     *,
     gpus: GpuWish = None,
+    threads: int | None = None,
 ) -> Evaluated:
     """Compare `candidate` with `base`, each named as for a build."""
     refuse_missing_gpus(gpus, tools)
@@ -36,7 +37,7 @@ def evaluate(
 
         def work() -> Evaluated:
             _, outcome = run_evaluation(
-                ours, theirs.files, samples, asked, tools, run_step, gpus=gpus
+                ours, theirs.files, samples, asked, tools, run_step, gpus=gpus, threads=threads
             )
             return Evaluated(report=tools.read_quality(outcome.files), outcome=outcome)
 

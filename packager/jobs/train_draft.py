@@ -18,6 +18,7 @@ from packager.pipeline import (
     gpus_for,
     refuse_missing_gpus,
     run_with_tool,
+    threads_for,
     with_cache_healed,
 )
 from packager.planning.drafts.training import (
@@ -32,6 +33,7 @@ from packager.techniques.drafts.training import (
     TOOLS,
     Texts,
     answers_step,
+    is_large,
     texts_of,
     training_gpu_use,
     training_step,
@@ -56,6 +58,7 @@ def train_head(
     *,
     continue_from: str | None = None,
     gpus: GpuWish = 0,
+    threads: int | None = None,
 ) -> Trained:
     """Train a head for the model, or take it from the cache; hold it against the model.
 
@@ -75,6 +78,7 @@ def train_head(
     if errors_in(findings):
         raise PlanRejected(findings)
     chosen = gpus_for(gpus, training_gpu_use(profile), tools)
+    at_once = threads_for(threads, tools, is_large=is_large(profile))
     model = tools.pin_files(model)
     head = tools.pin_files(head) if head else None
     with tools.run_steps() as run_step:
@@ -83,10 +87,13 @@ def train_head(
             outcomes: list[StepOutcome] = []
             given = texts_of(texts)
             if asked.answers == "model":
-                given = _answered(model, profile, given, asked, tools, run_step, outcomes, chosen)
+                devices = (chosen, at_once)
+                given = _answered(model, profile, given, asked, tools, run_step, outcomes, devices)
 
             def describe(tool: ToolFacts) -> Step:
-                return training_step(model, profile, given, asked, head, tool, gpus=chosen)
+                return training_step(
+                    model, profile, given, asked, head, tool, gpus=chosen, threads=at_once
+                )
 
             trainer = TOOLS[asked.trainer]
             _, outcome = run_with_tool(describe, trainer, tools, run_step, gpus=chosen)
@@ -119,12 +126,14 @@ def _answered(
     tools: Tools,
     run_step: RunStep,
     outcomes: list[StepOutcome],
-    gpus: int,
+    devices: tuple[int, int],
 ) -> Texts:
     """Have the model answer the texts: a head is to foresee what the model says, not others."""
 
+    gpus, threads = devices
+
     def describe(tool: ToolFacts) -> Step:
-        return answers_step(model, profile, texts, asked, tool, gpus=gpus)
+        return answers_step(model, profile, texts, asked, tool, gpus=gpus, threads=threads)
 
     _, outcome = run_with_tool(describe, ANSWERING, tools, run_step, gpus=gpus)
     outcomes.append(outcome)

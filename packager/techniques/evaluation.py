@@ -33,7 +33,13 @@ if TYPE_CHECKING:
 _FLOAT32_UP_TO_BYTES = 8_000_000_000
 _LIBRARIES_BYTES = 700_000_000
 _LOGITS = 5  # copies of a text's logits in 4 bytes, at the most
-EVALUATION_ENV: Mapping[str, str] = {"OMP_NUM_THREADS": "1"}  # sums do not depend on cores
+
+
+def is_large(base: ModelFiles) -> bool:
+    """Check whether comparing with the model is worth several threads."""
+    return _weight_bytes(base.files) >= SMALL_BYTES
+
+
 _WEIGHTS = (".safetensors", ".bin", ".pt")
 
 
@@ -55,6 +61,7 @@ def evaluation_step(
     tool: ToolFacts,
     *,
     gpus: int = 0,
+    threads: int = 1,
 ) -> Step:
     """Describe the run; it has a key when all files have digests."""
     read = (file for file in _files_read(base.files) if file.path != CONFIG)
@@ -71,7 +78,7 @@ def evaluation_step(
     del parameters["seed"]  # it has chosen the samples
     if gpus:
         parameters["device"] = "cuda"  # its sums are others
-    env = EVALUATION_ENV
+    env = {"OMP_NUM_THREADS": str(threads)}  # the order of sums is theirs
     models = _models_bytes(weights, dtype) + _weight_bytes(candidate)
     vocabulary = base.config.get("vocab_size")
     logits = (vocabulary if isinstance(vocabulary, int) else 0) * parameters["max_tokens"] * 4

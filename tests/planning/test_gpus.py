@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from packager.core.devices import SPREAD_OVER, Gpus, GpuUse, GpuWish, choose_gpus, gpus_in
+from packager.core.devices import (
+    SPREAD_OVER,
+    Gpus,
+    GpuUse,
+    GpuWish,
+    choose_gpus,
+    choose_threads,
+    gpus_in,
+)
 from packager.core.units import GIB
 from packager.planning.gpus import check_gpu_use, check_gpu_wish
 
@@ -85,3 +93,19 @@ def test_an_executor_that_says_nothing_of_gpus_is_not_one_without() -> None:
     assert gpus_in({}) is None
     assert gpus_in({"gpus": 0.0, "gpu_bytes": 0.0}) == Gpus(count=0)
     assert gpus_in({"gpus": 2.0, "gpu_bytes": 5e9}) == Gpus(count=2, bytes=5_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("wish", "cores", "is_large", "threads"),
+    [
+        pytest.param(None, 16.0, True, 16, id="all cores for a large model"),
+        pytest.param(None, 16.0, False, 1, id="one for a small model"),
+        pytest.param(None, None, True, 1, id="one where nobody counts cores"),
+        pytest.param(4, 16.0, True, 4, id="as many as asked for"),
+        pytest.param(4, None, False, 4, id="asked for all the same"),
+    ],
+)
+def test_a_step_computes_with_the_cores_where_that_helps(
+    wish: int | None, cores: float | None, is_large: bool, threads: int
+) -> None:
+    assert choose_threads(wish, cores, is_large=is_large) == threads

@@ -328,3 +328,64 @@ def test_quantizing_goes_on_after_an_interruption() -> None:
     given = facts(model_of(LLAMA_3_8B), "ml.g6.xlarge", family="vllm", quantize="awq")
 
     assert QUANTIZER.step(given, planned(given)).keeps_work
+
+
+ALL_METHODS = ("awq", "gptq", "rtn", "fp8", "fp8,static", "smoothquant", "smoothquant,gptq")
+
+
+def on(method: str, model: Mapping[str, Any] = LLAMA_3_8B, **devices: int) -> Step:
+    given = facts(model_of(model), "ml.g6.xlarge", family="vllm", quantize=method)
+    return QUANTIZER.step(replace(given, **devices), planned(given))
+
+
+@pytest.mark.parametrize("method", ALL_METHODS)
+def test_threads_are_an_input_where_they_change_bytes_and_nowhere_else(method: str) -> None:
+    """GPTQ's result was another with two threads; one of a machine with more cores was a hit."""
+    step = on(method, threads=6)
+
+    if "gptq" in method:
+        assert (dict(step.env), step.threads) == ({"OMP_NUM_THREADS": "6"}, 0)
+    else:
+        assert (dict(step.env), step.threads) == ({}, 6)
+
+
+@pytest.mark.parametrize("method", ["awq,group=64", "gptq,group=64", "fp8"])
+def test_a_small_model_is_quantized_by_one_thread(method: str) -> None:
+    small = {**LLAMA_3_8B, "hidden_size": 1024, "intermediate_size": 2048, "head_dim": 128}
+
+    assert dict(on(method, small, threads=6).env) == {"OMP_NUM_THREADS": "1"}
+
+
+@pytest.mark.parametrize("method", ALL_METHODS)
+def test_a_gpu_does_what_computes_sums_and_is_in_the_key(method: str) -> None:
+    on_cpu, on_gpu = on(method), on(method, gpus=4)
+    rounds = method in ("rtn", "fp8")
+
+    assert on_gpu.gpus == (0 if rounds else 1)
+    assert on_gpu.gpu_use.most == on_gpu.gpus
+    assert on_cpu.gpus == 0
+    assert (on_gpu.parameters == on_cpu.parameters) is rounds
+    assert on_gpu.parameters.get("device", "cpu") == ("cpu" if rounds else "cuda")
+
+
+@pytest.mark.parametrize(
+    ("method", "least", "most"),
+    [("awq", 6e9, 10e9), ("gptq", 16e9, 21.6e9), ("smoothquant", 6e9, 10e9)],
+)
+def test_a_layer_of_70b_needs_a_gpu_of_24_gb_and_not_the_model(
+    method: str, least: float, most: float
+) -> None:
+    """141 GB of weights stay in memory or on disk."""
+    large = {
+        **LLAMA_3_8B,
+        "hidden_size": 8192,
+        "intermediate_size": 28672,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+    }
+    given = facts(model_of(large), "ml.p4d.24xlarge", family="vllm", quantize=method)
+    use = QUANTIZER.gpu_use(given, planned(given))
+
+    assert least < use.each_bytes < most
+    assert use.each_bytes < 0.9 * 23028 * 2**20  # an A10G, as its driver says
+    assert (use.most, use.helps, use.all_bytes) == (1, True, 0)

@@ -40,6 +40,7 @@ from packager.adapters.executors.protocol import (
     lay_out,
     listen,
     make_spec,
+    thread_settings,
 )
 from packager.adapters.tools.definition import ToolDefinition
 from packager.adapters.tools.environments import (
@@ -177,6 +178,7 @@ class DockerExecutor:
                 "HOME": f"{ROOT}/home",
                 "TMPDIR": f"{ROOT}/tmp",
                 "PYTHONPATH": f"{ROOT}/helper",
+                **thread_settings(step),
                 **step.env,
             },
             "working_dir": f"{ROOT}/work",

@@ -25,6 +25,7 @@ from packager.adapters.executors.protocol import (
     lay_out,
     listen,
     make_spec,
+    thread_settings,
 )
 from packager.adapters.tools.environments import Environments
 from packager.core.events import EventSink
@@ -122,5 +123,6 @@ class LocalExecutor:
             "PYTHONPATH": str(self._environments.helper),
             "CUDA_VISIBLE_DEVICES": visible_gpus(step.gpus),
             **{name: os.environ[name] for name in PROCESSOR_CAPS if name in os.environ},
+            **thread_settings(step),
             **step.env,
         }

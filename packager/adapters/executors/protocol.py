@@ -50,6 +50,12 @@ BASE_ENV: Mapping[str, str] = {
     "TRANSFORMERS_OFFLINE": "1",
 }
 
+
+def thread_settings(step: Step) -> Mapping[str, str]:
+    """Return variables of a number of threads that is no input of the result."""
+    return {"OMP_NUM_THREADS": str(step.threads)} if step.threads else {}
+
+
 ReadBlob = Callable[[Blob], Iterable[memoryview]]
 
 

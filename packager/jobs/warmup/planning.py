@@ -30,7 +30,7 @@ from packager.core.warmup import (
 )
 from packager.errors import PackagerError, PlanRejected
 from packager.jobs.warmup.grid import expand
-from packager.pipeline import Planned, Tools, market_of, with_gpus_pinned
+from packager.pipeline import Planned, Tools, market_of, with_devices_pinned
 from packager.pipeline import plan as plan_request
 from packager.planning.compilers import NOBODY_ASKED
 from packager.planning.effort import install_seconds
@@ -74,7 +74,8 @@ def pinned(request: BuildRequest, planned: Planned) -> BuildRequest:
     if ref.source == "hub" and ref.revision:
         prefix = "hf://" if request.model.startswith("hf://") else ""
         model = f"{prefix}{ref.name}@{ref.revision}"
-    changes: dict[str, Any] = {"model": model, "gpus": with_gpus_pinned(planned).gpus}
+    devices = with_devices_pinned(planned)
+    changes: dict[str, Any] = {"model": model, "gpus": devices.gpus, "threads": devices.threads}
     for name in ("draft", "calibration"):
         if written := getattr(request, name):
             changes[name] = _absolute(written)
@@ -231,7 +232,7 @@ def resources_of(step: Step, plan: Plan) -> Resources:
     devices = step.gpus
     if step.gives == "compiled" and plan.instance.kind != "cpu":
         devices = max(devices, plan.tp_degree * plan.pp_degree)
-    threads = step.env.get("OMP_NUM_THREADS", "")
+    threads = step.env.get("OMP_NUM_THREADS", str(step.threads or 1))
     if step.gives == "compiled" or not devices:
         accelerator, device = plan.instance.kind, plan.instance.device_name
     else:

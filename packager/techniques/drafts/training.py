@@ -53,6 +53,11 @@ _WORK_SHARE = 1.2  # of the model's bytes on GPUs: itself, and what it works wit
 _OWN_PLACE = frozenset({"max_tokens", "seed", "speculative_tokens", "layers"})  # in the key
 
 
+def is_large(profile: ModelProfile) -> bool:
+    """Check whether a model is worth several threads."""
+    return profile.weight_bytes >= SMALL_BYTES
+
+
 def training_gpu_use(profile: ModelProfile) -> GpuUse:
     """Describe the GPUs that answering and training can use: the model may lie on several."""
     return GpuUse(
@@ -87,6 +92,7 @@ def answers_step(
     tool: ToolFacts,
     *,
     gpus: int = 0,
+    threads: int = 1,
 ) -> Step:
     """Describe having the model answer; the step has a key when all files have digests."""
     parameters = {
@@ -97,7 +103,7 @@ def answers_step(
         "answer_tokens": asked.answer_tokens,
         "temperature": asked.temperature,
     }
-    env = _env(gpus)
+    env = _env(gpus, threads)
     # Answers end and are chosen as the model's own settings say.
     read = (*_files_read(model), *(file for file in model.files if file.path == GENERATION))
     weights = files_by_path(read)
@@ -133,6 +139,7 @@ def training_step(
     tool: ToolFacts,
     *,
     gpus: int = 0,
+    threads: int = 1,
 ) -> Step:
     """Describe the training; `asked` is completed, `head` what is trained on."""
     parameters: dict[str, Any] = {
@@ -156,7 +163,7 @@ def training_step(
     }
     if head is not None:
         inputs["head"] = StepInput(files=_files_read(head))
-    env = _env(gpus)
+    env = _env(gpus, threads)
     return Step(
         name=TRAIN,
         tool=tool.name,
@@ -237,9 +244,9 @@ def _invocation(parameters: Mapping[str, Any], env: Mapping[str, str], gpus: int
     return Invocation(compiler_args=(), engine_args=said, env=dict(env))
 
 
-def _env(gpus: int) -> dict[str, str]:
-    # Sums do not depend on how many cores there are, and small models train faster.
-    return {} if gpus else {"OMP_NUM_THREADS": "1"}
+def _env(gpus: int, threads: int) -> dict[str, str]:
+    # The order of sums is that of the threads.
+    return {} if gpus else {"OMP_NUM_THREADS": str(threads)}
 
 
 def _dtype(profile: ModelProfile) -> str:

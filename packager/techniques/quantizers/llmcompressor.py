@@ -28,7 +28,7 @@ from artifact_cache.key import (
     Weights,
 )
 from artifact_cache.key import Quantization as QuantizationKey
-from packager.core.devices import SMALL_BYTES, GpuUse
+from packager.core.devices import LARGE_HIDDEN, SMALL_BYTES, GpuUse
 from packager.core.facts import Facts
 from packager.core.findings import Finding
 from packager.core.model import ModelFile
@@ -92,6 +92,7 @@ STRENGTH = 0.8  # llm-compressor's examples for Llama
 _LIBRARIES_BYTES = 500_000_000  # torch, transformers and llm-compressor, loaded
 _DRIVER_BYTES = 1_000_000_000  # of a GPU: CUDA itself, its libraries' kernels and work space
 _SPARE = 1.1  # of weights and result
+_GPU_SQUARES = 3 * 4  # of its inputs, while one matrix is solved on a GPU, in float32
 _HESSIANS = 4 * 4  # square matrices of the widest input at once, in float32
 _WEIGHTS_KEPT = {"awq": 1, "gptq": 1, "smoothquant": 1}  # times, besides scales
 _MASKS = 2  # of attention, for each text
@@ -151,14 +152,12 @@ class LlmCompressorQuantizer:
         chosen = plan.quantization
         assert chosen is not None
         samples = facts.samples if _needs_data(chosen) else None
-        # One thread: sums do not depend on how many cores there are, and small models
-        # calibrate many times faster (spinning at barriers; measured on busy cores).
-        env = {"OMP_NUM_THREADS": "1"}
         parameters = _parameters(facts, plan, chosen)
         use = self.gpu_use(facts, plan)
         gpus = min(facts.gpus, use.most)
         if gpus:
             parameters["device"] = "cuda"  # its sums are others
+        env = _env(plan, chosen, facts.threads, gpus)
         key = _key(facts, plan, chosen, parameters, samples, env)
         needs = _needs(plan, chosen, samples, parameters)
         files = (config_file(facts.model.config, NO_WEIGHT), *_files_read(facts, chosen))
@@ -176,6 +175,7 @@ class LlmCompressorQuantizer:
             needs=needs,
             gpus=gpus,
             gpu_use=use,
+            threads=0 if env else facts.threads,
             carried=carried_files(facts.model.files),
             config=facts.model.config,
             keeps_work=True,
@@ -346,25 +346,41 @@ def _kept_bytes(
     return int(_SPARE * (passes * served_weight_bytes(profile) + tokens * of_token * ELEMENT_BYTES))
 
 
+def _env(plan: Plan, chosen: Quantization, threads: int, gpus: int) -> Mapping[str, str]:
+    """Return the number of threads where it is an input: for small models always one.
+
+    GPTQ's sums come out in another order with other threads; what the other methods write was
+    the same, bit by bit, with one and with two (docs/quantization.md, "Threads and GPUs").
+    """
+    if plan.profile.hidden_size < LARGE_HIDDEN:
+        return {"OMP_NUM_THREADS": "1"}
+    if _solves(chosen) and not gpus:
+        return {"OMP_NUM_THREADS": str(threads)}
+    return {}
+
+
+def _solves(chosen: Quantization) -> bool:
+    """Check whether GPTQ corrects the weights."""
+    return chosen.method == "gptq" or ("gptq", "") in chosen.options
+
+
 def _gpu_bytes(plan: Plan, chosen: Quantization, tokens: int) -> int:
     """Bound the memory that one GPU needs: the work on a layer, and on the head.
 
-    A layer is there with a copy of its weights; GPTQ has matrices of its inputs in float32
-    besides; of one text there are the activations within a layer, and the logits.
+    A layer is there with a copy of its weights, and what is larger of two: activations of one
+    text with its logits, or what GPTQ solves, when the texts have passed.
     """
     profile = plan.profile
     layer = (served_weight_bytes(profile) - profile.outside_bytes) // max(1, profile.layers)
-    widest = max(profile.hidden_size, profile.intermediate_size, profile.expert_size)
-    hessians = 0
-    if chosen.method == "gptq" or ("gptq", "") in chosen.options:
-        inner = profile.expert_size or profile.intermediate_size
-        inputs = 4 * profile.hidden_size**2 + max(1, profile.experts) * (
-            2 * profile.hidden_size**2 + inner**2
-        )
-        hessians = 4 * inputs + _HESSIANS * widest**2
-    activations = tokens * (8 * profile.hidden_size + 4 * widest) * 4
-    logits = profile.vocab_size * (tokens * (ELEMENT_BYTES + 4) + 2 * profile.hidden_size)
-    return int(_DRIVER_BYTES + 2 * layer + hessians + activations + logits)
+    hidden, inner = profile.hidden_size, profile.expert_size or profile.intermediate_size
+    widest = max(hidden, profile.intermediate_size, inner)
+    texts = tokens * (8 * hidden + 4 * widest) * 4
+    texts += profile.vocab_size * (tokens * (ELEMENT_BYTES + 4) + ELEMENT_BYTES * hidden)
+    solving = 0
+    if _solves(chosen):
+        squares = 4 * hidden**2 + max(1, profile.experts) * (2 * hidden**2 + inner**2)
+        solving = 4 * squares + _GPU_SQUARES * widest**2 + 2 * 4 * widest * hidden
+    return int(_DRIVER_BYTES + 2 * layer + max(texts, solving))
 
 
 def _check_options(chosen: Quantization) -> Iterator[Finding]:
