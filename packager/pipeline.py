@@ -93,7 +93,8 @@ MEASURING = frozenset(
 )
 
 # Fields that decide where steps run, and nothing in the image beside their results.
-RUNNING = frozenset(("gpus", "threads"))
+PLACES = frozenset(("executor", "address"))  # on which machine: no record repeats them
+RUNNING = frozenset(("gpus", "threads", *PLACES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -554,7 +555,7 @@ def make_record(
     base = assembled.image.base
     return BuildRecord(
         packager_version=facts.packager_version,
-        request=with_devices_pinned(assembled.planned),
+        request=with_devices_pinned(assembled.planned).model_copy(update=dict.fromkeys(PLACES)),
         model=RecordedModel(
             source=plan.model.source, name=plan.model.name, revision=plan.model.revision
         ),

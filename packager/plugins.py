@@ -76,6 +76,7 @@ COMPILERS: Mapping[str, Plugin] = {
 EXECUTORS: Mapping[str, Plugin] = {
     "local": Plugin("packager.adapters.executors.local:LocalExecutor", "a subprocess here"),
     "docker": Plugin("packager.adapters.executors.docker:DockerExecutor", "a container here"),
+    "ray": Plugin("packager.adapters.executors.ray:RayExecutor", "a node of a Ray cluster"),
     "dry_run": Plugin("packager.adapters.executors.dry_run:DryRunExecutor", "names the steps only"),
 }
 FLEETS: Mapping[str, Plugin] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from packager.adapters.blobs import BlobReader
@@ -26,6 +27,19 @@ def pin_files(
     """
     pinned = tuple(_pinned(file, index, reader, on_event) for file in model.files)
     return replace(model, files=pinned)
+
+
+def digest_of(blob: Blob, index: DigestIndex, read: Callable[[Blob], Iterable[memoryview]]) -> str:
+    """Return the sha256 of a local blob, from the index or by reading it once."""
+    known = index.get(blob)
+    if known and known.proven:
+        return known.digest.removeprefix("sha256:")
+    before, started_ns = fingerprint_of(blob), index.now_ns()
+    digest = hashlib.sha256()
+    for chunk in read(blob):
+        digest.update(chunk)
+    index.put(blob, f"sha256:{digest.hexdigest()}", before, started_ns)
+    return digest.hexdigest()
 
 
 def _pinned(

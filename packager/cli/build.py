@@ -71,13 +71,6 @@ from packager.reports.build import dry_run_document, dry_run_text, summary_lines
 )
 @cache_options
 @click.option(
-    "--executor",
-    type=click.Choice(("local", "docker")),
-    default="local",
-    show_default=True,
-    help="Where steps run: in an environment made here, or in a container.",
-)
-@click.option(
     "--no-capacity-check", is_flag=True, help="Start steps that seem too large for this machine."
 )
 @click.option("--restart", is_flag=True, help="Forget what interrupted steps left.")
@@ -111,7 +104,6 @@ def build(
     verify: bool,
     cache_dir: Path | None,
     no_cache: bool,
-    executor: str,
     no_capacity_check: bool,
     restart: bool,
     no_compile_on_miss: bool,
@@ -154,7 +146,8 @@ def build(
             cache_dir=cache_dir,
             use_cache=not no_cache,
             cache=cache,
-            executor=executor,
+            executor=request.executor or "local",
+            address=request.address or "",
             check_capacity=not no_capacity_check,
             restart=restart,
             on_miss=_on_miss(no_compile=no_compile_on_miss, nothing=require_cached),
@@ -210,7 +203,8 @@ def _recorded_request(
     if changed:
         raise UsageError(
             f"--{sorted(changed)[0].replace('_', '-')} cannot be combined with --from-record",
-            hint="a record fixes everything but --model, --base, --output, --gpus and --threads",
+            hint="a record fixes everything but --model, --base, --output and where steps run: "
+            "--gpus, --threads, --executor and --address",
         )
     model = given.get("model") or record.request.model
     if record.model.source == "hub":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -114,6 +115,9 @@ def _of_request(limit: int, given: dict[str, Any], on_event: EventSink) -> list[
         on_warning=warn,
     )
     request = make_request(given.pop("request_file", None), **given)
+    settings = replace(
+        settings, executor=request.executor or "local", address=request.address or ""
+    )
     planned = pipeline.plan(request, wiring.tools_for(settings))
     if not planned.recipe.steps:
         raise UsageError(

@@ -60,6 +60,15 @@ gpus_option = click.option(
     callback=_gpu_wish,
     help="GPUs that steps run on: auto (what helps and is there; usual), a number, 0 for none.",
 )
+executor_option = click.option(
+    "--executor",
+    type=click.Choice(("local", "docker", "ray")),
+    help="Where steps run: in an environment made here, the default; in a container; on a node "
+    "of a Ray cluster.",
+)
+address_option = click.option(
+    "--address", metavar="HOST:PORT", help="Of the Ray cluster; RAY_ADDRESS, else one found here."
+)
 
 threads_option = click.option(
     "--threads",
@@ -194,6 +203,8 @@ REQUEST_OPTIONS = (
         help="Of our layers. none, unless asked; auto compresses what shrinks.",
     ),
     click.option("--region", metavar="REGION", help="AWS region of images and prices."),
+    executor_option,
+    address_option,
     click.option(
         "--request",
         "request_file",
@@ -301,7 +312,8 @@ def step_options(command: Command) -> Command:
             is_flag=True,
             help="Start even what seems too large for this machine.",
         ),
-        click.option("--executor", type=click.Choice(("local", "docker")), default="local"),
+        address_option,
+        executor_option,
     ):
         command = option(command)
     return command
@@ -313,7 +325,8 @@ def take_step_options(given: dict[str, Any]) -> dict[str, Any]:
         "cache_dir": given.pop("cache_dir"),
         "use_cache": not given.pop("no_cache"),
         "cache": take_cache_options(given),
-        "executor": given.pop("executor"),
+        "executor": given.pop("executor") or "local",
+        "address": given.pop("address") or "",
         "check_capacity": not given.pop("no_capacity_check"),
     }
 

@@ -100,6 +100,8 @@ def plan(
             cache_dir=cache_dir,
             use_cache=not no_cache,
             cache=cache,
+            executor=request.executor or "local",
+            address=request.address or "",
             on_warning=warn,
         )
     )

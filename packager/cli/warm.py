@@ -27,6 +27,7 @@ from packager.cli.terminal import (
     print_text,
     warn,
 )
+from packager.cli.warm_step import step, tool
 from packager.core.devices import GpuWish
 from packager.core.warmup import Grid, WarmPlan
 from packager.errors import UsageError
@@ -240,6 +241,10 @@ def one(
             wiring.presence_for(settings, artifacts),
         )
         print_json(asdict(done))
+
+
+warm.add_command(step)
+warm.add_command(tool)
 
 
 @warm.group()

@@ -120,6 +120,7 @@ class StepResult:
     seconds: float = 0.0
     peak_memory_bytes: int = 0
     notices: tuple[str, ...] = ()
+    published: bool = False  # by the machine that ran it: its files are in the shared cache alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,6 +145,12 @@ class BuildRequest(BaseModel):
         default=None, description="settings of the engine itself, by its own names"
     )
     region: str | None = Field(default=None, description="AWS region of images and prices")
+    executor: Literal["local", "docker", "ray"] | None = Field(
+        default=None, description="who runs steps: `local`, `docker`, or a cluster with `ray`"
+    )
+    address: Reference | None = Field(
+        default=None, description="`HOST:PORT` of the Ray cluster that runs steps"
+    )
 
     @property
     def evaluation(self) -> str | None:

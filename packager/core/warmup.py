@@ -171,6 +171,15 @@ class Outcome:
     work_s: float = 0.0  # of the process that ended well
 
 
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 60.0
+
+
+def pause_before(tries: int) -> float:
+    """Return for how long a failure that may pass is left alone after so many tries."""
+    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (tries - 1))
+
+
 class Fleet(Protocol):
     """Machines that run `packager warm one`. A job may run more than once; that is harmless."""
 

@@ -15,6 +15,7 @@ from packager.wiring.caches import signer_for as signer_for
 from packager.wiring.caches import signing_key_place as signing_key_place
 from packager.wiring.caches import trust_for as trust_for
 from packager.wiring.caches import trusted_keys_place as trusted_keys_place
+from packager.wiring.cluster import node_tools_for as node_tools_for
 from packager.wiring.heads import head_tools_for as head_tools_for
 from packager.wiring.images import ImageTools as ImageTools
 from packager.wiring.images import image_tools_for as image_tools_for

@@ -43,6 +43,9 @@ class Settings:
     use_cache: bool = True
     cache: CacheOptions = AS_SET_UP
     executor: str = "local"
+    address: str = ""  # of the cluster that runs steps, for the executor `ray`
+    locks: bool = True  # False: whoever ordered the step holds lock and lease of its key
+    log_dir: Path | None = None  # of steps and installers; None: in the state directory
     check_capacity: bool = True  # refuse steps that need more than this machine has
     restart: bool = False  # of steps that an earlier run did not finish
     on_miss: OnMiss = "run"  # what happens to steps whose result is not in the cache
@@ -58,6 +61,11 @@ class Settings:
 def state_dir(environment: Mapping[str, str]) -> Path:
     """Where records and the digest index live."""
     return user_dir("state", environment) / "packager"
+
+
+def log_dir(settings: Settings) -> Path:
+    """Return where logs of steps and installers go."""
+    return settings.log_dir or state_dir(settings.environment) / "logs"
 
 
 def digests_file(settings: Settings) -> Path:

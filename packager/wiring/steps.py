@@ -13,11 +13,12 @@ from packager.adapters.sinks.tee import write_image
 from packager.core.image import BaseImage, ImageSpec, RuntimeConfig
 from packager.core.recipe import Step, StepForecast
 from packager.core.tool import Build, ToolFacts
-from packager.errors import PackagerError
+from packager.errors import PackagerError, UsageError
 from packager.pipeline import RunStep
 from packager.ports import Executor
 from packager.wiring.caches import settings_of_cache, work_root
-from packager.wiring.settings import EPOCH, Settings, digests_file, state_dir
+from packager.wiring.cluster import cluster_executor
+from packager.wiring.settings import EPOCH, Settings, digests_file, log_dir, state_dir
 
 if TYPE_CHECKING:
     from artifact_cache.cache import ArtifactCache
@@ -49,6 +50,7 @@ def run_steps(
             may_run=lambda step: _may_run(step, settings),
             remember=remember,
             label=label,
+            locks=settings.locks,
         )
         yield runner.run
 
@@ -85,12 +87,23 @@ def foresee_step(
 def choose_executor(settings: Settings, environments: Environments, reader: BlobReader) -> Executor:
     """Choose who runs steps: nobody where none is to be run."""
     executor: Executor
+    if settings.address and settings.executor != "ray":
+        raise UsageError(
+            f"--address {settings.address!r} is of a Ray cluster, and none runs the steps",
+            hint="add --executor ray",
+        )
     if settings.dry_run or settings.headers_only:
         find_tool: Callable[[str, Build], ToolFacts] = environments.facts
         if settings.executor == "docker":
             find_tool = _tools_of_engine(environments, settings)
-        executor = plugins.load(plugins.EXECUTORS, "dry_run")(find_tool, _capacity_here(settings))
+        capacity = _capacity_here(settings)
+        if settings.executor == "ray":
+            cluster = cluster_executor(environments, reader, settings)
+            find_tool, capacity = cluster.find_tool, cluster.capacity
+        executor = plugins.load(plugins.EXECUTORS, "dry_run")(find_tool, capacity)
         return executor
+    if settings.executor == "ray":
+        return cluster_executor(environments, reader, settings)
     told: dict[str, Any] = {}
     if settings.executor == "docker":
         told["load_image"] = lambda base: _load_base(base, reader, settings)
@@ -98,7 +111,7 @@ def choose_executor(settings: Settings, environments: Environments, reader: Blob
         environments,
         **told,
         work_dir=work_root(settings) / "runs",
-        log_dir=state_dir(settings.environment) / "logs",
+        log_dir=log_dir(settings),
         read=reader.chunks,
         on_event=settings.on_event,
         check=settings.check_capacity,

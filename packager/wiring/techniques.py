@@ -11,7 +11,7 @@ from packager.adapters.files import user_dir
 from packager.planning.schemes import NONE, parse_quantize
 from packager.ports import Compiler, Quantizer
 from packager.share import share_dir
-from packager.wiring.settings import Settings, state_dir
+from packager.wiring.settings import Settings, log_dir
 
 if TYPE_CHECKING:
     from packager.adapters.tools.environments import Environments
@@ -57,7 +57,7 @@ def environments_for(settings: Settings) -> Environments:
         else user_dir("cache", settings.environment) / "packager/tools",
         find_directory=_tool_directory,
         helper=_tools_dir() / "common",
-        log_dir=state_dir(settings.environment) / "logs",
+        log_dir=log_dir(settings),
         environment=settings.environment,
         on_event=settings.on_event,
     )

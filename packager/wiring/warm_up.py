@@ -50,22 +50,11 @@ def fleet_for(
     at_once: int | None = None,
 ) -> Fleet:
     """Choose the machines that run a plan; its jobs find caches as this command does."""
-    from packager.adapters.fleet.presence import without_lease
-
-    asked = settings_of_cache(settings)
     environment = {
         **settings.environment,
         "PACKAGER_CACHE": str(cache_dir(settings)),
-        "PACKAGER_CACHE_SHARED": ",".join(map(without_lease, asked.shared)),
+        **told_of_caches(settings),
     }
-    if asked.require_signed:
-        environment["PACKAGER_CACHE_REQUIRE_SIGNED"] = "1"
-    for variable, path in (
-        ("PACKAGER_CACHE_TRUSTED_KEYS", asked.trusted_keys),
-        ("PACKAGER_CACHE_SIGNING_KEY", asked.signing_key),
-    ):
-        if path is not None:
-            environment[variable] = str(path.absolute())
     own: dict[str, Any] = {"address": address}
     if name == "local":
         own = {"log_dir": state_dir(settings.environment) / "logs"}
@@ -73,3 +62,20 @@ def fleet_for(
         plan, environment=environment, at_once=at_once, options=("--steps", steps), **own
     )
     return fleet
+
+
+def told_of_caches(settings: Settings) -> dict[str, str]:
+    """Return the variables that tell other machines of the shared caches: addresses, no secrets."""
+    from packager.adapters.fleet.presence import without_lease
+
+    asked = settings_of_cache(settings)
+    told = {"PACKAGER_CACHE_SHARED": ",".join(map(without_lease, asked.shared))}
+    if asked.require_signed:
+        told["PACKAGER_CACHE_REQUIRE_SIGNED"] = "1"
+    for variable, path in (
+        ("PACKAGER_CACHE_TRUSTED_KEYS", asked.trusted_keys),
+        ("PACKAGER_CACHE_SIGNING_KEY", asked.signing_key),
+    ):
+        if path is not None:
+            told[variable] = str(path.absolute())
+    return told

@@ -16,9 +16,10 @@ from packager.adapters.executors.protocol import check_inputs
 from packager.adapters.executors.results import read_result
 from packager.adapters.executors.workspace import Workspace
 from packager.core.events import EventSink, StepEvent
+from packager.core.model import ModelFile
 from packager.core.recipe import Step, StepForecast, StepOutcome, StepResult
 from packager.core.tool import build_for
-from packager.errors import CachedFileChanged, LostFromCache
+from packager.errors import CachedFileChanged, LostFromCache, Unavailable
 from packager.ports import Executor
 
 if TYPE_CHECKING:
@@ -28,6 +29,16 @@ if TYPE_CHECKING:
 
 
 Remember = Callable[[Step, "Explanation"], None]
+
+
+class PublishedLost(Unavailable):
+    """A result was published by another machine, and is not found in the shared stores."""
+
+    def __init__(self, step: str, reason: str) -> None:
+        super().__init__(
+            f"the result of step {step!r} was published, and cannot be taken: {reason}",
+            hint="run the same command again; `packager cache check` asks the stores",
+        )
 
 
 def _forget(_step: Step, _found: Explanation) -> None:
@@ -50,6 +61,7 @@ class StepRunner:
         may_run: Callable[[Step], bool] = lambda _: True,
         remember: Remember = _forget,
         label: Callable[[Step], Mapping[str, str]] = lambda _: {},
+        locks: bool = True,
     ) -> None:
         self._executor = executor
         self._open_cache = open_cache
@@ -61,6 +73,7 @@ class StepRunner:
         self._may_run = may_run
         self._remember = remember
         self._label = label
+        self._locks = locks
 
     def run(self, step: Step) -> StepOutcome:
         """Return the step's files, from the cache or from the tool.
@@ -80,6 +93,11 @@ class StepRunner:
 
         def work(place: Path) -> None:
             result = self._executor.run(step, place)
+            if result.published:  # whoever ran it has checked it before
+                from artifact_cache.errors import PublishedElsewhere
+
+                results.append(result)
+                raise PublishedElsewhere
             check_inputs(step)  # it read them by their names
             _check_versions(step, result)
             read_result(step, place, {})  # what is broken must not be published
@@ -114,7 +132,7 @@ class StepRunner:
         work: Callable[[Path], None],
         results: list[StepResult],
     ) -> StepOutcome:
-        from artifact_cache.errors import Rejected
+        from artifact_cache.errors import NotTaken, Rejected
 
         assert step.key is not None
 
@@ -132,7 +150,10 @@ class StepRunner:
                 labels={**step.labels, **self._label(step)},
                 accept_larger=self._accept_larger,
                 retry_failed=self._retry_failed,
+                locks=self._locks,
             )
+        except NotTaken as error:
+            raise PublishedLost(step.name, error.message) from error
         except Rejected as error:
             _note(step, cache, self._remember, hit=False)
             raise StepRejected(error.message, hint=error.hint, log=error.log) from error
@@ -170,11 +191,22 @@ class StepRunner:
             for notice in result.notices:
                 self._warn(notice)
         return StepOutcome(
-            files=read_result(step, place, digests),
+            files=_with_origins(read_result(step, place, digests), step, key, digests),
             reused=not results,
             key=key,
             result=results[-1] if results else StepResult(),
         )
+
+
+def _with_origins(
+    files: tuple[ModelFile, ...], step: Step, key: str, digests: Mapping[str, str]
+) -> tuple[ModelFile, ...]:
+    """Note of each file of an entry where in the cache other machines find it."""
+    kind = step.key.kind if step.key else ""
+    return tuple(
+        replace(file, origin=f"cache://{kind}/{key}/{file.path}") if file.path in digests else file
+        for file in files
+    )
 
 
 def _compare(place: Path, digests: Mapping[str, str]) -> None:

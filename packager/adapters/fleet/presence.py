@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from artifact_cache.cache import ArtifactCache
+from artifact_cache.entry import Entry
 from artifact_cache.errors import CacheError
 from artifact_cache.opening import TierAddress, parse_tier
 from artifact_cache.store import Address, CacheStore, StoredEntry
@@ -47,6 +48,30 @@ class Presence:
     def is_shared(self) -> bool:
         """Whether what is built here reaches other machines."""
         return bool(self._shared)
+
+    def has_shared(self, artifact: str, key: str) -> bool:
+        """Return whether every shared store has it. Never raises."""
+        address = Address(artifact, key)
+        return all(_get(store, address) is not None for store in self._shared)
+
+    def offer(self, entry: Entry, directory: Path) -> None:
+        """Put an entry into every shared store that lacks it, and into none of this machine.
+
+        Raises `CacheError`.
+        """
+        address = Address(entry.kind, entry.key)
+        for store in self._shared:
+            if _get(store, address) is None:
+                store.put(entry, directory)
+
+    def refusals(self) -> tuple[str, ...]:
+        """Say of each shared store that cannot be written to why that is."""
+        capabilities = (store.capability() for store in self._shared)
+        return tuple(
+            found.reason or f"it is {found.mode}"
+            for found in capabilities
+            if found.mode != "read-write"
+        )
 
     def has(self, artifact: str, key: str) -> bool:
         """Say whether it is everywhere where it should be. Never raises."""

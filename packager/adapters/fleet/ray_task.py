@@ -1,4 +1,4 @@
-"""What a Ray worker does for one try of a job: run the command line that every fleet runs.
+"""What a Ray worker does: run a command line of packager as a process, and pass on what it says.
 
 The worker's end, in whatever way, is the end of the process and of all that it
 started; see `executors/supervise.py`.
@@ -11,7 +11,7 @@ import select
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from packager.adapters.executors.failures import read_tail
@@ -44,6 +44,24 @@ def run_job(
                 raise
         seconds = time.monotonic() - began
         return code, said.decode(errors="replace"), read_tail(log), seconds
+
+
+def run_words(words: Sequence[str], given: Mapping[str, str]) -> Iterator[bytes | tuple[int, str]]:
+    """Run a command line of packager; yield its stdout as it comes, at last its end.
+
+    The end is the exit code, negative for a signal, and the end of stderr.
+    """
+    with tempfile.TemporaryDirectory(prefix="packager-step-") as own:
+        log = Path(own) / "log"
+        command = [sys.executable, "-m", "packager", *words]
+        with (
+            log.open("ab") as sink,
+            started(command, cwd=Path(own), env={**os.environ, **given}, log=sink) as process,
+        ):
+            while chunk := _read(process.stdout):
+                yield chunk
+            code = process.wait().code
+        yield code, read_tail(log)
 
 
 def _read(descriptor: int) -> bytes:

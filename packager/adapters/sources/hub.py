@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import re
 import sys
+import unicodedata
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from packager.adapters.remote.addresses import HubAddress
 from packager.adapters.remote.hub_session import NotAHub, downloading, get_object, limit_answers
 from packager.adapters.sources.choose import HUB_ID
 from packager.adapters.sources.hub_cache import RepositoryCache, is_commit
@@ -28,7 +31,7 @@ from packager.adapters.sources.rules import Entry
 from packager.adapters.sources.take import take_model
 from packager.adapters.sources.walk import Found, link_roots, resolve_link
 from packager.core.documents import NotStrict, field, shorten
-from packager.core.model import ModelFiles, ModelRef
+from packager.core.model import ModelFile, ModelFiles, ModelRef
 from packager.errors import NotFound, Unavailable, UsageError
 from packager.imaging.oci import LARGEST_BLOB
 
@@ -101,7 +104,27 @@ class HubSource:
             )
             if headers is None:
                 cache.remember_listing(commit, listing)
+                found = with_origins(found, listing)
             return found
+
+
+def with_origins(found: ModelFiles, listing: Mapping[str, Entry]) -> ModelFiles:
+    """Note of each downloaded file where on the hub it is, by the commit and its digest."""
+    entries = {unicodedata.normalize("NFC", path): (path, listing[path]) for path in listing}
+
+    def noted(file: ModelFile) -> ModelFile:
+        path, entry = entries[file.path]
+        address = HubAddress(
+            name=found.ref.name,
+            commit=found.ref.revision,
+            path=path,
+            size=entry.size,
+            sha256=entry.sha256,
+            git_sha1=entry.git_sha1,
+        )
+        return replace(file, origin=address.url)
+
+    return replace(found, files=tuple(map(noted, found.files)))
 
 
 def parse_reference(reference: str) -> tuple[str, str]:

@@ -71,7 +71,7 @@ def expand(grid: Grid) -> Iterator[dict[str, Any]]:
 def _check_names(grid: Grid) -> None:
     """Refuse names that no request has: an `exclude` with one would exclude nothing."""
     tables = [grid.defaults, grid.axes, *grid.shapes, *grid.exclude]
-    known = set(BuildRequest.model_fields) - {"outputs"}
+    known = set(BuildRequest.model_fields) - {"outputs", "executor", "address"}
     for name in itertools.chain.from_iterable(tables):
         if name not in known:
             raise UsageError(

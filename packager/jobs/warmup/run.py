@@ -26,12 +26,11 @@ from packager.core.warmup import (
     State,
     WarmPlan,
     fits,
+    pause_before,
 )
 from packager.errors import UsageError
 
 POLL_S = 0.5
-FIRST_PAUSE_S = 1.0
-LONGEST_PAUSE_S = 60.0
 ASKING_AT_ONCE = 16
 
 
@@ -158,8 +157,8 @@ class _Run:
         if ended.code in PERMANENT or progress.tries > self.retries:
             self._give_up(job, "failed", progress, code=ended.code, reason=reason)
             return
-        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (progress.tries - 1))
-        progress.not_before = self.clock() + (0.0 if ended.lost else pause)
+        pause = 0.0 if ended.lost else pause_before(progress.tries)
+        progress.not_before = self.clock() + pause
         self.waiting[job.index] = progress
         self.on_event(StepEvent(step=job.label, state="running", detail=f"again: {reason}"))
 
