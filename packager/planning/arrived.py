@@ -137,7 +137,8 @@ def _compressed_features(
         if arguments_of(group, "output_activations"):
             yield "output-activations"
         elif feature := _feature(weights, arguments_of(group, "input_activations")):
-            yield feature
+            packed = (group.get("format") or stated.get("format")) == "pack-quantized"
+            yield feature if packed or feature != "w4a8-fp8" else "w4a8-fp8-unpacked"
 
 
 def _feature(weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> str:

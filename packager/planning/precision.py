@@ -20,14 +20,20 @@ NEEDS_RANGE = frozenset(
 
 # format of a checkpoint → formats a device may have kernels for, best first.
 # FP8 weights run through Marlin as W8A16 where there is no FP8 arithmetic.
-# MXFP4 is unpacked to 16 bits by the same kernels as other 4-bit weights.
-SERVED_BY = {"fp8_w8a8": ("fp8_w8a8", "fp8_w8a16"), "mxfp4": ("w4a16",)}
+# MXFP4, and NVFP4 without quantized inputs, are unpacked to 16 bits by the same kernels as
+# other 4-bit weights.
+SERVED_BY = {
+    "fp8_w8a8": ("fp8_w8a8", "fp8_w8a16"),
+    "mxfp4": ("w4a16",),
+    "nvfp4_w4a16": ("w4a16",),
+}
 
 PRECISIONS = {
     "w4a16": "w4a16",
     "int8_w8a8": "w8a8",
     "fp8_w8a8": "fp8",
     "nvfp4_w4a4": "nvfp4",
+    "nvfp4_w4a16": "nvfp4a16",
     "mxfp4": "mxfp4",
 }
 

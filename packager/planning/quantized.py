@@ -16,11 +16,12 @@ ONE_FORMAT = {
     "fbgemm_fp8": ("fp8_w8a8", 8),
     "mxfp4": ("mxfp4", 4),  # GPT-OSS
 }
-PACKED_METHODS = {"awq", "gptq"}
+PACKED_METHODS = {"awq", "gptq", "auto-round"}
 COMPRESSED_FORMATS = {
     "float-quantized": "fp8_w8a8",
     "int-quantized": "int8_w8a8",
     "nvfp4-pack-quantized": "nvfp4_w4a4",
+    "mxfp4-pack-quantized": "mxfp4",
 }
 MODELOPT_FORMATS = {"FP8": ("fp8_w8a8", 8), "NVFP4": ("nvfp4_w4a4", 4)}
 
@@ -146,15 +147,25 @@ def _compressed(stated: Mapping[str, Any]) -> Quantized:
     weights = first.get("weights") if isinstance(first, Mapping) else None
     weights = weights if isinstance(weights, Mapping) else {}
     bits = _count(weights.get("num_bits"))
-    layout = stated.get("format")
-    known = COMPRESSED_FORMATS.get(layout, "") if isinstance(layout, str) else ""
     return Quantized(
         method="compressed-tensors",
-        weight_format="w4a16" if layout == "pack-quantized" and bits == 4 else known,
+        weight_format=_compressed_format(stated.get("format"), bits, first),
         bits=bits,
         group_size=_count(weights.get("group_size")),
         options=tuple(_compressed_options(stated, weights, first)),
     )
+
+
+def _compressed_format(layout: object, bits: int, group: object) -> str:
+    """Name the kernels that a group needs; "" for those that instances do not tell apart."""
+    inputs = group.get("input_activations") if isinstance(group, Mapping) else None
+    if layout == "pack-quantized":
+        return "w4a16" if bits == 4 and not inputs else ""
+    if layout == "nvfp4-pack-quantized" and not inputs:
+        return "nvfp4_w4a16"
+    if layout == "int-quantized" and bits not in (0, 8):
+        return ""  # INT4, a byte each
+    return COMPRESSED_FORMATS.get(layout, "") if isinstance(layout, str) else ""
 
 
 def _compressed_options(

@@ -51,8 +51,10 @@ EXISTING_SCHEMES = {
     "w4a16": "W4A16",
     "int8_w8a8": "W8A8-INT8",
     "nvfp4_w4a4": "NVFP4",
+    "nvfp4_w4a16": "NVFP4A16",
     "mxfp4": "MXFP4",
 }
+FOUR_BIT_SCHEMES = frozenset({"W4A16", "NVFP4", "NVFP4A16", "MXFP4"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +269,9 @@ def _existing(asked: str | None, profile: ModelProfile, instance: Instance) -> Q
         Quantization(
             method=method,
             scheme=scheme,
-            bits={"W4A16": 4, "NVFP4": 4, "MXFP4": 4}.get(scheme, 8 if scheme else 0),
+            bits={"W4A16": 4, "NVFP4": 4, "NVFP4A16": 4, "MXFP4": 4}.get(
+                scheme, 8 if scheme else 0
+            ),
             group_size=profile.group_size,
             checkpoint_format=method,
             existing=True,

@@ -25,6 +25,7 @@ SCHEMES: Mapping[str, str] = {
     "fp8_w8a16": "W8A16-FP8",
     "int8_w8a8": "W8A8-INT8",
     "nvfp4_w4a4": "NVFP4",
+    "nvfp4_w4a16": "NVFP4A16",
 }
 
 OFF = frozenset({None, "off", "none", "auto"})  # `auto` has not chosen anything

@@ -209,6 +209,15 @@ def test_a_format_that_no_version_loads_is_refused_saying_so() -> None:
     assert finding.message == ("vLLM 0.33.0 does not load MXFP6 weights; no version does")
 
 
+def test_int4_with_fp8_inputs_is_loaded_packed_only() -> None:
+    """llm-compressor saves W4AFP8 as `int-quantized`; vLLM's loader has a packed weight alone."""
+    unpacked = stating(compressed("int-quantized", INT_4, INPUTS_8))
+    packed = stating(compressed("pack-quantized", INT_4, INPUTS_8))
+
+    assert codes(unpacked, "0.33.0") == [LACKS]
+    assert codes(packed, "0.33.0") == []
+
+
 def test_keys_that_the_containers_reader_forbids_are_refused() -> None:
     """compressed-tensors 0.12 forbids what it does not know, and 0.13 writes two keys more."""
     weights = INT_4 | {"scale_dtype": None, "zp_dtype": None}

@@ -10,7 +10,9 @@ import pytest
 
 from packager.core.findings import Finding
 from packager.core.model import ModelFiles, ScaleValues, TensorInfo
+from packager.errors import PlanRejected
 from packager.planning.gate import check_head, check_quantized, quantized_scales
+from packager.planning.quantized import read_quantization
 from tests.planning import quantized, zoo
 from tests.planning.headers import AWQ_G128, TINY, awq_model_of, model_of, plan_of, tensor
 from tests.planning.quantized import FORMATS, Arriving, arriving, compressed, gpt_oss
@@ -372,3 +374,41 @@ def test_scales_are_what_is_read_and_zero_points_are_not() -> None:
 def test_awq_of_real_sizes_passes() -> None:
     assert codes(awq_model_of(zoo.LLAMA_3_1_405B)) == []
     assert AWQ_G128["group_size"] == 128
+
+
+def test_nvfp4_weights_alone_are_planned_for_gpus_without_fp4_arithmetic() -> None:
+    weights = quantized.arguments(4, "float", "tensor_group", group_size=16)
+    model = arriving("ct-nvfp4", **compressed("nvfp4-pack-quantized", weights))
+
+    plan = plan_of(model, "g6.xlarge")
+
+    assert plan.precision == "nvfp4a16"
+    assert plan.quantization is not None
+    assert (plan.quantization.scheme, plan.quantization.bits) == ("NVFP4A16", 4)
+    with pytest.raises(PlanRejected, match="has no kernel for nvfp4_w4a4 weights"):
+        plan_of(arriving("ct-nvfp4"), "g6.xlarge")
+
+
+@pytest.mark.parametrize(
+    ("form", "weight_format", "bits"),
+    [
+        ("ct-w8a8", "int8_w8a8", 8),
+        ("ct-w4a16", "w4a16", 4),
+        ("ct-mxfp4", "mxfp4", 4),
+        ("ct-nvfp4", "nvfp4_w4a4", 4),
+        ("auto-round", "w4a16", 4),
+    ],
+)
+def test_formats_are_told_by_their_weights_and_inputs(
+    form: str, weight_format: str, bits: int
+) -> None:
+    found, findings = read_quantization(arriving(form).config)
+
+    assert (found.weight_format, found.bits, findings) == (weight_format, bits, [])
+
+
+def test_int4_weights_in_bytes_need_no_int8_kernel() -> None:
+    inputs = quantized.INPUTS_8 | {"type": "int"}
+    stated = compressed("int-quantized", quantized.INT_4, inputs)
+
+    assert read_quantization({"quantization_config": stated})[0].weight_format == ""
