@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import click
 
+from packager import wiring
 from packager.cli.options import format_option
 from packager.cli.terminal import print_json, print_line
 from packager.jobs.doctor import examine
@@ -17,7 +18,13 @@ from packager.wiring import state_dir
 @format_option
 def doctor(output_format: str) -> None:
     """Say what this machine can do: engine, disk, logins, GPU, tools, each with its fix."""
-    checks = examine(os.environ, state_dir(os.environ))
+    settings = wiring.Settings()
+    checks = examine(
+        os.environ,
+        state_dir(os.environ),
+        gpus=wiring.gpus_here(settings),
+        installed=wiring.environments_for(settings).installed(),
+    )
     if output_format == "json":
         print_json([asdict(check) for check in checks])
         return

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,9 +12,12 @@ from packager import wiring
 from packager.cli.options import format_option
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import print_json, print_line, print_lines
-from packager.core.units import decimal
+from packager.core.tool import Build
 from packager.errors import NotFound
-from packager.reports.text import table_lines
+from packager.reports.tools import ToolBuild, ToolRow, tool_documents, tool_lines
+
+if TYPE_CHECKING:
+    from packager.adapters.tools.environments import Environments, Installed
 
 
 @click.group()
@@ -23,33 +28,55 @@ def tools() -> None:
     """
 
 
+build_option = click.option(
+    "--build",
+    type=click.Choice(("cpu", "cuda")),
+    default="cpu",
+    show_default=True,
+    help="Of torch: cuda is for steps on GPUs.",
+)
+
+
 @tools.command("list")
 @format_option
 def list_(output_format: str) -> None:
-    """List the tools, and which of them have an environment."""
-    environments = wiring.environments_for(wiring.Settings())
+    """List the tools, which environments they have, and which of these steps here take."""
+    settings = wiring.Settings()
+    environments = wiring.environments_for(settings)
     installed = environments.installed()
-    records = []
-    for name in wiring.tool_names():
-        tool = environments.tool(name)
-        mine = [found for found in installed if found.tool == tool.provider.name]
-        current = any(found.current for found in mine)
-        state = "installed" if current else "outdated" if mine else "not installed"
-        if any(found.hashes == "not verified" for found in mine):
-            state = "installed, not verified" if current else "outdated or not verified"
-        if tool.file.in_serving_image:
-            state = "in the serving image"
-        # A borrowed environment takes no space of its own.
-        size = 0 if tool.lender else sum(found.bytes for found in mine)
-        records.append({"name": name, "state": state, "bytes": size, "what": tool.file.summary})
+    rows = [_row(environments, name, installed) for name in wiring.tool_names()]
+    gpus = wiring.gpus_here(settings)
     if output_format == "json":
-        print_json(records)
+        print_json(tool_documents(rows, gpus))
         return
-    rows = [
-        [str(one["name"]), str(one["state"]), decimal(int(str(one["bytes"]))), str(one["what"])]
-        for one in records
-    ]
-    print_lines(table_lines(("name", "state", "size", "what"), rows))
+    print_lines(tool_lines(rows, gpus))
+
+
+def _row(environments: Environments, name: str, installed: Iterable[Installed]) -> ToolRow:
+    tool = environments.tool(name)
+    lender = tool.lender.name if tool.lender else ""
+    mine = [found for found in installed if found.tool == tool.provider.name]
+    builds = []
+    for build in () if tool.file.in_serving_image else tool.builds:
+        made = [found for found in mine if found.build == build]
+        variant = environments.tool(name, build)
+        builds.append(
+            ToolBuild(
+                build=build,
+                state=_state(made),
+                bytes=0 if lender else sum(found.bytes for found in made),
+                disk_bytes=int(variant.disk_gb * 1e9),
+                torch=environments.facts(name, build).packages.get("torch", ""),
+            )
+        )
+    return ToolRow(name=name, what=tool.file.summary, lender=lender, builds=tuple(builds))
+
+
+def _state(made: list[Installed]) -> str:
+    current = any(found.current for found in made)
+    if any(found.hashes == "not verified" for found in made):
+        return "installed, not verified" if current else "outdated or not verified"
+    return "installed" if current else "outdated" if made else "not installed"
 
 
 @tools.command()
@@ -60,8 +87,9 @@ def list_(output_format: str) -> None:
     help="Take packages whose hashes are not those of the tool's lock. Builds use such an "
     "environment only with PACKAGER_ALLOW_UNHASHED=1 set.",
 )
+@build_option
 @progress_options
-def install(name: str, allow_unhashed: bool, progress: str, quiet: bool) -> None:
+def install(name: str, allow_unhashed: bool, build: Build, progress: str, quiet: bool) -> None:
     """Make the environment of a tool; print its Python.
 
     Your pip or uv settings decide where packages come from; the tool's lock decides which files
@@ -74,7 +102,7 @@ def install(name: str, allow_unhashed: bool, progress: str, quiet: bool) -> None
         if allow_unhashed:
             environment = {**settings.environment, ALLOW_UNHASHED: "1"}
             settings = replace(settings, environment=environment)
-        python = wiring.environments_for(settings).install(name)
+        python = wiring.environments_for(settings).install(name, build)
     print_line(str(python))
 
 
@@ -92,9 +120,10 @@ def remove(name: str) -> None:
 
 @tools.command()
 @click.argument("name")
-def path(name: str) -> None:
+@build_option
+def path(name: str, build: Build) -> None:
     """Print where the environment of a tool is, or would be."""
-    print_line(str(wiring.environments_for(wiring.Settings()).place(name)))
+    print_line(str(wiring.environments_for(wiring.Settings()).place(name, build)))
 
 
 @tools.command()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,8 @@ from typing import Literal
 from packager.adapters.engine import connect_engine
 from packager.adapters.files import home_dir, read_regular
 from packager.adapters.machine import describe_machine
+from packager.adapters.tools.environments import Installed
+from packager.core.devices import Gpus
 from packager.core.documents import MAX_BYTES, NotStrict, parse_object
 from packager.core.text import hide_userinfo
 from packager.core.units import decimal, gib
@@ -36,8 +38,17 @@ class Check:
     fix: str = ""
 
 
-def examine(environment: Mapping[str, str], state_dir: Path) -> list[Check]:
-    """Look at everything; give the checks in the order a user meets them."""
+def examine(
+    environment: Mapping[str, str],
+    state_dir: Path,
+    *,
+    gpus: Gpus | None = None,
+    installed: Iterable[Installed] = (),
+) -> list[Check]:
+    """Look at everything; give the checks in the order a user meets them.
+
+    `gpus` are those that steps may use, `installed` the environments that tools have.
+    """
     checks = [
         _python(),
         _disk(state_dir),
@@ -47,7 +58,7 @@ def examine(environment: Mapping[str, str], state_dir: Path) -> list[Check]:
         _base_builder(),
         _registry_logins(environment),
         _hub(environment),
-        _tool_environments(),
+        _tool_environments(gpus or Gpus(count=0), tuple(installed)),
     ]
     # Addresses may have been set with a name and a password.
     return [replace(one, found=hide_userinfo(one.found)) for one in checks]
@@ -170,11 +181,17 @@ def _hub(environment: Mapping[str, str]) -> Check:
     )
 
 
-def _tool_environments() -> Check:
+def _tool_environments(gpus: Gpus, installed: tuple[Installed, ...]) -> Check:
+    """Report which builds of torch there are environments for, and which steps here take."""
     installer = shutil.which("uv") or "pip"
+    made = [
+        f"{one.tool} for {one.build} ({decimal(one.bytes)})" for one in installed if one.current
+    ]
+    build = "cuda" if gpus.count else "cpu"
+    why = f"{gpus.count} GPUs are here for steps" if gpus.count else "no GPU is here for steps"
     return Check(
         name="tool environments",
         status="ok",
-        found=f"made with {installer}",
+        found=f"{', '.join(made) or 'none yet'}; torch for {build}: {why}; made with {installer}",
         needed_for="quantizing and compiling",
     )

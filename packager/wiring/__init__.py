@@ -25,6 +25,7 @@ from packager.wiring.settings import EPOCH as EPOCH
 from packager.wiring.settings import Settings as Settings
 from packager.wiring.settings import created_time as created_time
 from packager.wiring.settings import state_dir as state_dir
+from packager.wiring.steps import gpus_here as gpus_here
 from packager.wiring.techniques import environments_for as environments_for
 from packager.wiring.techniques import find_compilers as find_compilers
 from packager.wiring.techniques import find_quantizer as find_quantizer

@@ -10,6 +10,7 @@ from packager import plugins
 from packager.adapters.blobs import BlobReader
 from packager.adapters.digest_index import DigestIndex
 from packager.adapters.sinks.tee import write_image
+from packager.core.devices import Gpus, gpus_in
 from packager.core.image import BaseImage, ImageSpec, RuntimeConfig
 from packager.core.recipe import Step, StepForecast
 from packager.core.tool import Build, ToolFacts
@@ -118,6 +119,13 @@ def choose_executor(settings: Settings, environments: Environments, reader: Blob
         restart=settings.restart,
     )
     return executor
+
+
+def gpus_here(settings: Settings) -> Gpus:
+    """Count the GPUs of this machine that steps may use."""
+    from packager.adapters.executors.capacity import machine_capacity
+
+    return gpus_in(machine_capacity(work_root(settings), settings.environment)) or Gpus(count=0)
 
 
 def _capacity_here(settings: Settings) -> Callable[[], Mapping[str, float]]:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from packager.adapters.tools.environments import Installed
+from packager.core.devices import Gpus
 from packager.jobs.doctor import Check, examine
 
 
@@ -39,3 +41,16 @@ def test_a_home_that_may_not_be_looked_into_is_no_crash(
     state = closed / ".local/state/packager"
     assert check_of("disk", {}, state).found.endswith(f"free at {tmp_path}")
     assert "no token" in check_of("model hub", {}, state).found
+
+
+def test_the_build_of_torch_that_steps_take_is_named_with_its_reason(tmp_path: Path) -> None:
+    made = Installed(
+        tool="llmcompressor", place=tmp_path, current=True, bytes=1_500_000_000, hashes="verified"
+    )
+
+    def found(gpus: int) -> str:
+        checks = examine({}, tmp_path, gpus=Gpus(count=gpus), installed=(made,))
+        return next(check for check in checks if check.name == "tool environments").found
+
+    assert "llmcompressor for cpu (1.5 GB); torch for cpu: no GPU is here for steps" in found(0)
+    assert "torch for cuda: 2 GPUs are here for steps" in found(2)
