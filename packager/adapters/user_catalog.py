@@ -151,7 +151,7 @@ class DraftRow(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    kind: Literal["draft_model", "eagle", "eagle3", "peagle", "dflash", "medusa"]
+    kind: Literal["draft_model", "eagle", "eagle3", "peagle", "dflash", "medusa", "mtp"]
     reference: HubId
     license: str = ""
     note: str = ""

@@ -171,7 +171,7 @@ REQUEST_OPTIONS = (
         "--draft",
         metavar="DRAFT",
         help="auto, none, a model, mtp[:N], eagle:REF, eagle3:REF, peagle:REF, dflash:REF, "
-        "medusa:REF, ngram[:N], ngram_gpu[:N] or suffix[:N].",
+        "medusa:REF, mtp:REF, ngram[:N], ngram_gpu[:N] or suffix[:N].",
     ),
     click.option(
         "--speculative-tokens", type=POSITIVE, metavar="N", help="Drafted tokens at a time."

@@ -110,7 +110,7 @@ class BuildRequest(BaseModel):
     draft: Reference | None = Field(
         default=None,
         description="`auto`, `none`, a model, `mtp[:N]`, `eagle:REF`, `eagle3:REF`, `peagle:REF`, "
-        "`dflash:REF`, `medusa:REF`, `ngram[:N]`, `ngram_gpu[:N]`, `suffix[:N]`",
+        "`dflash:REF`, `medusa:REF`, `mtp:REF`, `ngram[:N]`, `ngram_gpu[:N]`, `suffix[:N]`",
     )
     speculative_tokens: Positive | None = Field(
         default=None, description="tokens that the draft proposes at a time"

@@ -11,7 +11,8 @@ DraftKind = Literal[
     "draft_model", "eagle", "eagle3", "peagle", "dflash", "medusa",
     "mtp", "ngram", "ngram_gpu", "suffix",
 ]  # fmt: skip
-# Kinds without files of their own: an MTP head is among the model's, the others need none.
+# Kinds without files of their own: an MTP head is among the model's (or is named), the others
+# need none.
 WITHOUT_FILES: frozenset[DraftKind] = frozenset({"mtp", "ngram", "ngram_gpu", "suffix"})
 
 
@@ -67,6 +68,11 @@ class Draft:
     vocab_size: int = 0  # that it proposes from; 0: the model's
     aux_layers: tuple[int, ...] = ()  # of EAGLE-3 and DFlash: the model's layers that feed it
     method: str = ""  # MTP only: what the engine calls it; "" where that goes without saying
+
+    @property
+    def has_files(self) -> bool:
+        """Whether it has files beside the model's."""
+        return self.kind not in WITHOUT_FILES or bool(self.reference)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,7 +121,7 @@ def _draft(plan: Plan) -> dict[str, str]:
         }
     return meant | {
         # SGLang finds the head in the model itself for some architectures only.
-        "speculative-draft-model-path": model_dir(plan) if draft.kind == "mtp" else draft_dir(plan),
+        "speculative-draft-model-path": draft_dir(plan) if draft.has_files else model_dir(plan),
         "speculative-num-steps": str(tokens),
         "speculative-eagle-topk": "1",
         "speculative-num-draft-tokens": str(tokens + 1),

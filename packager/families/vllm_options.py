@@ -12,7 +12,7 @@ from typing import Any
 from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import RenderedFile
-from packager.core.techniques import WITHOUT_FILES, Draft
+from packager.core.techniques import Draft
 from packager.families.schema import (
     EngineSchema,
     Option,
@@ -96,7 +96,7 @@ def speculative_config(plan: Plan) -> dict[str, Any]:
     draft = plan.draft
     assert draft is not None
     config: dict[str, Any] = {"method": _method(draft)}
-    if draft.kind not in WITHOUT_FILES:
+    if draft.has_files:
         config["model"] = draft_dir(plan)
     config["num_speculative_tokens"] = draft.speculative_tokens
     if draft.kind in ("ngram", "ngram_gpu"):

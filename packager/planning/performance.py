@@ -370,7 +370,7 @@ def served_draft(draft: Draft, acceptance_length: float | None = None) -> Served
         weight_bytes=draft.weight_bytes,
         layers=LAYERS.get(draft.kind, 0),
         in_turn=draft.kind not in AT_ONCE,
-        has_experts=draft.kind == "mtp",
+        has_experts=draft.kind == "mtp" and not draft.has_files,
         source="measured" if acceptance_length else source,
     )
 

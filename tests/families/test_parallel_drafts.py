@@ -73,6 +73,23 @@ def test_suffix_decoding_is_told_the_most_tokens(container: str) -> None:
     assert told(container, "suffix") == {"method": "suffix", "num_speculative_tokens": 7}
 
 
+def test_a_head_that_is_a_checkpoint_of_its_own_is_named() -> None:
+    named = Draft(kind="mtp", reference="org/assistant", speculative_tokens=4, method="mtp")
+    read = {}
+    for container in ("vllm", "sglang"):
+        plan = plan_for(container, draft=named)
+        env = family_of(plan).render(plan, Artifacts(model=())).env
+        read |= {key: env[key] for key in env if "SPECULATIVE" in key}
+
+    assert json.loads(read["SM_VLLM_SPECULATIVE_CONFIG"]) == {
+        "method": "mtp",
+        "model": "/opt/packager/draft",
+        "num_speculative_tokens": 4,
+    }
+    assert read["SM_SGLANG_SPECULATIVE_ALGORITHM"] == "NEXTN"
+    assert read["SM_SGLANG_SPECULATIVE_DRAFT_MODEL_PATH"] == "/opt/packager/draft"
+
+
 def test_sglang_is_told_the_block_of_a_dflash_head_with_its_first_token() -> None:
     assert told("sglang", "dflash") == {
         "ALGORITHM": "DFLASH",

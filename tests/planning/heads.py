@@ -172,6 +172,37 @@ def dflash_shapes(target: Mapping[str, Any], *, layers: int = 5) -> Shapes:
     return shapes
 
 
+def assistant(target: Mapping[str, Any], *, layers: int = 4, **changed: Any) -> ModelFiles:
+    """An assistant of Gemma 4: it has no keys and values of its own."""
+    hidden, backbone, inner = 256, target["hidden_size"], 1024
+    config = {
+        "architectures": ["Gemma4AssistantForCausalLM"],
+        "model_type": "gemma4_assistant",
+        "backbone_hidden_size": backbone,
+        "text_config": {
+            "model_type": "gemma4_text",
+            "hidden_size": hidden,
+            "intermediate_size": inner,
+            "num_hidden_layers": layers,
+            "num_attention_heads": 4,
+            "vocab_size": target["vocab_size"],
+        },
+        **changed,
+    }
+    shapes: Shapes = {
+        "pre_projection.weight": ("BF16", (hidden, 2 * backbone)),
+        "post_projection.weight": ("BF16", (backbone, hidden)),
+        "model.embed_tokens.weight": ("BF16", (target["vocab_size"], hidden)),
+        "masked_embedding.token_ordering": ("I64", (target["vocab_size"],)),
+    }
+    for layer in range(layers):
+        at = f"model.layers.{layer}"
+        shapes[f"{at}.self_attn.q_proj.weight"] = ("BF16", (1024, hidden))
+        shapes[f"{at}.self_attn.o_proj.weight"] = ("BF16", (hidden, 1024))
+        shapes[f"{at}.mlp.down_proj.weight"] = ("BF16", (hidden, inner))
+    return files(config, shapes)
+
+
 def medusa_of_vllm(
     hidden: int, vocabulary: int, *, heads: int = 3, layers: int = 1, **changed: Any
 ) -> ModelFiles:

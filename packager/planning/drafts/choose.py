@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from packager.core.facts import Facts
 from packager.core.findings import Finding, errors_in
 from packager.core.model import ModelProfile
-from packager.core.techniques import WITHOUT_FILES, Draft
+from packager.core.techniques import Draft
+from packager.planning.drafts.assistant import assistant_draft, check_assistant
 from packager.planning.drafts.dflash import check_dflash, dflash_draft, read_dflash
 from packager.planning.drafts.eagle import check_eagle, eagle_draft, read_eagle
 from packager.planning.drafts.layouts import check_layout
@@ -47,7 +48,7 @@ def choose_draft(facts: Facts, profile: ModelProfile) -> DraftChoice:
     if findings:
         return DraftChoice(None, (*facts.draft_findings, *findings))
     draft = Draft(kind=asked.kind, reference=asked.reference, speculative_tokens=tokens)
-    if asked.kind in WITHOUT_FILES:
+    if not draft.has_files:
         choice = _without_files(draft, facts, profile)
         return replace(choice, findings=(*facts.draft_findings, *choice.findings))
     if facts.draft is None:
@@ -80,6 +81,9 @@ def _without_files(draft: Draft, facts: Facts, profile: ModelProfile) -> DraftCh
 def _with_files(draft: Draft, facts: Facts, profile: ModelProfile) -> DraftChoice:
     files = facts.draft
     assert files is not None
+    if draft.kind == "mtp":
+        found = tuple(check_assistant(files, facts.model, profile, facts.container))
+        return DraftChoice(assistant_draft(draft, files), found)
     if draft.kind == "draft_model":
         complete = model_draft(draft, files)
         return DraftChoice(

@@ -21,6 +21,7 @@ SPELLED = {
     "peagle": "peagle:",
     "dflash": "dflash:",
     "medusa": "medusa:",
+    "mtp": "mtp:",
 }
 
 # Licences that forbid what most images are for: named to the user, never taken unasked.

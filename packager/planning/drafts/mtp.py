@@ -68,7 +68,7 @@ def check_mtp(
         yield absent
         return
     yield from _check_parts(head, model, profile)
-    yield from _check_engine(model.config, container)
+    yield from check_engine(model.config, container)
     row = find_served(container.engine, model.config)
     layers = used_layers(head, row)
     if container.engine == "vllm" and tokens > layers and tokens % layers:
@@ -125,7 +125,8 @@ def _why_absent(head: MtpHead) -> Finding | None:
             f"the MTP head of this model is a checkpoint of its own, of type {head.separate!r}; "
             "the model's files have none"
         )
-        return Finding("error", "draft-mtp-none", message, OTHERS)
+        hint = f"name it with `--draft mtp:REF`, or {OTHERS}"
+        return Finding("error", "draft-mtp-none", message, hint)
     message = "the model brings no MTP head: config.json declares none, and no tensor is of one"
     return Finding("error", "draft-mtp-none", message, OTHERS)
 
@@ -167,7 +168,7 @@ def _least(parts: HeadParts, head: MtpHead) -> int:
     return max(1, head.declared) if parts.each == "layer" else 1
 
 
-def _check_engine(config: Mapping[str, Any], container: ContainerFacts) -> Iterator[Finding]:
+def check_engine(config: Mapping[str, Any], container: ContainerFacts) -> Iterator[Finding]:
     """Refuse an engine that is known not to serve the head; families refuse theirs as a whole."""
     engine = container.engine
     if engine not in ENGINES:

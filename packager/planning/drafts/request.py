@@ -41,8 +41,8 @@ COUNTED: dict[str, DraftKind] = {
     "suffix": "suffix",
 }
 WRITTEN = (
-    "a model, `mtp`, `ngram`, `ngram_gpu` or `suffix` (each also with `:N`), `eagle:REF`, "
-    "`eagle3:REF`, `peagle:REF`, `dflash:REF`, `medusa:REF`, `auto`, or `none`"
+    "a model, `mtp`, `ngram`, `ngram_gpu` or `suffix` (each also with `:N`), `mtp:REF`, "
+    "`eagle:REF`, `eagle3:REF`, `peagle:REF`, `dflash:REF`, `medusa:REF`, `auto`, or `none`"
 )
 
 
@@ -69,6 +69,8 @@ def parse_draft(text: str | None) -> DraftRequest | Finding | None:
         is_number = rest.isascii() and rest.isdecimal() and len(rest) < 10
         if is_number and 0 < int(rest) <= MOST_TOKENS:
             return DraftRequest(kind=COUNTED[kind], tokens=int(rest))
+        if kind == "mtp" and "/" in rest:
+            return DraftRequest(kind="mtp", reference=rest)
         hint = f"write `{kind}` or `{kind}:N` with N from 1 to {MOST_TOKENS}"
         return Finding("error", "draft-unreadable", f"draft {text[:60]!r} is not a number", hint)
     if colon and kind in PREFIXES:

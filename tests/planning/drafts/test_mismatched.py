@@ -26,6 +26,7 @@ from packager.families.tgi import TgiFamily
 from packager.families.vllm import VllmFamily
 from packager.planning.planner import make_plan
 from tests.planning import heads, zoo
+from tests.planning.drafts import mtp_models
 from tests.planning.headers import (
     AWQ_G128,
     LLAMA_3_8B,
@@ -50,6 +51,9 @@ PEAGLE = heads.peagle(LLAMA_3_8B)
 PARALLEL = heads.peagle_of_speculators(LLAMA_3_8B)
 DFLASH = heads.dflash(LLAMA_3_8B)
 BLOCKS = heads.dflash_of_speculators(LLAMA_3_8B)
+GEMMA = mtp_models.gemma_4()
+GEMMA_4 = mtp_models.GEMMA_4
+ASSISTANT = heads.assistant(GEMMA_4)
 OWN = {"target_layer_ids": [1, 9, 17, 25, 29], "mask_token_id": 7}
 LAYER = "midlayer.self_attn.q_proj.weight"
 
@@ -619,6 +623,61 @@ PAIRS = (
         instance="trn2.48xlarge",
         code="neuron-eagle3-only",
     ),
+    # Heads of Gemma 4, which are checkpoints of their own.
+    Pair(id="assistant-of-another-family", kind="mtp:", draft=ASSISTANT, code="draft-architecture"),
+    Pair(id="eagle3-as-assistant", kind="mtp:", draft=HEAD, model=GEMMA, code="draft-kind"),
+    Pair(
+        id="assistant-of-a-larger-model",
+        kind="mtp:",
+        draft=heads.assistant(GEMMA_4 | {"hidden_size": 5376}),
+        model=GEMMA,
+        code="draft-shape",
+    ),
+    Pair(
+        id="assistant-of-other-words",
+        kind="mtp:",
+        draft=heads.assistant(GEMMA_4 | {"vocab_size": 262208}),
+        model=GEMMA,
+        code="draft-vocabulary",
+    ),
+    Pair(
+        id="assistant-without-its-way-back",
+        kind="mtp:",
+        draft=heads.without(ASSISTANT, "post_projection.weight"),
+        model=GEMMA,
+        code="draft-truncated",
+    ),
+    Pair(
+        id="assistant-with-a-layer-missing",
+        kind="mtp:",
+        draft=heads.without(ASSISTANT, "model.layers.3.self_attn.q_proj.weight"),
+        model=GEMMA,
+        code="draft-truncated",
+    ),
+    Pair(
+        id="assistant-of-hostile-sizes",
+        kind="mtp:",
+        draft=heads.assistant(GEMMA_4, backbone_hidden_size="2560"),
+        model=GEMMA,
+        code="draft-config",
+    ),
+    Pair(
+        id="assistant-before-vllm-0.21",
+        kind="mtp:",
+        draft=ASSISTANT,
+        model=GEMMA,
+        asked={"container_version": "0.20.1"},
+        code="draft-mtp-engine",
+    ),
+    Pair(
+        id="assistant-before-sglang-0.5.17",
+        kind="mtp:",
+        draft=ASSISTANT,
+        model=GEMMA,
+        family="sglang",
+        asked={"container_version": "0.5.16"},
+        code="draft-mtp-engine",
+    ),
     Pair(
         id="residual-after-the-norm-in-sglang",
         kind="eagle3:",
@@ -688,6 +747,10 @@ def fitting() -> Iterator[Pair]:
         family="lmi",
         code="",
     )
+    yield Pair(id="assistant", kind="mtp:", draft=ASSISTANT, model=GEMMA, code="")
+    yield Pair(
+        id="assistant-sglang", kind="mtp:", draft=ASSISTANT, model=GEMMA, family="sglang", code=""
+    )
     yield Pair(id="peagle", kind="peagle:", draft=PEAGLE, code="")
     yield Pair(id="peagle-speculators", kind="peagle:", draft=PARALLEL, code="")
     yield Pair(
@@ -726,7 +789,7 @@ def test_what_fits_is_planned_with_its_numbers(pair: Pair) -> None:
     assert plan.draft is not None
     assert plan.draft.weight_bytes > 0
     assert plan.budget.draft_weights_bytes > 0
-    assert (plan.budget.draft_kv_bytes > 0) == (plan.draft.kind != "medusa")
+    assert (plan.budget.draft_kv_bytes > 0) == (plan.draft.kind not in ("medusa", "mtp"))
     assert plan.draft.ref == pair.draft.ref
     assert plan.draft.layout
 
