@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from packager.core.devices import GpuUse
 from packager.core.image import BaseImage
-from packager.core.model import ModelFile
+from packager.core.model import ModelFile, TensorInfo
 
 if TYPE_CHECKING:
     from artifact_cache.key import KeyDocument
@@ -93,6 +93,7 @@ class Step:
     carried: tuple[ModelFile, ...] = ()  # files of the source that go with the result: they are no
     # input, and no artifact holds them
     config: Mapping[str, Any] | None = None  # the source's own: the result's adds to it
+    tensors: tuple[TensorInfo, ...] = ()  # the source's own: a model that is given has them all
     keeps_work: bool = False  # after a failure the next run finds its work directory as it was left
     holds_weights: bool = False  # its files serve alone: the model's weights stay out of the image
     timeout_s: float = 24 * 3600.0

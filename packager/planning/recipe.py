@@ -51,7 +51,8 @@ def needed_tools(
 def _steps(plan: Plan, facts: Facts, quantizer: Quantizer | None) -> Iterator[Step]:
     if quantizer and plan.quantization and not plan.quantization.existing:
         step = quantizer.step(facts, plan)
-        yield replace(step, labels={"model": plan.served_name, **step.labels})
+        labels = {"model": plan.served_name, **step.labels}
+        yield replace(step, labels=labels, tensors=facts.model.tensors)
 
 
 def _compiling(

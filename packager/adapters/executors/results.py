@@ -16,9 +16,10 @@ from packager.adapters.quality import read_quality
 from packager.adapters.sources.local import LocalSource
 from packager.adapters.training import check_answers, read_training
 from packager.core.image import FileRange, Inline
-from packager.core.model import ModelFile
+from packager.core.model import ModelFile, ModelFiles
 from packager.core.recipe import Step
 from packager.errors import PackagerError
+from packager.planning.whole import describe_lost, lost_tensors
 
 CONFIG = "config.json"
 ADDED = "quantization_config"  # all that quantizing adds to it
@@ -52,12 +53,25 @@ def read_result(step: Step, place: Path, digests: Mapping[str, str]) -> tuple[Mo
                 f"step {step.name!r} left no {kind} that can be served: {error.message}",
                 hint=error.hint,
             ) from error
+        if step.gives == "model":
+            _check_whole(step, model)
     found = tuple(_with_digest(file, digests.get(file.path, "")) for file in found)
     if step.gives == "model" and step.config is not None:
         found = (*without(found, CONFIG), composed_config(step, model.config))
     own = {file.path for file in found}
     carried = (file for file in step.carried if file.path not in own)
     return tuple(sorted((*found, *carried), key=lambda file: file.path))
+
+
+def _check_whole(step: Step, model: ModelFiles) -> None:
+    """Refuse a model that lacks tensors of its source, whoever made it and whenever."""
+    lost = lost_tensors(step.tensors, model.tensors, model.config)
+    if lost:
+        raise StepBroken(
+            f"step {step.name!r} left another model than it was given: "
+            f"{describe_lost(lost, len(step.tensors))}",
+            hint="quantize with another method, or leave modules out with --quantize-ignore",
+        )
 
 
 def composed_config(step: Step, made: Mapping[str, Any]) -> ModelFile:
