@@ -36,6 +36,24 @@ REPLACED = {  # what stands for a weight, by what is told of it in each format
 }
 
 
+# How far logits may be off, relative: eight bits, and four in groups of 32; measured half of it.
+LOGITS = {
+    **{f"mixtral:{method}": 0.35 for method in ("awq", "gemm", "gptq", "rtn", "nvfp4")},
+    "mixtral:fp8": 0.12,
+    "mixtral:smoothquant": 0.05,
+    "mixtral:static": 0.35,
+    "deepseek:awq": 0.3,
+    "deepseek:smoothquant": 0.05,
+    "qwen3next:gemm": 0.3,
+    "qwen3moe:gemm": 0.35,
+    "neox:rtn": 0.35,
+    "granitemoe:rtn": 0.35,
+    "gptoss:fp8": 0.2,
+    "untied:gemm": 0.35,
+    "wide:awq": 0.35,
+}
+
+
 @dataclass(frozen=True)
 class Results:
     place: Path
@@ -69,6 +87,32 @@ def results(quantizing: Path, tmp_path_factory: pytest.TempPathFactory) -> Resul
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return Results(place, json.loads((place / "report.json").read_text()))
+
+
+@pytest.fixture(scope="module")
+def logits(quantizing: Path, results: Results) -> Mapping[str, float | str]:
+    program = Path(__file__).parent / "whole_logits.py"
+    arguments = [str(share_dir("containers") / "tools"), str(results.place), *LOGITS]
+    done = subprocess.run(
+        [str(quantizing), str(program), *arguments],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, float | str] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("case", LOGITS)
+def test_the_evaluating_tool_loads_a_result_and_its_logits_are_near_the_sources(
+    logits: Mapping[str, float | str], case: str
+) -> None:
+    error = logits[case]
+
+    assert isinstance(error, float), error
+    assert 0 < error < LOGITS[case]
 
 
 @pytest.mark.parametrize(

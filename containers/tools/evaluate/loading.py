@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from accelerate import dispatch_model, infer_auto_device_map
 from awq import dequantized
+from experts import EXPERT, empty_model, experts_apart
 from packager_worker import BadInput
 from safetensors import safe_open
 from transformers import (
@@ -51,10 +52,11 @@ def load_model(place: Path, role: str, dtype: str, gpus: int) -> Any:
             model, missing = _load_awq(place, config, kind)
         else:
             told: dict[str, Any]
-            model, told = AutoModelForCausalLM.from_pretrained(
-                place, dtype=kind, trust_remote_code=False, output_loading_info=True,
-                **_settings(quantization), **spread(gpus),
-            )  # fmt: skip
+            with experts_apart(config, _names(place) if quantization else ()):
+                model, told = AutoModelForCausalLM.from_pretrained(
+                    place, dtype=kind, trust_remote_code=False, output_loading_info=True,
+                    **_settings(quantization), **spread(gpus),
+                )  # fmt: skip
             missing = [*told["missing_keys"], *map(str, told["mismatched_keys"])]
         missing = [name for name in missing if not name.endswith(_HAVE_DEFAULTS)]
         if missing:
@@ -90,10 +92,15 @@ def _settings(quantization: Any) -> dict[str, Any]:
 
 
 def _in_one_type(model: Any, dtype: torch.dtype) -> Any:
-    """Some formats unpack to bfloat16, whatever is computed in."""
-    for module in model.modules():
-        if isinstance(module, torch.nn.Linear) and module.weight.dtype != dtype:
-            module.weight.data = module.weight.data.to(dtype)
+    """Some formats unpack to bfloat16, whatever is computed in; renamed tensors stay as stored."""
+    for path, module in model.named_modules():
+        renamed = EXPERT.search(path)
+        for name, held in module.named_parameters(recurse=False):
+            unpacked = isinstance(module, torch.nn.Linear) and name == "weight"
+            own = renamed or "scale" not in name
+            short = own and held.dtype in (torch.bfloat16, torch.float16)
+            if (unpacked or short) and held.dtype != dtype:
+                held.data = held.data.to(dtype)
     return model
 
 
@@ -101,18 +108,28 @@ def _load_awq(place: Path, config: Any, dtype: torch.dtype) -> tuple[Any, list[s
     """Load AutoAWQ's format by undoing it: transformers needs kernels for it that no CPU has."""
     quantization = config.quantization_config
     del config.quantization_config
-    model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     weights: dict[str, torch.Tensor] = {}
     for file in sorted(place.glob("*.safetensors")):
         with safe_open(file, framework="pt") as opened:
             names = opened.keys()
             weights.update(dequantized(names, opened.get_tensor, quantization, dtype))
-    told = model.load_state_dict(weights, strict=False)
-    model.tie_weights()
+    told: dict[str, Any]
+    kind = type(empty_model(config))
+    with experts_apart(config, weights):
+        model, told = kind.from_pretrained(
+            None, config=config, state_dict=weights, dtype=dtype, output_loading_info=True
+        )
     if (place / "generation_config.json").exists():
         model.generation_config = GenerationConfig.from_pretrained(place)
-    own = {name for name, _ in model.named_parameters()}  # tied ones stand there once
-    return model, [name for name in told.missing_keys if name in own]
+    return model, [*told["missing_keys"], *map(str, told["mismatched_keys"])]
+
+
+def _names(place: Path) -> list[str]:
+    names: list[str] = []
+    for file in sorted(place.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as opened:
+            names += opened.keys()
+    return names
 
 
 @contextmanager

@@ -1,0 +1,40 @@
+"""Logits of checkpoints as the evaluating tool loads them: a quantized one against its source.
+
+Runs in the tool's environment: `python whole_logits.py TOOLS PLACE CASE...`, as `whole_models.py`.
+Writes a JSON object: the relative error of each case, or why it cannot be loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+TOOLS, PLACE = (Path(argument) for argument in sys.argv[1:3])
+sys.path[:0] = [str(TOOLS / "evaluate"), str(TOOLS / "common")]
+
+import torch  # noqa: E402
+from loading import load_model  # noqa: E402
+from packager_worker import BadInput  # noqa: E402
+
+TOKENS = torch.arange(3, 60).reshape(1, -1)
+
+
+def error_of(model: str, method: str) -> float:
+    """Return how far the candidate's logits are from the base's, relative to these."""
+    base = load_model(PLACE / "models" / model, "base", "float32", 0)
+    candidate = load_model(PLACE / f"{model}-{method}", "candidate", "float32", 0)
+    with torch.no_grad():
+        meant, made = base(TOKENS).logits, candidate(TOKENS).logits
+    return float((made - meant).norm() / meant.norm())
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    found: dict[str, float | str] = {}
+    for case in sys.argv[3:]:
+        try:
+            found[case] = error_of(*case.split(":"))
+        except BadInput as error:
+            found[case] = str(error)
+    sys.stdout.write(json.dumps(found) + "\n")
