@@ -103,7 +103,8 @@ def compare_cores(python: str, root: Path, samples: int, rounds: int) -> dict[st
             shutil.rmtree(into, ignore_errors=True)
             into.mkdir()
             env = {**step.env, "OMP_NUM_THREADS": str(threads)}
-            taken.append(tools.executor.run(replace(step, key=None, env=env), into).seconds)
+            asked = replace(step, key=None, env=env, threads=0)
+            taken.append(tools.executor.run(asked, into).seconds)
             found[threads] = tensors_in(into)
             say(f"awq on {threads} threads: {taken[-1]:.1f} s")
     one, every = (statistics.median(taken) for taken in (seconds[1], seconds[cores]))

@@ -275,11 +275,11 @@ def _flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-def _foreign(work: Path) -> None:
-    """Make the journal one of another job, whole in itself."""
+def _journal_with(work: Path, **other: Any) -> None:
+    """Write another journal, whole in itself."""
     path = work / "work/kept/journal.json"
     told = json.loads(path.read_bytes().partition(b"\n")[2])
-    body = json.dumps({**told, "job": "0" * 64}).encode()
+    body = json.dumps({**told, **other}).encode()
     path.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 
 
@@ -288,7 +288,8 @@ HARMS: dict[str, Callable[[Path], None]] = {
     "cut": lambda work: _largest(work).write_bytes(b""),
     "gone": lambda work: _largest(work).unlink(),
     "journal": lambda work: _flip(work / "work/kept/journal.json"),
-    "foreign": _foreign,
+    "foreign": lambda work: _journal_with(work, job="0" * 64),
+    "older": lambda work: _journal_with(work, blocks=3),
     "saved": lambda work: _flip(next((work / "work/saved").glob("*.safetensors"))),
 }
 

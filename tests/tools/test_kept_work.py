@@ -8,14 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from packager import wiring
 from packager.adapters.executors.capacity import free_bytes
 from packager.adapters.executors.failures import StepDiskFull, StepRejected, StepTooLarge
 from packager.adapters.executors.kept import kept_bytes, kept_work
 from packager.adapters.tools.environments import Environments
+from packager.cli.app import app
 from packager.core.recipe import Estimate, Step
-from packager.errors import StepFailed
+from packager.errors import StepFailed, UsageError
 from tests.artifact_cache.samples import DRAFT
+from tests.commandline import TINY
 from tests.tools.steps import executor, step
 
 
@@ -143,3 +147,21 @@ def test_what_nobody_went_on_with_is_removed(tmp_path: Path) -> None:
         assert place is not None
         assert not old.exists()
         assert young.exists()
+
+
+@pytest.mark.parametrize(("words", "restart"), [((), False), (("--restart",), True)])
+def test_a_build_forgets_interrupted_work_when_asked(
+    words: tuple[str, ...], restart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+
+    def tools_for(settings: wiring.Settings) -> None:
+        seen.append(settings.restart)
+        raise UsageError("enough was seen")
+
+    monkeypatch.setattr(wiring, "tools_for", tools_for)
+    command = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch")
+
+    CliRunner().invoke(app, [*command, "--dry-run", *words])
+
+    assert seen == [restart]

@@ -135,10 +135,13 @@ class Kept:
         if digest != _digest(body):
             raise ValueError("its journal is damaged")
         told = json.loads(body)
-        if told.pop("job") != self._job:
+        if told.pop("job", None) != self._job:
             raise ValueError("it is of another job")
-        stages = [Stage(**stage) for stage in told.pop("stages")]
-        progress = Progress(stages=stages, **told)
+        try:
+            stages = [Stage(**stage) for stage in told.pop("stages")]
+            progress = Progress(stages=stages, **told)
+        except (KeyError, TypeError) as error:
+            raise ValueError("its journal is of another version") from error
         for name in sorted(progress.files):
             path = self._place / name
             if not path.is_file() or f"{digest_of(path)}.safetensors" != name:
@@ -159,8 +162,7 @@ def job_of(spec: Spec) -> str:
     model count by size, and small ones by content.
     """
     asked = {name: value for name, value in spec.parameters.items() if name not in FREE}
-    machine = [platform.machine(), torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()]
-    machine.append(str(torch.accelerator.is_available() and spec.gpus))
+    machine = [platform.machine(), torch.backends.cpu.get_cpu_capability(), bool(spec.gpus)]
     whole = hashlib.sha256(json.dumps([asked, machine], sort_keys=True).encode())
     whole.update(json.dumps(versions_of(PACKAGES), sort_keys=True).encode())
     for role, place in sorted(spec.inputs.items()):

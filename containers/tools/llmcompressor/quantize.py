@@ -55,8 +55,11 @@ def quantize(spec: Spec, report: Report) -> dict[str, Any]:
     config = AutoConfig.from_pretrained(source)
     if getattr(config, "quantization_config", None):
         raise Rejected("the checkpoint is already quantized")
-    kept = Kept(spec.work / "kept", job_of(spec), report.note)
-    if kept.has_saved(saved):
+    place = spec.work / "kept"
+    with report.busy("reading kept work") if place.exists() else contextlib.nullcontext():
+        kept = Kept(place, job_of(spec), report.note)
+        is_saved = kept.has_saved(saved)
+    if is_saved:
         report.note("an earlier run quantized the model: only writing is left")
     else:
         _quantize(spec, config, emptied(saved), kept, report)
