@@ -175,7 +175,9 @@ _SAID = {
 
 
 def _of(step: StepNow) -> str:
-    return f", {total_line(step)}" if step.size else ""
+    if step.size:
+        return f", {total_line(step)}"
+    return f", about {clock(step.eta_s)} left" if step.eta_s else ""
 
 
 def _news_event(item: News) -> Mapping[str, Any]:
@@ -201,6 +203,7 @@ def _step_event(step: StepEvent | StepNow, state: StepState, seconds: float) -> 
         "bytes": step.done,
         "total": step.size or None,
         "seconds": round(seconds, 3),
+        "eta_s": _number(step.eta_s) if isinstance(step, StepNow) else None,
     }
 
 

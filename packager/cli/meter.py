@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from packager.cli.timeleft import TimeLeft
 from packager.core.events import Event, ImageEvent, LayerEvent, LayerState, StepEvent
 
 WINDOW_S = 15.0  # a rate over less jumps about, over more it lags behind
@@ -110,6 +111,7 @@ class _Step:
     event: StepEvent
     started: float
     rate: Rate = field(default_factory=Rate)
+    left: TimeLeft = field(default_factory=TimeLeft)
 
 
 class Meter:
@@ -134,6 +136,10 @@ class Meter:
                 step = self._steps.setdefault(event.step, _Step(event, now))
                 step.event = event
                 step.rate.add(now, event.done)
+                if event.stages:
+                    step.left.stages = event.stages
+                if event.stage:
+                    step.left.take(now, event.stage, event.units_done, event.units)
                 if event.state == "finished":
                     del self._steps[event.step]
                 return now - step.started
@@ -207,7 +213,7 @@ def _step_now(step: _Step, now: float) -> StepNow:
         size=event.size,
         seconds=now - step.started,
         rate=rate,
-        eta_s=_eta(event.size - event.done, rate) if event.size else None,
+        eta_s=_eta(event.size - event.done, rate) if event.size else step.left.left(now),
     )
 
 

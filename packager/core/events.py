@@ -15,6 +15,15 @@ StepState = Literal["started", "running", "finished"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StageEstimate:
+    """A stage of a step, as it is estimated before the step runs."""
+
+    stage: str  # how the worker's messages of it begin
+    seconds: float = 0.0  # 0: not known
+    units: tuple[float, ...] = ()  # what each costs beside the others, and what is after the last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepEvent:
     """Work before or after the layers: finding the model, loading an engine."""
 
@@ -23,6 +32,10 @@ class StepEvent:
     detail: str = ""
     done: int = 0  # bytes; 0 of 0 where they are not counted
     size: int = 0
+    stage: str = ""  # a tool's own word for what it does now
+    units_done: float = 0.0  # of the stage: layers, texts, steps
+    units: float = 0.0  # 0 where they are not counted
+    stages: tuple[StageEstimate, ...] = ()  # of a tool's run, when it starts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,8 @@ class Work:
     read_bytes: float = 0.0
     written_bytes: float = 0.0
     seconds: float = 0.0  # that no machine saves: starting a server, waiting
+    units: tuple[float, ...] = ()  # what each unit that the worker counts costs beside the others,
+    # and what comes after the last of them
     on_host: bool = False  # on the processor, also where there is a GPU
     loads_libraries: bool = False
 

@@ -20,6 +20,7 @@ from packager.core.samples import Samples
 
 DATA = Path(__file__).parent / "data" / "effort.toml"
 
+_FLOAT32_COST = 4.0  # of one operation, in those of 16 bits
 LOADING = "loading the model"
 LIBRARIES = "loading libraries"
 
@@ -54,6 +55,12 @@ def texts_of(samples: Samples | None, max_tokens: int) -> Texts:
     share = counts()["quantize"]["tokens_per_byte"]
     lengths = [max(1, int(len(line) * share)) for line in samples.jsonl().splitlines()]
     return Texts(count=len(lengths), tokens=sum(min(max_tokens, length) for length in lengths))
+
+
+def tokens_of_bytes(size: int, *, count: int, max_tokens: int) -> Texts:
+    """Estimate the tokens of files of texts, of which each is cut to `max_tokens`."""
+    tokens = int(size * counts()["quantize"]["tokens_per_byte"])
+    return Texts(count=count, tokens=min(tokens, count * max_tokens))
 
 
 def quantizing_work(
@@ -145,7 +152,62 @@ def comparing_work(
             elements=times * comparing.elements + measured,
             operations=times * comparing.operations,
         ),
-        replace(answering, elements=answering.elements + answers.tokens * profile.parameters),
+        replace(
+            answering,
+            elements=answering.elements + answers.tokens * _weights_read(profile, float32),
+        ),
+    )
+
+
+def answering_work(
+    profile: ModelProfile, texts: Texts, *, answer_tokens: int, read_bytes: int, float32: bool
+) -> tuple[Work, ...]:
+    """Return the stages of having the model answer texts: each token reads all weights.
+
+    An answer may end before its last token: this is the most that it takes.
+    """
+    batch = counts()["train"]["answered_at_once"]
+    tokens = texts.count * answer_tokens
+    rounds = Texts(count=-(-tokens // batch), tokens=tokens)
+    answering = forward_work(profile, rounds, stage="answering", float32=float32)
+    return (
+        Work(stage=LIBRARIES, loads_libraries=True, on_host=True),
+        Work(stage=LOADING, read_bytes=read_bytes, on_host=True),
+        replace(
+            answering, elements=answering.elements + rounds.count * _weights_read(profile, float32)
+        ),
+    )
+
+
+def training_work(
+    profile: ModelProfile,
+    texts: Texts,
+    *,
+    head_flops: float,
+    tokens_seen: int,
+    batch_tokens: int,
+    logits: int,
+    read_bytes: int,
+    float32: bool,
+) -> tuple[Work, ...]:
+    """Return the stages of training a head: the model reads the texts once, the head many times.
+
+    `head_flops` are of one token, forwards; backwards takes twice as much.  `logits` are those
+    of one token that a loss is computed of, over all proposals.
+    """
+    told = counts()["train"]
+    steps = -(-tokens_seen // max(1, batch_tokens))
+    return (
+        Work(stage=LIBRARIES, loads_libraries=True, on_host=True),
+        Work(stage=LOADING, read_bytes=read_bytes, on_host=True),
+        forward_work(profile, texts, stage="reading", float32=float32),
+        Work(
+            stage="training",
+            float32_flops=3.0 * head_flops * tokens_seen,
+            elements=told["logit_passes"] * float(logits) * tokens_seen,
+            operations=told["step_operations"] * steps,
+        ),
+        Work(stage="measuring", seconds=told["measure_s"]),
     )
 
 
@@ -213,7 +275,21 @@ def _quantizing(profile: ModelProfile, texts: Texts, method: str, *, hessians: b
         elements=elements,
         large_elements=large,
         operations=operations,
+        units=_units(layers, head * 4.0 * texts.tokens / (flops + _FLOAT32_COST * float32)),
     )
+
+
+def _units(layers: int, head: float) -> tuple[float, ...]:
+    """Return the costs of what llm-compressor's pipeline ends one by one.
+
+    The embedding first, then each layer; the head has its `share` of it all, after the last.
+    """
+    return (0.0, *(1.0 for _ in range(layers)), layers * head / max(1e-9, 1 - head))
+
+
+def _weights_read(profile: ModelProfile, float32: bool) -> float:
+    """Return what reading all weights once is in elements, which are read and written."""
+    return profile.parameters * (0.5 if float32 else 0.25)
 
 
 def _linear_weights(profile: ModelProfile) -> float:

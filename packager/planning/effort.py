@@ -94,11 +94,17 @@ def machine_for(step: Step, instance: Instance, accelerator: Accelerator | None)
 
 
 def threads_of(step: Step, instance: Instance) -> int:
-    """Return the threads that a step computes with: those it asks for, at most the cores."""
-    shared = 1 if instance.isa else counts()["host"]["threads_per_core"]
-    cores = max(1, instance.vcpus // shared)
+    """Return the threads that a step computes with: one where its model is small, else the cores.
+
+    A step that was described for this machine has this machine's number; on a rented one it
+    would have that of its cores, two vCPUs each.
+    """
+    cores = max(1, instance.vcpus // (1 if _is_here(instance) else _threads_per_core()))
     asked = step.env.get("OMP_NUM_THREADS", "")
-    return min(cores, int(asked)) if asked.isdecimal() and int(asked) else cores
+    threads = int(asked) if asked.isdecimal() and len(asked) < 6 else step.threads
+    if threads == 1:
+        return 1
+    return min(cores, threads) if threads and _is_here(instance) else cores
 
 
 def processor_of(instance: Instance) -> tuple[Mapping[str, Any], str]:
@@ -228,6 +234,16 @@ def past_run(label: str, seconds: float) -> PastRun | None:
 
 def _is_alike(run: PastRun, step: Step, machine: Machine) -> bool:
     return run.method == method_of(step) and run.kind == machine.kind and run.seconds > 0
+
+
+def _is_here(instance: Instance) -> bool:
+    """Whether it is this machine, which names its instruction sets; those for rent do not."""
+    return bool(instance.isa)
+
+
+def _threads_per_core() -> int:
+    shared: int = counts()["host"]["threads_per_core"]
+    return shared
 
 
 def _ratio(one: float, other: float) -> float:

@@ -7,10 +7,18 @@ from dataclasses import dataclass, replace
 
 from packager.core.catalog import Accelerator
 from packager.core.devices import Gpus, choose_gpus
+from packager.core.events import StageEstimate
 from packager.core.instance import LOCAL, Instance
 from packager.core.recipe import Step, StepForecast
 from packager.core.units import gib
-from packager.planning.effort import PastRun, Timing, label_of_run, machine_for, timing_of
+from packager.planning.effort import (
+    PastRun,
+    Timing,
+    label_of_run,
+    machine_for,
+    stage_seconds,
+    timing_of,
+)
 
 LONGEST_S = 5 * 86400.0  # SageMaker: a processing job's MaxRuntimeInSeconds is at most 432,000
 
@@ -98,6 +106,18 @@ def label_run(step: Step, market: Market) -> dict[str, str]:
     if here is None:
         return {}
     return label_of_run(step, machine_for(step, here, market.accelerator_of(here)))
+
+
+def stages_here(step: Step, market: Market) -> tuple[StageEstimate, ...]:
+    """Return what each stage of the step takes on this machine, before it is corrected."""
+    here = market.here
+    machine = machine_for(step, here, market.accelerator_of(here)) if here else None
+    if machine is None:
+        return ()
+    return tuple(
+        StageEstimate(stage=work.stage, seconds=stage_seconds(work, machine), units=work.units)
+        for work in step.needs.work
+    )
 
 
 def time_on(instance: Instance, step: Step, market: Market) -> Timing:

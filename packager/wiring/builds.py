@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -28,14 +27,13 @@ from packager.core.image import BaseImage, Blob, FileRange, Platform
 from packager.core.instance import LOCAL, Instance
 from packager.core.model import ModelFile, ModelFiles, ScaleValues, WeightsHeader
 from packager.core.own import OwnRows
-from packager.core.recipe import Step
 from packager.core.record import BuildRecord
 from packager.errors import ModelRefused, NotReproduced, UsageError
 from packager.pipeline import Tools
 from packager.planning.drafts.known import choose_known
 from packager.planning.drafts.request import spelled_kind
 from packager.planning.gate import quantized_scales
-from packager.planning.job import Market, label_run
+from packager.planning.job import Market
 from packager.planning.profile import SameModel
 from packager.ports import ContainerFamily
 from packager.wiring.caches import OpenCache, past_runs, remember_lookups
@@ -91,8 +89,8 @@ def tools_for(settings: Settings) -> Tools:
     def describe(instance: Instance) -> Accelerator:
         return accelerator_of(instance, own().accelerators)
 
-    def label(step: Step) -> Mapping[str, str]:
-        return label_run(step, Market(here=here(), accelerator_of=describe))
+    def market() -> Market:
+        return Market(here=here(), accelerator_of=describe)
 
     @cache  # ranking plans one model many times
     def _read_scales(same: SameModel) -> ScaleValues | None:
@@ -117,7 +115,7 @@ def tools_for(settings: Settings) -> Tools:
         ),
         family=_family,
         executor=executor,
-        run_steps=lambda: run_steps(settings, executor, artifacts, remember, label),
+        run_steps=lambda: run_steps(settings, executor, artifacts, remember, market),
         foresee=lambda step: foresee_step(step, executor, artifacts(), settings, remember),
         distrust_cache=artifacts.distrust,
         find_quantizer=cache(find_quantizer),

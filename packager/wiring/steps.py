@@ -16,6 +16,7 @@ from packager.core.recipe import Step, StepForecast
 from packager.core.tool import Build, ToolFacts
 from packager.errors import PackagerError, UsageError
 from packager.pipeline import RunStep
+from packager.planning.job import Market, label_run, stages_here
 from packager.ports import Executor
 from packager.wiring.caches import settings_of_cache, work_root
 from packager.wiring.cluster import cluster_executor
@@ -33,7 +34,7 @@ def run_steps(
     executor: Executor,
     artifacts: Callable[[], ArtifactCache | None],
     remember: Remember,
-    label: Callable[[Step], Mapping[str, str]],
+    market: Callable[[], Market],
 ) -> Iterator[RunStep]:
     """Have steps run, or their results taken from the cache, in a workspace of the build's own."""
     from packager.adapters.executors.runner import StepRunner
@@ -50,7 +51,8 @@ def run_steps(
             retry_failed=settings.cache.retry_failed,
             may_run=lambda step: _may_run(step, settings),
             remember=remember,
-            label=label,
+            label=lambda step: label_run(step, market()),
+            stages=lambda step: stages_here(step, market()),
             locks=settings.locks,
         )
         yield runner.run

@@ -15,7 +15,16 @@ from packager.core.image import Inline
 from packager.core.model import ModelFile, ModelProfile
 from packager.core.recipe import Estimate, Step, StepInput, Work
 from packager.core.samples import Sample, Samples
-from packager.planning.amounts import Texts, matrices_of, quantizing_work, texts_of
+from packager.core.tool import ToolFacts
+from packager.core.training import HeadTraining
+from packager.planning.amounts import (
+    Texts,
+    answering_work,
+    comparing_work,
+    matrices_of,
+    quantizing_work,
+    texts_of,
+)
 from packager.planning.effort import (
     Machine,
     PastRun,
@@ -30,6 +39,8 @@ from packager.planning.effort import (
     timing_of,
 )
 from packager.planning.profile import make_profile
+from packager.techniques.drafts.training import Texts as TrainingFiles
+from packager.techniques.drafts.training import training_step
 from tests.planning.headers import LLAMA_3_8B, LLAMA_3_70B, LOCAL_CPU, model_of
 
 # One core of an AMD EPYC (Zen 5) on 2026-11-22, OMP_NUM_THREADS=1, in seconds of the processor;
@@ -155,16 +166,28 @@ def test_experts_are_all_calibrated() -> None:
     [
         ("ml.m7i.4xlarge", {}, 8),  # 16 vCPUs are 8 cores
         ("ml.m7i.4xlarge", {"OMP_NUM_THREADS": "1"}, 1),
+        ("ml.m7i.4xlarge", {"OMP_NUM_THREADS": "2"}, 8),  # this machine's; that one has more
         ("ml.m7i.xlarge", {"OMP_NUM_THREADS": "16"}, 2),
         ("ml.m7i.xlarge", {"OMP_NUM_THREADS": "0"}, 2),
         ("ml.m7i.xlarge", {"OMP_NUM_THREADS": "many"}, 2),
     ],
 )
-def test_a_step_computes_with_the_threads_it_asks_for_at_most_the_cores(
+def test_a_small_model_has_one_thread_and_a_large_one_the_cores_of_the_machine(
     instance: str, env: dict[str, str], threads: int
 ) -> None:
     step = step_of(EIGHT_B, USUAL, "awq", env=env)
     assert threads_of(step, find_instance(instance)) == threads
+
+
+@pytest.mark.parametrize(
+    ("env", "threads", "used"),
+    [({"OMP_NUM_THREADS": "3"}, 0, 3), ({}, 3, 3), ({}, 0, 8), ({"OMP_NUM_THREADS": "9"}, 0, 8)],
+)
+def test_here_a_step_has_the_threads_it_was_described_with(
+    env: dict[str, str], threads: int, used: int
+) -> None:
+    step = replace(step_of(EIGHT_B, USUAL, "awq", env=env), threads=threads)
+    assert threads_of(step, replace(HERE, vcpus=8)) == used
 
 
 @pytest.mark.parametrize(
@@ -328,3 +351,70 @@ def test_steps_of_outside_packages_are_known_by_tool_and_input_size() -> None:
 )
 def test_a_strangers_label_is_no_run(label: str) -> None:
     assert past_run(label, 1.0) is None
+
+
+TRAINED = {  # docs/benchmarks/drafts.md: 120 conversations of at most 256 tokens, 2026-11-21
+    "3 epochs": (3, 36.1),
+    "8 epochs": (8, 78.8),
+}
+
+
+@pytest.mark.parametrize("case", TRAINED)
+def test_training_a_head_is_within_a_factor_of_two_of_what_was_measured(case: str) -> None:
+    epochs, cpu_s = TRAINED[case]
+    asked = HeadTraining(
+        method="eagle3",
+        speculative_tokens=3,
+        layers=1,
+        aux_layers=(1, 2, 3),
+        draft_vocab_size=2048,
+        epochs=epochs,
+        batch_tokens=512,
+        max_tokens=256,
+    )
+    profile = profile_of(RUNS[0])
+    file = ModelFile(
+        path="t", role="other", content=Inline(b"x" * 68_000), sha256="7" * 64
+    )  # 17,000 tokens
+    texts = TrainingFiles(files=(file,), count=120)
+    model = model_of(LLAMA_3_8B)
+    tool = ToolFacts(name="draft-heads", worker="ab" * 32, requirements="cd" * 32, packages={})
+    step = training_step(model, profile, texts, asked, None, tool)
+
+    machine = machine_for(step, HERE, None)
+    assert 0.5 <= estimated_seconds(step, machine) / cpu_s <= 2.0
+    assert step.needs.method == "draft-heads/eagle3"
+
+
+def test_answers_read_all_weights_for_each_token() -> None:
+    def seconds(answer_tokens: int) -> float:
+        work = answering_work(
+            EIGHT_B,
+            Texts(count=1000, tokens=100_000),
+            answer_tokens=answer_tokens,
+            read_bytes=EIGHT_B.weight_bytes,
+            float32=False,
+        )
+        step = Step(name="answer", tool="t", gives="answers", needs=Estimate(work=work), gpus=1)
+        return seconds_on("ml.g5.2xlarge", step)
+
+    assert 3600 < seconds(512) < 4 * 3600
+    assert 1.8 < seconds(512) / seconds(256) < 2.0
+
+
+def test_evaluating_takes_longer_with_more_texts_and_larger_models() -> None:
+    def seconds(profile: ModelProfile, texts: Texts) -> float:
+        work = comparing_work(
+            profile,
+            texts,
+            read_bytes=2 * profile.weight_bytes,
+            noise_texts=8,
+            prompts=8,
+            answer_tokens=32,
+            float32=False,
+        )
+        step = Step(name="evaluate", tool="t", gives="quality", needs=Estimate(work=work), env={})
+        return seconds_on("ml.m7i.8xlarge", step)
+
+    few, many = Texts(count=8, tokens=4096), Texts(count=64, tokens=32768)
+    assert seconds(EIGHT_B, few) < seconds(EIGHT_B, many) < seconds(SEVENTY_B, many)

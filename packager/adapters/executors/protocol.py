@@ -190,7 +190,16 @@ class Listener:
         if event.event != "alive":
             share = f", {event.done:g} of {event.total:g}" if event.total else ""
             detail = event.message + share
-            self._on_event(StepEvent(step=self._step.name, state="running", detail=detail))
+            self._on_event(
+                StepEvent(
+                    step=self._step.name,
+                    state="running",
+                    detail=detail,
+                    stage=event.message if event.event == "progress" else "",
+                    units_done=event.done,
+                    units=event.total,
+                )
+            )
 
 
 def listen(

@@ -15,7 +15,7 @@ from packager.adapters.executors.failures import StepBroken, StepRejected
 from packager.adapters.executors.protocol import check_inputs
 from packager.adapters.executors.results import read_result
 from packager.adapters.executors.workspace import Workspace
-from packager.core.events import EventSink, StepEvent
+from packager.core.events import EventSink, StageEstimate, StepEvent
 from packager.core.model import ModelFile
 from packager.core.recipe import Step, StepForecast, StepOutcome, StepResult
 from packager.core.tool import build_for
@@ -62,6 +62,7 @@ class StepRunner:
         remember: Remember = _forget,
         label: Callable[[Step], Mapping[str, str]] = lambda _: {},
         locks: bool = True,
+        stages: Callable[[Step], tuple[StageEstimate, ...]] = lambda _: (),
     ) -> None:
         self._executor = executor
         self._open_cache = open_cache
@@ -74,6 +75,7 @@ class StepRunner:
         self._remember = remember
         self._label = label
         self._locks = locks
+        self._stages = stages
 
     def run(self, step: Step) -> StepOutcome:
         """Return the step's files, from the cache or from the tool.
@@ -81,7 +83,9 @@ class StepRunner:
         Raises `LostFromCache` for a step that may not run and whose result cannot be taken,
         and `CachedFileChanged` where the cache gave what cannot have been published.
         """
-        self._on_event(StepEvent(step=step.name, state="started", detail=step.tool))
+        self._on_event(
+            StepEvent(step=step.name, state="started", detail=step.tool, stages=self._stages(step))
+        )
         outcome = self._run(step)
         detail = f"taken from the cache, {outcome.key[:12]}" if outcome.reused else step.tool
         self._on_event(StepEvent(step=step.name, state="finished", detail=detail))

@@ -106,7 +106,11 @@ class NeuronCompiler:
             },
             env=env,
             key=_key(facts, plan, serving, env),
-            needs=Estimate(memory_bytes=2 * weights + TOOLCHAIN_BYTES, disk_bytes=2 * weights),
+            needs=Estimate(
+                memory_bytes=2 * weights + TOOLCHAIN_BYTES,
+                disk_bytes=2 * weights,
+                size_bytes=weights,
+            ),
             image=facts.base,
             places={
                 "model": serving.model_dir,

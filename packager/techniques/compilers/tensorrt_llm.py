@@ -127,6 +127,7 @@ class TensorRtLlmCompiler:
         needs = Estimate(
             memory_bytes=2 * facts.model.weight_bytes + _BUILDING_BYTES,
             disk_bytes=2 * facts.model.weight_bytes,  # checkpoint and engine
+            size_bytes=facts.model.weight_bytes,
         )
         given = {"model": StepInput(files=(config_file(facts.model.config, UNREAD), *files))}
         if samples is not None:

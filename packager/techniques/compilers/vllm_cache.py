@@ -30,9 +30,10 @@ from packager.core.findings import Finding
 from packager.core.image import BaseImage, Inline
 from packager.core.model import ModelFile
 from packager.core.plan import Plan
-from packager.core.recipe import Estimate, Step, StepInput
+from packager.core.recipe import Estimate, Step, StepInput, Work
 from packager.core.serving import COMPILED_DIR, SERVING_DIR, RenderedFile, ServingConfig
 from packager.core.units import GIB
+from packager.planning.amounts import counts
 from packager.planning.compile_caches import find_caches
 from packager.planning.key_options import keyed_options
 from packager.techniques.configs import NO_GRAPH, NO_SHAPE
@@ -117,7 +118,12 @@ class VllmCacheCompiler:
             inputs=_with_rendered(inputs, serving),
             env=env,
             key=_key(facts, plan, serving, argv, env),
-            needs=Estimate(memory_bytes=plan.budget.needed_bytes + _COMPILING_BYTES),
+            needs=Estimate(
+                memory_bytes=plan.budget.needed_bytes + _COMPILING_BYTES,
+                work=_starts(facts, plan),
+                method=f"{self.tool}/{plan.container.engine}",
+                size_bytes=facts.model.weight_bytes,
+            ),
             gpus=plan.tp_degree * plan.pp_degree if plan.instance.kind == "nvidia" else 0,
             gpu=plan.instance.device_name if plan.instance.kind == "nvidia" else "",
             image=facts.base,
@@ -128,6 +134,17 @@ class VllmCacheCompiler:
                 "output": COMPILED_DIR,
             },
         )
+
+
+def _starts(facts: Facts, plan: Plan) -> tuple[Work, ...]:
+    """Return two starts of the server; what GPUs take was measured nowhere."""
+    if plan.instance.kind != "cpu":
+        return ()
+    told, read = counts()["serve"], facts.model.weight_bytes
+    return (
+        Work(stage="compiling", seconds=told["compile_start_s"], read_bytes=read, on_host=True),
+        Work(stage="verifying", seconds=told["warm_start_s"], read_bytes=read, on_host=True),
+    )
 
 
 def _command(serving: ServingConfig) -> tuple[list[str], dict[str, str]]:

@@ -21,9 +21,12 @@ from artifact_cache.key import (
 )
 from packager.core.devices import SMALL_BYTES, SPREAD_OVER, GpuUse
 from packager.core.model import ModelFile, ModelFiles, ModelProfile
-from packager.core.recipe import Estimate, Step, StepInput
+from packager.core.recipe import Estimate, Step, StepInput, Work
 from packager.core.tool import ToolFacts
 from packager.core.training import ANSWER, TEXTS, TRAIN, HeadTraining, TrainingTexts
+from packager.planning.amounts import Texts as CountedTexts
+from packager.planning.amounts import answering_work, tokens_of_bytes, training_work
+from packager.planning.effort import time_limit_s
 from packager.planning.memory import ELEMENT_BYTES
 from packager.techniques.configs import NO_SHAPE, UNREAD
 from packager.techniques.inputs import (
@@ -104,6 +107,13 @@ def answers_step(
         "temperature": asked.temperature,
     }
     env = _env(gpus, threads)
+    work = answering_work(
+        profile,
+        _counted(texts, asked),
+        answer_tokens=asked.answer_tokens,
+        read_bytes=profile.weight_bytes,
+        float32=_dtype(profile) == "float32",
+    )
     # Answers end and are chosen as the model's own settings say.
     read = (*_files_read(model), *(file for file in model.files if file.path == GENERATION))
     weights = files_by_path(read)
@@ -123,10 +133,16 @@ def answers_step(
         inputs={"model": StepInput(files=read), "samples": StepInput(files=texts.files)},
         env=env,
         key=key,
-        needs=Estimate(memory_bytes=_LIBRARIES_BYTES + 2 * _model_bytes(profile)),
+        needs=Estimate(
+            memory_bytes=_LIBRARIES_BYTES + 2 * _model_bytes(profile),
+            work=work,
+            method=ANSWER,
+            size_bytes=profile.weight_bytes,
+        ),
         gpus=gpus,
         gpu_use=training_gpu_use(profile),
         keeps_work=True,
+        timeout_s=time_limit_s(work),
     )
 
 
@@ -164,6 +180,7 @@ def training_step(
     if head is not None:
         inputs["head"] = StepInput(files=_files_read(head))
     env = _env(gpus, threads)
+    needs = _needs(profile, texts, asked)
     return Step(
         name=TRAIN,
         tool=tool.name,
@@ -172,10 +189,11 @@ def training_step(
         inputs=inputs,
         env=env,
         key=_head_key(model, texts, asked, head, tool, parameters, env, gpus),
-        needs=_needs(profile, texts, asked),
+        needs=needs,
         gpus=gpus,
         gpu_use=training_gpu_use(profile),
         keeps_work=True,
+        timeout_s=time_limit_s(needs.work),
     )
 
 
@@ -273,4 +291,44 @@ def _needs(profile: ModelProfile, texts: Texts, asked: HeadTraining) -> Estimate
     )  # the model's own, beside the head's
     memory = _LIBRARIES_BYTES + _model_bytes(profile) + _ADAM * 4 * head + logits
     disk = tokens * states * hidden * 4 + 6 * 4 * head
-    return Estimate(memory_bytes=memory, disk_bytes=disk)
+    return Estimate(
+        memory_bytes=memory,
+        disk_bytes=disk,
+        work=_work(profile, texts, asked),
+        method=f"{TOOLS[asked.trainer]}/{asked.method}",
+        size_bytes=profile.weight_bytes,
+    )
+
+
+def _work(profile: ModelProfile, texts: Texts, asked: HeadTraining) -> tuple[Work, ...]:
+    """Count what the head computes for each token, and how many tokens it sees."""
+    hidden, vocabulary = profile.hidden_size, asked.draft_vocab_size or profile.vocab_size
+    proposals = max(1, asked.speculative_tokens)
+    if asked.method == "medusa":
+        head = proposals * hidden * (max(1, asked.layers) * hidden + profile.vocab_size)
+        logits = proposals * profile.vocab_size
+    else:
+        layer = hidden * (6 * hidden + 3 * profile.intermediate_size)
+        head = proposals * (max(1, asked.layers) * layer + vocabulary * hidden)
+        head += (len(asked.aux_layers) + 1) * hidden**2 + profile.vocab_size * hidden
+        logits = proposals * vocabulary
+    counted = _counted(texts, asked)
+    seen = asked.epochs * counted.tokens
+    if asked.max_steps:
+        seen = min(seen, asked.max_steps * asked.batch_tokens)
+    return training_work(
+        profile,
+        counted,
+        head_flops=2.0 * head,
+        tokens_seen=seen,
+        batch_tokens=asked.batch_tokens,
+        logits=logits,
+        read_bytes=profile.weight_bytes,
+        float32=_dtype(profile) == "float32",
+    )
+
+
+def _counted(texts: Texts, asked: HeadTraining) -> CountedTexts:
+    """Estimate the tokens of both files; a text has at most so many."""
+    size = sum(file.size for file in texts.files)
+    return tokens_of_bytes(size, count=texts.count, max_tokens=asked.max_tokens)
