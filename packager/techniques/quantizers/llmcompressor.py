@@ -349,12 +349,12 @@ def _kept_bytes(
 def _env(plan: Plan, chosen: Quantization, threads: int, gpus: int) -> Mapping[str, str]:
     """Return the number of threads where it is an input: for small models always one.
 
-    GPTQ's sums come out in another order with other threads; what the other methods write was
-    the same, bit by bit, with one and with two (docs/quantization.md, "Threads and GPUs").
+    Sums come out in another order with other threads: AWQ and GPTQ then wrote other bytes
+    (docs/quantization.md, "Threads and GPUs").  Methods without texts compute none.
     """
     if plan.profile.hidden_size < LARGE_HIDDEN:
         return {"OMP_NUM_THREADS": "1"}
-    if _solves(chosen) and not gpus:
+    if _needs_data(chosen) and not gpus:
         return {"OMP_NUM_THREADS": str(threads)}
     return {}
 
