@@ -52,8 +52,14 @@ BASE_ENV: Mapping[str, str] = {
 
 
 def thread_settings(step: Step) -> Mapping[str, str]:
-    """Return variables of a number of threads that is no input of the result."""
-    return {"OMP_NUM_THREADS": str(step.threads)} if step.threads else {}
+    """Return variables about threads that are no input of the result.
+
+    Threads that wait sleep: on cores that others use too, those of OpenMP would wait for each
+    other in loops, thirty times as long.
+    """
+    count = step.env.get("OMP_NUM_THREADS", str(step.threads or ""))
+    told = {"OMP_NUM_THREADS": count} if count else {}
+    return told if count == "1" else {**told, "OMP_WAIT_POLICY": "passive"}
 
 
 ReadBlob = Callable[[Blob], Iterable[memoryview]]
