@@ -137,6 +137,14 @@ def test_the_head_of_the_checkpoint_is_planned_with_its_own_size(case: Served) -
     assert planned.budget.draft_weights_bytes == -(-case.weight_bytes // planned.tp_degree)
 
 
+def test_a_latent_is_whole_on_every_device_and_heads_are_split() -> None:
+    latent = plan(MODELS["deepseek-v3"](), tp_degree=8)
+    split = plan(MODELS["mimo"](), tp_degree=8)
+
+    assert latent.budget.draft_kv_bytes_per_token == 1152
+    assert split.budget.draft_kv_bytes_per_token == 4096 // 8
+
+
 @named
 @pytest.mark.parametrize("tokens", [1, 2, 3])
 def test_vllm_is_told_the_method_and_no_model(case: Served, tokens: int) -> None:
