@@ -55,6 +55,8 @@ def find_served(engine: str, config: Mapping[str, Any]) -> ServedModels | None:
 def find_parts(config: Mapping[str, Any]) -> HeadParts | None:
     """Return what a head of this model is made of; None where the table does not say."""
     stated = config.get("model_type")
+    if not isinstance(stated, str):
+        return None
     return next((row.parts for row in _parts() if stated in row.models), None)
 
 
