@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Literal, TypeVar
 
 from packager.core.artifact import Artifacts
@@ -131,6 +132,8 @@ class Tools:
     past: Callable[[], tuple[PastRun, ...]] = tuple  # steps that were run, with their times
     containers: Callable[[], tuple[ContainerFacts, ...]] = lambda: ()  # that may be suggested
     read_scales: Callable[[ModelFiles], ScaleValues | None] = lambda _: None  # of packed weights
+    # The model by its headers where `find_model` would download it; None elsewhere.
+    peek_model: Callable[[str], ModelFiles | None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -632,9 +635,10 @@ def shape_of(plan: Plan) -> dict[str, int]:
 
 def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned:
     refuse_missing_gpus(request.gpus, tools)
+    headers = tools.peek_model(request.model)
     facts = resolve(
         request,
-        find_model=tools.find_model,
+        find_model=tools.find_model if headers is None else lambda _: headers,
         find_instance=tools.find_instance,
         find_container=tools.find_container,
         find_base=tools.find_base if with_base else None,
@@ -643,19 +647,24 @@ def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned
         find_samples=tools.find_samples,
         find_evaluation=tools.find_evaluation,
         containers=tools.containers(),
-        read_scales=tools.read_scales,
+        read_scales=tools.read_scales if headers is None else lambda _: None,
     )
     family = tools.family(facts.container.family)
     quantizer = tools.find_quantizer(request.quantize)
     compilers = tools.find_compilers(request.compile)
-    plan = make_plan(
-        facts,
-        family,
+    decide = partial(
+        make_plan,
+        family=family,
         instances=tools.instances,
         rules=tools.rules,
         quantizer=quantizer,
         compilers=compilers,
     )
+    plan = decide(facts)
+    if headers is not None:  # what is refused by now has cost no download
+        model = tools.find_model(request.model)
+        facts = replace(facts, model=model, scales=tools.read_scales(model))
+        plan = decide(facts)
     if request.evaluation and (plan.quantization is None or plan.quantization.existing):
         raise UsageError(
             "nothing is quantized here, so there is nothing to evaluate",

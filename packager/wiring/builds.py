@@ -141,6 +141,7 @@ def tools_for(settings: Settings) -> Tools:
         past=cache(lambda: past_runs(settings)),
         containers=lambda: containers(own().containers),
         read_scales=lambda model: _read_scales(SameModel(model)),
+        peek_model=lambda reference: _peek_model(reference, settings),
         accelerator_of=describe,
         read_header=lambda file: _read_header(file, reader),
     )
@@ -203,6 +204,15 @@ def _scheme_of(reference: str, *, is_draft: bool) -> str:
         raise UsageError(
             error.message, hint=f"did you mean `--draft {meant}`? else {error.hint}"
         ) from None
+
+
+def _peek_model(reference: str, settings: Settings) -> ModelFiles | None:
+    """Read the headers of a model that building would download; None of any other."""
+    from packager.adapters.sources.choose import choose_source
+
+    if settings.headers_only or choose_source(reference) != "hub":
+        return None
+    return _find_model(reference, replace(settings, headers_only=True))
 
 
 def _find_instance(name: str, own: OwnRows) -> Instance:

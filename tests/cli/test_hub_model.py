@@ -11,6 +11,7 @@ import pytest
 from tests.commandline import Packager
 from tests.doubles.fake_hub import FakeHub
 from tests.doubles.models import write_model
+from tests.planning.quantized import arriving, save
 
 
 @pytest.fixture
@@ -47,6 +48,19 @@ def test_a_plan_of_a_hub_model_fetches_no_weights(
     done = packager("plan", "--model", "acme/tiny", "--instance", "g5.xlarge", env=environment)
 
     assert done.status == 0, done.err
+    assert not list(tmp_path.glob("hf/**/*.safetensors"))
+
+
+def test_a_build_that_is_refused_from_headers_downloads_no_weights(
+    packager: Packager, environment: dict[str, str], hub: FakeHub, tmp_path: Path
+) -> None:
+    model = save(arriving("awq", group_size=64), tmp_path / "awq")
+    hub.add("acme/awq", {path.name: path.read_bytes() for path in model.iterdir()})
+
+    done = packager(*BUILD, "--model", "acme/awq", env=environment)
+
+    assert done.status == 3
+    assert "28 packed weights are stored with scales of another shape" in done.err
     assert not list(tmp_path.glob("hf/**/*.safetensors"))
 
 
