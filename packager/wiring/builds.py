@@ -257,8 +257,12 @@ def _family(name: str) -> ContainerFamily:
 def _pin_files(
     model: ModelFiles, settings: Settings, reader: BlobReader, index: DigestIndex
 ) -> ModelFiles:
-    """Give files their digests. A plan takes those that are known and reads nothing."""
+    """Return files with their digests. A plan, or a dry run, takes those that are known.
+
+    A dry run reads the weights where it has to say whether everything is in the cache.
+    """
     from packager.adapters.pinning import pin_files
 
     unread = settings.headers_only and not settings.read_local
+    unread = unread or (settings.dry_run and settings.on_miss == "run")
     return pin_files(model, index, None if unread else reader, settings.on_event)

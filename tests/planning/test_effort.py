@@ -108,6 +108,7 @@ def test_recorded_runs_have_every_method_and_a_layer_of_8b() -> None:
         *("awq", "gptq", "smoothquant", "fp8", "nvfp4", "rtn")
     }
     assert {run["hidden"] for run in RUNS} == {256, 512, 1024, 2048, 4096}
+    assert {"awq", "gptq"} <= {run["method"] for run in RUNS if run["hidden"] == 4096}
 
 
 def seconds_on(name: str, step: Step) -> float:

@@ -130,11 +130,28 @@ def test_a_plan_reads_no_weights_to_find_a_key(build: Run) -> None:
     assert "when the weights have been read" in forecast["reason"]
 
 
+def test_a_dry_run_reads_no_weights_to_find_a_key(build: Run) -> None:
+    tried = build("demo-copy", "--dry-run", "--format", "json")
+
+    assert tried.status == 0, tried.err
+    [forecast] = json.loads(tried.out)["forecasts"]
+    assert forecast["state"] == "unknown"
+    assert "when the weights have been read" in forecast["reason"]
+
+
+def test_a_dry_run_reads_weights_where_all_must_be_in_the_cache(build: Run) -> None:
+    refused = build("demo-copy", "--dry-run", "--require-cached")
+
+    assert refused.status == 8
+    assert "'quantize' is not in the cache" in refused.err
+    assert "when the weights have been read" not in refused.err
+
+
 def test_a_dry_run_runs_nothing(tmp_path: Path, build: Run) -> None:
     done = build("demo-slow,ran=ran", "--dry-run")
 
     assert done.status == 0, done.err
-    assert "step quantize with demo-tool: not in the cache" in done.out
+    assert "step quantize with demo-tool: not known yet" in done.out  # nothing is read either
     assert not (tmp_path / "ran").exists()
 
 
