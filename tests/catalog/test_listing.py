@@ -7,7 +7,7 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from click.testing import CliRunner, Result
@@ -18,8 +18,10 @@ from packager.catalog.listing import Filter
 from packager.catalog.techniques import techniques
 from packager.cli.list_ import list_
 from packager.core.own import OwnRows
+from packager.core.techniques import DraftKind
 from packager.errors import UsageError
 from packager.techniques.quantizers.llmcompressor import LlmCompressorQuantizer
+from tests.commandline import ROOT
 
 CATALOG = {
     "instances": listing.list_instances,
@@ -195,6 +197,15 @@ def test_every_method_of_the_quantizer_is_listed() -> None:
     listed = {found.name for found in techniques() if found.kind == "quantizer"}
 
     assert listed == set(LlmCompressorQuantizer.methods)
+
+
+def test_every_kind_of_draft_is_listed_and_explained() -> None:
+    kinds = set(get_args(DraftKind))
+    explained = (ROOT / "docs" / "drafts.md").read_text(encoding="utf-8")
+
+    assert {one.name for one in techniques() if one.kind == "draft"} == kinds
+    for kind in kinds - {"draft_model"}:
+        assert re.search(rf"^\| .*`{kind}[:`]", explained, re.MULTILINE), kind
 
 
 def test_published_drafts_are_listed_as_the_option_takes_them(home: dict[str, str]) -> None:

@@ -26,6 +26,10 @@ FAMILIES = {
 }
 
 
+MTP = Draft(kind="mtp", speculative_tokens=1, method="mtp")
+DFLASH = Draft(kind="dflash", reference="org/head", speculative_tokens=7)
+
+
 def config_of(plan: Plan) -> dict[str, Any]:
     """The image's configuration as an engine shows it."""
     rendered = FAMILIES[plan.container.family].render(plan, Artifacts(model=()))
@@ -54,6 +58,18 @@ def config_of(plan: Plan) -> dict[str, Any]:
                 "SM_SGLANG_SPECULATIVE_NUM_DRAFT_TOKENS": None,
             },
         ),
+        ("vllm-cpu", MTP, {"PACKAGER_SPECULATION": "off"}),
+        ("vllm", MTP, {"SM_VLLM_SPECULATIVE_CONFIG": None}),
+        (
+            "sglang",
+            DFLASH,
+            {
+                "SM_SGLANG_SPECULATIVE_ALGORITHM": None,
+                "SM_SGLANG_SPECULATIVE_DRAFT_MODEL_PATH": None,
+                "SM_SGLANG_SPECULATIVE_NUM_DRAFT_TOKENS": None,
+            },
+        ),
+        ("lmi", MTP, None),
         ("tgi", NGRAM, {"SPECULATE": None}),
         ("tgi", MEDUSA_V1, {"HF_MODEL_ID": "/opt/packager/model", "SPECULATE": None}),
         ("tgi-upstream", MEDUSA_V1, {"MODEL_ID": "/opt/packager/model", "SPECULATE": None}),

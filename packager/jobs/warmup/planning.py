@@ -33,6 +33,7 @@ from packager.jobs.warmup.grid import expand
 from packager.pipeline import Planned, Tools, market_of, with_devices_pinned
 from packager.pipeline import plan as plan_request
 from packager.planning.compilers import NOBODY_ASKED
+from packager.planning.drafts.request import DraftRequest, parse_draft
 from packager.planning.effort import install_seconds
 from packager.planning.job import Market, Place, cheapest_place, time_here, time_on
 
@@ -76,10 +77,17 @@ def pinned(request: BuildRequest, planned: Planned) -> BuildRequest:
         model = f"{prefix}{ref.name}@{ref.revision}"
     devices = with_devices_pinned(planned)
     changes: dict[str, Any] = {"model": model, "gpus": devices.gpus, "threads": devices.threads}
-    for name in ("draft", "calibration"):
-        if written := getattr(request, name):
-            changes[name] = _absolute(written)
+    if request.draft:
+        changes["draft"] = absolute_draft(request.draft)
+    if request.calibration:
+        changes["calibration"] = _absolute(request.calibration)
     return request.model_copy(update=changes)
+
+
+def absolute_draft(written: str) -> str:
+    """Return a draft with the whole path of its directory; `mtp` stays, whatever lies here."""
+    asked = parse_draft(written)
+    return _absolute(written) if isinstance(asked, DraftRequest) and asked.reference else written
 
 
 def _absolute(written: str) -> str:

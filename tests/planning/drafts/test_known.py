@@ -100,6 +100,16 @@ def test_a_head_that_the_engine_does_not_serve_is_passed_over_with_the_reason() 
     assert "passed over mtp: tgi serves no MTP head" in said(elsewhere)
 
 
+def test_a_head_is_not_taken_where_the_image_serves_other_drafts_alone() -> None:
+    facts = facts_of(MODELS["mimo"](), "trn2.48xlarge", family="neuron")
+    container = find_container("neuron", "neuron", None, None, facts.instance.name, ())
+
+    choice = choose_known((HEAD,), facts.model, facts.instance, container, rules())
+
+    assert choice.reference == "eagle3:org/head"
+    assert "passed over mtp: vLLM on Neuron speculates with EAGLE-3 heads" in said(choice)
+
+
 def test_a_head_that_was_lost_is_not_taken() -> None:
     model = without(MODELS["mimo"](), "mtp_layers")
     facts = facts_of(model, "p5en.48xlarge", family="vllm")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from packager.catalog.compatibility import rules
 from packager.core.findings import Finding, errors_in
 from packager.errors import PlanRejected
 from packager.families.vllm import VllmFamily
+from packager.jobs.warmup.planning import absolute_draft
 from packager.planning.drafts.request import DraftRequest, nearest_kind, parse_draft, spelled_kind
 from packager.planning.planner import make_plan
 from tests.planning.headers import LLAMA_3_8B, LOCAL_CPU, TINY, facts_of, model_of
@@ -120,3 +123,21 @@ def test_kinds_are_read_with_and_without_numbers() -> None:
     assert parse_draft("dflash:hf://org/head") == DraftRequest(
         kind="dflash", reference="hf://org/head"
     )
+
+
+def test_a_directory_of_the_same_name_does_not_turn_a_kind_into_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("mtp", "suffix", "2", "auto", "head"):
+        (tmp_path / name).mkdir()
+
+    assert [absolute_draft(one) for one in ("mtp", "mtp:2", "suffix", "auto")] == [
+        "mtp",
+        "mtp:2",
+        "suffix",
+        "auto",
+    ]
+    assert absolute_draft("dflash:head") == f"dflash:{tmp_path}/head"
+    assert absolute_draft("head") == f"{tmp_path}/head"
+    assert absolute_draft("org/name") == "org/name"
