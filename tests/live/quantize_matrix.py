@@ -12,6 +12,7 @@ no reader of compressed-tensors takes part.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -69,7 +70,8 @@ def run(case: dict[str, Any], models: Path, work: Path) -> dict[str, Any]:
         work / "out", work / "work", work / "result.json", 0,
     )  # fmt: skip
     quantize(spec, Quiet())
-    return _compared(source, work / "out", work / "plain", case["parameters"]["loader"])
+    evaluated = _evaluated(source, work) if case.get("evaluate") else {}
+    return evaluated | _compared(source, work / "out", work / "plain", case["parameters"]["loader"])
 
 
 def _compared(source: Path, result: Path, plain: Path, loader: str) -> dict[str, Any]:
@@ -101,6 +103,31 @@ def _compared(source: Path, result: Path, plain: Path, loader: str) -> dict[str,
             and tensor.data != before[name].data
         ),
     }  # fmt: skip
+
+
+def _evaluated(source: Path, work: Path) -> dict[str, Any]:
+    """Have the evaluate tool's own code compare the result with its source."""
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(source / name, work / "out" / name)
+    inputs = {"base": source, "candidate": work / "out", "samples": work / "samples"}
+    asked = {
+        "max_tokens": 48, "dtype": "float32", "noise_texts": 0, "prompts": 0, "answer_tokens": 0,
+    }  # fmt: skip
+    (work / "evaluated").mkdir()
+    spec = Spec(
+        "evaluate", "evaluate", inputs, asked,
+        work / "evaluated", work / "work", work / "result.json", 0,
+    )  # fmt: skip
+    own = sys.modules.pop("loading")  # both tools have a module of this name
+    sys.path.insert(0, str(ROOT / "containers/tools/evaluate"))
+    try:
+        figures = importlib.import_module("compare").compare(spec, Quiet())
+    except Exception as error:
+        return {"evaluating": f"{type(error).__name__}: {error}"}
+    finally:
+        sys.path.pop(0)
+        sys.modules["loading"] = own
+    return {"kld": figures["quality"]["kld_mean"]}
 
 
 def _logits(place: Path, loader: str) -> tuple[torch.Tensor, list[str]]:
