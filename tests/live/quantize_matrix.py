@@ -151,7 +151,8 @@ def main() -> None:
         try:
             found = run(case, models, work)
         except Exception as error:
-            found = {"failed": f"{type(error).__name__}: {error}"}
+            written = sorted(path.name for path in (work / "out").iterdir())
+            found = {"failed": f"{type(error).__name__}: {error}", "written": written}
         found["cpu_s"] = round(time.process_time() - started, 2)
         line = {"name": case["name"], "label": case["label"], **found}
         sys.__stdout__.write(json.dumps(line) + "\n")

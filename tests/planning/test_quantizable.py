@@ -15,7 +15,8 @@ from packager.planning.architectures import find_architecture
 from packager.planning.planner import make_plan
 from packager.planning.quantizable import find_support, methods_for, read_table
 from packager.techniques.quantizers.llmcompressor import LlmCompressorQuantizer
-from tests.planning.headers import LLAMA_3_8B, facts_of, model_of
+from tests.commandline import ROOT
+from tests.planning.headers import LLAMA_3_8B, LLAMA_3_70B, facts_of, model_of
 
 ROUNDED = ("fp8", "rtn", "nvfp4")
 ALL = (*ROUNDED, "gptq", "awq", "smoothquant")
@@ -89,8 +90,6 @@ def test_gemmas_mlp_is_fed_by_the_norm_before_it_and_not_by_the_one_behind_atten
         ("Glm4MoeForCausalLM", "mlp.gate"),
         ("Qwen3NextForCausalLM", "mlp.gate"),
         ("DeepseekV3ForCausalLM", "mlp.gate"),
-        ("GptOssForCausalLM", "mlp.router"),
-        ("GraniteMoeForCausalLM", "block_sparse_moe.router"),
     ],
 )
 def test_routers_read_the_norm_that_awq_scales_and_are_scaled_along(
@@ -123,8 +122,12 @@ def test_an_opt_with_its_norms_behind_is_not_smoothed() -> None:
     assert not find_support("OPTForCausalLM", {}, "smoothquant").refused
 
 
-def test_experts_of_gpt_oss_pass_no_scale_through() -> None:
-    assert not [name for name in moves("GptOssForCausalLM", "awq") if "experts" in name]
+@pytest.mark.parametrize("architecture", ["GptOssForCausalLM", "GraniteMoeForCausalLM"])
+def test_experts_in_one_tensor_are_not_taken_apart_for_engines_that_may_not_find_them(
+    architecture: str,
+) -> None:
+    assert methods_for(architecture, {}) == ()
+    assert "one tensor" in find_support(architecture, {}, "fp8").refused
 
 
 @pytest.mark.parametrize("option", ["static", "kv"])
@@ -180,3 +183,44 @@ def test_a_plan_does_not_recommend_methods_that_do_not_work_for_the_architecture
         ("quantize awq", "quantize gptq", "quantize fp8", "quantize smoothquant"),
         "quantize-architecture",
     )
+
+
+@pytest.mark.parametrize(
+    ("architecture", "method"),
+    [("LlamaForCausalLM", "awq"), ("NobodyKnowsForCausalLM", "rtn"), ("RWForCausalLM", None)],
+)
+def test_a_model_that_would_fit_in_4_bits_is_told_a_method_that_works_for_it(
+    architecture: str, method: str | None
+) -> None:
+    model = model_of(LLAMA_3_70B | {"architectures": [architecture]})
+
+    with pytest.raises(PlanRejected) as rejected:
+        make_plan(facts_of(model, "ml.g5.12xlarge"), VllmFamily())
+
+    (error,) = [e for e in errors_in(rejected.value.findings) if e.code == "does-not-fit"]
+    assert "use a 4-bit checkpoint" in error.hint
+    told = [name for name in ("awq", "gptq", "rtn") if f"--quantize {name}" in error.hint]
+    assert told == ([method] if method else [])
+
+
+def documented() -> list[str]:
+    """The table of docs/quantization.md, made from the rows."""
+    lines = [
+        "| architecture | rounded | calibrated | `awq` | `smoothquant` |",
+        "|---|---|---|---|---|",
+    ]
+    for name in sorted(read_table().rows):
+        asked = (("fp8", ()), ("gptq", ()), ("awq", ()), ("smoothquant", ()))
+        cells = [
+            "no" if find_support(name, {}, method, options).refused else "yes"
+            for method, options in asked
+        ]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return lines
+
+
+def test_the_documentation_has_every_row() -> None:
+    page = (ROOT / "docs/quantization.md").read_text(encoding="utf-8")
+    start = page.index("| architecture | rounded |")
+
+    assert page[start:].split("\n\n")[0].splitlines() == documented()

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from compressed_tensors.offload import update_offload_parameter
+from compressed_tensors.offload import disable_onloading, update_offload_parameter
 from compressed_tensors.registry import standardize_lookup_name
 from llmcompressor.modeling.offset_norm import CalibrationOffsetNorm, NormCalibrationModule
 from llmcompressor.modifiers.transform.awq import AWQModifier
@@ -71,14 +71,11 @@ class Proof:
         self._runs: dict[str, _Run] = {}
         self._current: _Run | None = None
         self._scales: dict[str, torch.Tensor] = {}
-        self._norms = {
-            name: self._probe(name) for name in self.folds if self._module(name).weight.ndim == 1
-        }
-        self._small = {
-            name: parameter.detach().cpu().clone()
-            for name, parameter in model.named_parameters()
-            if parameter.ndim == 1
-        }
+        with disable_onloading():  # shapes alone: weights on disk stay there
+            norms = [name for name in self.folds if self._module(name).weight.ndim == 1]
+            small = [name for name, one in model.named_parameters() if one.ndim == 1]
+        self._norms = {name: self._probe(name) for name in norms}
+        self._small = {name: _value(model, name).clone() for name in small}
 
     @contextmanager
     def watching(self, model: Any) -> Iterator[None]:
@@ -127,22 +124,26 @@ class Proof:
                     raise NotEquivalent(f"{name} times its scales is off by {worst:.1%}")
         # Folds of an earlier run, which this one goes on with, were checked then.
         changed = {f"{name}.{part}" for name in self.folds for part in ("weight", "bias")}
-        for name, parameter in model.named_parameters():
-            was = None if name in changed else self._small.get(name)
-            if was is not None and not torch.equal(parameter.detach().cpu(), was):
+        for name, was in self._small.items():
+            if name not in changed and not torch.equal(_value(model, name), was):
                 raise NotEquivalent(f"{name} changed, and no scale was to move there")
 
     def _module(self, name: str) -> Any:
         return self._modules[name]
 
-    def _matrices(self, layer: str) -> Iterator[tuple[str, Any]]:
-        """Yield what multiplies by a matrix, but not where the outputs are scaled on purpose."""
-        for name, module in self._modules.items():
-            weight = getattr(module, "weight", None)
-            if not name.startswith(f"{layer}.") or not isinstance(weight, torch.Tensor):
-                continue
-            if weight.ndim == 2 and name not in self.folds:
-                yield name, module
+    def _matrices(self, layer: str) -> list[tuple[str, Any]]:
+        """List what multiplies by a matrix, but not where the outputs are scaled on purpose."""
+        below = [
+            (name, module)
+            for name, module in self._modules.items()
+            if name.startswith(f"{layer}.") and name not in self.folds
+        ]
+        with disable_onloading():
+            return [
+                (name, module)
+                for name, module in below
+                if getattr(getattr(module, "weight", None), "ndim", 0) == 2
+            ]
 
     def _starter(self, layer: str) -> Any:
         def start(_module: Any, arguments: tuple[Any, ...], settings: dict[str, Any]) -> None:
@@ -232,6 +233,10 @@ class Proof:
                     f"after scales moved, {name} gives something else: it is off by {error:.0%}",
                     "use a method that moves no scales, such as `--quantize gptq` or `fp8`",
                 )
+
+
+def _value(model: Any, name: str) -> torch.Tensor:
+    return model.get_parameter(name).detach().cpu()
 
 
 class _PlainNorm(CalibrationOffsetNorm):

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from compressed_tensors.offload import disable_onloading
 from compressed_tensors.utils import is_match
 from packager_worker import Rejected
 
@@ -37,13 +38,14 @@ def find_folds(model: Any, stated: Mapping[str, Any], ignore: list[str]) -> list
     below = _by_layer(modules, stated["layers"])
     if not below:
         raise Rejected(f"the model has no layers at {stated['layers']!r}")
-    found = [
-        fold
-        for move in stated["moves"]
-        for layer, names in below.items()
-        for fold in _in_layer(modules, layer, names, move)
-        if any(not is_match(name, modules[name], ignore) for name in fold.consumers)
-    ]
+    with disable_onloading():  # shapes alone: weights on disk stay there
+        found = [
+            fold
+            for move in stated["moves"]
+            for layer, names in below.items()
+            for fold in _in_layer(modules, layer, names, move)
+            if any(not is_match(name, modules[name], ignore) for name in fold.consumers)
+        ]
     if not found:
         raise Rejected("no module of the model is where the plan expects scales to move")
     return found
