@@ -84,7 +84,7 @@ REFUSED = {
 EVALUATED = (
     CASES
     if LONG
-    else [("gemma2", "smoothquant"), ("qwen2-vl", "fp8"), ("opt", "gptq,group=32")]
+    else [("gemma2", "smoothquant"), ("cohere", "awq,group=32"), ("opt", "gptq,group=32")]
 )  # fmt: skip
 
 # Folds that change what a model computes: model, method, a fold in place of all, what is named.
@@ -225,7 +225,8 @@ def test_a_fold_that_changes_what_the_model_computes_fails_before_anything_is_wr
     found = told[model, name]
 
     assert found["failed"].startswith("NotEquivalent: ")
-    assert f"model.layers.0.{named}" in found["failed"]
+    assert "after scales moved, model.layers." in found["failed"]
+    assert named in found["failed"]
     assert found["written"] == []
 
 

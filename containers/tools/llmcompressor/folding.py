@@ -38,8 +38,9 @@ from pydantic import PrivateAttr
 
 ROWS = 16  # of a matrix, and tokens of a text, that are compared
 # How far a matrix's output may be from what it was, relative to it: scales and weights are
-# rounded to the type once more.  A wrong fold gives tens of percent.
-CLOSE = {torch.bfloat16: 0.05, torch.float16: 0.01, torch.float32: 1e-3}
+# rounded to the type once more.  Right folds gave at most 1.3 % in bfloat16, over all
+# architectures of the table; wrong ones give 13 % and more in the first layer.
+CLOSE = {torch.bfloat16: 0.04, torch.float16: 0.01, torch.float32: 1e-3}
 # How far a scaled weight may be from the weight times its scale: some units in the last place.
 EXACT = {torch.bfloat16: 2.0**-6, torch.float16: 2.0**-9, torch.float32: 2.0**-18}
 LEAST_GAIN = 0.01  # smaller ones do not ask for a larger power of two
