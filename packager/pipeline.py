@@ -728,7 +728,8 @@ def _foreseen_evaluation(facts: Facts) -> list[tuple[StepForecast, Step]]:
     asked = Evaluation(max_tokens=request.evaluate_tokens or EVALUATION_TOKENS)
     needs = evaluation_effort(facts.model, texts, asked)
     env = {} if is_large(facts.model) else {"OMP_NUM_THREADS": "1"}
-    step = Step(name=STEP, tool=TOOL, gives="quality", needs=needs, env=env)
+    use = evaluation_gpu_use(facts.model)
+    step = Step(name=STEP, tool=TOOL, gives="quality", needs=needs, env=env, gpu_use=use)
     return [(StepForecast(step=STEP, tool=TOOL, state="unknown", reason=reason), step)]
 
 

@@ -58,7 +58,7 @@ class TimeLeft:
         if here is None:
             return None
         later = sum(one.seconds for one in self.stages[self._next :])
-        return here + later * self._scale(current)
+        return here + later * self._scale(current, now)
 
     def _begin(self, now: float, stage: str) -> None:
         if self._now is not None and self._now.estimate.seconds > 0:
@@ -79,14 +79,16 @@ class TimeLeft:
         estimate = current.estimate.seconds
         if estimate <= 0:
             return None
-        return max(0.0, estimate * self._scale(None) - (now - current.began))
+        return max(0.0, estimate * self._scale(None, now) - (now - current.began))
 
-    def _scale(self, current: _Stage | None) -> float:
+    def _scale(self, current: _Stage | None, now: float) -> float:
         """Return measured over estimated, of what is over and of the stage under way."""
         took, estimated = self._took, self._estimated
-        if current is not None and current.last is not None and (pace := _pace(current)):
-            took += pace
-            estimated += current.estimate.seconds
+        if current is not None:
+            expected = current.estimate.seconds
+            so_far = _pace(current) or now - current.began
+            if _pace(current) is not None or so_far > expected:
+                took, estimated = took + so_far, estimated + expected
         if estimated < _LEAST_S:
             return 1.0
         return min(max(took / estimated, 1 / MOST_CORRECTION), MOST_CORRECTION)

@@ -15,6 +15,7 @@ from packager.core.samples import Samples
 from packager.core.tool import ToolFacts
 from packager.planning.amounts import comparing_work
 from packager.planning.amounts import texts_of as counted_texts
+from packager.planning.effort import time_limit_s
 from packager.planning.profile import make_profile
 from packager.techniques.configs import UNREAD
 from packager.techniques.inputs import (
@@ -82,6 +83,7 @@ def evaluation_step(
     models = _models_bytes(weights, dtype) + _weight_bytes(candidate)
     vocabulary = base.config.get("vocab_size")
     logits = (vocabulary if isinstance(vocabulary, int) else 0) * parameters["max_tokens"] * 4
+    effort = evaluation_effort(base, samples, asked)
     return Step(
         name=STEP,
         tool=TOOL,
@@ -94,12 +96,10 @@ def evaluation_step(
         },
         env=env,
         key=_key(base.files, candidate, samples, parameters, asked.seed, tool, env),
-        needs=replace(
-            evaluation_effort(base, samples, asked),
-            memory_bytes=_LIBRARIES_BYTES + models + _LOGITS * logits,
-        ),
+        needs=replace(effort, memory_bytes=_LIBRARIES_BYTES + models + _LOGITS * logits),
         gpus=gpus,
         gpu_use=evaluation_gpu_use(base),
+        timeout_s=time_limit_s(effort.work),
     )
 
 
@@ -118,7 +118,8 @@ def evaluation_effort(base: ModelFiles, samples: Samples, asked: Evaluation) -> 
         answer_tokens=asked.answer_tokens,
         float32=weights <= _FLOAT32_UP_TO_BYTES,
     )
-    return Estimate(work=work, method=TOOL, size_bytes=weights)
+    memory = _LIBRARIES_BYTES + _models_bytes(weights, _dtype(weights)) + weights
+    return Estimate(memory_bytes=memory, work=work, method=TOOL, size_bytes=weights)
 
 
 def _dtype(weight_bytes: int) -> str:

@@ -63,6 +63,11 @@ def test_a_plan_says_that_it_will_be_measured(packager: Packager) -> None:
     assert [one["step"] for one in forecasts] == ["quantize", "evaluate"]
     assert (forecasts[1]["state"], forecasts[1]["tool"]) == ("unknown", "evaluate")
     assert "5 texts" in forecasts[1]["reason"]
+    for one in forecasts:
+        assert one["seconds_from"] == "estimate"
+        assert 5 < one["seconds"] < 600
+        assert one["where"].startswith("ml.c7i.xlarge ($0.21 an hour): the cheapest")
+        assert 0 < one["where_usd"] < 0.05
 
 
 def test_a_request_file_may_ask_for_it(packager: Packager, tmp_path: Path) -> None:

@@ -45,6 +45,14 @@ def test_finished_units_tell_more_than_the_estimate() -> None:
     assert timer.left(111.0) == pytest.approx(7.5 * 30 - 10 + 20 * (10 + 315) / 110, rel=0.01)
 
 
+def test_a_stage_that_takes_longer_than_estimated_delays_the_later_ones() -> None:
+    timer = TimeLeft(stages=(LOADING, LAYERS, PACKING))
+    timer.take(0.0, "loading the model", 0, 0)
+
+    assert timer.left(10.0) == pytest.approx(120.0)
+    assert timer.left(30.0) == pytest.approx(3 * 120.0)  # a busy machine
+
+
 def test_the_embedding_and_the_head_are_no_layers() -> None:
     assert share_done(LAYERS, 1, 11) == 0.0
     assert share_done(LAYERS, 2, 11) == pytest.approx(1 / 10.5)
