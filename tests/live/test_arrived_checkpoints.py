@@ -1,0 +1,128 @@
+"""Checkpoints as llm-compressor and AutoRound write them pass the gate, and damaged they do not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from packager import wiring
+from packager.adapters.blobs import BlobReader
+from packager.adapters.safetensors import read_weights_header
+from packager.adapters.scales import read_scale_values
+from packager.adapters.sources.local import LocalSource
+from packager.core.model import ModelFiles, TensorInfo
+from packager.planning.gate import check_quantized, inspect_quantized, quantized_scales
+from tests.commandline import TINY
+
+pytestmark = pytest.mark.live
+
+# scheme → features that engines are asked for
+SCHEMES = {
+    "FP8_DYNAMIC": (),
+    "FP8": (),
+    "FP8_BLOCK": (),
+    "W8A8": (),
+    "W4A16": (),
+    "W4A16_ASYM": (),
+    "W3A16": (),
+    "W8A16": (),
+    "NVFP4A16": ("nvfp4",),
+    "NVFP4": ("nvfp4",),
+    "MXFP4A16": ("mxfp4",),
+    "MXFP4": ("mxfp4",),
+    "MXFP8": ("mxfp8",),
+    "W4A8": ("w4a8-int",),
+    "W4AFP8": ("w4a8-fp8-unpacked",),
+}
+AUTO_ROUND = ("auto_round", "auto_round:auto_awq", "auto_gptq", "auto_awq")
+NAMES = (*SCHEMES, *(f"auto_round-{form.replace(':', '-')}" for form in AUTO_ROUND))
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Have all checkpoints written by one process: the libraries take long to load."""
+    into = tmp_path_factory.mktemp("arrived")
+    executor = wiring.tools_for(wiring.Settings()).executor
+    executor.prepare("llmcompressor")
+    program = Path(__file__).with_name("arrived_checkpoints.py")
+    wanted = (*SCHEMES, *(f"auto_round={form}" for form in AUTO_ROUND))
+    quiet = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    with executor._environments.in_use("llmcompressor") as python:
+        done = subprocess.run(
+            [str(python), str(program), str(TINY), str(into), *wanted],
+            env={**os.environ, **quiet},
+            capture_output=True,
+            text=True,
+            timeout=800,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr[-4000:]
+    yield into
+
+
+def codes(model: ModelFiles) -> list[str]:
+    reader = BlobReader()
+    values = read_scale_values(
+        model,
+        quantized_scales(model),
+        read_header=lambda file: read_weights_header(file, reader.read),
+        read=reader.read,
+    )
+    assert values.read_bytes == values.total_bytes > 0
+    return [finding.code for finding in check_quantized(model, values)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_checkpoint_passes_as_it_was_written(written: Path, name: str) -> None:
+    model = LocalSource().facts(str(written / name))
+
+    assert codes(model) == []
+    arrived = inspect_quantized(model).arrived
+    assert arrived is not None
+    assert arrived.features == SCHEMES.get(name, ())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_checkpoint_without_one_of_its_scales_is_refused(written: Path, name: str) -> None:
+    model = LocalSource().facts(str(written / name))
+    scale = quantized_scales(model)[-1]
+
+    kept = tuple(tensor for tensor in model.tensors if tensor != scale)
+    (finding,) = check_quantized(replace(model, tensors=kept))
+
+    assert finding.code == "quantization-scale-missing"
+    assert scale.name in finding.message
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_checkpoint_with_one_scale_of_no_number_is_refused(written: Path, name: str) -> None:
+    model = LocalSource().facts(str(written / name))
+    scale = quantized_scales(model)[-1]
+    offset = offset_of(written / name / scale.file, scale)
+    path = written / name / scale.file
+    sound = path.read_bytes()
+    try:
+        with path.open("r+b") as stream:
+            stream.seek(offset)
+            stream.write(b"\xff" * scale.size)  # no number in any format
+        assert codes(LocalSource().facts(str(written / name))) == ["quantization-scale-value"]
+    finally:
+        path.write_bytes(sound)
+
+
+def offset_of(path: Path, wanted: TensorInfo) -> int:
+    reader = BlobReader()
+    model = LocalSource().facts(str(path.parent))
+    (file,) = (one for one in model.files if one.path == wanted.file)
+    header = read_weights_header(file, reader.read)
+    at = header.data_offset
+    for tensor in header.tensors:
+        if tensor.name == wanted.name:
+            return at
+        at += tensor.size
+    raise AssertionError(wanted)
