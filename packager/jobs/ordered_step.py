@@ -72,6 +72,7 @@ def run_order(digest: str, node: NodeTools) -> NodeResult:
         kind, key = step.key.kind, key_of(step.key)
         if node.presence.has(kind, key):
             return NodeResult(reused=True)
+        tools.executor.admit(step)
         build = build_for(step.gpus)
         tools.executor.prepare(step.tool, build)
         check_toolchain(step, tools.executor.find_tool(step.tool, build))

@@ -23,6 +23,7 @@ from packager.wiring.warm_up import presence_for, told_of_caches
 
 if TYPE_CHECKING:
     from packager.adapters.executors.exchange import Exchange, InputFinder
+    from packager.adapters.executors.ray import RayExecutor
     from packager.adapters.tools.environments import Environments
     from packager.jobs.ordered_step import NodeTools
 
@@ -53,7 +54,8 @@ def cluster_executor(
         raise NeedsSharedCache("no shared cache is named")
     if policies == {"read-only"}:
         raise NeedsSharedCache("the shared cache may only be read")
-    executor: Executor = plugins.load(plugins.EXECUTORS, "ray")(
+    kind: type[RayExecutor] = plugins.load(plugins.EXECUTORS, "ray")
+    executor: Executor = kind(
         address=settings.address,
         environment=settings.environment,
         given=told_of_caches(settings),

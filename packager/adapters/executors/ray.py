@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,12 +137,7 @@ class RayExecutor:
 
     def prepare(self, name: str, build: Build = "cpu") -> None:
         """Install the tool on one node where none has it; others do when a step comes."""
-        if self._in_image(name):
-            raise ToolUnavailable(
-                f"tool {name!r} runs in the serving image, and nodes run no images for a build",
-                hint="`packager warm run PLAN --executor ray --steps docker` compiles on nodes "
-                "with a Docker Engine, and the build then takes it from the shared cache",
-            )
+        self._refuse_image(name)
         found = self._ask_all(name, build)
         if any(one.installed for one in found.values()):
             return
@@ -150,6 +146,20 @@ class RayExecutor:
         del self._facts[name, build]
         facts = self._tool_on(node, words, f"tool {name}")
         self._facts[name, build] = {**found, node: facts}
+
+    def admit(self, step: Step) -> None:
+        """Refuse what fits no node; the node itself compares memory and disk once more."""
+        self._refuse_image(step.tool)
+        nodes = self._nodes()
+        fitting(step, demand_of(step, [one.node for one in nodes], check=self._check), nodes)
+
+    def _refuse_image(self, name: str) -> None:
+        if self._in_image(name):
+            raise ToolUnavailable(
+                f"tool {name!r} runs in the serving image, and nodes run no images for a build",
+                hint="`packager warm run PLAN --executor ray --steps docker` compiles on nodes "
+                "with a Docker Engine, and the build then takes it from the shared cache",
+            )
 
     def run(self, step: Step, into: Path) -> StepResult:  # noqa: ARG002
         """Have a node run the step and publish the result; tries again what was lost.
@@ -173,23 +183,23 @@ class RayExecutor:
         }
         log = new_log(self._log_dir, step.name)
         sent: set[str] = set()
-        failures = 0
+        lost_tries: list[str] = []
         while True:
+            failures = len(lost_tries)
             try:
-                return self._try(step, digest, log, restart=self._restart and not failures)
+                result = self._try(step, digest, log, restart=self._restart and not failures)
+                return replace(result, notices=(*lost_tries, *result.notices))
             except _Missing as lacking:
                 self._send(step, exchange, lacking.digests, local, sent)
             except _Lost as lost:
-                failures += 1
-                if failures > self._retries:
-                    raise StepLost(step.name, str(lost), failures) from None
-                self._say(step, f"again: {lost}")
+                if failures == self._retries:
+                    raise StepLost(step.name, str(lost), failures + 1) from None
+                lost_tries.append(self._again(step, str(lost)))
             except _Passing as passing:
-                failures += 1
-                if failures > self._retries:
+                if failures == self._retries:
                     raise passing.failure from None
-                self._say(step, f"again: {passing.failure.message}")
-                self._sleep(pause_before(failures))
+                lost_tries.append(self._again(step, passing.failure.message))
+                self._sleep(pause_before(len(lost_tries)))
 
     def capacity(self) -> Mapping[str, float]:
         """Return what the best node has: a step must fit one node."""
@@ -284,6 +294,11 @@ class RayExecutor:
             self._say(step, f"handing on {local[digest].path}")
             exchange.offer_file(local[digest], digest)
             sent.add(digest)
+
+    def _again(self, step: Step, reason: str) -> str:
+        """Report a try that is made again; return what is to be said of it in the end, too."""
+        self._say(step, f"again: {reason}")
+        return f"step {step.name!r} was tried again in the cluster: {reason}"
 
     def _say(self, step: Step, detail: str) -> None:
         self._on_event(StepEvent(step=step.name, state="running", detail=detail))

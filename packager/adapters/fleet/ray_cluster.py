@@ -105,7 +105,9 @@ def join_cluster(address: str, environment: Mapping[str, str]) -> tuple[Any, Hea
 
 def import_ray() -> Any:
     """Return the module, or raise `UsageError` where it is not installed."""
-    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    # Ray prints what its raylets say on our stdout, where results are: it is to skip all of it.
+    os.environ["RAY_DEDUP_LOGS"] = "1"
+    os.environ["RAY_DEDUP_LOGS_SKIP_REGEX"] = "."
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray

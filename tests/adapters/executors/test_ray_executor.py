@@ -164,8 +164,11 @@ def test_what_is_lost_with_a_worker_or_a_node_is_tried_again(
 ) -> None:
     node = world(lost, lost, lost, DONE)
 
-    assert node.executor.run(step(), tmp_path / "into").published
+    result = node.executor.run(step(), tmp_path / "into")
 
+    assert result.published
+    assert len(result.notices) == 3
+    assert result.notices[0].startswith("step 'quantize' was tried again in the cluster: ")
     assert len(node.ray.steps) == 4
     assert node.slept == []
     assert sum(said.startswith("again: ") for said in node.said) == 3
@@ -287,6 +290,9 @@ def test_a_step_with_gpus_asks_for_them_on_one_node(world: Run, tmp_path: Path) 
     assert options["num_gpus"] == 2
     assert options["label_selector"] == {"ray.io/node-id": "in(gpus)"}
     assert node.executor.capacity() == {"cpus": 8.0, "gpus": 4.0, "memory_bytes": 2.0**36}
+    node.executor.admit(replace(step(), gpus=4))
+    with pytest.raises(StepTooLarge, match="5 GPUs"):
+        node.executor.admit(replace(step(), gpus=5))
     with pytest.raises(StepTooLarge, match="5 GPUs"):
         node.executor.run(replace(step(), gpus=5), tmp_path / "into")
 
@@ -382,9 +388,13 @@ def test_a_tool_that_no_node_has_is_installed_on_one(world: Run) -> None:
     assert node.executor.find_tool("llmcompressor") == FACTS
 
 
-def test_a_tool_that_runs_in_the_serving_image_is_refused_when_it_is_prepared(world: Run) -> None:
-    with pytest.raises(ToolUnavailable, match="nodes run no images") as caught:
+def test_a_tool_that_runs_in_the_serving_image_is_refused_before_anything_runs(
+    world: Run,
+) -> None:
+    with pytest.raises(ToolUnavailable, match="nodes run no images"):
         world().executor.prepare("vllm-cache")
+    with pytest.raises(ToolUnavailable, match="nodes run no images") as caught:
+        world().executor.admit(replace(step(), tool="vllm-cache"))
 
     assert "packager warm run" in caught.value.hint
 

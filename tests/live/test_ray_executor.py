@@ -1,0 +1,180 @@
+"""Builds whose steps run on the nodes of a real Ray cluster, and are killed there."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.commandline import TINY, Done, packager_in
+from tests.conftest import unavailable
+from tests.doubles.ray_nodes import Nodes, ray_nodes
+from tests.doubles.s3 import Bucket, bucket_server
+from tests.live.test_warm_ray import busy_workers, processes, wait_until
+from tests.tools.steps import OUTSIDE
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(480)]
+
+
+class Cluster:
+    """A cluster with two nodes, and a bucket that all reach."""
+
+    def __init__(self, place: Path, bucket: Bucket, server: str) -> None:
+        self.place = place
+        self.shared = f"{bucket.url}/builds?endpoint_url={server}"
+        self.environment = {
+            **bucket.environment,
+            "PYTHONPATH": os.pathsep.join((str(OUTSIDE), str(Path.cwd()))),
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
+        self.nodes = Nodes("", (), ())
+
+
+class Laptop:
+    """Somebody who builds: with caches of their own."""
+
+    def __init__(self, place: Path, cluster: Cluster) -> None:
+        self.place = place
+        self.cluster = cluster
+        self.environment = {
+            **cluster.environment,
+            "PACKAGER_CACHE": str(place / "cache"),
+            "XDG_STATE_HOME": str(place / "state"),
+        }
+
+    def words(self, quantize: str, *more: str, far: bool = True) -> tuple[str, ...]:
+        there = ("--executor", "ray", "--address", self.cluster.nodes.address)
+        return (
+            *("build", "--model", str(TINY), "--instance", "local", "--family", "vllm"),
+            *("--base", "scratch", "--quantize", quantize, "--output", "oci:out"),
+            *("--record", "record.json", *more),
+            *((*there, "--cache-shared", self.cluster.shared) if far else ()),
+        )
+
+    def build(self, quantize: str, *more: str, far: bool = True) -> Done:
+        return self.run(*self.words(quantize, *more, far=far))
+
+    def run(self, *words: str) -> Done:
+        return packager_in(self.place)(*words, env=self.environment)
+
+    def start(self, quantize: str) -> subprocess.Popen[bytes]:
+        with (self.place / "out.txt").open("wb") as out, (self.place / "err.txt").open("wb") as err:
+            return subprocess.Popen(
+                [sys.executable, "-m", "packager", *self.words(quantize), "--progress", "plain"],
+                cwd=self.place,
+                env={**os.environ, **self.environment},
+                stdout=out,
+                stderr=err,
+            )
+
+    @property
+    def out(self) -> list[str]:
+        return (self.place / "out.txt").read_text().splitlines()
+
+    @property
+    def err(self) -> str:
+        return (self.place / "err.txt").read_text()
+
+    @property
+    def step(self) -> dict[str, object]:
+        [step] = json.loads((self.place / "record.json").read_text())["steps"]
+        return dict(step)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if importlib.util.find_spec("ray") is None:
+        unavailable("ray")
+    place = tmp_path_factory.mktemp("cluster")
+    with bucket_server() as server:
+        made = Cluster(place, Bucket(server), server)
+        with ray_nodes(place, made.environment, count=2) as made.nodes:
+            yield made
+
+
+@pytest.fixture
+def laptop(tmp_path: Path, cluster: Cluster) -> Laptop:
+    return Laptop(tmp_path, cluster)
+
+
+@pytest.fixture
+def colleague(tmp_path: Path, cluster: Cluster) -> Laptop:
+    (tmp_path / "colleague").mkdir()
+    return Laptop(tmp_path / "colleague", cluster)
+
+
+def test_a_killed_worker_costs_a_try_and_a_second_build_waits_for_the_first(
+    laptop: Laptop, colleague: Laptop
+) -> None:
+    ran = laptop.place / "ran"
+    way = f"demo-slow,seed=1,seconds=6,ran={ran}"
+
+    first = laptop.start(way)
+    wait_until(lambda: ran.exists() or first.poll() is not None, 240)
+    assert first.poll() is None, laptop.err
+    os.kill(busy_workers(laptop.cluster.nodes)[0], signal.SIGKILL)
+    wait_until(lambda: len(ran.read_text()) == 2 or first.poll() is not None, 240)
+    second = colleague.start(way)
+    assert first.wait(240) == 0, laptop.err
+    assert second.wait(240) == 0, colleague.err
+
+    assert ran.read_text() == "xx"  # the killed one, and one for both builds
+    assert laptop.step["reused"] is False
+    assert colleague.step["reused"] is True
+    [ours], [theirs] = laptop.out, colleague.out  # nothing of Ray's is on stdout
+    assert ours.rpartition("@")[2] == theirs.rpartition("@")[2]
+    assert "was tried again in the cluster: WorkerCrashedError" in laptop.err
+
+
+def test_a_build_in_the_cluster_gives_the_image_that_a_local_one_gives(
+    laptop: Laptop, colleague: Laptop
+) -> None:
+    """With the real quantizer, and with an evaluation of what it left in the cache."""
+    far = laptop.build("fp8", "--evaluate", "default", "--evaluate-samples", "2")
+    assert far.status == 0, far.err
+
+    near = colleague.build("fp8", far=False)
+    assert near.status == 0, near.err
+
+    assert far.out.rpartition("@")[2] == near.out.rpartition("@")[2]
+    record = json.loads((laptop.place / "record.json").read_text())
+    assert [(one["name"], one["reused"]) for one in record["steps"]] == [
+        ("quantize", False),
+        ("evaluate", False),
+    ]
+    assert record["request"].get("executor") is None
+    assert record["steps"][0]["key"] == colleague.step["key"]
+    assert record["steps"][0]["versions"] == colleague.step["versions"]
+
+
+def test_ctrl_c_ends_the_step_on_its_node(laptop: Laptop) -> None:
+    pids = laptop.place / "pids"
+    build = laptop.start(f"demo-orphan,pids={pids}")
+    wait_until(
+        lambda: (pids.exists() and len(pids.read_text().split()) == 2) or build.poll() is not None,
+        240,
+    )
+
+    build.send_signal(signal.SIGINT)
+
+    assert build.wait(90) == 130, laptop.err
+    left = pids.read_text().split()
+    wait_until(lambda: not any(os.path.lexists(f"/proc/{pid}") for pid in left), 30)
+    assert not [words for _, words in processes() if str(pids) in words]
+
+
+def test_what_the_tool_refuses_on_a_node_is_refused_here_and_remembered(laptop: Laptop) -> None:
+    first = laptop.build("demo-refuse")
+    again = laptop.build("demo-refuse")
+
+    assert first.status == again.status == 6
+    assert "the model has 7 heads, 8 are needed" in first.err
+    assert "use another model" in first.err
+    assert "these inputs were rejected on" in again.err
