@@ -156,6 +156,32 @@ evaluating = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(evaluating)
 torch.cuda.mem_get_info = lambda gpu: (1, 100 + 20 * gpu)
 told["spread"] = [evaluating.spread(gpus) for gpus in (0, 1)]
+from folding import NotEquivalent, Proof
+
+class OnGpu(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        tensors = [one for one in args if isinstance(one, torch.Tensor)]
+        if function is torch.equal and len({type(one) for one in tensors}) > 1:
+            raise RuntimeError("Expected all tensors to be on the same device")
+        found = super().__torch_function__(function, types, args, kwargs or {})
+        return found.as_subclass(torch.Tensor) if function is torch.Tensor.cpu else found
+
+class Model:
+    def __init__(self, weight):
+        self.weight = weight
+    def named_parameters(self):
+        return [("norm.weight", self.weight)]
+    def named_modules(self):
+        return []
+
+norm = torch.arange(4.0)
+proof = Proof(Model(norm), ())
+proof.finish(Model(norm.as_subclass(OnGpu)))
+try:
+    proof.finish(Model((norm + 1).as_subclass(OnGpu)))
+except NotEquivalent as error:
+    told["proof"] = str(error)
 two = evaluating.spread(2)
 told["over two"] = [two["device_map"], two["max_memory"][0], two["max_memory"][1]]
 print(json.dumps(told))
@@ -189,6 +215,11 @@ def test_the_record_has_the_gpu_and_its_memory(devices: dict[str, Any]) -> None:
     assert devices["notes"] == ["the layers are worked on by one NVIDIA A10G"]
     used = {"device": "cuda", "gpu": "NVIDIA A10G", "gpu_peak_bytes": 17}
     assert devices["used of two"] == used
+
+
+def test_folds_are_proven_of_weights_that_lie_on_a_gpu(devices: dict[str, Any]) -> None:
+    """What was read before the work lies in the machine's memory, what is compared on the GPU."""
+    assert devices["proof"] == "norm.weight changed, and no scale was to move there"
 
 
 def test_two_models_that_are_compared_have_half_of_each_gpu(devices: dict[str, Any]) -> None:

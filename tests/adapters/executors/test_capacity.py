@@ -72,6 +72,7 @@ def test_a_machine_that_counts_nothing_has_killed_nothing(tmp_path: Path) -> Non
         pytest.param(2, "MIG-1c2,GPU-9f", ("MIG-1c2", "GPU-9f"), id="by name"),
         pytest.param(2, "NoDevFiles", (), id="what a runtime without GPUs sets"),
         pytest.param(0, "0", (), id="named without a driver"),
+        pytest.param(0, "GPU-9f", (), id="named by name, without a driver"),
     ],
 )
 def test_gpus_of_other_jobs_are_not_ours(
