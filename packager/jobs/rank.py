@@ -68,6 +68,7 @@ def rank_instances(
     once = replace(
         tools,
         find_model=find_model,
+        peek_model=lambda _: None,  # it is found above: every plan takes what was found
         find_draft=cache(tools.find_draft) if tools.find_draft else None,
         instances=(),
         foresee=_unasked,

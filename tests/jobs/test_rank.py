@@ -16,6 +16,7 @@ from packager.errors import NotFound
 from packager.jobs.rank import Aim, menu, rank_instances
 from packager.planning.performance import WORKLOADS
 from packager.planning.ranking import Ranking
+from tests.planning.drafts.mtp_models import mimo_7b, without
 from tests.planning.headers import LLAMA_3_8B, LLAMA_3_70B, awq_model_of, model_of
 
 LLAMA_70B = model_of(LLAMA_3_70B, name="meta-llama/Meta-Llama-3-70B-Instruct")
@@ -167,3 +168,16 @@ def test_a_model_that_is_not_there_ends_it() -> None:
             instances(),
             COST,
         )
+
+
+def test_latency_drafts_with_the_head_that_a_model_brings_where_it_is_served() -> None:
+    aim = Aim(goal="latency", workload=QUESTIONS)
+    asked = {"family": "vllm", "quantize": "none", "tp_degree": 4, "max_batch": 4}
+
+    (served,) = ranked(mimo_7b(), "ml.g5.12xlarge", aim=aim, **asked).options
+    (lost,) = ranked(without(mimo_7b(), "mtp_layers"), "ml.g5.12xlarge", aim=aim, **asked).options
+
+    assert (served.candidate.options, lost.candidate.options) == ("--draft mtp", "")
+    assert served.plan.draft is not None
+    assert served.plan.draft.kind == "mtp"
+    assert served.point.tpot_s < lost.point.tpot_s
