@@ -275,6 +275,14 @@ def _flip(path: Path) -> None:
     path.write_bytes(data)
 
 
+def _another_block(work: Path) -> None:
+    """Flip a bit that leaves the journal JSON: it tells of another number of blocks."""
+    path = work / "work/kept/journal.json"
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b'"done": 5', b'"done": 4'))
+    assert path.read_bytes() != data
+
+
 def _journal_with(work: Path, **other: Any) -> None:
     """Write another journal, whole in itself."""
     path = work / "work/kept/journal.json"
@@ -287,7 +295,7 @@ HARMS: dict[str, Callable[[Path], None]] = {
     "flipped": lambda work: _flip(_largest(work)),
     "cut": lambda work: _largest(work).write_bytes(b""),
     "gone": lambda work: _largest(work).unlink(),
-    "journal": lambda work: _flip(work / "work/kept/journal.json"),
+    "journal": _another_block,
     "foreign": lambda work: _journal_with(work, job="0" * 64),
     "older": lambda work: _journal_with(work, blocks=3),
     "saved": lambda work: _flip(next((work / "work/saved").glob("*.safetensors"))),
