@@ -81,11 +81,17 @@ REFUSED = {
     **{("granite-moe", asked): "one tensor" for asked in (*BOUNDS, *OPTIONS)},
     **{("olmo2", asked): "none feeds a matrix" for asked in ("smoothquant", "smoothquant,gptq")},
 }
-EVALUATED = (
-    CASES
-    if LONG
-    else [("gemma2", "smoothquant"), ("cohere", "awq,group=32"), ("opt", "gptq,group=32")]
-)  # fmt: skip
+SOME_EVALUATED = [
+    ("gemma2", "smoothquant"),
+    ("opt", "gptq,group=32"),
+    ("falcon-7b", "awq,group=32"),
+    ("mixtral", "fp8"),
+    ("deepseek-v3", "awq,group=32"),
+    ("llava", "awq,group=32"),
+    ("qwen2-vl", "fp8"),
+    ("gemma3-vl", "smoothquant"),
+]
+EVALUATED = CASES if LONG else SOME_EVALUATED
 
 # Folds that change what a model computes: model, method, a fold in place of all, what is named.
 QKV = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]

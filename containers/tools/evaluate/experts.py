@@ -17,7 +17,8 @@ import torch
 from compressed_tensors.utils import patch_attr
 from llmcompressor.modeling.moe.linear_experts import LinearExperts2D
 from llmcompressor.modeling.moe.linearize import get_non_linearized_moes
-from transformers import AutoModelForCausalLM, modeling_utils
+from models import loader_of
+from transformers import modeling_utils
 from transformers.core_model_loading import MergeModulelist, WeightConverter, WeightRenaming
 
 EXPERT = re.compile(r"\.experts\.\d+\.")
@@ -61,7 +62,7 @@ def experts_apart(config: Any, names: Iterable[str]) -> Iterator[None]:
 def empty_model(config: Any) -> Any:
     """Make a model without memory for its weights."""
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config)
+        return loader_of(config).from_config(config)
 
 
 def _apart(transform: Any) -> Iterator[Any]:

@@ -16,11 +16,11 @@ import torch
 from accelerate import dispatch_model, infer_auto_device_map
 from awq import dequantized
 from experts import EXPERT, empty_model, experts_apart
+from models import leave_towers, loader_of, plain_matrices
 from packager_worker import BadInput
 from safetensors import safe_open
 from transformers import (
     AutoConfig,
-    AutoModelForCausalLM,
     AutoTokenizer,
     CompressedTensorsConfig,
     GenerationConfig,
@@ -52,10 +52,13 @@ def load_model(place: Path, role: str, dtype: str, gpus: int) -> Any:
             model, missing = _load_awq(place, config, kind)
         else:
             told: dict[str, Any]
-            with experts_apart(config, _names(place) if quantization else ()):
-                model, told = AutoModelForCausalLM.from_pretrained(
-                    place, dtype=kind, trust_remote_code=False, output_loading_info=True,
-                    **_settings(quantization), **spread(gpus),
+            names = _names(place) if quantization else []
+            if hasattr(config, "vision_config"):
+                leave_towers(config, names)
+            with plain_matrices(), experts_apart(config, names):
+                model, told = loader_of(config).from_pretrained(
+                    place, config=config, dtype=kind, trust_remote_code=False,
+                    output_loading_info=True, **_settings(quantization), **spread(gpus),
                 )  # fmt: skip
             missing = [*told["missing_keys"], *map(str, told["mismatched_keys"])]
         missing = [name for name in missing if not name.endswith(_HAVE_DEFAULTS)]
