@@ -13,6 +13,7 @@ import rfc8785
 from pydantic import ValidationError
 
 from packager import __version__
+from packager.core.devices import GpuUse
 from packager.core.instance import LOCAL, Instance
 from packager.core.plan import Plan
 from packager.core.recipe import Step, StepForecast
@@ -34,7 +35,7 @@ from packager.pipeline import Planned, Tools, market_of, with_devices_pinned
 from packager.pipeline import plan as plan_request
 from packager.planning.compilers import NOBODY_ASKED
 from packager.planning.drafts.request import DraftRequest, parse_draft
-from packager.planning.effort import install_seconds
+from packager.planning.effort import install_seconds, method_of
 from packager.planning.job import Market, Place, cheapest_place, time_here, time_on
 
 
@@ -225,14 +226,28 @@ class _Making:
         one on which all of the job costs the least, else this machine.
         """
         market = self.market()
-        if resources.devices and plan.instance.name != LOCAL:
+        if resources.devices and step.gives == "compiled" and plan.instance.name != LOCAL:
             return Place(instance=plan.instance, timing=time_on(plan.instance, step, market))
         if self.host is not None and not resources.devices:
             return Place(instance=self.host, timing=time_on(self.host, step, market))
-        if not resources.devices and (found := cheapest_place(step, market)):
+        pinned = replace(step, gpu_use=GpuUse())  # a job runs on what it was planned for
+        if found := cheapest_place(pinned, market):
+            self._note_gpu(step, found, market)
             return found
         here = market.here or plan.instance
         return Place(instance=replace(here, name=LOCAL), timing=time_here(step, market))
+
+    def _note_gpu(self, step: Step, place: Place, market: Market) -> None:
+        """Note where a GPU, which the grid can ask for, would make a job cheaper."""
+        other = cheapest_place(step, market) if not step.gpus else None
+        if other is None or not other.gpus or place.usd is None or other.usd is None:
+            return
+        there = f"{other.timing.seconds / 3600:.1f} h and ${other.usd:.2f} on {other.instance.name}"
+        here = f"{place.timing.seconds / 3600:.1f} h and ${place.usd:.2f} on {place.instance.name}"
+        self.notes[
+            f"{step.name} with {method_of(step)} would take {there}, not {here}: "
+            f"add `gpus = {other.gpus}` to the grid"
+        ] = None
 
 
 def resources_of(step: Step, plan: Plan) -> Resources:
