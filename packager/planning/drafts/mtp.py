@@ -152,8 +152,10 @@ def _absent_parts(head: MtpHead, config: Mapping[str, Any]) -> list[str]:
     parts = find_parts(config)
     if parts is None:
         return []
+    # By module: a quantized matrix has other tensors, such as `eh_proj.weight_packed`.
+    modules = {tensor.name.rpartition(".")[0] for tensor in head.tensors}
     counts = {
-        part: sum(tensor.name.endswith(_end(part)) for tensor in head.tensors)
+        part: sum(module.endswith(_end(part.removesuffix(".weight"))) for module in modules)
         for part in parts.tensors
     }
     least = _least(parts, head)

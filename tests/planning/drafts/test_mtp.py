@@ -244,6 +244,20 @@ def test_a_head_that_is_not_whole_is_refused_by_the_tensor(model: str, part: str
     assert part.rpartition(".")[0].rpartition(".")[2] in found.message
 
 
+@pytest.mark.parametrize("packed", ["weight_packed", "qweight"])
+def test_a_head_that_was_quantized_with_its_model_is_whole(packed: str) -> None:
+    """Quantizers pack `input_proj`, too: it is there under other names."""
+    model = MODELS["mimo"]()
+    name = "model.mtp_layers.0.input_proj"
+    kept = [one for one in model.tensors if one.name != f"{name}.weight"]
+    kept += [
+        tensor(f"{name}.{packed}", "I32", (4096, 1024)),
+        tensor(f"{name}.scales", "BF16", (4096, 64)),
+    ]
+
+    assert plan(replace(model, tensors=tuple(kept))).draft is not None
+
+
 def test_a_head_of_another_width_is_refused() -> None:
     model = MODELS["mimo"]()
     name = "model.mtp_layers.0.input_proj.weight"
