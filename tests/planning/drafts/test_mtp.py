@@ -24,9 +24,11 @@ from packager.families.schema import find_schema
 from packager.families.sglang import SglangFamily
 from packager.families.tgi import TgiFamily
 from packager.families.vllm import VllmFamily
+from packager.planning.drafts.mtp import check_mtp
 from packager.planning.drafts.mtp_engines import served_models
 from packager.planning.performance import DEFAULTS, Setup, _draft_s, setup_of
 from packager.planning.planner import make_plan
+from packager.planning.profile import make_profile
 from tests.planning.drafts import mtp_models
 from tests.planning.drafts.mtp_models import MODELS, with_config, without
 from tests.planning.headers import LLAMA_3_8B, facts_of, model_of, tensor
@@ -255,7 +257,10 @@ def test_a_head_that_was_quantized_with_its_model_is_whole(packed: str) -> None:
         tensor(f"{name}.scales", "BF16", (4096, 64)),
     ]
 
-    assert plan(replace(model, tensors=tuple(kept))).draft is not None
+    profile, _ = make_profile(model)
+    packed_head = replace(model, tensors=tuple(kept))
+
+    assert list(check_mtp(packed_head, profile, facts(model).container, 1)) == []
 
 
 def test_a_head_of_another_width_is_refused() -> None:
