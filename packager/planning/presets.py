@@ -97,7 +97,7 @@ def candidates(
 
 
 def _drafts(request: BuildRequest, goal: Goal, *, brings_draft: bool) -> Iterator[dict[str, str]]:
-    """Give drafts to try: where few requests are computed at once, a step has room for guesses."""
+    """Yield drafts to try: where few requests are computed at once, a step has room for guesses."""
     yield {}
     if brings_draft and goal == "latency" and request.draft is None:
         yield {"draft": "mtp"}

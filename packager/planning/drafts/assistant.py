@@ -49,7 +49,7 @@ def assistant_draft(draft: Draft, files: ModelFiles) -> Draft:
 def check_assistant(
     files: ModelFiles, model: ModelFiles, profile: ModelProfile, container: ContainerFacts
 ) -> Iterator[Finding]:
-    """Say why an assistant does not fit the model, is not whole, or is not served."""
+    """Refuse an assistant that does not fit the model, is not whole, or is not served."""
     stated = files.config.get("model_type")
     if stated not in TYPES:
         message = f"the draft is no MTP head of its own: its type is {repr(stated)[:60]}"

@@ -97,7 +97,7 @@ def dflash_draft(draft: Draft, head: EagleHead) -> Draft:
 def check_dflash(
     head: EagleHead, files: ModelFiles, model: ModelFiles, profile: ModelProfile, tokens: int
 ) -> Iterator[Finding]:
-    """Say why a head does not fit the model, or is not whole; `tokens` 0 for a whole block."""
+    """Refuse a head that does not fit the model, or is not whole; `tokens` 0: a whole block."""
     if not head.hidden_size or not head.heads:
         message = "the draft's config.json does not state hidden_size and num_attention_heads"
         yield Finding("error", "draft-config", message, OWN)

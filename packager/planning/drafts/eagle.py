@@ -281,7 +281,7 @@ def check_needed(needed: Iterable[str], tensors: Mapping[str, TensorInfo]) -> It
 
 
 def is_mapped(head: EagleHead) -> bool:
-    """Tell whether a head proposes from a vocabulary of its own."""
+    """Return whether a head proposes from a vocabulary of its own."""
     return bool(head.draft_vocab_size and head.draft_vocab_size != head.vocab_size)
 
 

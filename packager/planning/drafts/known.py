@@ -44,7 +44,7 @@ def choose_known(
     container: ContainerFacts,
     rules: Iterable[Rule],
 ) -> KnownChoice:
-    """Take the model's own MTP head, else the first published draft that the container can serve.
+    """Return the model's own MTP head, else the first published draft that the container can serve.
 
     A head that the model brings along needs no other files, and is under the model's licence.
     """

@@ -25,6 +25,7 @@ from packager.planning.drafts.mtp_engines import (
     vllm_method,
 )
 from packager.planning.drafts.numbers import FLOATS, main_dtype, other_shape
+from packager.planning.drafts.request import MOST_TOKENS
 from packager.planning.mtp import MtpHead
 from packager.planning.profile import read_head, text_config
 
@@ -45,7 +46,7 @@ def mtp_draft(
     is_vllm = container.engine == "vllm"
     return replace(
         draft,
-        speculative_tokens=draft.speculative_tokens or layers,
+        speculative_tokens=draft.speculative_tokens or min(layers, MOST_TOKENS),
         weight_bytes=head.weight_bytes,
         kv_bytes_per_token=layers * profile.kv_bytes_per_token // cached,
         kv_heads=0 if profile.attention == "mla" else profile.kv_heads,

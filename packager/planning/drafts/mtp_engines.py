@@ -61,13 +61,13 @@ def find_parts(config: Mapping[str, Any]) -> HeadParts | None:
 
 
 def serves(row: ServedModels, engine_version: str) -> bool:
-    """Tell whether a version has what a row names; a version that is not known does."""
+    """Return whether a version has what a row names; a version that is not known does."""
     found, since = version_key(engine_version), version_key(row.since)
     return found is None or since is None or found >= since
 
 
 def is_mtp_method(method: str) -> bool:
-    """Tell whether vLLM's name of a method stands for MTP heads of some kind."""
+    """Return whether vLLM's name of a method stands for MTP heads of some kind."""
     rows = served_models()["vllm"]
     return method == "mtp" or any(method in (row.method, row.before_mtp) for row in rows)
 

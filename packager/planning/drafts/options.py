@@ -83,7 +83,7 @@ def _of_sglang(facts: Facts) -> tuple[str, Any] | None:
 
 
 def _spelled(options: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
-    """Spell names as command lines do: with dashes, without prefix."""
+    """Yield options by their names on a command line: with dashes, without prefix."""
     for name, value in (options or {}).items():
         bare = name.removeprefix("--").removeprefix("option.")
         yield bare.lower().replace("_", "-"), value

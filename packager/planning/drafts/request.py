@@ -56,7 +56,7 @@ class DraftRequest:
 
 
 def parse_draft(text: str | None) -> DraftRequest | Finding | None:
-    """Take apart `none`, `mtp[:N]`, `ngram[:N]`, `eagle3:REF` and the like, or a model.
+    """Parse `none`, `mtp[:N]`, `ngram[:N]`, `eagle3:REF` and the like, or a model.
 
     `auto` gives None too: which draft it means is looked up before planning.
     """
