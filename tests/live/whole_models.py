@@ -47,6 +47,12 @@ METHODS: dict[str, dict[str, Any]] = {
     "rtn": {"method": "rtn", "group_size": 32, "symmetric": True},
     "smoothquant": {"method": "smoothquant", "smoothing_strength": 0.8, "gptq": False},
     "nvfp4": {"method": "nvfp4"},
+    "partly": {
+        "method": "rtn",
+        "group_size": 32,
+        "symmetric": True,
+        "ignore": ["re:.*block_sparse_moe.experts.*", "re:.*mlp.experts.*"],
+    },
 }
 IGNORED = ["lm_head", "re:.*mlp.gate$", "re:.*block_sparse_moe.gate$", "re:.*router$",
            "re:.*mlp.shared_expert_gate$", "re:.*visual.*", "re:.*vision_tower.*"]  # fmt: skip
@@ -226,9 +232,10 @@ def run(name: str, method: str) -> dict[str, Any]:
     if support.refused:
         return {"refused": support.refused}
     parameters = {
-        "loader": support.loader, "folds": support.folds, "ignore": IGNORED, "max_tokens": 64,
+        "loader": support.loader, "folds": support.folds, "max_tokens": 64,
         "seed": 0, "checkpoint_format": "compressed-tensors", "shard_bytes": 1 << 30,
         "memory_bytes": 1 << 20, **settings,
+        "ignore": [*IGNORED, *settings.get("ignore", [])],
     }  # fmt: skip
     spec = Spec(
         tool="llmcompressor", step="quantize", inputs={"model": source, "samples": samples},

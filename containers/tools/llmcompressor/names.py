@@ -273,11 +273,17 @@ def digest_of(tensor: torch.Tensor) -> str:
 
 
 def _modules(own: Mapping[str, str]) -> dict[str, str]:
-    """Map modules of the model to the source's, as deep as their tensors' names agree."""
+    """Map modules of the model to the source's, as deep as their tensors' names agree.
+
+    Of a module with a name of its own the library also writes that name below the source's path.
+    """
     found: dict[str, str] = {}
+    halfway: dict[str, str] = {}
     for name, target in own.items():
         theirs, ours = name.split("."), target.split(".")
+        if theirs[-1] == ours[-1]:
+            halfway[".".join((*theirs[:-2], *ours[-2:-1]))] = ".".join(theirs[:-1])
         while len(theirs) > 1 and len(ours) > 1 and theirs[-1] == ours[-1]:
             theirs, ours = theirs[:-1], ours[:-1]
             found.setdefault(".".join(ours), ".".join(theirs))
-    return found
+    return {**halfway, **found}

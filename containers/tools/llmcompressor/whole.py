@@ -24,6 +24,7 @@ BESIDE = frozenset(
 )
 CACHE_SCALES = frozenset(("k_scale", "v_scale", "q_scale", "k_zero_point", "v_zero_point"))
 EMBEDDING = re.compile(r"(?:^|\.)(?:embed_tokens|wte|embeddings|embedding)\.weight$")
+EXPERT = re.compile(r"\.experts\.\d+\.")
 SOURCE, SAVED = "source", "saved"
 
 
@@ -270,10 +271,18 @@ class _Restoring:
 
 
 def _ignored(entry: str, names: SourceNames) -> Iterator[str]:
-    """Give an entry as the source spells it; of a head also as the library does, which asks so."""
+    """Give an entry as the source spells it, and as those ask who do not.
+
+    transformers asks for a head by its own name of it, and vLLM before 0.31 for `gate_proj` of
+    experts whatever the source calls it.
+    """
     yield (renamed := _renamed(entry, names))
+    path, _, part = renamed.rpartition(".")
+    own = entry.rpartition(".")[2]
     if renamed != entry and f"{entry}.weight" in names.tied:
         yield entry
+    elif part != own and EXPERT.search(renamed):
+        yield f"{path}.{own}"
 
 
 def _renamed(entry: str, names: SourceNames) -> str:
