@@ -298,6 +298,53 @@ def test_text_generation_inference_finds_the_experts_of_mixtral(results: Results
 
 
 @pytest.mark.parametrize(
+    ("case", "kinds"),
+    [
+        ("mixtral:fp8", {"weight", "weight_scale"}),
+        (
+            "mixtral:awq",
+            {"weight_packed", "weight_scale", "weight_shape", "weight_zero_point"},
+        ),
+        ("mixtral:gemm", {"qweight", "qzeros", "scales"}),
+    ],
+)
+def test_vllm_of_every_version_finds_the_experts_of_mixtral(
+    results: Results, case: str, kinds: set[str]
+) -> None:
+    """Check against its rule, written out: `experts.{i}.{name}.` becomes a part of two tensors.
+
+    vLLM 0.10.2 to 0.32.0, model_executor/models/mixtral.py: ckpt_gate_proj_name="w1",
+    ckpt_down_proj_name="w2", ckpt_up_proj_name="w3"; make_expert_params_mapping replaces the
+    name by `experts.w13_` or `experts.w2_`, and a name that is in no parameter ends the server.
+    """
+    mapping = {
+        f"experts.{expert}.{name}.": parameter
+        for expert in range(4)
+        for name, parameter in (
+            ("w1", "experts.w13_"),
+            ("w2", "experts.w2_"),
+            ("w3", "experts.w13_"),
+        )
+    }
+    path = "model.layers.{}.block_sparse_moe.experts"
+    parameters = {
+        f"{path.format(layer)}.{part}_{kind}"
+        for layer in range(2)
+        for part in ("w13", "w2")
+        for kind in kinds
+    }
+
+    loaded: dict[str, int] = dict.fromkeys(parameters, 0)
+    for name in results.tensors(case):
+        found = next((one for one in mapping if one in name), None)
+        if ".experts." in name:
+            assert found is not None, name
+            loaded[name.replace(found, mapping[found])] += 1
+
+    assert loaded == {name: 8 if "w13" in name else 4 for name in parameters}
+
+
+@pytest.mark.parametrize(
     ("how", "says"),
     [
         ("nothing", ""),

@@ -101,6 +101,7 @@ def test_a_declared_replacement_is_no_loss(
         (packed(Q, 128, 256), COMPRESSED, "is replaced by"),
         (gemm(Q, 256, 128)[:2], AWQ, "is missing, and so is scales"),
         (gemm(Q, 128, 256), AWQ, "of shape [256, 128] is replaced by I32 [256, 16]"),
+        (gemm(Q, 128, 128), AWQ, "of shape [256, 128] is replaced by I32 [128, 16]"),
         (gptq(Q, 128, 256), GPTQ, "is replaced by"),
         (gemm(Q, 256, 128), COMPRESSED, "is missing, and so is weight_packed"),
         (fp8(Q, 128, 128), COMPRESSED, "has shape [128, 128], not [256, 128]"),

@@ -23,6 +23,7 @@ from packager.core.tool import ToolFacts
 from packager.errors import PlanRejected
 from packager.planning.planner import make_plan
 from packager.planning.profile import make_profile
+from packager.planning.recipe import make_recipe
 from packager.planning.schemes import quantized_weight_bytes
 from packager.plugins import FAMILIES, load
 from packager.techniques.quantizers.llmcompressor import LlmCompressorQuantizer
@@ -328,6 +329,15 @@ def test_quantizing_goes_on_after_an_interruption() -> None:
     given = facts(model_of(LLAMA_3_8B), "ml.g6.xlarge", family="vllm", quantize="awq")
 
     assert QUANTIZER.step(given, planned(given)).keeps_work
+
+
+def test_a_step_that_gives_a_model_knows_every_tensor_of_its_source() -> None:
+    given = facts(model_of(LLAMA_3_8B), "ml.g6.xlarge", family="vllm", quantize="fp8")
+
+    (step,) = make_recipe(planned(given), given, QUANTIZER).steps
+
+    assert len(step.tensors) == 291
+    assert step.tensors == given.model.tensors
 
 
 ALL_METHODS = ("awq", "gptq", "rtn", "fp8", "fp8,static", "smoothquant", "smoothquant,gptq")
