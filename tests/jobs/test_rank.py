@@ -81,6 +81,20 @@ def test_every_instance_is_ranked_or_left_out_with_a_reason() -> None:
     assert all(skipped.reason for skipped in ranking.skipped)
 
 
+@pytest.mark.parametrize(
+    ("architecture", "offered"),
+    [("NobodyKnowsForCausalLM", ["--quantize fp8"]), ("RWForCausalLM", [])],
+)
+def test_methods_that_do_not_work_for_an_architecture_are_not_offered(
+    architecture: str, offered: list[str]
+) -> None:
+    model = model_of(LLAMA_3_70B | {"architectures": [architecture]})
+
+    ranking = ranked(model, "ml.g5.12xlarge")
+
+    assert [option.candidate.options[:14] for option in ranking.options] == offered
+
+
 def test_a_large_model_fits_small_instances_only_quantized() -> None:
     ranking = ranked(LLAMA_70B, "ml.g5.12xlarge", "ml.g5.xlarge", "ml.p5.48xlarge")
 
