@@ -41,6 +41,7 @@ from packager.planning.drafts.request import MOST_TOKENS
 from packager.planning.drafts.trained_for import check_trained_for
 
 SLIDING = "sliding_attention"
+MASK_FILE = "mask_embedding.pt"  # vLLM 0.32 reads it beside the weights of some heads
 LAYER_TENSORS = (
     "self_attn.q_proj.weight",
     "self_attn.k_proj.weight",
@@ -109,7 +110,7 @@ def check_dflash(
         yield other_vocabulary(head.vocab_size, profile.vocab_size)
     yield from check_floats(head.tensors.values(), indices=INDICES)
     yield from _check_shapes(head, profile)
-    yield from _check_whole(head, profile)
+    yield from _check_whole(head, files, profile)
     yield from check_vocabulary(head, profile)
     yield from _check_layers(head, profile)
     own = mapping(files.config.get("dflash_config"))
@@ -144,7 +145,7 @@ def _check_shapes(head: EagleHead, profile: ModelProfile) -> Iterator[Finding]:
             return
 
 
-def _check_whole(head: EagleHead, profile: ModelProfile) -> Iterator[Finding]:
+def _check_whole(head: EagleHead, files: ModelFiles, profile: ModelProfile) -> Iterator[Finding]:
     needed = ["fc.weight", "hidden_norm.weight", "norm.weight"]
     needed += [f"layers.{layer}.{name}" for layer in range(head.layers) for name in LAYER_TENSORS]
     # Embeddings and scores that it does not bring are the model's: of the model's size.
@@ -152,6 +153,13 @@ def _check_whole(head: EagleHead, profile: ModelProfile) -> Iterator[Finding]:
     needed += [] if borrows else ["embed_tokens.weight"]
     needed += [] if borrows and not is_mapped(head) else ["lm_head.weight"]
     yield from check_needed(needed, head.tensors)
+    if any(path.endswith(MASK_FILE) for path in files.left_out):
+        message = (
+            f"the embedding of the draft's mask token is a pickle, {MASK_FILE!r}, which is never "
+            "packaged: the head would read another one"
+        )
+        hint = "use a head whose mask token is in its or the model's embeddings"
+        yield Finding("error", "draft-truncated", message, hint)
     if MASK in head.tensors:
         message = f"the draft has {MASK!r}, which a DFlash head does not read: vLLM refuses it"
         yield Finding("error", "draft-kind", message, "write `--draft peagle:REF`")

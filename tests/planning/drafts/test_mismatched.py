@@ -560,6 +560,12 @@ PAIRS = (
         code="draft-config",
     ),
     Pair(
+        id="dflash-mask-embedding-in-a-pickle",
+        kind="dflash:",
+        draft=replace(DFLASH, left_out={"mask_embedding.pt": "a pickle"}),
+        code="draft-truncated",
+    ),
+    Pair(
         id="dflash-block-unsaid",
         kind="dflash:",
         draft=heads.dflash(LLAMA_3_8B, block_size=None),
