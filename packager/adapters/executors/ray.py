@@ -113,6 +113,7 @@ class RayExecutor:
         retries: int = RETRIES,
         join: Callable[[str, Given], tuple[Any, Head]] = join_cluster,
         sleep: Callable[[float], None] = time.sleep,
+        quiet_s: float = QUIET_S,
     ) -> None:
         self._address = address
         self._environment = environment
@@ -127,6 +128,7 @@ class RayExecutor:
         self._retries = retries
         self._join = join
         self._sleep = sleep
+        self._quiet_s = quiet_s
         self._joined: tuple[Any, Head] | None = None
         self._checked: set[str] = set()  # nodes that have our version
         self._facts: dict[tuple[str, Build], dict[ClusterNode, ToolFacts]] = {}
@@ -238,10 +240,12 @@ class RayExecutor:
         )
         notices: list[str] = []
         result: StepResult | None = None
-        lines = self._followed(
-            self._start(words, options),
-            lambda: self._say(step, f"waiting for a node with {what} free"),
-        )
+
+        def on_wait() -> None:
+            self._refuse_dead(chosen)
+            self._say(step, f"waiting for a node with {what} free")
+
+        lines = self._followed(self._start(words, options), on_wait)
         with log.open("ab") as sink, closing(lines):
             for line in lines:
                 if line.node:
@@ -321,6 +325,13 @@ class RayExecutor:
             )
         self._check_versions([one for one in nodes if one.id not in self._checked])
         return nodes
+
+    def _refuse_dead(self, chosen: Sequence[ClusterNode]) -> None:
+        """Raise `_Lost` where all of them are gone: Ray would wait for them for ever."""
+        ray, _ = self._cluster()
+        living = {one.id for one in living_nodes(ray)}
+        if not any(one.id in living for one in chosen):
+            raise _Lost("no node that could run it lives any more")
 
     def _check_versions(self, nodes: Sequence[ClusterNode]) -> None:
         ray, _ = self._cluster()
@@ -437,9 +448,13 @@ class RayExecutor:
         while True:
             if not ray.wait([handle], timeout=POLL_S, fetch_local=False)[0]:
                 head.check()
-                if not heard and time.monotonic() - began > QUIET_S:
+                if not heard and time.monotonic() - began > self._quiet_s:
                     began = time.monotonic()
-                    on_wait()
+                    try:
+                        on_wait()
+                    except _Lost:
+                        ray.cancel(handle, force=False)
+                        raise
                 continue
             heard = True
             try:

@@ -406,3 +406,26 @@ def test_a_step_without_a_key_is_refused(world: Run, tmp_path: Path) -> None:
         node.executor.run(replace(step(), key=None, env={}), tmp_path / "into")
 
     assert node.ray.started == []
+
+
+def test_a_node_that_went_away_before_it_began_is_not_waited_for(
+    world: Run, tmp_path: Path
+) -> None:
+    """Ray keeps a task for a node by its id, whether or not that node lives."""
+    node = world(DONE, DONE, quiet_s=0.0)
+    real, waits = node.ray.wait, []
+
+    def wait(handles: list[Any], **kinds: Any) -> tuple[list[Any], list[Any]]:
+        waits.append(handles)
+        if node.ray.steps and len(node.ray.steps) == 1 and not node.ray.cancelled:
+            node.ray.resources = {"10.0.0.2": {"CPU": 4.0, "memory": 2.0**35}}
+            return [], handles
+        return real(handles, **kinds)
+
+    node.ray.wait = wait  # type: ignore[method-assign]
+
+    assert node.executor.run(step(), tmp_path / "into").published
+
+    selectors = [options["label_selector"]["ray.io/node-id"] for options, _ in node.ray.steps]
+    assert selectors == ["in(10.0.0.1)", "in(10.0.0.2)"]
+    assert len(node.ray.cancelled) == 1
