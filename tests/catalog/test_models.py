@@ -64,7 +64,8 @@ def test_eagle_is_dispatched_by_architecture() -> None:
 
 def test_published_heads_are_known_for_models_outside_the_table() -> None:
     assert [draft.reference for draft in drafts_for("Qwen/Qwen3-8B")] == [
-        "AngelSlim/Qwen3-8B_eagle3"
+        "AngelSlim/Qwen3-8B_eagle3",
+        "z-lab/Qwen3-8B-DFlash-b16",
     ]
     assert drafts_for("acme/unheard-of") == ()
 
@@ -97,6 +98,7 @@ def test_draft_auto_takes_the_users_own_draft_before_a_published_one() -> None:
     assert [(draft.kind, draft.reference) for draft in drafts] == [
         ("draft_model", "acme/qwen-small"),
         ("eagle3", "AngelSlim/Qwen3-8B_eagle3"),
+        ("dflash", "z-lab/Qwen3-8B-DFlash-b16"),
     ]
     assert drafts_of("Qwen/Qwen3-8B")[0].kind == "eagle3"
     assert drafts_of("acme/unheard-of") == ()
