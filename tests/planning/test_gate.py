@@ -93,7 +93,7 @@ NEEDED = [
 ]
 
 
-@pytest.mark.parametrize(("form", "part"), NEEDED, ids="-".join)
+@pytest.mark.parametrize(("form", "part"), NEEDED, ids=["-".join(one) for one in NEEDED])
 def test_a_packed_weight_without_its_scale_is_refused_by_name(form: str, part: str) -> None:
     finding = one(without(arriving(form), f"{Q_PROJ}.{part}"))
 
@@ -139,7 +139,7 @@ SHAPED = [
 ]
 
 
-@pytest.mark.parametrize(("form", "part"), SHAPED, ids="-".join)
+@pytest.mark.parametrize(("form", "part"), SHAPED, ids=["-".join(one) for one in SHAPED])
 def test_a_scale_of_another_shape_is_refused_by_name(form: str, part: str) -> None:
     finding = one(changed(arriving(form), f"{Q_PROJ}.{part}", widened))
 
@@ -212,6 +212,26 @@ def test_groups_in_different_formats_are_each_held_against_their_own() -> None:
     assert codes(model) == []
     damaged = one(without(model, f"{Q_PROJ}.weight_scale"))
     assert damaged.code == "quantization-scale-missing"
+
+
+def test_groups_of_one_format_and_different_sizes_are_each_held_against_their_own() -> None:
+    narrow = quantized.arguments(4, "int", "group", group_size=64)
+    groups = {
+        "group_0": {"targets": ["re:.*mlp.*"], "weights": narrow},
+        "group_1": {"targets": ["re:.*self_attn.*"], "weights": quantized.INT_4},
+    }
+    model = arriving("ct-w4a16", config_groups=groups)
+    tensors = tuple(
+        tensor(info.name, info.dtype, (info.shape[0], 2 * info.shape[1]))
+        if info.name.endswith("weight_scale") and ".mlp." in info.name
+        else info
+        for info in model.tensors
+    )
+    model = replace(model, tensors=tensors)
+
+    assert codes(model) == []
+    assert one(without(model, f"{Q_PROJ}.weight_scale")).code == "quantization-scale-missing"
+    assert one(changed(model, f"{Q_PROJ}.weight_scale", widened)).code == "quantization-shape"
 
 
 @pytest.mark.parametrize(
