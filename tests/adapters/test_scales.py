@@ -10,7 +10,7 @@ import pytest
 
 from packager.adapters.blobs import BlobReader
 from packager.adapters.safetensors import read_weights_header
-from packager.adapters.scales import MAX_REMOTE_RANGES, read_scale_values
+from packager.adapters.scales import MAX_REMOTE_RANGES, REREAD_BYTES, read_scale_values
 from packager.adapters.sources.local import LocalSource
 from packager.core.image import Blob, FileRange, RemoteRange
 from packager.core.model import ModelFile, ModelFiles, ModelRef, ScaleValues, TensorInfo
@@ -170,6 +170,16 @@ def test_a_part_of_nothing_but_0_is_no_proof_and_the_whole_is_read(tmp_path: Pat
 
     assert found.zero == ("b_scale",)
     assert found.some_zero == ("a_scale",)
+
+
+def test_a_part_of_nothing_but_0_of_a_tensor_too_large_to_read_is_a_warning(
+    tmp_path: Path,
+) -> None:
+    zeros = bytes(REREAD_BYTES + 2)
+
+    found = read(written(tmp_path, {"a_scale": ("F16", zeros)}), max_bytes=200)
+
+    assert (found.zero, found.some_zero, found.read_bytes) == ((), ("a_scale",), 200)
 
 
 def test_files_that_are_elsewhere_are_asked_a_bounded_number_of_times(tmp_path: Path) -> None:
