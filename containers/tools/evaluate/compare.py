@@ -106,10 +106,10 @@ def _logits(model: Any, role: str, ids: torch.Tensor, *, beside: bool = False) -
 @torch.no_grad()
 def _answer(model: Any, prompt: torch.Tensor, tokens: int) -> list[int]:
     batch = prompt[None].to(model.device)
+    end = getattr(model.config.get_text_config(), "eos_token_id", None)
     made = model.generate(
         batch, attention_mask=torch.ones_like(batch), max_new_tokens=tokens, do_sample=False,
-        temperature=None, top_p=None, top_k=None, pad_token_id=model.config.eos_token_id
-        if isinstance(model.config.eos_token_id, int) else 0,
+        temperature=None, top_p=None, top_k=None, pad_token_id=end if isinstance(end, int) else 0,
     )  # fmt: skip
     return [int(token) for token in made[0, len(prompt) :]]
 
