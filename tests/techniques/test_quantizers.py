@@ -276,6 +276,17 @@ def test_groups_that_cut_one_matrix_are_refused_by_its_header_with_a_size_that_f
     assert errors(model, "ml.g6.xlarge", quantize="smoothquant") == []
 
 
+def test_a_method_with_one_group_size_is_not_told_to_take_another() -> None:
+    odd = tensor("model.layers.0.self_attn.q_b_proj.weight", "BF16", (1024, 24))
+    model = replace(model_of(TINY), tensors=(*model_of(TINY).tensors, odd))
+
+    with pytest.raises(PlanRejected) as rejected:
+        planned(facts(model, "ml.g6.xlarge", quantize="nvfp4"))
+
+    (error,) = errors_in(rejected.value.findings)
+    assert (error.code, error.hint) == ("quantize-group", "use `--quantize fp8`")
+
+
 @pytest.mark.parametrize("name", ["model.layers.4.eh_proj.weight", "visual.blocks.0.proj.weight"])
 def test_matrices_that_stay_as_they_are_may_have_any_size(name: str) -> None:
     """TINY has 4 layers; the next one is for drafting only."""

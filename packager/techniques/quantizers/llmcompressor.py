@@ -120,7 +120,7 @@ class LlmCompressorQuantizer:
         assert chosen is not None
         yield from _check_options(chosen)
         if not facts.request.quantize_ignore:  # the worker knows what is left of the layers then
-            yield from _check_groups(facts, plan, chosen.group_size)
+            yield from _check_groups(facts, plan, chosen.method, chosen.group_size)
         if plan.weights == "mounted":
             message = "the quantized weights would only be in the image, and it holds none"
             hint = "use `--weights baked`, or quantize first and mount the result"
@@ -405,7 +405,7 @@ def _check_options(chosen: Quantization) -> Iterator[Finding]:
             yield Finding("error", "quantize-option", message, "name one of them")
 
 
-def _check_groups(facts: Facts, plan: Plan, group_size: int) -> Iterator[Finding]:
+def _check_groups(facts: Facts, plan: Plan, method: str, group_size: int) -> Iterator[Finding]:
     """Check that groups divide the inputs of every matrix that is packed, by the headers."""
     inputs = {
         tensor.name: tensor.shape[-1]
@@ -419,7 +419,8 @@ def _check_groups(facts: Facts, plan: Plan, group_size: int) -> Iterator[Finding
             f"{cut[0].removesuffix('.weight')}{others}"
         )
         counts = set(inputs.values())
-        fitting = [size for size in USUAL_GROUPS if not any(n % size for n in counts)]
+        sizes = USUAL_GROUPS if "group" in OPTIONS[method] else ()
+        fitting = [size for size in sizes if not any(n % size for n in counts)]
         hint = f"use `group={fitting[0]}`" if fitting else "use `--quantize fp8`"
         yield Finding("error", "quantize-group", message, hint)
 
