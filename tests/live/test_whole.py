@@ -28,7 +28,7 @@ CASES = (
     *(f"deepseek:{method}" for method in EVERY),
     *("qwen3moe:gemm", "olmoe:fp8", "tied:rtn", "untied:fp8", "untied:gemm", "wide:awq"),
     *("neox:rtn", "granitemoe:rtn", "gptoss:fp8", "qwen3next:rtn", "qwen3next:gemm"),
-    *("mixtral:partly", "gptoss:partly"),
+    *("mixtral:partly", "gptoss:partly", "mixtral:disk"),
 )
 LOST = "tensors of the source that the result lost or gave another shape:"
 REPLACED = {  # what stands for a weight, by what is told of it in each format
@@ -241,6 +241,11 @@ def test_modules_that_stay_whole_are_listed_under_the_sources_names(results: Res
         ]
     neox = results.config("neox:rtn")["quantization_config"]["ignore"]
     assert neox == ["embed_out", "lm_head"]  # transformers asks for its own name of the head
+
+
+def test_where_weights_lie_meanwhile_changes_nothing(results: Results) -> None:
+    assert results.tensors("mixtral:disk") == results.tensors("mixtral:rtn")
+    assert results.config("mixtral:disk") == results.config("mixtral:rtn")
 
 
 def test_experts_left_out_by_the_sources_names_stay_the_sources(results: Results) -> None:

@@ -161,8 +161,10 @@ def map_names(
             if pattern not in checked:
                 checked.add(pattern)
                 _check_value(model, own[name], read(name), name)
-    for name, parts in spread.items():
-        _check_value(model, parts[-1].name, parts[-1].of(read(name)), name)
+    kinds = {name.removesuffix(".weight").rpartition(".")[2]: name for name in spread}
+    for name in kinds.values():  # one of each kind: reading them all takes as long as loading
+        part = spread[name][-1]
+        _check_value(model, part.name, part.of(read(name)), name)
     with disable_onloading():
         buffers = frozenset(name for name, _ in model.named_buffers())
     return SourceNames(

@@ -321,7 +321,11 @@ def _needs(
         memory_bytes=int(fixed + _SPARE * (weights + result)),
         least_memory_bytes=int(fixed + _SPARE * result),
         # Packed as it is kept, and as it is saved; what is kept goes before that is laid out.
-        disk_bytes=2 * result + _kept_bytes(plan, chosen, samples, parameters) + _FILES,
+        # Layers that are not loaded are written once, as they are.
+        disk_bytes=2 * result
+        + profile.unserved_bytes
+        + _kept_bytes(plan, chosen, samples, parameters)
+        + _FILES,
         spilled_bytes=weights,
         work=work,
         method=f"{LlmCompressorQuantizer.tool}/{chosen.method}",
