@@ -53,7 +53,7 @@ class TimeLeft:
         """Return the seconds left; None while nothing tells."""
         current = self._now
         if current is None:
-            return None
+            return sum(one.seconds for one in self.stages) or None
         here = self._left_here(current, now)
         if here is None:
             return None

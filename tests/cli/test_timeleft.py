@@ -26,7 +26,8 @@ LOGS: list[dict[str, Any]] = [
 
 def test_before_anything_is_finished_the_estimate_tells() -> None:
     timer = TimeLeft(stages=(LOADING, LAYERS, PACKING))
-    assert timer.left(0.0) is None
+    assert TimeLeft().left(0.0) is None
+    assert timer.left(0.0) == pytest.approx(130.0)
 
     timer.take(0.0, "loading the model", 0, 0)
 
