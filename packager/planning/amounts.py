@@ -16,7 +16,7 @@ from typing import Any
 
 from packager.core.model import ModelProfile
 from packager.core.recipe import Work
-from packager.core.samples import Samples
+from packager.core.samples import Sample, Samples
 
 DATA = Path(__file__).parent / "data" / "effort.toml"
 
@@ -49,11 +49,11 @@ class Matrix:
 
 
 def texts_of(samples: Samples | None, max_tokens: int) -> Texts:
-    """Estimate the tokens of samples from their bytes; each is cut to `max_tokens`."""
+    """Estimate the tokens of samples from their letters; each is cut to `max_tokens`."""
     if samples is None:
         return Texts(count=0, tokens=0)
     share = counts()["quantize"]["tokens_per_byte"]
-    lengths = [max(1, int(len(line) * share)) for line in samples.jsonl().splitlines()]
+    lengths = [max(1, int(_letters(sample) * share)) for sample in samples.samples]
     return Texts(count=len(lengths), tokens=sum(min(max_tokens, length) for length in lengths))
 
 
@@ -290,6 +290,16 @@ def _units(layers: int, head: float) -> tuple[float, ...]:
 def _weights_read(profile: ModelProfile, float32: bool) -> float:
     """Return what reading all weights once is in elements, which are read and written."""
     return profile.parameters * (0.5 if float32 else 0.25)
+
+
+def _letters(sample: Sample) -> int:
+    told = (
+        sample.text,
+        sample.prompt,
+        sample.completion,
+        *(one.content for one in sample.messages),
+    )
+    return sum(len(text) for text in told if text)
 
 
 def _linear_weights(profile: ModelProfile) -> float:

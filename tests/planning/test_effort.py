@@ -14,7 +14,7 @@ from packager.catalog.instances import find_instance
 from packager.core.image import Inline
 from packager.core.model import ModelFile, ModelProfile
 from packager.core.recipe import Estimate, Step, StepInput, Work
-from packager.core.samples import Sample, Samples
+from packager.core.samples import Message, Sample, Samples
 from packager.core.tool import ToolFacts
 from packager.core.training import HeadTraining
 from packager.planning.amounts import (
@@ -225,11 +225,14 @@ def test_a_step_without_amounts_takes_a_time_that_nobody_knows() -> None:
 
 
 def test_tokens_of_texts_are_cut_to_what_a_sample_may_have() -> None:
-    rows = (Sample(text="x" * 40_000), Sample(text="y" * 400))
+    rows = (
+        Sample(text="x" * 40_000),
+        Sample(prompt="y" * 300, completion="y" * 100),
+        Sample(messages=(Message(role="user", content="z" * 80),)),
+    )
     counted = texts_of(Samples(source="s", samples=rows), 512)
 
-    assert counted.count == 2
-    assert 512 + 90 <= counted.tokens <= 512 + 120
+    assert (counted.count, counted.tokens) == (3, 512 + 100 + 20)
 
 
 def test_long_work_is_given_time_and_short_work_a_day() -> None:
