@@ -20,6 +20,7 @@ from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import RenderedFile, ServingConfig
 from packager.core.versions import version_key
+from packager.families.arrived import check_arrived
 from packager.families.sagemaker import check_environment
 from packager.families.schema import check_value, facts_schema, nearest
 from packager.families.shared import (
@@ -208,6 +209,8 @@ def _check_format(plan: Plan) -> Iterator[Finding]:
     if found and found not in QUANTIZE:
         message = f"TGI does not load weights in format {found!r}"
         yield Finding("error", "quantization-unsupported", message, "use --family vllm")
+    else:
+        yield from check_arrived("TGI", plan)
 
 
 def _check_draft(plan: Plan) -> Iterator[Finding]:

@@ -14,7 +14,9 @@ from packager.core.model import ModelFiles
 from packager.core.techniques import Quantization
 from packager.families.arrived import check_arrived
 from packager.families.schema import find_schema, shipped_versions
+from packager.families.tgi import TgiFamily
 from packager.planning.arrived import read_arrived, written_demands
+from packager.planning.profile import make_profile
 from tests.families.plans import plan_for
 from tests.planning.headers import AWQ_G128, TINY, model_of, tensor
 from tests.planning.quantized import (
@@ -294,6 +296,31 @@ def test_sglang_is_asked_by_its_own_list(version: str, method: str, expected: li
     container = find_container("sglang", "nvidia", version)
 
     assert codes(stating({"quant_method": method}), container) == expected
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("awq", []),
+        ("ct-w4a16", []),
+        ("ct-fp8-dynamic", []),
+        ("ct-w8a8", []),
+        ("ct-mxfp4", [LACKS]),
+        ("ct-mxfp8", [LACKS]),
+        ("modelopt-fp8", ["quantization-unsupported"]),
+        ("auto-round", ["quantization-unsupported"]),
+    ],
+)
+def test_tgi_is_asked_for_formats_inside_compressed_tensors(form: str, expected: list[str]) -> None:
+    model = arriving(form)
+    profile, _ = make_profile(model)
+    plan = replace(
+        plan_for("tgi", profile=profile, quantization=None),
+        arrived=read_arrived(model.config, model.tensors),
+    )
+
+    found = [one.code for one in TgiFamily().check(plan) if "quantization" in one.code]
+    assert found == expected
 
 
 def test_every_version_of_the_lists_answers_for_every_writer() -> None:

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from packager.catalog.instances import find_instance
 from packager.core.findings import Finding
 from packager.core.model import ModelFiles, ScaleValues, TensorInfo
 from packager.errors import PlanRejected
+from packager.planning.drafts.models import check_model
 from packager.planning.gate import check_head, check_quantized, quantized_scales
+from packager.planning.profile import make_profile
 from packager.planning.quantized import read_quantization
 from tests.planning import quantized, zoo
 from tests.planning.headers import AWQ_G128, TINY, awq_model_of, model_of, plan_of, tensor
@@ -432,3 +435,14 @@ def test_int4_weights_in_bytes_need_no_int8_kernel() -> None:
     stated = compressed("int-quantized", quantized.INT_4, inputs)
 
     assert read_quantization({"quantization_config": stated})[0].weight_format == ""
+
+
+def test_a_draft_that_arrives_quantized_is_checked_too() -> None:
+    broken = without(arriving("awq"), f"{Q_PROJ}.scales")
+    model = model_of(TINY)
+    profile, _ = make_profile(model)
+
+    found = list(check_model(broken, model, profile, find_instance("ml.g5.xlarge")))
+
+    (finding,) = (one for one in found if one.code == "quantization-scale-missing")
+    assert finding.message.startswith("draft: 1 tensor is missing")

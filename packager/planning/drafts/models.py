@@ -11,6 +11,7 @@ from packager.core.instance import Instance
 from packager.core.model import ModelFiles, ModelProfile
 from packager.core.techniques import Draft
 from packager.planning.drafts.numbers import other_vocabulary
+from packager.planning.gate import inspect_quantized
 from packager.planning.memory import served_weight_bytes
 from packager.planning.precision import check_format
 from packager.planning.profile import make_profile, text_config
@@ -40,7 +41,8 @@ def check_model(
 ) -> Iterator[Finding]:
     """Say why a model does not propose what the other understands, or does not pay."""
     own, findings = make_profile(files)
-    for finding in (*findings, *check_format(own, instance)):
+    gate = inspect_quantized(files).findings
+    for finding in (*findings, *gate, *check_format(own, instance)):
         yield replace(finding, message=f"draft: {finding.message}")
     if own.vocab_size != profile.vocab_size:
         yield other_vocabulary(own.vocab_size, profile.vocab_size)
