@@ -73,7 +73,7 @@ def _places(kept: Kept) -> dict[str, str]:
 
 
 def _restore(module: torch.nn.Module, format: Any, kept: Kept, file: str, name: str) -> None:
-    """Give a module its packed tensors, and the state that the library leaves it in."""
+    """Set the packed tensors of a module, and the state that the library leaves it in."""
     scheme = module.quantization_scheme
     scheme.format = CompressionFormat(
         format or scheme.format or infer_module_format(type(module), scheme)

@@ -65,7 +65,7 @@ class _Passes:
         self._now: _Pass | None = None
 
     def blocks(self, trace: Callable[..., Any]) -> Callable[..., Any]:
-        """Give the library the blocks that are left of a pass."""
+        """Return a stand-in for tracing: it returns the blocks that are left of a pass."""
 
         def left(model: torch.nn.Module, *arguments: Any, **settings: Any) -> Any:
             return self.begin(model, lambda: trace(model, *arguments, **settings))
@@ -103,7 +103,7 @@ class _Passes:
         return self._now
 
     def activations(self, load: Callable[..., Any]) -> Any:
-        """Give the library the activations that its next block reads."""
+        """Return a stand-in for loading: it returns the activations that the next block reads."""
 
         def loaded(
             dataloader: Any,
@@ -134,7 +134,7 @@ class _Rounding:
         return getattr(LifecycleCallbacks, name)
 
     def sequential_epoch_end(self, modules: list[torch.nn.Module]) -> None:
-        """Tell of a layer at a time, where the library tells of the whole model."""
+        """Raise the event for a layer at a time, where the library does for the whole model."""
         model = modules[0]
         for block in self._passes.begin(model, lambda: layers_of(model), PATIENCE_S):
             LifecycleCallbacks.event(EventType.SEQUENTIAL_EPOCH_END, modules=block.modules)
