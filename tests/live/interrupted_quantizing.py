@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import checkpoint
+import intermediates
 import keeping
 import quantize as program
 import resuming
@@ -29,6 +30,7 @@ import torch
 import transformers
 from compressed_tensors.compressors.model_compressors import model_compressor
 from llmcompressor.core import LifecycleCallbacks, reset_session
+from llmcompressor.pipelines.cache import IntermediatesCache
 from packager_worker import Spec
 
 LAYERS = 10
@@ -90,6 +92,7 @@ def main(tiny: Path, root: Path, cases: list[dict[str, Any]], told_to: TextIO) -
         (root / place).mkdir()
     rows = [json.dumps({"text": text}) for text in TEXTS]
     (root / "samples/samples.jsonl").write_text("\n".join(rows) + "\n")
+    told_to.write(json.dumps(activations_there_and_back(root / "activations")) + "\n")
     whole: dict[tuple[str, str], dict[str, Any]] = {}
     for number, case in enumerate(cases):
         model, method = case["model"], case["method"]
@@ -157,6 +160,53 @@ def run(
         "modules": len(modules),
         "notes": voice.notes, "steps": voice.steps,
     }  # fmt: skip
+
+
+def activations_there_and_back(place: Path) -> dict[str, Any]:
+    """Write odd values between blocks, change some, and read them again."""
+    kept = keeping.Kept(place, "job", print)
+    numbers = torch.arange(24, dtype=torch.float32).to(torch.bfloat16).reshape(2, 3, 4)
+    values: dict[str, Any] = {
+        "expanded": numbers[:, :1].expand(2, 5, 4),
+        "kind": torch.bfloat16,
+        "positions": (numbers[0], [numbers[1] > 3, {"none": None, "scale": 0.1}]),
+        "shared": [numbers, numbers],
+        "transposed": numbers.transpose(1, 2),
+    }
+    cache = IntermediatesCache.empty(2, torch.device("cpu"))
+    for batch in range(2):
+        cache.update(batch, values)
+    writer = intermediates.Activations(kept)
+    kept.progress.activations = first = writer.write(cache)
+    again = writer.write(cache)
+    numbers += 1  # in place
+    kept.progress.activations = second = writer.write(cache)
+    kept.publish()
+    cpu = torch.device("cpu")
+    read = intermediates.read_activations(keeping.Kept(place, "job", print), cpu, cpu)
+    found = [read.fetch(batch) for batch in range(2)]
+    flat = [torch.utils._pytree.tree_flatten(one) for one in (values, *found)]
+    try:
+        cache.update(0, {"odd": slice(3)})
+        writer.write(cache)
+        refused = ""
+    except intermediates.CannotKeep as error:
+        refused = str(error)
+    return {
+        "name": "activations",
+        "trees": all(tree == flat[0][1] for _, tree in flat),
+        "equal": all(
+            torch.equal(one, other) and one.stride() == other.stride()
+            if isinstance(one, torch.Tensor)
+            else one == other
+            for leaves, _ in flat[1:]
+            for one, other in zip(flat[0][0], leaves, strict=True)
+        ),
+        "shared": found[0]["shared"][0] is found[0]["shared"][1],
+        "unchanged": again == first,
+        "rewritten": sorted(name for name in first if first[name] != second[name]),
+        "refused": refused,
+    }
 
 
 def write_model(tiny: Path, place: Path, kind: str, settings: dict[str, Any]) -> None:

@@ -186,6 +186,20 @@ def test_a_quantized_model_that_was_damaged_since_is_made_again(told: dict[str, 
     assert not any("only writing is left" in note for note in case["notes"])
 
 
+def test_activations_are_read_back_with_every_bit_and_stride(told: dict[str, Told]) -> None:
+    case = told["activations"]
+
+    assert case["trees"] and case["equal"] and case["shared"]
+    assert case["refused"] == "a slice"
+
+
+def test_activations_are_written_again_only_where_they_changed(told: dict[str, Told]) -> None:
+    case = told["activations"]
+
+    assert case["unchanged"]
+    assert case["rewritten"] == ["expanded", "positions", "shared", "transposed"]
+
+
 def test_a_full_disk_ends_with_the_place_and_the_next_run_goes_on(told: dict[str, Told]) -> None:
     case = told["smoothquant on a full disk"]
 
