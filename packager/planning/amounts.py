@@ -275,7 +275,7 @@ def _quantizing(profile: ModelProfile, texts: Texts, method: str, *, hessians: b
         elements=elements,
         large_elements=large,
         operations=operations,
-        units=_units(layers, head * 4.0 * texts.tokens / (flops + _FLOAT32_COST * float32)),
+        units=_units(layers, head * 4.0 * texts.tokens / max(1.0, flops + _FLOAT32_COST * float32)),
     )
 
 

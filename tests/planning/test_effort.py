@@ -41,6 +41,7 @@ from packager.planning.effort import (
 from packager.planning.profile import make_profile
 from packager.techniques.drafts.training import Texts as TrainingFiles
 from packager.techniques.drafts.training import training_step
+from tests.planning import zoo
 from tests.planning.headers import LLAMA_3_8B, LLAMA_3_70B, LOCAL_CPU, model_of
 
 # One core of an AMD EPYC (Zen 5) on 2026-11-22, OMP_NUM_THREADS=1, in seconds of the processor;
@@ -422,3 +423,36 @@ def test_evaluating_takes_longer_with_more_texts_and_larger_models() -> None:
 
     few, many = Texts(count=8, tokens=4096), Texts(count=64, tokens=32768)
     assert seconds(EIGHT_B, few) < seconds(EIGHT_B, many) < seconds(SEVENTY_B, many)
+
+
+ARCHITECTURES = {
+    "Mixtral 8x7B": zoo.mixtral(),
+    "Qwen3 30B-A3B": zoo.qwen3_moe(),
+    "GPT-OSS 20B": zoo.gpt_oss(),
+    "DeepSeek-V3": zoo.deepseek_v3(),
+    "Falcon 7B": zoo.config_only(zoo.FALCON_7B),
+    "GPT-NeoX 20B": zoo.config_only(zoo.GPT_NEOX_20B),
+    "Gemma-3 4B": zoo.config_only(zoo.GEMMA_3_4B),
+    "Phi-2": zoo.config_only(zoo.PHI_2),
+}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_architecture_gets_an_order_of_its_methods(name: str) -> None:
+    profile = make_profile(ARCHITECTURES[name])[0]
+    none = Texts(count=0, tokens=0)
+    took = {
+        method: seconds_on("ml.r7i.8xlarge", step_of(profile, texts, method, env={}))
+        for method, texts in {
+            "fp8": none,
+            "smoothquant": USUAL,
+            "gptq": USUAL,
+            "awq": USUAL,
+        }.items()
+    }
+
+    assert 0 < took["fp8"] < took["smoothquant"] < took["gptq"]
+    assert took["smoothquant"] < took["awq"] < 3e8
+    [work] = [one for one in step_of(profile, USUAL, "awq").needs.work if one.stage == "quantizing"]
+    assert len(work.units) == profile.layers + 2
+    assert all(unit >= 0 for unit in work.units)
