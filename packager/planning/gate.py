@@ -19,6 +19,7 @@ from packager.planning.arrived import (
     FLOATS,
     arguments_of,
     config_groups,
+    modelopt_algorithm,
     read_arrived,
     stated_quantization,
 )
@@ -32,6 +33,7 @@ AGAIN = "quantize the model again, or take another checkpoint of it"
 BESIDE = frozenset({"hf_quant_config.json", "quantize_config.json", "quant_config.json"})
 PLAIN_DTYPES = FLOATS | {"I64", "BOOL"}  # of an unquantized checkpoint
 
+UNREACHED = re.compile(r"\.experts\..*input_(?:global_)?scale\Z", re.ASCII)
 CACHE_SCALES = (".k_scale", ".v_scale")
 
 LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.\d+\.", re.ASCII)
@@ -192,9 +194,13 @@ def _find_plain(
     method, ignored = _method(stated), read_ignored(stated)
     if method not in SAYS_ALL or ignored.uncertain or stated.get("layer_quant_config"):
         return (), ()
+    everywhere = _covers_all_linear(method, stated)
+    if method == "compressed-tensors" and not everywhere:
+        return (), ()  # its targets are names or patterns, and may well leave layers out
+    if modelopt_algorithm(stated) == "MIXED_PRECISION":
+        return (), ()  # as are the layers that it lists
     head = frozenset(tensor.name for tensor in read_head(model).tensors)
     kinds = {_kind(one.module) for one in packed}
-    everywhere = _covers_all_linear(method, stated)
     plain, plain_head = [], []
     for tensor in model.tensors:
         name = tensor.name
@@ -239,9 +245,19 @@ def _check_values(values: ScaleValues) -> Iterator[Finding]:
     if values.not_finite:
         message = f"{_count(values.not_finite, 'scale')} not finite: {_listed(values.not_finite)}"
         yield Finding("error", "quantization-scale-value", message + sampled, AGAIN)
-    if values.zero:
-        message = f"{_count(values.zero, 'scale')} 0 throughout: {_listed(values.zero)}"
+    # Experts that calibration never reached have no range of inputs; engines take the largest.
+    unreached = tuple(name for name in values.zero if UNREACHED.search(name))
+    zero = tuple(name for name in values.zero if name not in frozenset(unreached))
+    if zero:
+        message = f"{_count(zero, 'scale')} 0 throughout: {_listed(zero)}"
         yield Finding("error", "quantization-scale-value", message + sampled, AGAIN)
+    if unreached:
+        message = (
+            f"{_count(unreached, 'scale')} 0 for inputs of experts that calibration did not reach: "
+            f"{_listed(unreached)}"
+        )
+        hint = "calibrate with more texts; compare the answers with the unquantized model's"
+        yield Finding("warning", "quantization-scale-zero", message, hint)
     if values.some_zero:
         message = (
             f"{_count(values.some_zero, 'scale')} 0 in places, where the weights become 0: "

@@ -92,7 +92,10 @@ def read_quantization(config: Mapping[str, Any]) -> tuple[Quantized, list[Findin
     if method == "modelopt" and isinstance(algorithm, str) and algorithm in MODELOPT_FORMATS:
         weight_format, bits = MODELOPT_FORMATS[algorithm]
         return Quantized(method=method, weight_format=weight_format, bits=bits), []
-    message = f"quantization method {method[:40]!r} is not known here; the engine must know it"
+    message = (
+        f"packager has no row for quantization method {method[:40]!r}: whether the device has "
+        "kernels for it is not checked"
+    )
     hint = "try the image before you rely on it, or use awq, gptq, fp8 or compressed-tensors"
     return Quantized(method=method), [Finding("warning", "quantization-unknown", message, hint)]
 

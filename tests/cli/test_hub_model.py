@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,6 +62,21 @@ def test_a_build_that_is_refused_from_headers_downloads_no_weights(
 
     assert done.status == 3
     assert "28 packed weights are stored with scales of another shape" in done.err
+    assert not list(tmp_path.glob("hf/**/*.safetensors"))
+
+
+def test_a_streamed_build_reads_scales_where_they_are(
+    packager: Packager, environment: dict[str, str], hub: FakeHub, tmp_path: Path
+) -> None:
+    scale = "model.layers.1.mlp.up_proj.scales"
+    broken = {scale: struct.pack("<e", float("nan")) * (2 * 768)}
+    model = save(arriving("awq"), tmp_path / "awq", broken)
+    hub.add("acme/awq", {path.name: path.read_bytes() for path in model.iterdir()})
+
+    done = packager(*BUILD, "--model", "hf://acme/awq", env=environment)
+
+    assert done.status == 3
+    assert f"1 scale is not finite: {scale}" in done.err
     assert not list(tmp_path.glob("hf/**/*.safetensors"))
 
 

@@ -20,6 +20,7 @@ from tests.planning import quantized, zoo
 from tests.planning.headers import AWQ_G128, TINY, awq_model_of, model_of, plan_of, tensor
 from tests.planning.quantized import FORMATS, Arriving, arriving, compressed, gpt_oss
 
+VALUES = ScaleValues(read_bytes=100, total_bytes=100)
 Q_PROJ = "model.layers.2.self_attn.q_proj"
 
 
@@ -306,6 +307,26 @@ def test_a_plain_weight_that_is_packed_in_every_other_layer_is_refused() -> None
     )
 
 
+def test_plain_weights_that_no_target_names_pass() -> None:
+    group = {"targets": ["re:.*layers\\.[013]\\..*"], "weights": quantized.INT_4}
+    model = arriving(
+        "ct-w4a16", plain=("layers.2.self_attn.q_proj",), config_groups={"group_0": group}
+    )
+
+    assert codes(model) == []
+
+
+def test_inputs_of_experts_that_calibration_never_reached_are_warned_of() -> None:
+    names = ("model.layers.0.mlp.experts.7.down_proj.input_scale",)
+    weights = ("model.layers.0.mlp.experts.7.down_proj.weight_scale",)
+
+    (finding,) = check_quantized(arriving("ct-fp8-static"), replace(VALUES, zero=names))
+    (error,) = check_quantized(arriving("ct-fp8-static"), replace(VALUES, zero=weights))
+
+    assert (finding.severity, finding.code) == ("warning", "quantization-scale-zero")
+    assert (error.severity, error.code) == ("error", "quantization-scale-value")
+
+
 def with_head(**more: Any) -> ModelFiles:
     """Make a quantized model with a plain MTP layer behind its last."""
     model = arriving("ct-fp8-dynamic", **more)
@@ -354,9 +375,6 @@ def test_a_pattern_that_takes_forever_is_not_tried() -> None:
     model = arriving("ct-w4a16", ignore=["re:(a+)+$", "re:(.*)*x", "re:" + ".*" * 40 + "x"])
 
     assert codes(model) == []
-
-
-VALUES = ScaleValues(read_bytes=100, total_bytes=100)
 
 
 @pytest.mark.parametrize(
