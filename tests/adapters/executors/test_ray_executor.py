@@ -36,8 +36,11 @@ WEIGHTS = "4811fea2b040bf245f3277ca21a29f72acfeee9485d74b8bbfb1c44725de815a"
 class QuietHead:
     """A head that answers, until it is told not to."""
 
-    is_silent = False
     lost = False
+
+    @property
+    def is_silent(self) -> bool:
+        return self.lost
 
     def check(self) -> None:
         if self.lost:
