@@ -43,7 +43,8 @@ TEXTS = (
 )
 ASKED = torch.arange(5, 69)[None] * 7 % 2000
 PARTS = ("weight_packed", "weight_scale", "weight_zero_point", "weight_shape", "input_scale")
-PARTS += ("weight_global_scale", "k_scale", "v_scale")
+PARTS += ("weight_global_scale",)
+CACHE_SCALES = (".k_scale", ".v_scale")
 
 
 class Quiet(Report):
@@ -82,7 +83,8 @@ def _compared(source: Path, result: Path, plain: Path, loader: str) -> dict[str,
     tensors = {
         name: tensor
         for name, tensor in whole.items()
-        if name.rpartition(".")[0] not in packed or not name.endswith((*PARTS, ".weight"))
+        if not name.endswith(CACHE_SCALES)
+        and (name.rpartition(".")[0] not in packed or not name.endswith((*PARTS, ".weight")))
     }
     for module in packed:
         values, _ = dequantized(after, module)

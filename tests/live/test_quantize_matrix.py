@@ -61,9 +61,9 @@ BOUNDS = {
 OPTIONS = {
     "awq,group=32,symmetric": 0.6,
     "gptq,group=32,asymmetric": 0.4,
-    "fp8,static": 0.15,
-    "fp8,static,kv": 0.15,
-    "fp8,block": 0.15,
+    "fp8,static": 0.3,
+    "fp8,static,kv": 0.3,
+    "fp8,block": 0.3,
     "smoothquant,gptq": 0.1,
 }
 # Every model by what moves scales and by what is asked for most; the rest by some of them.
