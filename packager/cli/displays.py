@@ -17,6 +17,7 @@ from packager.core.units import decimal
 
 HEARTBEAT_S = 30.0
 JSON_EVERY_S = 1.0
+LONG_S = 60.0  # a step that is estimated to take so long is announced
 
 Write = Callable[[str], None]
 
@@ -75,6 +76,8 @@ class Lines:
 
     def _news_line(self, item: News, layers: int) -> str:
         match item:
+            case StepNews(event=StepEvent(state="started") as event) if expected(event) >= LONG_S:
+                return f"{event.step}: {event.detail}, about {clock(expected(event))} (estimated)"
             case StepNews() if is_worth_saying(item):
                 return f"{item.event.step}: {item.event.detail}, {item.seconds:.1f} s"
             case ImageEvent(layers=sizes):
@@ -162,6 +165,11 @@ def label_of(layer: LayerNow) -> str:
     return name.partition(" (")[0].strip() or "layer"
 
 
+def expected(event: StepEvent) -> float:
+    """Return the seconds that a step which starts is estimated to take; 0.0 where nobody knows."""
+    return sum(stage.seconds for stage in event.stages)
+
+
 def is_worth_saying(step: StepNews) -> bool:
     """True for a step that is over and took its time."""
     return step.event.state == "finished" and step.seconds >= 1
@@ -203,7 +211,7 @@ def _step_event(step: StepEvent | StepNow, state: StepState, seconds: float) -> 
         "bytes": step.done,
         "total": step.size or None,
         "seconds": round(seconds, 3),
-        "eta_s": _number(step.eta_s) if isinstance(step, StepNow) else None,
+        "eta_s": _number(step.eta_s if isinstance(step, StepNow) else expected(step) or None),
     }
 
 

@@ -22,7 +22,7 @@ import pytest
 from packager.cli.displays import HEARTBEAT_S, Dated, JsonLines, Lines, StepNews, clock, total_line
 from packager.cli.meter import Meter
 from packager.cli.progress import Ticker, shown_progress
-from packager.core.events import Event, ImageEvent, LayerEvent, LayerState, StepEvent
+from packager.core.events import Event, ImageEvent, LayerEvent, LayerState, StageEstimate, StepEvent
 from tests.commandline import Packager
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,6 +104,49 @@ def test_a_long_download_has_a_rate_and_its_time_left() -> None:
     assert text == (
         "model: org/name, 0:30 so far, 21 %, 30.0 GB of 140.0 GB, 1.0 GB/s, 1:50 left\n"
     )
+
+
+LAYERS = StageEstimate(stage="quantizing", seconds=300.0, units=(0.0, *[1.0] * 10))
+QUANTIZING = StepEvent(step="quantize", detail="tool", state="started", stages=(LAYERS,))
+
+
+def quantized(layers: int) -> StepEvent:
+    return StepEvent(
+        step="quantize",
+        detail=f"quantizing, {layers + 1} of 11",
+        state="running",
+        stage="quantizing",
+        units_done=layers + 1,
+        units=11,
+    )
+
+
+def test_a_log_announces_a_long_step_and_tells_its_time_left() -> None:
+    show = Show(Lines)
+    assert show.tell(0, QUANTIZING) == "quantize: tool, about 5:00 (estimated)\n"
+    show.tell(0, quantized(0))
+    show.tell(20, quantized(1))
+
+    assert show.tell(40, quantized(2)) == (
+        "quantize: quantizing, 3 of 11, 0:40 so far, about 2:40 left\n"
+    )
+    short = StepEvent(
+        step="write", detail="tool", state="started", stages=(StageEstimate(stage="s", seconds=9),)
+    )
+    assert show.tell(41, short) == ""
+
+
+def test_json_tells_the_estimate_of_a_step_and_then_its_time_left() -> None:
+    show = Show(JsonLines)
+    [started, *_] = show.tell(0, QUANTIZING).splitlines()
+    show.tell(0, quantized(0))
+    show.tell(20, quantized(1))
+    said = show.tell(40, quantized(2))
+
+    events = [json.loads(started), json.loads(said.splitlines()[-1])]
+    for event in events:
+        jsonschema.validate(event, SCHEMA)
+    assert [event["eta_s"] for event in events] == [300.0, 160.0]
 
 
 @pytest.mark.parametrize(
