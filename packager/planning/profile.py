@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -51,6 +51,9 @@ NOT_PACKED = (
 EXPERTS = (".experts.", ".input_linear.", ".output_linear.")  # the latter: Granite's, in one
 
 
+PackedInputs = Mapping[int, tuple[str, int]]
+
+
 @dataclass(slots=True)
 class _Sums:
     """What the headers add up to."""
@@ -61,6 +64,7 @@ class _Sums:
     outside_bytes: int = 0
     unserved_bytes: int = 0
     layers: int = 0  # distinct ones
+    packed: dict[int, tuple[str, int]] = field(default_factory=dict)  # see `packed_inputs`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +135,19 @@ def make_profile(model: ModelFiles) -> tuple[ModelProfile, tuple[Finding, ...]]:
 
     Ranking and presets plan one model many times: it is read once.
     """
-    return _make_profile(SameModel(model))
+    return _make_profile(SameModel(model))[:2]
+
+
+def packed_inputs(model: ModelFiles) -> PackedInputs:
+    """Return the widths of the layers' matrices that quantizers pack, stored one by one.
+
+    Maps the inputs of a matrix to the first that has so many, and how many have.
+    """
+    return _make_profile(SameModel(model))[2]
 
 
 @lru_cache(maxsize=2)  # a model and its draft
-def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
+def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...], PackedInputs]:
     model = same.model
     name, name_findings = _architecture(model.config)
     row = find_architecture(name)
@@ -187,7 +199,7 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
         outside_bytes=sums.outside_bytes,
         unserved_bytes=sums.unserved_bytes,
     )
-    return profile, (*config.findings, *name_findings, *findings)
+    return profile, (*config.findings, *name_findings, *findings), sums.packed
 
 
 def read_head(model: ModelFiles) -> MtpHead:
@@ -392,6 +404,9 @@ def _add_up(tensors: Iterable[TensorInfo], head: frozenset[str], quantization: Q
             sums.expert_parameters += count
         if is_packable:
             sums.linear_parameters += count
+            if len(tensor.shape) == 2:
+                first, alike_before = sums.packed.get(tensor.shape[-1], (name, 0))
+                sums.packed[tensor.shape[-1]] = first, alike_before + 1
     sums.layers = len(layers)
     return sums
 
@@ -402,17 +417,6 @@ def _is_packable(tensor: TensorInfo, *, in_experts: bool) -> bool:
     if dimensions == 3:
         return in_experts and not tensor.name.endswith(("bias", "_scales"))
     return dimensions == 2 and tensor.name.endswith(".weight") and not holds_whole(tensor.name)
-
-
-def packed_matrices(tensors: Iterable[TensorInfo], layers: int) -> Iterator[TensorInfo]:
-    """Yield the matrices of the decoder's layers that quantizers pack, one by one stored."""
-    for tensor in tensors:
-        match = LAYER.search(tensor.name)
-        if match is None or OTHER_PARTS.search(tensor.name, 0, match.end()):
-            continue
-        served = len(match[1]) < 10 and int(match[1]) < layers
-        if served and len(tensor.shape) == 2 and _is_packable(tensor, in_experts=False):
-            yield tensor
 
 
 def holds_whole(name: str) -> bool:

@@ -40,7 +40,7 @@ from packager.core.units import GIB
 from packager.planning.amounts import quantizing_work, texts_of
 from packager.planning.effort import time_limit_s
 from packager.planning.memory import ELEMENT_BYTES, served_weight_bytes
-from packager.planning.profile import packed_matrices
+from packager.planning.profile import packed_inputs
 from packager.planning.quantizable import find_support
 from packager.planning.schemes import W8A8_FP8, W8A8_INT8, W8A16_FP8, quantized_weight_bytes
 from packager.techniques.configs import NO_WEIGHT
@@ -120,7 +120,7 @@ class LlmCompressorQuantizer:
         assert chosen is not None
         yield from _check_options(chosen)
         if not facts.request.quantize_ignore:  # the worker knows what is left of the layers then
-            yield from _check_groups(facts, plan, chosen.method, chosen.group_size)
+            yield from _check_groups(facts, chosen.method, chosen.group_size)
         if plan.weights == "mounted":
             message = "the quantized weights would only be in the image, and it holds none"
             hint = "use `--weights baked`, or quantize first and mount the result"
@@ -409,22 +409,19 @@ def _check_options(chosen: Quantization) -> Iterator[Finding]:
             yield Finding("error", "quantize-option", message, "name one of them")
 
 
-def _check_groups(facts: Facts, plan: Plan, method: str, group_size: int) -> Iterator[Finding]:
+def _check_groups(facts: Facts, method: str, group_size: int) -> Iterator[Finding]:
     """Check that groups divide the inputs of every matrix that is packed, by the headers."""
-    inputs = {
-        tensor.name: tensor.shape[-1]
-        for tensor in packed_matrices(facts.model.tensors, plan.profile.layers)
-    }
-    cut = [name for name, count in inputs.items() if group_size and count % group_size]
+    inputs = packed_inputs(facts.model)
+    cut = {count: found for count, found in inputs.items() if group_size and count % group_size}
     if cut:
-        others = f" and {len(cut) - 1} more" if len(cut) > 1 else ""
+        count, (first, _) = next(iter(cut.items()))
+        others = sum(found[1] for found in cut.values()) - 1
         message = (
-            f"groups of {group_size} weights do not divide the {inputs[cut[0]]} inputs of "
-            f"{cut[0].removesuffix('.weight')}{others}"
+            f"groups of {group_size} weights do not divide the {count} inputs of "
+            f"{first.removesuffix('.weight')}{f' and {others} more' if others else ''}"
         )
-        counts = set(inputs.values())
         sizes = USUAL_GROUPS if "group" in OPTIONS[method] else ()
-        fitting = [size for size in sizes if not any(n % size for n in counts)]
+        fitting = [size for size in sizes if not any(n % size for n in inputs)]
         hint = f"use `group={fitting[0]}`" if fitting else "use `--quantize fp8`"
         yield Finding("error", "quantize-group", message, hint)
 
