@@ -66,6 +66,7 @@ class Estimate:
     work: tuple[Work, ...] = ()  # in order; () means that nobody knows how long it takes
     method: str = ""  # what was done before by the same method says how long it takes: `awq`
     size_bytes: int = 0  # of the model that it works on
+    only_here: bool = False  # its result is for the machine that makes it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,7 +89,7 @@ def cheapest_place(step: Step, market: Market) -> Place | None:
     compared, those first that end it in time, then those that leave no GPU idle; where no
     time is known, the price of an hour decides.
     """
-    if not step.needs.memory_bytes:
+    if not step.needs.memory_bytes or step.needs.only_here:
         return None
     places = [
         Place(instance=one, timing=time_on(one, each, market), gpus=each.gpus)

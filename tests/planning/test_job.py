@@ -77,6 +77,11 @@ def test_nothing_is_said_where_nothing_holds_it_or_nobody_knows() -> None:
     assert cheapest_place(step(0), market(*EVERYTHING)) is None
 
 
+def test_what_is_compiled_for_this_processor_is_compiled_nowhere_else() -> None:
+    needs = Estimate(memory_bytes=8 * GB, only_here=True)
+    assert cheapest_place(replace(step(0), needs=needs), market(*EVERYTHING)) is None
+
+
 def test_the_whole_job_decides_and_not_the_hour() -> None:
     slow = replace(SMALL, name="ml.slow", host_bytes=64 * GB, family="g5", price_usd_hour=0.3)
     fast = replace(SMALL, name="ml.fast", host_bytes=64 * GB, family="m7i", price_usd_hour=0.6)

@@ -277,3 +277,13 @@ def test_another_name_is_no_compiler() -> None:
 
 def test_keys_of_equal_facts_are_equal() -> None:
     assert key_of(key_for(compile_facts())) == key_of(key_for(compile_facts()))
+
+
+def test_two_starts_on_this_processor_are_timed_and_offered_nowhere_else() -> None:
+    needs = step_for(compile_facts()).needs
+
+    assert [(work.stage, work.seconds) for work in needs.work] == [
+        ("compiling", 54.0),
+        ("verifying", 25.0),
+    ]
+    assert needs.only_here
