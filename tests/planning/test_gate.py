@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from packager.catalog.findings import TABLE
 from packager.catalog.instances import find_instance
 from packager.core.findings import Finding
 from packager.core.model import ModelFiles, ScaleValues, TensorInfo
 from packager.errors import PlanRejected
 from packager.planning.drafts.models import check_model
-from packager.planning.gate import check_head, check_quantized, quantized_scales
+from packager.planning.gate import (
+    check_head,
+    check_quantized,
+    inspect_quantized,
+    quantized_scales,
+)
 from packager.planning.profile import make_profile
 from packager.planning.quantized import read_quantization
 from tests.planning import quantized, zoo
 from tests.planning.headers import AWQ_G128, TINY, awq_model_of, model_of, plan_of, tensor
 from tests.planning.quantized import FORMATS, Arriving, arriving, compressed, gpt_oss
 
+SMALL = TINY | {"num_hidden_layers": 1}
+EXPLAINED = set(tomllib.loads(TABLE.read_text(encoding="utf-8")))
 VALUES = ScaleValues(read_bytes=100, total_bytes=100)
 Q_PROJ = "model.layers.2.self_attn.q_proj"
 
@@ -464,3 +475,34 @@ def test_a_draft_that_arrives_quantized_is_checked_too() -> None:
 
     (finding,) = (one for one in found if one.code == "quantization-scale-missing")
     assert finding.message.startswith("draft: 1 tensor is missing")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=6,
+)
+KEYS = sorted(
+    {key for form in FORMATS for key in form.stated}
+    | {"weights", "input_activations", "targets", "exclude_modules", "quantization", "dynamic"}
+    | {"sparsity_config", "extra_config", "lm_head", "kv_cache_scheme", "modules_to_not_convert"}
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(FORMATS), st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4))
+def test_nothing_in_quantization_config_raises(form: Arriving, odd: dict[str, Any]) -> None:
+    model = arriving(form, SMALL, **odd)
+    groups = dict(model.config["quantization_config"])
+    groups["config_groups"] = {"g": {"targets": ["Linear"], "weights": odd, **odd}}
+    nested = replace(model, config={**model.config, "quantization_config": groups})
+
+    for one_model in (model, nested):
+        inspected = inspect_quantized(one_model)
+        assert all(finding.code in EXPLAINED for finding in inspected.findings)
+        quantized_scales(one_model)
+
+
+def test_every_finding_of_the_gate_can_be_explained() -> None:
+    assert {"mtp-missing", "mtp-plain", "engine-lacks-quantization"} <= EXPLAINED
+    assert {"quantization-deprecated", "quantization-writer-newer", "quantized-head"} <= EXPLAINED
