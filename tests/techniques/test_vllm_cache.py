@@ -25,7 +25,7 @@ from packager.families.vllm import VllmFamily
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
 from packager.techniques.compilers.vllm_cache import VllmCacheCompiler
-from tests.planning.headers import LOCAL_CPU, TINY, facts_of, model_of
+from tests.planning.headers import LOCAL_CPU, TINY, awq_model_of, facts_of, model_of
 
 COMPILER = VllmCacheCompiler()
 COMPILERS = {"vllm_cache": COMPILER}
@@ -150,10 +150,10 @@ def test_fine_tunes_under_other_names_share_a_cache(filled: ArtifactCache) -> No
 
 
 def test_a_quantized_model_does_not_share_it() -> None:
-    config = {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}
+    packed = replace(compile_facts(), model=awq_model_of(TINY))
+    plain = replace(packed, model=model_of({**TINY, "torch_dtype": "float16"}, dtype="F16"))
 
-    plain = key_for(compile_facts()).graph.architecture
-    assert key_for(compile_facts(config)).graph.architecture != plain
+    assert key_for(packed).graph.architecture != key_for(plain).graph.architecture
 
 
 def test_the_step_runs_the_finished_configuration_where_the_image_has_it() -> None:
