@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from packager import plugins
@@ -103,7 +104,8 @@ def choose_executor(settings: Settings, environments: Environments, reader: Blob
         if settings.executor == "ray":
             cluster = cluster_executor(environments, reader, settings)
             find_tool, capacity = cluster.find_tool, cluster.capacity
-        executor = plugins.load(plugins.EXECUTORS, "dry_run")(find_tool, capacity)
+        # Every candidate of a plan asks, and nvidia-smi takes a while.
+        executor = plugins.load(plugins.EXECUTORS, "dry_run")(find_tool, cache(capacity))
         return executor
     if settings.executor == "ray":
         return cluster_executor(environments, reader, settings)
