@@ -65,10 +65,10 @@ def find_support(
     Methods that the table does not name belong to other quantizers: it refuses none of them.
     """
     table = read_table()
-    if method not in table.methods:
-        return Support()
-    kind = _kind(table, method, options)
     row = table.rows.get(architecture)
+    if method not in table.methods:
+        return Support(loader=row.loader if row else USUAL_LOADER)
+    kind = _kind(table, method, options)
     if row is None:
         return Support(tried=False, refused="" if kind == "rounded" else _untried(kind))
     refused = next((row.refused[word] for word in (method, kind, "all") if word in row.refused), "")

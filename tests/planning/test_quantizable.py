@@ -146,6 +146,8 @@ def test_models_that_see_are_loaded_whole() -> None:
 
 def test_methods_of_other_quantizers_are_not_judged() -> None:
     assert not find_support("NobodyKnowsForCausalLM", {}, "theirs").refused
+    seeing = find_support("LlavaForConditionalGeneration", {}, "theirs")
+    assert (seeing.refused, seeing.loader) == ("", "image-text-to-text")
 
 
 @pytest.mark.parametrize(
