@@ -214,6 +214,28 @@ ZOO: dict[str, tuple[str, str, dict[str, Any]]] = {
             },
         },
     ),
+    "qwen3.5": (
+        "Qwen3_5ForConditionalGeneration",
+        "Qwen3_5Config",
+        {
+            "text_config": {
+                **BASE,
+                **HEAD,
+                "linear_key_head_dim": 16,
+                "linear_value_head_dim": 16,
+                "linear_num_key_heads": 2,
+                "linear_num_value_heads": 4,
+                "layer_types": ["linear_attention", "full_attention"],
+            },
+            "vision_config": {
+                "depth": 1,
+                "hidden_size": 32,
+                "intermediate_size": 64,
+                "num_heads": 2,
+                "out_hidden_size": 64,
+            },
+        },
+    ),
     "llava": (
         "LlavaForConditionalGeneration",
         "LlavaConfig",

@@ -122,7 +122,10 @@ def test_an_opt_with_its_norms_behind_is_not_smoothed() -> None:
     assert not find_support("OPTForCausalLM", {}, "smoothquant").refused
 
 
-@pytest.mark.parametrize("architecture", ["GptOssForCausalLM", "GraniteMoeForCausalLM"])
+@pytest.mark.parametrize(
+    "architecture",
+    ["GptOssForCausalLM", "GraniteMoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"],
+)
 def test_experts_in_one_tensor_are_not_taken_apart_for_engines_that_may_not_find_them(
     architecture: str,
 ) -> None:
