@@ -45,6 +45,7 @@ class FakeRay:
         self.started: list[tuple[dict[str, Any], tuple[Any, ...]]] = []
         self.cancelled: list[Any] = []
         self.version = __version__
+        self.gpu_bytes = 0
 
     def nodes(self) -> list[dict[str, Any]]:
         return [
@@ -56,7 +57,7 @@ class FakeRay:
         def options(**options: Any) -> Any:
             def remote(*arguments: Any) -> Handle:
                 if not arguments:  # the probe of versions
-                    return Handle([self.version])
+                    return Handle([(self.version, self.gpu_bytes)])
                 self.started.append((options, arguments))
                 return Handle(self.script(arguments[0]))
 

@@ -130,7 +130,7 @@ class RayExecutor:
         self._sleep = sleep
         self._quiet_s = quiet_s
         self._joined: tuple[Any, Head] | None = None
-        self._checked: set[str] = set()  # nodes that have our version
+        self._gpu_bytes: dict[str, int] = {}  # of nodes that have our version, by id
         self._facts: dict[tuple[str, Build], dict[ClusterNode, ToolFacts]] = {}
 
     def find_tool(self, name: str, build: Build = "cpu") -> ToolFacts:
@@ -205,12 +205,13 @@ class RayExecutor:
 
     def capacity(self) -> Mapping[str, float]:
         """Return what the best node has: a step must fit one node."""
-        best = best_node(self._nodes()).node
-        return {
-            "cpus": best.cpus,
-            "gpus": best.devices if best.accelerator == "nvidia" else 0.0,
-            "memory_bytes": best.memory_bytes,
-        }
+        best = best_node(self._nodes())
+        has = {"cpus": best.node.cpus, "gpus": 0.0, "memory_bytes": best.node.memory_bytes}
+        if best.node.accelerator == "nvidia":
+            has["gpus"] = best.node.devices
+            if size := self._gpu_bytes.get(best.id):
+                has["gpu_bytes"] = float(size)
+        return has
 
     # --- one try
 
@@ -323,7 +324,7 @@ class RayExecutor:
                 "no node of the Ray cluster has a processor to give",
                 hint="`ray start --address HOST:6379` on a machine makes it a node",
             )
-        self._check_versions([one for one in nodes if one.id not in self._checked])
+        self._check_versions([one for one in nodes if one.id not in self._gpu_bytes])
         return nodes
 
     def _refuse_dead(self, chosen: Sequence[ClusterNode]) -> None:
@@ -337,12 +338,10 @@ class RayExecutor:
         ray, _ = self._cluster()
         if not nodes:
             return
-        asked = {
-            ray.remote(_version_probe()).options(**_on_node(one)).remote(): one for one in nodes
-        }
+        asked = {ray.remote(_make_probe()).options(**_on_node(one)).remote(): one for one in nodes}
         for task, one in asked.items():
             try:
-                found = self._result(task)
+                found, gpu_bytes = self._result(task)
             except _Lost as lost:
                 raise Unavailable(
                     f"node {one.node.name} does not answer: {lost}",
@@ -351,7 +350,7 @@ class RayExecutor:
             if found != self._version:
                 has = f"has packager {found}" if found else "has no packager"
                 raise OtherPackager(one.node.name, has, self._version)
-            self._checked.add(one.id)
+            self._gpu_bytes[one.id] = gpu_bytes
 
     def _result(self, task: Any) -> Any:
         """Wait for a task that is over soon. Raises `_Lost`."""
@@ -505,14 +504,27 @@ def _on_node(one: ClusterNode) -> dict[str, Any]:
     }
 
 
-def _version_probe() -> Callable[[], str]:
-    """Make a function that Ray sends by value: it runs where there is no packager, too."""
+def _make_probe() -> Callable[[], tuple[str, int]]:
+    """Make a function that Ray sends by value: it runs where there is no packager, too.
 
-    def find_version() -> str:
+    It returns the version of packager there, "" for none, and the memory of the node's
+    smallest GPU, 0 where nobody says: Ray itself counts GPUs and no more.
+    """
+
+    def probe() -> tuple[str, int]:
+        import subprocess
+
+        query = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
+        sizes: list[int] = []
+        try:
+            said = subprocess.run(query, capture_output=True, text=True, timeout=30).stdout
+            sizes = [int(line) for line in said.split()]
+        except (OSError, ValueError, subprocess.SubprocessError):
+            pass
         try:
             import packager
         except ImportError:
-            return ""
-        return packager.__version__
+            return "", 0
+        return packager.__version__, min(sizes, default=0) * 1024 * 1024
 
-    return find_version
+    return probe

@@ -16,7 +16,7 @@ from packager.adapters.blobs import BlobReader
 from packager.adapters.executors.cluster import NodeFailed, facts_document
 from packager.adapters.executors.exchange import Exchange
 from packager.adapters.executors.failures import StepFailed, StepRejected, StepTooLarge
-from packager.adapters.executors.ray import OtherPackager, RayExecutor, StepLost
+from packager.adapters.executors.ray import OtherPackager, RayExecutor, StepLost, _make_probe
 from packager.adapters.fleet.presence import Presence
 from packager.adapters.fleet.ray_cluster import ClusterLost
 from packager.core.events import Event, StepEvent
@@ -26,6 +26,7 @@ from packager.core.recipe import Step, StepInput
 from packager.errors import OutputFailed, ToolUnavailable, Unavailable
 from tests.adapters.executors.test_cluster_values import FACTS
 from tests.artifact_cache.samples import CHECKPOINT
+from tests.catalog.test_machine import nvidia_smi
 from tests.doubles.ray_module import FakeRay, WorkerCrashedError, line
 
 NODES = {"10.0.0.1": {"CPU": 4.0, "memory": 2.0**35}}
@@ -318,6 +319,23 @@ def test_the_node_is_told_what_the_user_told_us(
     first, second = (arguments[0][4:] for _, arguments in node.ray.steps)
     assert first == more
     assert "--restart" not in second  # what the lost try did is gone on with
+
+
+def test_the_memory_of_gpus_is_what_the_driver_of_the_node_says(
+    world: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = {"gpus": {"CPU": 8.0, "memory": 2.0**36, "GPU": 4.0}}
+    node = world(nodes=nodes)
+    node.ray.gpu_bytes = 24 * 2**30
+
+    assert node.executor.capacity()["gpu_bytes"] == 24 * 2**30
+
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path / "without-nvidia-smi"))
+        assert _make_probe()() == (__version__, 0)
+    nvidia_smi(tmp_path, "23028\n81559")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert _make_probe()() == (__version__, 23028 * 2**20)
 
 
 def test_an_interrupt_cancels_the_step_on_its_node(world: Run, tmp_path: Path) -> None:
