@@ -258,7 +258,8 @@ def _experts(model: Any, target: str) -> Any:
 def _check_value(model: Any, target: str, expected: torch.Tensor, name: str) -> None:
     """Compare a matrix with the source's: names that fit say nothing of the order of parts."""
     held = model.get_parameter(target).detach()
-    same = held.shape == expected.shape and torch.equal(held[:1], expected[:1].to(held.dtype))
+    first = held[:1].cpu()
+    same = held.shape == expected.shape and torch.equal(first, expected[:1].to(held.dtype))
     if not same:
         raise Rejected(f"{target} does not hold what {name} of the source has")
 
