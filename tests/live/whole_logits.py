@@ -6,6 +6,7 @@ Writes a JSON object: the relative error of each case, or why it cannot be loade
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from pathlib import Path
@@ -22,11 +23,17 @@ TOKENS = torch.arange(3, 60).reshape(1, -1)
 
 def error_of(model: str, method: str) -> float:
     """Return how far the candidate's logits are from the base's, relative to these."""
-    base = load_model(PLACE / "models" / model, "base", "float32", 0)
-    candidate = load_model(PLACE / f"{model}-{method}", "candidate", "float32", 0)
-    with torch.no_grad():
-        meant, made = base(TOKENS).logits, candidate(TOKENS).logits
+    meant = logits_of(PLACE / "models" / model)
+    made = logits_of(PLACE / f"{model}-{method}")
     return float((made - meant).norm() / meant.norm())
+
+
+@functools.cache
+def logits_of(place: Path) -> torch.Tensor:
+    model = load_model(place, place.name, "float32", 0)
+    with torch.no_grad():
+        logits: torch.Tensor = model(TOKENS).logits
+    return logits
 
 
 if __name__ == "__main__":
