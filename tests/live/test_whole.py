@@ -79,7 +79,7 @@ def results(quantizing: Path, tmp_path_factory: pytest.TempPathFactory) -> Resul
     program = Path(__file__).parent / "whole_models.py"
     arguments = [str(share_dir("containers") / "tools"), str(TINY), str(place), *CASES]
     done = subprocess.run(
-        [str(quantizing), str(program), *arguments],
+        [str(quantizing), str(program), *arguments, "tied:nothing"],
         env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
         cwd=ROOT,
         capture_output=True,
@@ -246,6 +246,12 @@ def test_modules_that_stay_whole_are_listed_under_the_sources_names(results: Res
 def test_where_weights_lie_meanwhile_changes_nothing(results: Results) -> None:
     assert results.tensors("mixtral:disk") == results.tensors("mixtral:rtn")
     assert results.config("mixtral:disk") == results.config("mixtral:rtn")
+
+
+def test_a_model_of_which_nothing_is_quantized_is_refused(results: Results) -> None:
+    failed = results.report["tied:nothing"]["failed"]
+
+    assert failed.startswith("nothing of the model was quantized")
 
 
 def test_experts_left_out_by_the_sources_names_stay_the_sources(results: Results) -> None:

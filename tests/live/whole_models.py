@@ -48,6 +48,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "smoothquant": {"method": "smoothquant", "smoothing_strength": 0.8, "gptq": False},
     "nvfp4": {"method": "nvfp4"},
     "disk": {"method": "rtn", "group_size": 32, "symmetric": True, "host_bytes": 100_000},
+    "nothing": {"method": "fp8", "activations": "dynamic", "ignore": ["re:.*"]},
     "partly": {
         "method": "rtn",
         "group_size": 32,
@@ -308,6 +309,6 @@ if __name__ == "__main__":
     done = {}
     for case in sys.argv[4:]:
         done[case] = run(*case.split(":"))
-        if case == "mixtral:rtn":
+        if case == "mixtral:rtn" and "last" in given:
             done["damaged"] = damage(*given["last"])
     (PLACE / "report.json").write_text(json.dumps(done, indent=1))

@@ -64,7 +64,12 @@ def quantize(spec: Spec, report: Report) -> dict[str, Any]:
     else:
         _quantize(spec, config, emptied(saved), kept, report)
         kept.publish_saved(saved)
-    quantization = json.loads((saved / "config.json").read_text())["quantization_config"]
+    quantization = json.loads((saved / "config.json").read_text()).get("quantization_config")
+    if not quantization:
+        raise Rejected(
+            "nothing of the model was quantized: it has no Linear modules, or all are left out",
+            "leave fewer modules out with --quantize-ignore, or use `--quantize none`",
+        )
     names = SourceNames.from_json((saved / NAMES).read_text(encoding="utf-8"))
     done = _write(source, saved, spec, quantization, names, report)
     return {**done, **device_used(spec.gpus)}
