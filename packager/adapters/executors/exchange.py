@@ -8,6 +8,7 @@ of a result.
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -35,7 +36,7 @@ from packager.core.order import MAX_ORDER_BYTES, OrderedFile, StepOrder
 from packager.errors import NotFound, OutputFailed, PackagerError
 
 CONTENT = "content"  # the one file of an entry
-CACHE = "cache://"
+_ENTRY = re.compile(r"cache://(?P<kind>[a-z][a-z0-9-]{0,39})/(?P<key>[0-9a-f]{64})/(?P<path>.+)")
 
 Scratch = Callable[[], AbstractContextManager[Callable[[str], Path]]]
 
@@ -211,13 +212,13 @@ class InputFinder:
 
     def _in_entry(self, file: OrderedFile) -> FileRange | None:
         """Look into the entry of the earlier step whose result it is."""
-        kind, key, path = _entry_of(file.origin)
-        if not kind:
+        named = _ENTRY.fullmatch(file.origin)
+        if named is None:
             return None
-        address = Address(kind, key)
+        address = Address(named["kind"], named["key"])
         if address not in self._entries:
             self._entries[address] = self._extracted(address)
-        found = self._entries[address].get(path)
+        found = self._entries[address].get(named["path"])
         return found if found and found.sha256 == file.sha256 else None
 
     def _handed_on(self, digest: str) -> FileRange | None:
@@ -243,20 +244,14 @@ class InputFinder:
         }
 
 
-def _entry_of(origin: str) -> tuple[str, str, str]:
-    """Take `cache://KIND/KEY/PATH` apart; empty texts for what is none."""
-    if not origin.startswith(CACHE):
-        return "", "", ""
-    kind, _, rest = origin.removeprefix(CACHE).partition("/")
-    key, _, path = rest.partition("/")
-    return (kind, key, path) if kind and len(key) == 64 and path else ("", "", "")
-
-
 def _on_hub(file: OrderedFile) -> RemoteRange | None:
     """Name the file on the hub by commit and digest: whoever reads it compares it."""
     if not file.origin.startswith("hf://"):
         return None
-    address = parse_hub(file.origin)
+    try:
+        address = parse_hub(file.origin)
+    except PackagerError:
+        return None
     if address.size != file.size or address.sha256 not in ("", file.sha256):
         return None
     return RemoteRange(url=address.url, offset=0, length=file.size)

@@ -24,7 +24,7 @@ from packager.core.image import FileRange, Inline, RemoteRange
 from packager.core.model import ModelFile
 from packager.core.order import StepOrder
 from packager.core.recipe import Step, StepInput
-from packager.errors import ModelRefused, NotFound
+from packager.errors import ModelRefused, NotFound, PackagerError
 from tests.artifact_cache.samples import CHECKPOINT
 
 DATA = b"weights" * 100
@@ -245,3 +245,41 @@ def test_nothing_that_is_handed_on_stays_in_the_cache_of_this_machine(
     sides.exchange.offer_file(on_disk(tmp_path / "m.safetensors"), SHA256)
 
     assert list(tmp_path.glob("ours/ac/*/*/*")) == []
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        pytest.param("cache://../" + "a" * 64 + "/m.safetensors", id="kind-that-leaves-the-store"),
+        pytest.param("cache://model-answers/../x", id="no-key"),
+        pytest.param("hf://org/name@main/m.safetensors", id="no-commit"),
+        pytest.param("file:///etc/passwd", id="unknown"),
+    ],
+)
+def test_an_origin_that_names_nothing_pinned_is_passed_over(
+    sides: Sides, tmp_path: Path, origin: str
+) -> None:
+    order = sides.order(replace(on_disk(tmp_path / "m.safetensors"), origin=origin))
+    (tmp_path / "m.safetensors").unlink()
+
+    with pytest.raises(InputsMissing):
+        sides.finder.inputs(order)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"[1]", id="no-object"),
+        pytest.param(b'{"order": 2}', id="later-version"),
+        pytest.param(b"{" * 10_000, id="deep"),
+    ],
+)
+def test_an_order_that_cannot_be_read_is_a_failure_that_says_so(
+    sides: Sides, tmp_path: Path, data: bytes
+) -> None:
+    digest = hashlib.sha256(data).hexdigest()
+    sides.exchange.offer_file(on_disk(tmp_path / "order", data), digest)
+
+    with pytest.raises(PackagerError, match=f"order {digest[:12]} cannot be read"):
+        sides.finder.order(digest)
