@@ -6,8 +6,9 @@ from the model's hidden size to its own and back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
@@ -26,6 +27,11 @@ from packager.planning.drafts.numbers import (
 from packager.planning.profile import read_head, text_config
 
 TYPES = ("gemma4_assistant", "gemma4_unified_assistant")
+# As much of its config.json as engines know an assistant by.
+ASSISTANT: Mapping[str, Any] = {
+    "model_type": TYPES[0],
+    "architectures": ["Gemma4AssistantForCausalLM"],
+}
 USUAL_TOKENS = 4  # as vLLM's recipe for Gemma 4 has it
 INTO, BACK = "pre_projection.weight", "post_projection.weight"
 ORDER = "token_ordering"  # of the embeddings: the one tensor of numbers that count

@@ -10,7 +10,8 @@ from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding, errors_in
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles
-from packager.planning.drafts.mtp import layer_words, why_not_mtp
+from packager.planning.drafts.assistant import ASSISTANT
+from packager.planning.drafts.mtp import check_engine, layer_words, why_not_mtp
 from packager.planning.profile import make_profile, read_head
 
 # kind of a draft → what a request puts before its reference
@@ -118,6 +119,10 @@ def _why_not(
     words = draft.license.lower().replace("_", "-").split("-")
     if set(words) & set(RESTRICTED) or draft.license.lower() in RESTRICTED:
         return f"its licence {draft.license!r} restricts use"
+    if draft.kind == "mtp":
+        found = next(check_engine(ASSISTANT, container), None)
+        if found is not None:
+            return found.message
     return _refused_by_rules(draft.kind, model, instance, container, rules)
 
 

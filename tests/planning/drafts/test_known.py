@@ -110,6 +110,34 @@ def test_a_head_is_not_taken_where_the_image_serves_other_drafts_alone() -> None
     assert "passed over mtp: vLLM on Neuron speculates with EAGLE-3 heads" in said(choice)
 
 
+@pytest.mark.parametrize(
+    ("kind", "family", "version", "is_taken"),
+    [
+        ("dflash", "vllm", "0.20.0", True),
+        ("dflash", "vllm", "0.19.1", False),
+        ("dflash", "lmi", "24", False),
+        ("dflash", "sglang", "0.5.10", False),
+        ("peagle", "vllm", "0.16.0", True),
+        ("peagle", "vllm", "0.15.1", False),
+        ("peagle", "sglang", "0.5.17", False),
+        ("mtp", "vllm", "0.21.0", True),
+        ("mtp", "vllm", "0.20.1", False),
+        ("mtp", "sglang", "0.5.16", False),
+    ],
+)
+def test_a_published_head_that_the_version_does_not_know_is_passed_over(
+    kind: str, family: str, version: str, is_taken: bool
+) -> None:
+    facts = facts_of(LLAMA, "g5.12xlarge", family=family)
+    container = find_container(family, "nvidia", version, None, facts.instance.name, ())
+
+    choice = choose_known(
+        (replace(HEAD, kind=kind),), facts.model, facts.instance, container, rules()
+    )
+
+    assert choice.reference == (f"{kind}:org/head" if is_taken else "")
+
+
 def test_a_head_that_was_lost_is_not_taken() -> None:
     model = without(MODELS["mimo"](), "mtp_layers")
     facts = facts_of(model, "p5en.48xlarge", family="vllm")
