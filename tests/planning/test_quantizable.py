@@ -172,6 +172,15 @@ def test_what_would_fail_after_loading_is_refused_when_planning_with_what_works_
     assert instead in hint
 
 
+def test_a_compiler_that_quantizes_by_itself_is_not_asked_for_a_row() -> None:
+    facts = facts_of(of("RWForCausalLM"), "ml.g6.12xlarge", quantize="fp8", compile="tensorrt_llm")
+
+    with pytest.raises(PlanRejected) as rejected:  # vLLM's image holds no TensorRT-LLM
+        make_plan(facts, VllmFamily(), quantizer=LlmCompressorQuantizer())
+
+    assert "quantize-architecture" not in {finding.code for finding in rejected.value.findings}
+
+
 def test_rounding_an_unknown_architecture_warns() -> None:
     facts = facts_of(of("NobodyKnowsForCausalLM"), "ml.g6.12xlarge", quantize="fp8")
 
