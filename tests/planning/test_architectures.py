@@ -12,6 +12,7 @@ from packager.core.findings import errors_in
 from packager.planning.architectures import find_architecture, is_native
 from packager.planning.profile import make_profile
 from tests.planning import zoo
+from tests.planning.drafts import mtp_models
 from tests.planning.headers import LLAMA_3_8B
 from tests.planning.test_profile import JSON
 
@@ -22,6 +23,8 @@ from tests.planning.test_profile import JSON
         (zoo.MIXTRAL_8X7B, 131_072, 8),
         (zoo.QWEN3_30B_A3B, 98_304, 4),
         (zoo.QWEN3_NEXT_80B, 24_576, 2),  # 12 of 48 layers
+        (mtp_models.QWEN3_5, 65_536, 4),  # 16 of 64 layers
+        (mtp_models.QWEN3_5_MOE, 20_480, 2),  # 10 of 40 layers
         (zoo.DEEPSEEK_V3, 70_272, 128),  # 61 * (512 + 64) * 2
         (zoo.FALCON_7B, 8_192, 1),  # states 71, has one
         (zoo.FALCON_40B, 122_880, 8),
