@@ -113,6 +113,7 @@ SITUATION_KEYS: Mapping[str, str] = MappingProxyType(
         "target": "where the techniques are applied: `image`, or `sagemaker-job` for AWS's own",
         "model": "hub id or name",
         "architecture": "`LlamaForCausalLM`",
+        "experts": "in a layer: 0 of a dense model",
         "family": "serving family: `vllm`",
         "variant": "which of the family's images: `tensorrt-llm`, `tgi-neuronx`, ``",
         "release": "short version of the container: `28` of LMI, `2.28.0` of a Neuron SDK",

@@ -161,7 +161,7 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...], P
     cache = _read_cache(config, row, numbers)
     experts = _read_experts(config, row)
     head = frozenset(tensor.name for tensor in _read_head(same).tensors)
-    sums = _add_up(model.tensors, head, quantization)
+    sums = _add_up(model.tensors, head, numbers["layers"], quantization)
     findings += _disagreements(numbers, model.tensors, sums)
 
     parameters = sums.parameters or 0
@@ -366,13 +366,17 @@ def _dtype(tensors: tuple[TensorInfo, ...], config: Mapping[str, Any]) -> tuple[
     return "", [Finding("error", "dtype-unknown", message, hint)]
 
 
-def _add_up(tensors: Iterable[TensorInfo], head: frozenset[str], quantization: Quantized) -> _Sums:
+def _add_up(
+    tensors: Iterable[TensorInfo], head: frozenset[str], stated: int, quantization: Quantized
+) -> _Sums:
     """Sort every tensor in one pass: a checkpoint may have 100 000 of them.
 
-    `head` names the tensors of an MTP head, which only drafting loads.
+    `head` names the tensors of an MTP head, which only drafting loads; layers beyond the
+    `stated` ones are not quantized.
     """
     sums = _Sums()
     layers: set[str] = set()
+    served: set[str] = set()
     kinds: dict[tuple[object, ...], tuple[int | None, bool, bool]] = {}
     for tensor in tensors:
         name = tensor.name
@@ -384,7 +388,10 @@ def _add_up(tensors: Iterable[TensorInfo], head: frozenset[str], quantization: Q
             sums.outside_bytes += tensor.size
             match = None
         else:
-            layers.add(match[1])
+            if match[1] not in layers:
+                layers.add(match[1])
+                if len(match[1]) < 10 and int(match[1]) < stated:
+                    served.add(match[1])
         # Layers and experts repeat each other: what is asked of a name is asked once.
         rest = name[match.end() :] if match else name
         alike = (name[: match.start(1)] if match else "", rest, tensor.dtype, tensor.shape)
@@ -404,7 +411,7 @@ def _add_up(tensors: Iterable[TensorInfo], head: frozenset[str], quantization: Q
             sums.expert_parameters += count
         if is_packable:
             sums.linear_parameters += count
-            if len(tensor.shape) == 2:
+            if len(tensor.shape) == 2 and match[1] in served:
                 first, alike_before = sums.packed.get(tensor.shape[-1], (name, 0))
                 sums.packed[tensor.shape[-1]] = first, alike_before + 1
     sums.layers = len(layers)

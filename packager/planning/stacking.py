@@ -51,6 +51,7 @@ def situation_of(plan: Plan, *, compiler: str | None = None, tool: str = "") -> 
         "target": "image",
         "model": plan.model.name,
         "architecture": plan.profile.architecture,
+        "experts": plan.profile.experts,
         "family": container.family,
         "variant": container.variant,
         "engine": container.engine,

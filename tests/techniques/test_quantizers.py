@@ -20,6 +20,7 @@ from packager.core.recipe import Step
 from packager.core.request import BuildRequest
 from packager.core.samples import Sample, Samples
 from packager.core.tool import ToolFacts
+from packager.core.units import GIB
 from packager.errors import PlanRejected
 from packager.planning.planner import make_plan
 from packager.planning.profile import make_profile
@@ -28,6 +29,7 @@ from packager.planning.schemes import quantized_weight_bytes
 from packager.plugins import FAMILIES, load
 from packager.techniques.quantizers.llmcompressor import LlmCompressorQuantizer
 from tests.commandline import ROOT
+from tests.planning import zoo
 from tests.planning.headers import (
     LLAMA_3_8B,
     LOCAL_CPU,
@@ -99,6 +101,17 @@ def test_what_vllm_cannot_load_on_processors_is_refused_there_and_nowhere_else(
 @pytest.mark.parametrize("method", ["awq", "gptq", "rtn", "smoothquant", "fp8", "fp8,kv"])
 def test_what_vllm_loads_on_processors_is_planned(method: str) -> None:
     assert errors(model_of(TINY), LOCAL_CPU, quantize=method) == []
+
+
+@pytest.mark.parametrize("method", ["awq", "gptq", "smoothquant", "fp8"])
+def test_quantized_experts_want_amx_on_processors(method: str) -> None:
+    """The server would say 'No WNA16 MoE backend supports the deployment configuration'."""
+    large = replace(LOCAL_CPU, host_bytes=512 * GIB, device_bytes=512 * GIB)
+    amx = replace(large, formats=large.formats | {"fp8_block"})
+
+    assert errors(zoo.mixtral(), large, quantize=method) == ["cpu-quantized-experts"]
+    assert errors(zoo.mixtral(), amx, quantize=method) == []
+    assert errors(zoo.mixtral(), large) == []
 
 
 def test_block_scales_are_planned_where_the_processor_has_their_instructions() -> None:
