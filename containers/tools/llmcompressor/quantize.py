@@ -63,6 +63,7 @@ def quantize(spec: Spec, report: Report) -> dict[str, Any]:
         report.note("an earlier run quantized the model: only writing is left")
     else:
         _quantize(spec, config, emptied(saved), kept, report)
+        let_go()  # what proves folds held the model as long as they could
         kept.publish_saved(saved)
     quantization = json.loads((saved / "config.json").read_text()).get("quantization_config")
     if not quantization:
@@ -110,8 +111,6 @@ def _quantize(spec: Spec, config: Any, saved: Path, kept: Kept, report: Report) 
     with packing(kept, model, report.note), report.busy("packing"):
         model.save_pretrained(saved, save_compressed=True, save_original_format=False)
     (saved / NAMES).write_text(names.to_json(), encoding="utf-8")
-    del model
-    let_go()
 
 
 def _write(
