@@ -27,6 +27,7 @@ class Scheme:
     group_size: int = 0  # 0: one scale for each output of a matrix
     scale_bytes: int = 2
     zero_bits: int = 0  # zero points beside each scale
+    capabilities: tuple[float, float] | None = None  # first and last of GPUs; None: any has it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,7 +79,7 @@ def quantizing_work(
     told = counts()["quantize"]
     quantizing = _quantizing(profile, texts, method, hessians=hessians or method == "gptq")
     packed = _linear_weights(profile)
-    passes = told["pack_passes_nvfp4"] if method == "nvfp4" else told["pack_passes"]
+    passes = told["pack_passes_fp4" if method in ("nvfp4", "mxfp4") else "pack_passes"]
     return (
         Work(stage=LIBRARIES, loads_libraries=True, on_host=True),
         Work(stage=LOADING, read_bytes=weight_bytes, on_host=True),

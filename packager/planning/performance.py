@@ -97,9 +97,14 @@ PEAKS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "int8_w8a8": ("int8", "bf16"),
         "NVFP4": ("fp4", "fp8", "bf16"),
         "nvfp4_w4a4": ("fp4", "fp8", "bf16"),
+        "MXFP4": ("fp4", "fp8", "bf16"),
+        "MXFP8": ("fp8", "bf16"),
+        "W4AFP8": ("fp8", "bf16"),
     }
 )
-WEIGHTS_ONLY = frozenset({"W4A16", "w4a16", "W8A16-FP8", "fp8_w8a16", "W8A16-INT8"})
+WEIGHTS_ONLY = frozenset(
+    {"W4A16", "w4a16", "W8A16-FP8", "fp8_w8a16", "W8A16-INT8", "MXFP4A16", "MXFP8A16"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

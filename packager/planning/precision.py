@@ -21,10 +21,11 @@ NEEDS_RANGE = frozenset(
 # format of a checkpoint → formats a device may have kernels for, best first.
 # FP8 weights run through Marlin as W8A16 where there is no FP8 arithmetic.
 # MXFP4, and NVFP4 without quantized inputs, are unpacked to 16 bits by the same kernels as
-# other 4-bit weights.
+# other 4-bit weights; MXFP8 as FP8 is, before Blackwell.
 SERVED_BY = {
     "fp8_w8a8": ("fp8_w8a8", "fp8_w8a16"),
     "mxfp4": ("w4a16",),
+    "mxfp8": ("nvfp4_w4a4", "fp8_w8a16"),
     "nvfp4_w4a16": ("w4a16",),
 }
 
@@ -35,6 +36,7 @@ PRECISIONS = {
     "nvfp4_w4a4": "nvfp4",
     "nvfp4_w4a16": "nvfp4a16",
     "mxfp4": "mxfp4",
+    "mxfp8": "mxfp8",
 }
 
 SPELLED = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}

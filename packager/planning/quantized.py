@@ -22,6 +22,7 @@ COMPRESSED_FORMATS = {
     "int-quantized": "int8_w8a8",
     "nvfp4-pack-quantized": "nvfp4_w4a4",
     "mxfp4-pack-quantized": "mxfp4",
+    "mxfp8-quantized": "mxfp8",
 }
 MODELOPT_FORMATS = {"FP8": ("fp8_w8a8", 8), "NVFP4": ("nvfp4_w4a4", 4)}
 

@@ -6,6 +6,7 @@ routers of experts stay as they are, so a 4-bit model is never a quarter.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -53,6 +54,7 @@ EXISTING_SCHEMES = {
     "nvfp4_w4a4": "NVFP4",
     "nvfp4_w4a16": "NVFP4A16",
     "mxfp4": "MXFP4",
+    "mxfp8": "MXFP8",
 }
 FOUR_BIT_SCHEMES = frozenset({"W4A16", "NVFP4", "NVFP4A16", "MXFP4"})
 
@@ -239,8 +241,11 @@ def scheme_of(quantization: Quantization) -> Scheme:
 def _serves(scheme: Scheme, instance: Instance, engine: str) -> bool:
     """Whether the engine has kernels for the scheme on this kind of device."""
     if instance.kind == "cpu":
-        return engine == "vllm" and scheme.needs in CPU_KERNELS
-    return instance.kind == "nvidia" and scheme.needs in instance.formats
+        return engine == "vllm" and scheme.needs in CPU_KERNELS and not scheme.capabilities
+    if instance.kind != "nvidia" or scheme.needs not in instance.formats:
+        return False
+    first, last = scheme.capabilities or (0.0, math.inf)
+    return first <= (instance.compute_capability or 0.0) <= last
 
 
 def _checkpoint_format(method: str, container: ContainerFacts) -> str:

@@ -26,6 +26,8 @@ SCHEMES: Mapping[str, str] = {
     "int8_w8a8": "W8A8-INT8",
     "nvfp4_w4a4": "NVFP4",
     "nvfp4_w4a16": "NVFP4A16",
+    "mxfp4": "MXFP4",
+    "mxfp8": "MXFP8",
 }
 
 OFF = frozenset({None, "off", "none", "auto"})  # `auto` has not chosen anything

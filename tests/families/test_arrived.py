@@ -342,6 +342,12 @@ WRITTEN = Quantization(
         ("W8A8-FP8", "18", []),
         ("NVFP4A16", "18", ["quantization-writer-newer"]),
         ("NVFP4A16", "19", []),
+        ("MXFP4A16", "18", [LACKS, "quantization-writer-newer"]),
+        ("MXFP4A16", "19", []),
+        ("MXFP8", "24", [LACKS]),
+        ("MXFP8", "25", []),
+        ("W4AFP8", "18", [LACKS]),
+        ("W4AFP8", "19", []),
     ],
 )
 def test_what_would_be_written_is_held_against_the_container_too(

@@ -27,7 +27,7 @@ PLAIN = {
     "U8": "<u1",
     "BOOL": "<u1",
 }
-GROUP_OF_NVFP4 = 16
+GROUP_OF_NVFP4, GROUP_OF_MX = 16, 32
 FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float64)
 
 
@@ -123,6 +123,8 @@ def dequantized(tensors: Tensors, module: str) -> tuple[Array, Array]:
     if "weight_global_scale" in parts:
         return _nvfp4(parts)
     scale = parts["weight_scale"]
+    if tensors[f"{module}.weight_scale"].dtype == "U8":
+        return _microscaled(parts)
     if "weight_packed" in parts:
         integers = _nibbles(parts["weight_packed"])
         steps = np.repeat(scale, integers.shape[1] // scale.shape[1], 1)
@@ -139,9 +141,7 @@ def dequantized(tensors: Tensors, module: str) -> tuple[Array, Array]:
     steps = np.broadcast_to(scale, weight.shape)
     if tensors[f"{module}.weight"].dtype == "I8":
         return weight * steps, steps / 2
-    # E4M3 has 8 values to each power of two, and 2^-9 between the smallest ones.
-    half = np.maximum(2.0 ** np.floor(np.log2(np.maximum(abs(weight), 2.0**-6))) / 16, 2.0**-10)
-    return weight * steps, half * steps
+    return weight * steps, _half_of_e4m3(weight) * steps
 
 
 def _gemm(parts: Mapping[str, Array]) -> tuple[Array, Array]:
@@ -157,8 +157,27 @@ def _nvfp4(parts: Mapping[str, Array]) -> tuple[Array, Array]:
     codes = np.stack((packed & 15, packed >> 4), -1).reshape(len(packed), -1)
     values = FP4[codes]
     steps = np.repeat(parts["weight_scale"], GROUP_OF_NVFP4, 1) / parts["weight_global_scale"]
-    half = np.select([abs(values) < 2, abs(values) < 4], [0.25, 0.5], 1.0)
-    return values * steps, half * steps
+    return values * steps, _half_of_e2m1(values) * steps
+
+
+def _microscaled(parts: Mapping[str, Array]) -> tuple[Array, Array]:
+    """MXFP4 and MXFP8: a power of two for 32 inputs, stored as its exponent and 127."""
+    steps = np.repeat(2.0 ** (parts["weight_scale"] - 127), GROUP_OF_MX, 1)
+    if "weight" in parts:
+        values = parts["weight"]
+        return values * steps, _half_of_e4m3(values) * steps
+    packed = parts["weight_packed"]
+    values = FP4[np.stack((packed & 15, packed >> 4), -1).reshape(len(packed), -1)]
+    return values * steps, _half_of_e2m1(values) * steps
+
+
+def _half_of_e4m3(values: Array) -> Array:
+    """E4M3 has 8 values to each power of two, and 2^-9 between the smallest ones."""
+    return np.maximum(2.0 ** np.floor(np.log2(np.maximum(abs(values), 2.0**-6))) / 16, 2.0**-10)
+
+
+def _half_of_e2m1(values: Array) -> Array:
+    return np.select([abs(values) < 2, abs(values) < 4], [0.25, 0.5], 1.0)
 
 
 def _nibbles(words: Array) -> Array:

@@ -76,8 +76,11 @@ class Scheme:
 INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}
 INT8 = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}
 FP8 = {"num_bits": 8, "type": "float", "symmetric": True}
+MX = {"type": "float", "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8"}
 PER_TOKEN, PER_TENSOR = {"dynamic": True, "strategy": "token"}, {"dynamic": False}
 VLLM = ("--instance", "ml.g6.xlarge", "--family", "vllm")  # what no processor serves
+HOPPER = ("--instance", "ml.p5.48xlarge", "--family", "vllm")
+BLACKWELL = ("--instance", "ml.p6-b200.48xlarge", "--family", "vllm")
 TGI = ("--instance", "ml.g5.xlarge", "--family", "tgi")
 SCHEMES = {
     "awq": Scheme("awq", "pack-quantized", {**INT4, "symmetric": False}, folded=("norms", "up")),
@@ -101,6 +104,19 @@ SCHEMES = {
         "smoothquant,gptq", "int-quantized", INT8, PER_TOKEN, bound=GPTQ, folded=("norms",)
     ),
     "nvfp4": Scheme("nvfp4", "nvfp4-pack-quantized", {"num_bits": 4, "type": "float"}, family=VLLM),
+    # A power of two is rounded to the nearest, so the largest weights are cut.
+    "mxfp4": Scheme(
+        "mxfp4",
+        "mxfp4-pack-quantized",
+        {**MX, "num_bits": 4},
+        {**MX, "num_bits": 4},
+        bound=2.125,
+        family=BLACKWELL,
+    ),
+    "mxfp8": Scheme("mxfp8", "mxfp8-quantized", {**MX, "num_bits": 8}, bound=2.125, family=VLLM),
+    "w4afp8": Scheme(
+        "w4afp8", "pack-quantized", {**INT4, "symmetric": True}, {**FP8, **PER_TOKEN}, family=HOPPER
+    ),
 }
 
 

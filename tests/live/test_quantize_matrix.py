@@ -57,7 +57,12 @@ BOUNDS = {
     "smoothquant": 0.1,
     "rtn,group=32": 0.6,
     "nvfp4": 0.5,
+    "mxfp4": 0.5,
+    "mxfp8": 0.2,
+    "w4afp8": 0.6,
 }
+# Its one group size is more than these models have inputs: planned as another, and swapped.
+PLANNED_AS = {"w4afp8": "rtn,group=32"}
 OPTIONS = {
     "awq,group=32,symmetric": 0.6,
     "gptq,group=32,asymmetric": 0.4,
@@ -138,14 +143,17 @@ def planned(models: Path) -> Callable[[str, str], Told]:
     @functools.cache
     def plan(model: str, asked: str) -> Told:
         files = LocalSource().facts(str(models / model))
-        facts = facts_of(files, INSTANCE, quantize=asked)
+        facts = facts_of(files, INSTANCE, quantize=PLANNED_AS.get(asked, asked))
         facts = replace(facts, samples=TEXTS, tools={"llmcompressor": TOOL})
         quantizer = LlmCompressorQuantizer()
         try:
             step = quantizer.step(facts, make_plan(facts, VllmFamily(), quantizer=quantizer))
         except PlanRejected as rejected:
             return {"refused": [(e.code, e.message) for e in errors_in(rejected.findings)]}
-        return {"name": model, "label": asked, "parameters": {**step.parameters, "memory_bytes": 1}}
+        parameters = {**step.parameters, "memory_bytes": 1}
+        if asked in PLANNED_AS:
+            parameters["method"] = asked
+        return {"name": model, "label": asked, "parameters": parameters}
 
     return plan
 

@@ -18,7 +18,7 @@ from packager.techniques.quantizers.llmcompressor import LlmCompressorQuantizer
 from tests.commandline import ROOT
 from tests.planning.headers import LLAMA_3_8B, LLAMA_3_70B, facts_of, model_of
 
-ROUNDED = ("fp8", "rtn", "nvfp4")
+ROUNDED = ("fp8", "rtn", "nvfp4", "mxfp4", "mxfp8", "w4afp8")
 ALL = (*ROUNDED, "gptq", "awq", "smoothquant")
 
 

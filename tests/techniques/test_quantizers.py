@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from artifact_cache.key import QuantizedCheckpointKey
 from packager.catalog.compatibility import rules
+from packager.catalog.containers import find_container
 from packager.core.facts import Facts
 from packager.core.findings import errors_in
 from packager.core.instance import Instance
@@ -52,6 +54,12 @@ def facts(
 ) -> Facts:
     found = facts_of(model, instance, family=family, **asked)
     return replace(found, samples=TEXTS, tools={"llmcompressor": TOOL})
+
+
+def on_lmi(model: ModelFiles, version: str, **asked: Any) -> Facts:
+    """The facts with an LMI container, on Hopper."""
+    container = find_container("lmi", "nvidia", version)
+    return replace(facts(model, "ml.p5.48xlarge", "lmi", **asked), container=container)
 
 
 def planned(given: Facts) -> Plan:
@@ -96,6 +104,128 @@ def test_what_vllm_cannot_load_on_processors_is_refused_there_and_nowhere_else(
 ) -> None:
     assert errors(model_of(TINY), LOCAL_CPU, quantize=method) == [code]
     assert errors(model_of(TINY), "ml.g6.xlarge", quantize=method) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "instance", "scheme", "activations"),
+    [
+        ("mxfp4", "ml.g5.xlarge", "MXFP4A16", None),
+        ("mxfp4", "ml.p5.48xlarge", "MXFP4A16", None),
+        ("mxfp4", "ml.p6-b200.48xlarge", "MXFP4", ("fp4_e2m1", "group")),
+        ("mxfp4", "ml.g7e.2xlarge", "MXFP4", ("fp4_e2m1", "group")),
+        ("mxfp8", "ml.g5.xlarge", "MXFP8A16", None),
+        ("mxfp8", "ml.p5.48xlarge", "MXFP8A16", None),
+        ("mxfp8", "ml.p6-b200.48xlarge", "MXFP8", ("fp8_e4m3", "group")),
+        ("w4afp8", "ml.p5.48xlarge", "W4AFP8", ("fp8_e4m3", "token")),
+    ],
+)
+def test_the_device_decides_whether_activations_are_quantized_and_the_key_says_so(
+    method: str, instance: str, scheme: str, activations: tuple[str, str] | None
+) -> None:
+    given = facts(model_of(TINY), instance, quantize=method)
+    plan = planned(given)
+    key = QUANTIZER.step(given, plan).key
+
+    assert plan.quantization is not None
+    assert plan.quantization.scheme == scheme
+    assert isinstance(key, QuantizedCheckpointKey)
+    told = key.precision.activations
+    assert (told and (told.dtype, told.granularity)) == activations
+    assert key.calibration is None
+
+
+@pytest.mark.parametrize(
+    ("method", "instance"),
+    [
+        *(("mxfp4", one) for one in ("ml.g4dn.xlarge", LOCAL_CPU)),
+        *(("mxfp8", one) for one in ("ml.g4dn.xlarge", LOCAL_CPU)),
+        *(("w4afp8", one) for one in ("ml.g5.xlarge", "ml.g6e.xlarge", LOCAL_CPU)),
+        *(("w4afp8", one) for one in ("ml.p6-b200.48xlarge", "ml.g7e.2xlarge")),
+    ],
+)
+def test_devices_without_a_kernel_for_a_format_are_refused_and_told_of_another(
+    method: str, instance: str | Instance
+) -> None:
+    with pytest.raises(PlanRejected) as rejected:
+        planned(facts(model_of(TINY), instance, quantize=method))
+
+    (error,) = errors_in(rejected.value.findings)
+    assert error.code == "quantize-unsupported"
+    assert f"has no kernel for {method}" in error.message
+    assert error.hint == "`--quantize awq`, or another instance"
+
+
+@pytest.mark.parametrize(
+    ("method", "version", "expected"),
+    [
+        ("mxfp4", "18", "does not load MXFP4 weights of compressed-tensors; the first version"),
+        ("mxfp4", "19", ""),
+        ("mxfp8", "24", "does not load MXFP8 weights of compressed-tensors; the first version"),
+        ("mxfp8", "25", ""),
+        ("w4afp8", "18", "does not load INT4 weights with FP8 activations; the first version"),
+        ("w4afp8", "19", ""),
+    ],
+)
+def test_engines_older_than_a_format_are_refused_with_the_first_that_reads_it(
+    method: str, version: str, expected: str
+) -> None:
+    asked = on_lmi(model_of(TINY), version, quantize=method)
+    if not expected:
+        assert planned(asked).quantization
+        return
+    with pytest.raises(PlanRejected) as rejected:
+        planned(asked)
+
+    assert any(expected in error.message for error in errors_in(rejected.value.findings))
+
+
+@pytest.mark.parametrize(("version", "codes"), [("20", ["vllm-mxfp4-experts"]), ("21", [])])
+def test_experts_in_mxfp4_need_a_newer_engine_than_other_layers(
+    version: str, codes: list[str]
+) -> None:
+    asked = on_lmi(zoo.mixtral(), version, quantize="mxfp4")
+    try:
+        found = errors_in(planned(asked).findings)
+    except PlanRejected as rejected:
+        found = errors_in(rejected.findings)
+
+    assert [finding.code for finding in found] == codes
+
+
+@pytest.mark.parametrize(
+    ("family", "method", "code"),
+    [
+        ("sglang", "mxfp4", "sglang-formats"),
+        ("sglang", "mxfp8", "sglang-formats"),
+        ("sglang", "w4afp8", "sglang-formats"),
+        ("sglang", "nvfp4", "sglang-formats"),
+        ("tgi", "mxfp4", "engine-lacks-quantization"),
+        ("tgi", "mxfp8", "engine-lacks-quantization"),
+        ("tgi", "w4afp8", "tgi-w4afp8"),
+    ],
+)
+def test_other_engines_are_given_no_format_that_they_do_not_read(
+    family: str, method: str, code: str
+) -> None:
+    assert errors(model_of(TINY), "ml.p5.48xlarge", family=family, quantize=method) == [code]
+
+
+@pytest.mark.parametrize(
+    ("method", "size"),
+    [("mxfp4", 5_809_643_520), ("mxfp8", 9_299_304_448), ("w4afp8", 5_700_591_616)],
+)
+def test_scales_of_the_formats_are_counted(method: str, size: int) -> None:
+    plan = planned(facts(model_of(LLAMA_3_8B), "ml.p5.48xlarge", quantize=method))
+
+    assert quantized_weight_bytes(plan.profile, plan.quantization) == pytest.approx(size, rel=1e-4)
+
+
+def test_mxfp4_takes_as_long_to_pack_as_nvfp4_and_mxfp8_less() -> None:
+    def packing(method: str) -> float:
+        needs = step_of(model_of(TINY), "ml.p5.48xlarge", quantize=method).needs
+        return next(work.elements for work in needs.work if work.stage == "packing")
+
+    assert packing("mxfp4") == packing("nvfp4") > packing("mxfp8") == packing("fp8")
 
 
 @pytest.mark.parametrize("method", ["awq", "gptq", "rtn", "smoothquant", "fp8", "fp8,kv"])

@@ -7,6 +7,8 @@
 | fp8 | activations: dynamic, static or block; kv_cache | rounding |
 | smoothquant | smoothing_strength, gptq | SmoothQuant, then rounding or GPTQ, 8 bits both |
 | nvfp4 | | rounding to NVFP4, weights only |
+| mxfp4, mxfp8 | scheme: of compressed-tensors | rounding to an MX format |
+| w4afp8 | group_size | rounding to 4 bits, FP8 activations |
 | rtn | symmetric, group_size | rounding to 4 bits without data |
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from compressed_tensors.config import CompressionFormat
 from compressed_tensors.quantization import preset_name_to_scheme
 from folding import Proof, make_modifier
 from llmcompressor.modifiers.gptq import GPTQModifier
@@ -23,7 +26,10 @@ from packager_worker import Rejected
 
 TARGETS = ["Linear"]
 FP8 = {"dynamic": "FP8_DYNAMIC", "static": "FP8", "block": "FP8_BLOCK"}
+ROUNDED = ("rtn", "mxfp4", "mxfp8", "w4afp8")
 DATA_FREE = ("FP8_DYNAMIC", "FP8_BLOCK", "NVFP4A16")
+# The library stores INT4 beside quantized activations a byte each, which no engine loads.
+FORMATS = {"W4AFP8": CompressionFormat.pack_quantized}
 KV_FP8 = {
     "num_bits": 8,
     "type": "float",
@@ -47,7 +53,7 @@ def make_recipe(asked: Mapping[str, Any], proof: Proof) -> list[Any]:
             strength = asked["smoothing_strength"]
             smoothing = make_modifier("smoothquant", proof, smoothing_strength=strength)
             return [smoothing, last(**common)]
-        case "fp8" | "nvfp4" | "rtn":
+        case "fp8" | "nvfp4" | "rtn" | "mxfp4" | "mxfp8" | "w4afp8":
             return [QuantizationModifier(**common)]
     raise Rejected(f"this worker does not know method {asked['method']!r}")
 
@@ -55,7 +61,7 @@ def make_recipe(asked: Mapping[str, Any], proof: Proof) -> list[Any]:
 def needs_data(asked: Mapping[str, Any]) -> bool:
     """Whether the method looks at activations."""
     return bool(asked.get("kv_cache")) or (
-        asked["method"] != "rtn" and preset_of(asked) not in DATA_FREE
+        asked["method"] not in ROUNDED and preset_of(asked) not in DATA_FREE
     )
 
 
@@ -70,6 +76,10 @@ def preset_of(asked: Mapping[str, Any]) -> str:
             return "W8A8"
         case "nvfp4":
             return "NVFP4A16"
+        case "mxfp4" | "mxfp8":
+            return str(asked["scheme"])
+        case "w4afp8":
+            return "W4AFP8"
     raise Rejected(f"this worker does not know method {asked['method']!r}")
 
 
@@ -81,7 +91,11 @@ def _common(asked: Mapping[str, Any]) -> dict[str, Any]:
         settings["kv_cache_scheme"] = KV_FP8
     group = asked.get("group_size")
     scheme = preset_name_to_scheme(preset, TARGETS)
-    if not group or scheme.weights is None or scheme.weights.group_size in (None, group):
+    form = FORMATS.get(preset)
+    other = group and scheme.weights is not None and scheme.weights.group_size not in (None, group)
+    if not other and form is None:
         return {**settings, "scheme": preset, "targets": TARGETS}
-    scheme.weights.group_size = group
+    if other:
+        scheme.weights.group_size = group
+    scheme.format = form
     return {**settings, "config_groups": {"group_0": scheme.model_dump()}}

@@ -1,4 +1,4 @@
-"""Quantizing with llm-compressor: AWQ, GPTQ, FP8, SmoothQuant, NVFP4, plain rounding.
+"""Quantizing with llm-compressor: AWQ, GPTQ, FP8, SmoothQuant, NVFP4, MX formats, rounding.
 
 The result is a compressed-tensors checkpoint, or AutoAWQ's format where the
 family's engine reads only that: our own AWQ result, written in the other order
@@ -10,7 +10,7 @@ without loss (docs/decisions/0006-awq-format.md).
 | gptq, rtn | `symmetric` (usual), `asymmetric`, `group=N` (128) |
 | fp8 | `dynamic` (usual), `static`, `block`, `kv` |
 | smoothquant | `strength=X` (0.8), `gptq` |
-| nvfp4 | none |
+| nvfp4, mxfp4, mxfp8, w4afp8 | none |
 """
 
 from __future__ import annotations
@@ -58,6 +58,41 @@ _SYMMETRIC = Scheme(name="W4A16", needs="w4a16", word="w4a16", bits=4, group_siz
 _NVFP4 = Scheme(
     name="NVFP4A16", needs="w4a16", word="nvfp4a16", bits=4, group_size=16, scale_bytes=1
 )
+# vLLM quantizes activations where Blackwell multiplies in the format, and unpacks the weights
+# (Marlin) before: compressed_tensors_w4a4_mxfp4.py and kernels/linear/mxfp8 in vLLM 0.32.
+_MXFP4 = Scheme(
+    name="MXFP4", needs="nvfp4_w4a4", word="mxfp4", bits=4, group_size=32, scale_bytes=1
+)
+_MXFP4A16 = Scheme(
+    name="MXFP4A16",
+    needs="w4a16",
+    word="mxfp4a16",
+    bits=4,
+    group_size=32,
+    scale_bytes=1,
+    capabilities=(8.0, 9.9),
+)
+_MXFP8 = Scheme(
+    name="MXFP8", needs="nvfp4_w4a4", word="mxfp8", bits=8, group_size=32, scale_bytes=1
+)
+_MXFP8A16 = Scheme(
+    name="MXFP8A16",
+    needs="fp8_w8a16",
+    word="mxfp8a16",
+    bits=8,
+    group_size=32,
+    scale_bytes=1,
+    capabilities=(8.0, 9.9),
+)
+# CutlassW4A8LinearKernel is for compute capability 9.0 and no other, and for groups of 128.
+_W4AFP8 = Scheme(
+    name="W4AFP8",
+    needs="fp8_w8a8",
+    word="w4afp8",
+    bits=4,
+    group_size=128,
+    capabilities=(9.0, 9.0),
+)
 
 OPTIONS: Mapping[str, frozenset[str]] = {
     "awq": frozenset({"symmetric", "asymmetric", "group"}),
@@ -66,10 +101,19 @@ OPTIONS: Mapping[str, frozenset[str]] = {
     "fp8": frozenset({"dynamic", "static", "block", "kv"}),
     "smoothquant": frozenset({"strength", "gptq"}),
     "nvfp4": frozenset(),
+    "mxfp4": frozenset(),
+    "mxfp8": frozenset(),
+    "w4afp8": frozenset(),
+}
+# Schemes whose activations are quantized while serving: type, and what shares a scale.
+_DYNAMIC: Mapping[str, tuple[str, str]] = {
+    "MXFP4": ("fp4_e2m1", "group"),
+    "MXFP8": ("fp8_e4m3", "group"),
+    "W4AFP8": ("fp8_e4m3", "token"),
 }
 _WITH_VALUE = frozenset({"group", "strength"})
 _EXCLUDING = (frozenset({"symmetric", "asymmetric"}), frozenset({"dynamic", "static", "block"}))
-_ROUNDED_ONLY = frozenset({"nvfp4", "rtn"})  # no data is looked at
+_ROUNDED_ONLY = frozenset({"nvfp4", "mxfp4", "mxfp8", "w4afp8", "rtn"})  # no data is looked at
 
 # Modules that stay as they are: heads and routers, which decide too much for what they weigh,
 # and what is no language model.  llm-compressor 0.14, examples/ for each architecture.
@@ -112,6 +156,9 @@ class LlmCompressorQuantizer:
         "smoothquant": (W8A8_INT8,),
         "nvfp4": (_NVFP4,),
         "rtn": (_SYMMETRIC,),
+        "mxfp4": (_MXFP4, _MXFP4A16),
+        "mxfp8": (_MXFP8, _MXFP8A16),
+        "w4afp8": (_W4AFP8,),
     }
 
     def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
@@ -216,6 +263,10 @@ def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any
         case "smoothquant":
             told["smoothing_strength"] = float(options.get("strength", STRENGTH))
             told["gptq"] = "gptq" in options
+        case "mxfp4" | "mxfp8":
+            told["scheme"] = chosen.scheme
+        case "w4afp8":
+            told["group_size"] = chosen.group_size
     return told
 
 
@@ -245,7 +296,7 @@ def _key(
                 zero_point=not _is_symmetric(chosen),
                 excluded_modules=tuple(parameters["ignore"]),
             ),
-            activations=_activations(parameters),
+            activations=_activations(chosen, parameters),
             kv_dtype="fp8_e4m3" if parameters.get("kv_cache") else "auto",
             auto_cast=None,
             auto_cast_dtype=None,
@@ -271,9 +322,14 @@ def _written(value: object) -> str:
     return json.dumps(value, sort_keys=True) if isinstance(value, Mapping) else str(value)
 
 
-def _activations(parameters: Mapping[str, Any]) -> ActivationQuantization | None:
+def _activations(
+    chosen: Quantization, parameters: Mapping[str, Any]
+) -> ActivationQuantization | None:
     if parameters["method"] == "smoothquant":
         return ActivationQuantization(dtype="int8", granularity="token", dynamic=True)
+    if chosen.scheme in _DYNAMIC:
+        dtype, sharing = _DYNAMIC[chosen.scheme]
+        return ActivationQuantization(dtype=dtype, granularity=sharing, dynamic=True)
     if parameters["method"] != "fp8":
         return None
     granularity = {"dynamic": "token", "static": "tensor", "block": "group"}
