@@ -47,7 +47,7 @@ class Compiler(DryRunExecutor):
         return StepResult()
 
 
-def tool(name: str) -> ToolFacts:
+def tool(name: str, _build: str = "cpu") -> ToolFacts:
     return ToolFacts(name=name, requirements="a" * 64, worker="b" * 64, packages={}, installed=True)
 
 
