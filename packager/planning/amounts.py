@@ -71,13 +71,16 @@ def quantizing_work(
     weight_bytes: int,
     result_bytes: int,
     hessians: bool = False,
+    iterations: int = 0,
 ) -> tuple[Work, ...]:
     """Return the stages of a run of `containers/tools/llmcompressor`, in order.
 
-    `hessians` says that GPTQ rounds after smoothing.
+    `hessians` says that GPTQ rounds after smoothing; `iterations` are AutoRound's for a layer.
     """
     told = counts()["quantize"]
-    quantizing = _quantizing(profile, texts, method, hessians=hessians or method == "gptq")
+    quantizing = _quantizing(
+        profile, texts, method, hessians=hessians or method == "gptq", iterations=iterations
+    )
     packed = _linear_weights(profile)
     passes = told["pack_passes_fp4" if method in ("nvfp4", "mxfp4") else "pack_passes"]
     return (
@@ -230,7 +233,9 @@ def forward_work(
     )
 
 
-def _quantizing(profile: ModelProfile, texts: Texts, method: str, *, hessians: bool) -> Work:
+def _quantizing(
+    profile: ModelProfile, texts: Texts, method: str, *, hessians: bool, iterations: int = 0
+) -> Work:
     told, layers = counts()["quantize"], max(1, profile.layers)
     matrices = matrices_of(profile)
     scale = _linear_weights(profile) / max(1, layers * sum(one.weights for one in matrices))
@@ -261,6 +266,13 @@ def _quantizing(profile: ModelProfile, texts: Texts, method: str, *, hessians: b
         large += visited * sum(one.weights for one in searched if _is_large(one))
         experts = max(1, profile.experts)
         operations += steps * texts.count * layers * told["grid_operations"] * experts
+    if iterations:
+        # Forwards, and backwards to the inputs and to the offsets of the weights.
+        batch = min(1.0, told["round_texts"] / texts.count) * texts.tokens
+        flops += iterations * 6.0 * batch * layers * weights
+        elements += 3.0 * iterations * batch * layers * _activation_elements(profile)
+        elements += iterations * told["round_passes"] * layers * weights
+        operations += iterations * layers * told["round_operations"]
     if hessians:
         float32 += layers * sum(
             one.count * (2.0 * texts.tokens + told["gptq_cube"] * one.inputs + one.outputs)

@@ -51,7 +51,7 @@ NOT_PACKED = (
 EXPERTS = (".experts.", ".input_linear.", ".output_linear.")  # the latter: Granite's, in one
 
 
-PackedInputs = Mapping[int, tuple[str, int]]
+PackedSizes = Mapping[tuple[int, ...], tuple[str, int]]
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class _Sums:
     outside_bytes: int = 0
     unserved_bytes: int = 0
     layers: int = 0  # distinct ones
-    packed: dict[int, tuple[str, int]] = field(default_factory=dict)  # see `packed_inputs`
+    packed: dict[tuple[int, ...], tuple[str, int]] = field(default_factory=dict)  # `packed_sizes`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,16 +138,16 @@ def make_profile(model: ModelFiles) -> tuple[ModelProfile, tuple[Finding, ...]]:
     return _make_profile(SameModel(model))[:2]
 
 
-def packed_inputs(model: ModelFiles) -> PackedInputs:
-    """Return the widths of the layers' matrices that quantizers pack, stored one by one.
+def packed_sizes(model: ModelFiles) -> PackedSizes:
+    """Return the sizes of the layers' matrices that quantizers pack, stored one by one.
 
-    Maps the inputs of a matrix to the first that has so many, and how many have.
+    Maps outputs and inputs of a matrix to the first that has them, and how many have.
     """
     return _make_profile(SameModel(model))[2]
 
 
 @lru_cache(maxsize=2)  # a model and its draft
-def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...], PackedInputs]:
+def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...], PackedSizes]:
     model = same.model
     name, name_findings = _architecture(model.config)
     row = find_architecture(name)
@@ -412,8 +412,8 @@ def _add_up(
         if is_packable:
             sums.linear_parameters += count
             if len(tensor.shape) == 2 and match[1] in served:
-                first, alike_before = sums.packed.get(tensor.shape[-1], (name, 0))
-                sums.packed[tensor.shape[-1]] = first, alike_before + 1
+                first, alike_before = sums.packed.get(tensor.shape, (name, 0))
+                sums.packed[tensor.shape] = first, alike_before + 1
     sums.layers = len(layers)
     return sums
 

@@ -105,5 +105,6 @@ def test_an_unknown_quantization_is_told_every_method(packager: Packager) -> Non
 
     assert done.status == 3
     assert done.err.splitlines()[-1] == (
-        "hint: choose one of none, awq, gptq, fp8, smoothquant, nvfp4, rtn, mxfp4, mxfp8, w4afp8"
+        "hint: choose one of none, awq, gptq, fp8, smoothquant, nvfp4, rtn, mxfp4, mxfp8, "
+        "w4afp8, autoround"
     )

@@ -132,7 +132,7 @@ def dequantized(tensors: Tensors, module: str) -> tuple[Array, Array]:
         if "weight_zero_point" in parts:
             points = _nibbles(parts["weight_zero_point"].T).T[: integers.shape[0]]
             middle = np.repeat(points, integers.shape[1] // points.shape[1], 1)
-        return (integers - middle) * steps, steps / 2
+        return (integers - middle) * steps, abs(steps) / 2  # AutoRound writes negative scales
     weight = parts["weight"]
     if (scale.ndim == 2 and scale.shape[1] > 1) or (
         scale.size > 1 and scale.shape[0] < len(weight)

@@ -64,6 +64,7 @@ BOUNDS = {
 # Its one group size is more than these models have inputs: planned as another, and swapped.
 PLANNED_AS = {"w4afp8": "rtn,group=32"}
 OPTIONS = {
+    "autoround,group=32,iters=2": 0.5,
     "awq,group=32,symmetric": 0.6,
     "gptq,group=32,asymmetric": 0.4,
     "fp8,static": 0.3,
@@ -80,6 +81,8 @@ CASES = [
     for asked in (*BOUNDS, *(OPTIONS if LONG else ()))
     if LONG or asked in SHORT or model in FEW
 ]
+TUNED = "autoround,group=32,iters=2"
+CASES += [] if LONG else [("mixtral", TUNED), ("phi3", TUNED)]
 REFUSED = {
     **{("gpt2", asked): "Conv1D" for asked in (*BOUNDS, *OPTIONS)},
     **{("gpt-oss", asked): "one tensor" for asked in (*BOUNDS, *OPTIONS)},

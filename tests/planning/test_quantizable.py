@@ -19,7 +19,7 @@ from tests.commandline import ROOT
 from tests.planning.headers import LLAMA_3_8B, LLAMA_3_70B, facts_of, model_of
 
 ROUNDED = ("fp8", "rtn", "nvfp4", "mxfp4", "mxfp8", "w4afp8")
-ALL = (*ROUNDED, "gptq", "awq", "smoothquant")
+ALL = (*ROUNDED, "gptq", "autoround", "awq", "smoothquant")
 
 
 def moves(architecture: str, method: str, **config: Any) -> dict[str, list[str]]:
@@ -48,7 +48,7 @@ def refusal(model: ModelFiles, method: str) -> tuple[str, str, str]:
         ("Gemma2ForCausalLM", ALL),
         ("GPTNeoXForCausalLM", ALL),
         ("LlavaForConditionalGeneration", ALL),
-        ("Olmo2ForCausalLM", (*ROUNDED, "gptq", "awq")),
+        ("Olmo2ForCausalLM", (*ROUNDED, "gptq", "autoround", "awq")),
         ("GPT2LMHeadModel", ()),
         ("NobodyKnowsForCausalLM", ROUNDED),
     ],

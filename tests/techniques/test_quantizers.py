@@ -228,6 +228,69 @@ def test_mxfp4_takes_as_long_to_pack_as_nvfp4_and_mxfp8_less() -> None:
     assert packing("mxfp4") == packing("nvfp4") > packing("mxfp8") == packing("fp8")
 
 
+@pytest.mark.parametrize("asked", ["autoround,iters=0", "autoround,iters=many", "autoround,iters"])
+def test_iterations_of_autoround_are_a_number(asked: str) -> None:
+    assert errors(model_of(TINY), "ml.g5.xlarge", quantize=asked) == ["quantize-option"]
+
+
+@pytest.mark.parametrize("option", ["asymmetric", "symmetric"])
+def test_autoround_is_symmetric_and_has_no_word_for_it(option: str) -> None:
+    """llm-compressor passes no zero points of AutoRound's on."""
+    asked = f"autoround,{option}"
+
+    assert errors(model_of(TINY), "ml.g5.xlarge", quantize=asked) == ["quantize-option"]
+
+
+def test_autoround_is_told_its_iterations_and_the_key_says_so() -> None:
+    def made(asked: str) -> tuple[Any, str]:
+        step = step_of(model_of(TINY), "ml.g5.xlarge", quantize=asked)
+        return step.parameters["iterations"], str(step.key)
+
+    usual, few = made("autoround"), made("autoround,iters=50")
+
+    assert (usual[0], few[0]) == (200, 50)
+    assert "'iterations': '200'" in usual[1]
+    assert "'iterations': '50'" in few[1]
+
+
+def test_autoround_reads_texts_and_is_refused_without_them() -> None:
+    given = replace(facts(model_of(TINY), "ml.g5.xlarge", quantize="autoround"), samples=None)
+
+    with pytest.raises(PlanRejected) as rejected:
+        planned(given)
+
+    assert [error.code for error in errors_in(rejected.value.findings)] == ["calibration-missing"]
+
+
+@pytest.mark.parametrize(("outputs", "codes"), [(48, ["quantize-group"]), (64, []), (576, [])])
+def test_a_matrix_that_autoround_would_pass_over_is_refused(outputs: int, codes: list[str]) -> None:
+    """It would stay in 16 bits, and engines fuse it with others that have 4."""
+    latent = tensor("model.layers.0.self_attn.kv_a_proj_with_mqa.weight", "BF16", (outputs, 256))
+    model = replace(model_of(TINY), tensors=(*model_of(TINY).tensors, latent))
+
+    assert errors(model, "ml.g5.xlarge", quantize="autoround") == codes
+    assert errors(model, "ml.g5.xlarge", quantize="gptq") == []
+
+
+def test_autoround_keeps_nothing_of_its_pass_and_asks_for_no_space_for_it() -> None:
+    tuned = step_of(model_of(LLAMA_3_8B), "ml.g5.xlarge", quantize="autoround").needs
+    solved = step_of(model_of(LLAMA_3_8B), "ml.g5.xlarge", quantize="gptq").needs
+
+    assert tuned.disk_bytes < solved.disk_bytes - 15 * 10**9
+
+
+def test_each_iteration_of_autoround_costs_as_much_as_the_last() -> None:
+    def products(asked: str) -> float:
+        needs = step_of(model_of(TINY), "ml.g5.xlarge", quantize=asked).needs
+        return sum(work.matmul_flops for work in needs.work)
+
+    none = products("gptq")
+    few, many = products("autoround,iters=10"), products("autoround,iters=100")
+
+    assert many - none == pytest.approx(10 * (few - none))
+    assert few > none
+
+
 @pytest.mark.parametrize("method", ["awq", "gptq", "rtn", "smoothquant", "fp8", "fp8,kv"])
 def test_what_vllm_loads_on_processors_is_planned(method: str) -> None:
     assert errors(model_of(TINY), LOCAL_CPU, quantize=method) == []

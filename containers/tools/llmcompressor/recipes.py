@@ -4,6 +4,7 @@
 |---|---|---|
 | awq | symmetric, group_size | AWQ scaling, then rounding |
 | gptq | symmetric, group_size | GPTQ |
+| autoround | symmetric, group_size, iterations | AutoRound |
 | fp8 | activations: dynamic, static or block; kv_cache | rounding |
 | smoothquant | smoothing_strength, gptq | SmoothQuant, then rounding or GPTQ, 8 bits both |
 | nvfp4 | | rounding to NVFP4, weights only |
@@ -48,6 +49,8 @@ def make_recipe(asked: Mapping[str, Any], proof: Proof) -> list[Any]:
             return [scaling, QuantizationModifier(**common)]
         case "gptq":
             return [GPTQModifier(**common)]
+        case "autoround":
+            return [_autoround(asked["iterations"], common)]
         case "smoothquant":
             last = GPTQModifier if asked.get("gptq") else QuantizationModifier
             strength = asked["smoothing_strength"]
@@ -68,7 +71,7 @@ def needs_data(asked: Mapping[str, Any]) -> bool:
 def preset_of(asked: Mapping[str, Any]) -> str:
     """Name the format among the presets of compressed-tensors."""
     match asked["method"]:
-        case "awq" | "gptq" | "rtn":
+        case "awq" | "gptq" | "rtn" | "autoround":
             return "W4A16" if asked["symmetric"] else "W4A16_ASYM"
         case "fp8":
             return FP8[asked["activations"]]
@@ -81,6 +84,13 @@ def preset_of(asked: Mapping[str, Any]) -> str:
         case "w4afp8":
             return "W4AFP8"
     raise Rejected(f"this worker does not know method {asked['method']!r}")
+
+
+def _autoround(iterations: int, common: dict[str, Any]) -> Any:
+    """Make the modifier without torch.compile, whose code depends on the machine."""
+    from llmcompressor.modifiers.autoround import AutoRoundModifier
+
+    return AutoRoundModifier(iters=iterations, enable_torch_compile=False, **common)
 
 
 def _common(asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ without loss (docs/decisions/0006-awq-format.md).
 | method | options |
 |---|---|
 | awq | `symmetric`, `asymmetric` (usual), `group=N` (128) |
+| autoround | `group=N` (128), `iters=N` (200) |
 | gptq, rtn | `symmetric` (usual), `asymmetric`, `group=N` (128) |
 | fp8 | `dynamic` (usual), `static`, `block`, `kv` |
 | smoothquant | `strength=X` (0.8), `gptq` |
@@ -40,7 +41,7 @@ from packager.core.units import GIB
 from packager.planning.amounts import quantizing_work, texts_of
 from packager.planning.effort import time_limit_s
 from packager.planning.memory import ELEMENT_BYTES, served_weight_bytes
-from packager.planning.profile import packed_inputs
+from packager.planning.profile import PackedSizes, packed_sizes
 from packager.planning.quantizable import find_support
 from packager.planning.schemes import W8A8_FP8, W8A8_INT8, W8A16_FP8, quantized_weight_bytes
 from packager.techniques.configs import NO_WEIGHT
@@ -104,6 +105,7 @@ OPTIONS: Mapping[str, frozenset[str]] = {
     "mxfp4": frozenset(),
     "mxfp8": frozenset(),
     "w4afp8": frozenset(),
+    "autoround": frozenset({"group", "iters"}),
 }
 # Schemes whose activations are quantized while serving: type, and what shares a scale.
 _DYNAMIC: Mapping[str, tuple[str, str]] = {
@@ -111,7 +113,7 @@ _DYNAMIC: Mapping[str, tuple[str, str]] = {
     "MXFP8": ("fp8_e4m3", "group"),
     "W4AFP8": ("fp8_e4m3", "token"),
 }
-_WITH_VALUE = frozenset({"group", "strength"})
+_WITH_VALUE = frozenset({"group", "strength", "iters"})
 _EXCLUDING = (frozenset({"symmetric", "asymmetric"}), frozenset({"dynamic", "static", "block"}))
 _ROUNDED_ONLY = frozenset({"nvfp4", "mxfp4", "mxfp8", "w4afp8", "rtn"})  # no data is looked at
 
@@ -131,6 +133,8 @@ IGNORED = (
 
 USUAL_GROUPS = (128, 64, 32)  # what Marlin has kernels for
 SHARD_BYTES = 3 * GIB
+AUTOROUND_SIZES = 32  # auto-round 0.15.1, compressors/layer_config_resolver.py
+ITERATIONS, MOST_ITERATIONS = 200, 10_000  # AutoRound's own default
 STRENGTH = 0.8  # llm-compressor's examples for Llama
 # Memory, measured on a model of 1.1 GB: docs/quantization.md, "Memory".
 _LIBRARIES_BYTES = 500_000_000  # torch, transformers and llm-compressor, loaded
@@ -141,7 +145,12 @@ _HESSIANS = 4 * 4  # square matrices of the widest input at once, in float32
 _WEIGHTS_KEPT = {"awq": 1, "gptq": 1, "smoothquant": 1}  # times, besides scales
 _MASKS = 2  # of attention, for each text
 _FILES = 100_000_000  # small ones, and what file systems round up
-_CACHED = {"awq": 12, "gptq": 6}  # activations of a token between two layers, in hidden sizes
+_TUNED = 40  # of AutoRound, for a weight of one layer: offsets, gradients and copies in float32
+_CACHED = {
+    "awq": 12,
+    "gptq": 6,
+    "autoround": 12,
+}  # activations of a token between two layers, in hidden sizes
 
 
 class LlmCompressorQuantizer:
@@ -159,6 +168,7 @@ class LlmCompressorQuantizer:
         "mxfp4": (_MXFP4, _MXFP4A16),
         "mxfp8": (_MXFP8, _MXFP8A16),
         "w4afp8": (_W4AFP8,),
+        "autoround": (_SYMMETRIC,),
     }
 
     def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
@@ -265,6 +275,10 @@ def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any
             told["gptq"] = "gptq" in options
         case "mxfp4" | "mxfp8":
             told["scheme"] = chosen.scheme
+        case "autoround":
+            told["group_size"] = chosen.group_size
+            told["symmetric"] = True
+            told["iterations"] = int(options.get("iters", ITERATIONS))
         case "w4afp8":
             told["group_size"] = chosen.group_size
     return told
@@ -363,6 +377,8 @@ def _needs(
     if samples is not None:
         tokens = len(samples.samples) * parameters["max_tokens"]
         fixed += tokens * profile.hidden_size * 4 * _CACHED.get(chosen.method, 6)
+    if chosen.method == "autoround":
+        fixed += _TUNED * profile.linear_parameters // max(1, profile.layers)
     if chosen.method == "gptq" or parameters.get("gptq"):
         fixed += _HESSIANS * max(profile.hidden_size, profile.intermediate_size) ** 2
     work = quantizing_work(
@@ -372,6 +388,7 @@ def _needs(
         weight_bytes=profile.weight_bytes,
         result_bytes=result,
         hessians=bool(parameters.get("gptq")),
+        iterations=parameters.get("iterations", 0),
     )
     return Estimate(
         memory_bytes=int(fixed + _SPARE * (weights + result)),
@@ -396,7 +413,7 @@ def _kept_bytes(
 
     The newest activations are on the disk before those of the block before go.
     """
-    if samples is None:
+    if samples is None or chosen.method == "autoround":  # which begins anew
         return 0
     profile = plan.profile
     passes = _WEIGHTS_KEPT.get(chosen.method, 0) + bool(parameters.get("gptq"))
@@ -437,6 +454,9 @@ def _gpu_bytes(plan: Plan, chosen: Quantization, tokens: int) -> int:
     texts = tokens * (8 * hidden + 4 * widest) * 4
     texts += profile.vocab_size * (tokens * (ELEMENT_BYTES + 4) + ELEMENT_BYTES * hidden)
     solving = 0
+    if chosen.method == "autoround":  # a guess: no GPU was there
+        count = profile.linear_parameters // max(1, profile.layers)
+        solving = _TUNED * count + 8 * texts  # 8 texts at once, with gradients
     if _solves(chosen):
         squares = 4 * hidden**2 + max(1, profile.experts) * (2 * hidden**2 + inner**2)
         solving = 4 * squares + _GPU_SQUARES * widest**2 + 2 * 4 * widest * hidden
@@ -455,6 +475,9 @@ def _check_options(chosen: Quantization) -> Iterator[Finding]:
             form = f"{name}=NUMBER" if name in _WITH_VALUE else name
             message = f"option {name!r} of {chosen.method} is written otherwise"
             yield Finding("error", "quantize-option", message, f"write `{form}`")
+        elif name == "iters" and not _is_iterations(text):
+            message = f"iters {text[:20]!r} is no number from 1 to {MOST_ITERATIONS}"
+            yield Finding("error", "quantize-option", message, f"write `iters={ITERATIONS}`")
         elif name == "strength" and not _is_share(text):
             message = f"strength {text[:20]!r} is no number from 0 to 1"
             hint = "write `strength=0.8`"
@@ -467,19 +490,38 @@ def _check_options(chosen: Quantization) -> Iterator[Finding]:
 
 def _check_groups(facts: Facts, method: str, group_size: int) -> Iterator[Finding]:
     """Check that groups divide the inputs of every matrix that is packed, by the headers."""
-    inputs = packed_inputs(facts.model)
-    cut = {count: found for count, found in inputs.items() if group_size and count % group_size}
+    sizes = packed_sizes(facts.model)
+    cut = {size: found for size, found in sizes.items() if group_size and size[1] % group_size}
     if cut:
-        count, (first, _) = next(iter(cut.items()))
-        others = sum(found[1] for found in cut.values()) - 1
+        (_, inputs), (first, _) = next(iter(cut.items()))
         message = (
-            f"groups of {group_size} weights do not divide the {count} inputs of "
-            f"{first.removesuffix('.weight')}{f' and {others} more' if others else ''}"
+            f"groups of {group_size} weights do not divide the {inputs} inputs of "
+            f"{first.removesuffix('.weight')}{_others(cut)}"
         )
-        sizes = USUAL_GROUPS if "group" in OPTIONS[method] else ()
-        fitting = [size for size in sizes if not any(n % size for n in inputs)]
+        offered = USUAL_GROUPS if "group" in OPTIONS[method] else ()
+        fitting = [group for group in offered if not any(size[1] % group for size in sizes)]
         hint = f"use `group={fitting[0]}`" if fitting else "use `--quantize fp8`"
         yield Finding("error", "quantize-group", message, hint)
+    elif method == "autoround":
+        yield from _check_autoround(sizes)
+
+
+def _check_autoround(sizes: PackedSizes) -> Iterator[Finding]:
+    """Refuse sizes that AutoRound passes over: engines fuse such a matrix with packed ones."""
+    odd = {size: found for size, found in sizes.items() if any(n % AUTOROUND_SIZES for n in size)}
+    if odd:
+        (outputs, inputs), (first, _) = next(iter(odd.items()))
+        message = (
+            f"autoround packs no matrix whose sizes are not multiples of {AUTOROUND_SIZES}: "
+            f"{first.removesuffix('.weight')} has {outputs} outputs and {inputs} inputs"
+            f"{_others(odd)}"
+        )
+        yield Finding("error", "quantize-group", message, "use `--quantize gptq`")
+
+
+def _others(found: PackedSizes) -> str:
+    more = sum(count for _, count in found.values()) - 1
+    return f" and {more} more" if more else ""
 
 
 def _check_samples(facts: Facts) -> Iterator[Finding]:
@@ -512,6 +554,15 @@ def _sequence_tokens(facts: Facts, plan: Plan) -> int:
     """Samples are cut to what was asked for, and never longer than the model reads."""
     asked = facts.request.calibration_tokens or CALIBRATION_TOKENS
     return min(asked, plan.profile.max_positions or asked)
+
+
+def _is_iterations(text: str) -> bool:
+    return (
+        text.isascii()
+        and text.isdecimal()
+        and len(text) < 6
+        and (1 <= int(text) <= MOST_ITERATIONS)
+    )
 
 
 def _is_share(text: str) -> bool:
