@@ -87,6 +87,7 @@ REFUSED = {
     **{("gpt2", asked): "Conv1D" for asked in (*BOUNDS, *OPTIONS)},
     **{("gpt-oss", asked): "one tensor" for asked in (*BOUNDS, *OPTIONS)},
     **{("granite-moe", asked): "one tensor" for asked in (*BOUNDS, *OPTIONS)},
+    ("bloom", "autoround,group=32,iters=2"): "puts texts together",
     **{("olmo2", asked): "none feeds a matrix" for asked in ("smoothquant", "smoothquant,gptq")},
 }
 SOME_EVALUATED = [

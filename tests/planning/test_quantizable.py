@@ -49,6 +49,7 @@ def refusal(model: ModelFiles, method: str) -> tuple[str, str, str]:
         ("GPTNeoXForCausalLM", ALL),
         ("LlavaForConditionalGeneration", ALL),
         ("Olmo2ForCausalLM", (*ROUNDED, "gptq", "autoround", "awq")),
+        ("BloomForCausalLM", (*ROUNDED, "gptq", "awq", "smoothquant")),
         ("GPT2LMHeadModel", ()),
         ("NobodyKnowsForCausalLM", ROUNDED),
     ],
