@@ -25,7 +25,9 @@ from benchmarks.campaign.models import write_model
 from benchmarks.campaign.stages import Failure, Journal, Stage
 from benchmarks.campaign.wheels import ROOT, bring, unpack
 
-METHODS = ("fp8", "gptq", "awq")
+# As in file names: a dash for the comma of `--quantize`.  FP8 with scales of activations, since
+# what looks at no texts is rounded on the processor, whatever GPUs there are.
+METHODS = ("fp8-static", "gptq", "awq")
 KEEPS_WORK = ("awq", "gptq")  # what takes long enough to go on with, the longer first
 SIDES = ("device", "host")
 MODEL_ROOT = "opt/packager/model/"
@@ -90,6 +92,13 @@ class Ran:
         if event["state"] == "finished":
             seen["measured_s"] = event["seconds"]
         return event
+
+    def error(self) -> str:
+        """Return the message of the error that ended it: a JSON document, or lines."""
+        text = "\n".join(self.words)
+        told = last_json(text[text.rfind("\n{\n") + 1 :])
+        lines = [line for line in self.words if line.startswith("error")] or self.words[-1:]
+        return str(told.get("message") or " ".join(lines))
 
 
 class Campaign:
@@ -202,6 +211,9 @@ class Campaign:
         stage = f"quantize-{method}-{side}"
         ran = self.packager(stage, self.build(stage, method, side))
         figures = self.built(stage, ran)
+        wanted = "cuda" if side == "device" and not self.settings.cpu else "cpu"
+        if figures["device"] != wanted:
+            raise Failure(f"it ran on {figures['device']!r} instead of {wanted!r}")
         take_model(self.work(stage) / "image", self.result(method, side))
         shutil.rmtree(self.work(stage))
         return figures
@@ -212,7 +224,8 @@ class Campaign:
         shutil.rmtree(self.work(stage) / "image", ignore_errors=True)
         return [
             "build", "--model", str(self.model), "--instance", "ml.g6.12xlarge",
-            "--family", "vllm", "--base", "scratch", "--quantize", method, *self.devices(side),
+            "--family", "vllm", "--base", "scratch", "--quantize", method.replace("-", ","),
+            *self.devices(side),
             "--calibration-samples", str(asked.samples),
             "--calibration-tokens", str(asked.tokens),
             "--output", f"oci:{self.work(stage) / 'image'}",
@@ -345,8 +358,7 @@ class Campaign:
                     break
             output = process.stdout.read()
         if process.returncode and ran.killed_at is None:
-            said = [line for line in ran.words if line.startswith("error")] or ran.words[-1:]
-            raise Failure(f"packager ended with status {process.returncode}: {' '.join(said)}")
+            raise Failure(f"packager ended with status {process.returncode}: {ran.error()}")
         ran.document = last_json(output) if ran.killed_at is None else {}
         return ran
 

@@ -7,10 +7,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from benchmarks.campaign.stages import Failure
 from benchmarks.campaign.work import Campaign, Ran, Settings
 from tests.conftest import SCRIPTS
 
@@ -24,15 +26,15 @@ def campaign(
 
 
 def test_a_dry_run_prints_every_stage_and_writes_nothing(tmp_path: Path) -> None:
-    done = campaign("--directory", tmp_path / "new", "--methods", "fp8,awq", "--dry-run")
+    done = campaign("--directory", tmp_path / "new", "--methods", "fp8-static,awq", "--dry-run")
 
     assert done.returncode == 0
     assert not (tmp_path / "new").exists()
     *lines, last = done.stdout.splitlines()
     assert json.loads(last)["stages"] == [
         "machine", "model",
-        "quantize-fp8-device", "quantize-fp8-host", "compare-fp8",
-        "evaluate-fp8-device", "evaluate-fp8-host",
+        "quantize-fp8-static-device", "quantize-fp8-static-host", "compare-fp8-static",
+        "evaluate-fp8-static-device", "evaluate-fp8-static-host",
         "quantize-awq-device", "quantize-awq-host", "compare-awq",
         "evaluate-awq-device", "evaluate-awq-host",
         "continue", "train", "estimates",
@@ -42,7 +44,7 @@ def test_a_dry_run_prints_every_stage_and_writes_nothing(tmp_path: Path) -> None
 
 
 def test_a_machine_without_a_gpu_is_told_so_and_nothing_else_runs(tmp_path: Path) -> None:
-    done = campaign("--directory", tmp_path, "--methods", "fp8", path=str(tmp_path / "none"))
+    done = campaign("--directory", tmp_path, "--methods", "fp8-static", path=str(tmp_path / "none"))
 
     assert done.returncode == 1
     document = json.loads(done.stdout.splitlines()[-1])
@@ -56,7 +58,7 @@ def test_a_machine_without_a_gpu_is_told_so_and_nothing_else_runs(tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--methods", "fp8,int1"), "unknown method 'int1'"),
+        (("--methods", "fp8-static,int1"), "unknown method 'int1'"),
         (("--limit", "601"), "invalid limit 601 s: expected at most 600"),
         (("--limit", "0"), "invalid limit 0 s: expected at most 600"),
         (("--only", "model,cook"), "unknown stage 'cook'"),
@@ -126,10 +128,46 @@ def test_estimates_and_times_are_those_of_the_events() -> None:
     assert ran.words == ["warning: going on after block 4 of 5: AWQModifier"]
 
 
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["warning: slow", "{", '"error": "StepFailed",', '"message": "no"', "}"], "no"),
+        (["warning: slow", "error: no such model", "hint: look"], "error: no such model"),
+        (["Killed"], "Killed"),
+        ([], ""),
+    ],
+    ids=["JSON", "lines", "another's", "none"],
+)
+def test_the_reason_of_a_failed_command_is_told(words: list[str], error: str) -> None:
+    assert Ran(words=words).error() == error
+
+
+class Elsewhere(Campaign):
+    """A campaign whose builds run on the processor, whatever they are asked for."""
+
+    def packager(self, stage: str, arguments: Sequence[str], *, kill: bool = False) -> Ran:
+        step = {
+            "name": "quantize", "seconds": 1.0, "peak_memory_bytes": 1, "versions": {},
+            "details": {"device": "cpu"},
+        }  # fmt: skip
+        record = self.work(stage) / "record.json"
+        record.write_text(json.dumps({"steps": [step], "seconds": 2.0}))
+        return Ran()
+
+
+def test_a_quantization_that_used_no_gpu_is_not_taken_for_one_that_did(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="it ran on 'cpu' instead of 'cuda'"):
+        Elsewhere(Settings(directory=tmp_path)).quantize("awq", "device")
+
+
 def test_estimates_are_held_within_a_factor_of_two(tmp_path: Path) -> None:
-    settings = Settings(directory=tmp_path, methods=("fp8",))
+    settings = Settings(directory=tmp_path, methods=("fp8-static",))
     one = Campaign(settings)
-    times = {"quantize-fp8-device": (10, 20), "quantize-fp8-host": (10, 4.9), "train": (8, 8.4)}
+    times = {
+        "quantize-fp8-static-device": (10, 20),
+        "quantize-fp8-static-host": (10, 4.9),
+        "train": (8, 8.4),
+    }
     for name, (estimated, measured) in times.items():
         steps = {"x": {"estimated_s": estimated, "measured_s": measured}, "model": {}}
         one.journal.write(name, {"state": "done", "figures": {"steps": steps}})
@@ -144,7 +182,7 @@ def test_nobodys_cache_reaches_a_stage(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("PACKAGER_CACHE_SHARED", "dir:/everybodys")
     one = Campaign(Settings(directory=tmp_path))
 
-    first, second = one.environment("quantize-fp8-device"), one.environment("train")
+    first, second = one.environment("quantize-fp8-static-device"), one.environment("train")
 
     assert "PACKAGER_CACHE_SHARED" not in first
     assert first["PACKAGER_CACHE"] != second["PACKAGER_CACHE"]

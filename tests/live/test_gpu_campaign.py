@@ -15,13 +15,19 @@ from tests.conftest import SCRIPTS
 
 pytestmark = pytest.mark.live
 
-STAGES = ("machine", "model", "quantize-fp8-device", "quantize-fp8-host", "compare-fp8")
+STAGES = (
+    "machine",
+    "model",
+    "quantize-fp8-static-device",
+    "quantize-fp8-static-host",
+    "compare-fp8-static",
+)
 
 
 def campaign(directory: Path) -> tuple[dict[str, Any], str]:
     done = subprocess.run(
         [
-            sys.executable, str(SCRIPTS / "gpu-campaign"), "--cpu", "--methods", "fp8",
+            sys.executable, str(SCRIPTS / "gpu-campaign"), "--cpu", "--methods", "fp8-static",
             "--directory", str(directory), "--only", ",".join((*STAGES, "estimates")),
         ],
         capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -36,13 +42,16 @@ def test_a_campaign_quantizes_compares_and_is_not_run_twice(tmp_path: Path) -> N
 
     figures = {name: stage["figures"] for name, stage in first["stages"].items()}
     assert (first["done"], first["of"]) == (6, 6)
-    assert figures["quantize-fp8-device"]["device"] == "cpu"
-    assert figures["quantize-fp8-device"]["weight_bytes_after"] == 1_715_456
-    told = figures["compare-fp8"]
-    assert (told["tensors"], told["identical"]) == (67, 67)
+    assert figures["quantize-fp8-static-device"]["device"] == "cpu"
+    assert figures["quantize-fp8-static-device"]["weight_bytes_after"] == 1_706_352
+    told = figures["compare-fp8-static"]
+    assert (told["tensors"], told["identical"]) == (95, 95)
     assert told["kinds"]["weight_scale"]["tensors"] == 28
     rows = [(row["stage"], row["step"]) for row in figures["estimates"]["rows"]]
-    assert rows == [("quantize-fp8-device", "quantize"), ("quantize-fp8-host", "quantize")]
+    assert rows == [
+        ("quantize-fp8-static-device", "quantize"),
+        ("quantize-fp8-static-host", "quantize"),
+    ]
 
     second, said = campaign(tmp_path)
 
