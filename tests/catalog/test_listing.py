@@ -129,7 +129,7 @@ def test_a_rule_without_a_situation_names_what_it_depends_on(home: dict[str, str
 def test_techniques_say_who_serves_them(home: dict[str, str]) -> None:
     names = [row["name"] for row in records(home, "techniques", "--family", "tgi")]
 
-    assert names == ["awq", "gptq", "fp8", "smoothquant", "rtn", "medusa", "ngram"]
+    assert names == ["awq", "gptq", "fp8", "smoothquant", "rtn", "autoround", "medusa", "ngram"]
 
 
 def test_csv_has_every_field_and_reads_back(home: dict[str, str]) -> None:
