@@ -124,6 +124,36 @@ SEVENTY_B = make_profile(model_of(LLAMA_3_70B))[0]
 USUAL = Texts(count=256, tokens=256 * 512)
 
 
+@pytest.mark.parametrize(
+    ("hidden", "heads", "vocab", "measured"), [(1024, 8, 4096, 0.43), (2048, 16, 4096, 3.0)]
+)
+def test_an_iteration_of_autoround_is_estimated_within_a_factor_of_two(
+    hidden: int, heads: int, vocab: int, measured: float
+) -> None:
+    sizes = {"hidden": hidden, "intermediate": 3 * hidden, "layers": 1, "heads": heads}
+    profile = profile_of({**sizes, "kv_heads": heads // 2, "vocab": vocab})
+    texts = Texts(count=8, tokens=8 * 128)  # on 2026-11-22, the processor above
+
+    def seconds(iterations: int) -> float:
+        work = quantizing_work(
+            profile,
+            texts,
+            method="autoround",
+            weight_bytes=profile.weight_bytes,
+            result_bytes=profile.weight_bytes // 3,
+            iterations=iterations,
+        )
+        step = step_of(profile, texts, "autoround", ONE_THREAD)
+        step = replace(step, needs=replace(step.needs, work=work))
+        machine = machine_for(step, HERE, None)
+        assert machine is not None
+        return estimated_seconds(step, machine)
+
+    each = (seconds(11) - seconds(1)) / 10
+
+    assert measured / 2 <= each <= measured * 2
+
+
 def test_awq_of_70b_is_days_on_one_thread_and_hours_on_a_gpu() -> None:
     # 30 days on one thread with AMX were extrapolated from one layer, for 256 x 2048 tokens.
     long = Texts(count=256, tokens=256 * 2048)
