@@ -28,7 +28,7 @@ def checkpoint(place: Path, **values: tuple[str, tuple[int, ...], bytes]) -> Pat
 def test_packed_integers_are_counted_one_by_one(tmp_path: Path) -> None:
     one = checkpoint(tmp_path / "one", weight_packed=("I32", (2,), struct.pack("<2I", 0, 0)))
     other = checkpoint(
-        tmp_path / "other", weight_packed=("I32", (2,), struct.pack("<2I", 0xF000000F, 0x10))
+        tmp_path / "other", weight_packed=("I32", (2,), struct.pack("<2I", 0xE000000F, 0x20))
     )
 
     found = tensors.main(one, other)
