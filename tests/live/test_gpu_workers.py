@@ -190,6 +190,20 @@ print(json.dumps(told))
 """
 
 
+ASKED = """
+import json, types
+from contextlib import nullcontext
+from packager_worker import WorkerFailed
+from {module} import work
+
+spec = types.SimpleNamespace(gpus=1, parameters={{"task": "medusa"}}, inputs={{}})
+try:
+    work(spec, types.SimpleNamespace(busy=lambda text: nullcontext()))
+except WorkerFailed as error:
+    print(json.dumps({{"said": str(error)}}))
+"""
+
+
 @pytest.fixture(scope="module")
 def devices(quantizing: Path) -> dict[str, Any]:
     place = json.dumps(str(TOOLS / "evaluate"))
@@ -203,6 +217,18 @@ def test_a_torch_without_the_gpu_that_the_step_has_is_no_fault_of_the_model(
     said, kind = devices["one asked for, none found"]
 
     assert (kind, "finds none" in said) == ("internal", True)
+
+
+@pytest.mark.parametrize(
+    ("tool", "environment"), [("evaluate", "quantizing"), ("draft-heads", "training")]
+)
+def test_every_worker_says_that_torch_does_not_find_the_gpu(
+    tool: str, environment: str, request: pytest.FixtureRequest
+) -> None:
+    """`evaluate --gpus 1` ended with 'Torch not compiled with CUDA enabled', and no way out."""
+    told = run(request.getfixturevalue(environment), tool, ASKED.format(module="worker"))
+
+    assert "the step has 1 GPUs, and torch 2.13.0+cpu finds none" in told["said"]
 
 
 def test_a_step_computes_where_its_key_says(devices: dict[str, Any]) -> None:

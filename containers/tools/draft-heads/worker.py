@@ -24,6 +24,9 @@ def work(spec: Spec, report: Report) -> dict[str, Any]:
     else:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # libraries compile for what they find
     with report.busy("loading libraries"):
+        from accelerator import check_gpus
+
+        check_gpus(spec.gpus)
         task = _task(spec.parameters["task"])
     return task(spec, report)
 

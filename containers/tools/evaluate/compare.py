@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from accelerator import check_gpus
 from conversations import tokens_of
 from loading import load_model, load_tokenizer
 from measures import Comparison, Generations
@@ -33,6 +34,7 @@ class Text:
 def compare(spec: Spec, report: Report) -> dict[str, Any]:
     """Measure; the figures are the result, in `quality.json` too."""
     torch.manual_seed(0)
+    check_gpus(spec.gpus)
     asked = spec.parameters
     texts = _read_texts(spec)
     with report.busy("loading the base"):

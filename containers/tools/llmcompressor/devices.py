@@ -11,6 +11,7 @@ import os
 from typing import Any
 
 import torch
+from accelerator import check_gpus
 from packager_worker import Report, WorkerFailed
 
 _WORKSPACE = ":4096:8"  # without it, the order of cuBLAS's sums varies from run to run
@@ -18,17 +19,11 @@ _WORKSPACE = ":4096:8"  # without it, the order of cuBLAS's sums varies from run
 
 def choose_device(gpus: int, report: Report) -> None:
     """Prepare what the step was given; raise where that is not what libraries will take."""
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    check_gpus(gpus)
     if not gpus:
-        if found:
+        if torch.cuda.is_available():
             raise WorkerFailed("the step has no GPU, and one is visible to it")
         return
-    if not found:
-        raise WorkerFailed(
-            f"the step has {gpus} GPUs, and torch {torch.__version__} finds none",
-            "compare the driver that `nvidia-smi` names with what this torch needs, "
-            "or use `--gpus 0`",
-        )
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", _WORKSPACE)
     torch.use_deterministic_algorithms(True, warn_only=True)
     report.note(f"the layers are worked on by one {torch.cuda.get_device_name(0)}")
