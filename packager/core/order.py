@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt
 
-from packager.core.model import FileRole
+from packager.core.model import FileRole, TensorInfo
 from packager.core.recipe import Estimate, OutputRole
 
 MAX_ORDER_BYTES = 64 * 1024 * 1024
@@ -67,6 +67,7 @@ class StepOrder(_Document):
     threads: NonNegativeInt = 0
     carried: tuple[str, ...] = Field(default=(), description="paths that go with the result")
     config: dict[str, Any] | None = None
+    tensors: tuple[TensorInfo, ...] = Field(default=(), description="that the result must have")
     keeps_work: bool = False
     holds_weights: bool = False
     timeout_s: NonNegativeFloat

@@ -40,6 +40,7 @@ def make_order(step: Step, digest: Callable[[ModelFile], str]) -> StepOrder:
         threads=step.threads,
         carried=tuple(file.path for file in step.carried),
         config=dict(step.config) if step.config is not None else None,
+        tensors=step.tensors,
         keeps_work=step.keeps_work,
         holds_weights=step.holds_weights,
         timeout_s=step.timeout_s,
@@ -70,6 +71,7 @@ def make_step(order: StepOrder, inputs: Mapping[str, tuple[ModelFile, ...]]) -> 
             ModelFile(path=path, role="other", content=Inline(b"")) for path in order.carried
         ),
         config=order.config,
+        tensors=order.tensors,
         keeps_work=order.keeps_work,
         holds_weights=order.holds_weights,
         timeout_s=order.timeout_s,

@@ -11,7 +11,7 @@ from artifact_cache.key import StepInputKey
 from packager.adapters.executors.orders import LEFT_OUT, make_order, make_step, segments_of
 from packager.core.documents import parse_model
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
-from packager.core.model import ModelFile
+from packager.core.model import ModelFile, TensorInfo
 from packager.core.order import StepOrder
 from packager.core.recipe import Estimate, Step, StepInput, Work
 
@@ -44,6 +44,7 @@ STEP = Step(
     threads=3,
     carried=(replace(CONFIG, path="LICENSE"),),
     config={"hidden_size": 8},
+    tensors=(TensorInfo(name="norm", dtype="BF16", shape=(8,), size=16, file="m.safetensors"),),
     keeps_work=True,
     holds_weights=True,
     timeout_s=60.0,
