@@ -104,8 +104,8 @@ def choose_executor(settings: Settings, environments: Environments, reader: Blob
         if settings.executor == "ray":
             cluster = cluster_executor(environments, reader, settings)
             find_tool, capacity = cluster.find_tool, cluster.capacity
-        # Every candidate of a plan asks, and nvidia-smi takes a while.
-        executor = plugins.load(plugins.EXECUTORS, "dry_run")(find_tool, cache(capacity))
+        # Every candidate of a plan asks: nvidia-smi takes a while, and so do locks of megabytes.
+        executor = plugins.load(plugins.EXECUTORS, "dry_run")(cache(find_tool), cache(capacity))
         return executor
     if settings.executor == "ray":
         return cluster_executor(environments, reader, settings)

@@ -160,7 +160,7 @@ def test_the_log_of_the_tool_comes_back_whole(node: Node) -> None:
 def test_a_node_asks_for_what_it_lacks_before_it_runs_anything(node: Node, tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
-    for file in TINY.iterdir():
+    for file in filter(Path.is_file, TINY.iterdir()):
         (model / file.name).write_bytes(file.read_bytes())
     step = node.step(model=model)
     files = {file.path: file for file in step.inputs["model"].files}
