@@ -56,6 +56,17 @@ class BadInput(WorkerFailed):
     kind = "bad-input"
 
 
+def check_gpus(gpus: int, torch: Any) -> None:
+    """Raise where a step was given GPUs and the worker's `torch` finds fewer."""
+    found = torch.cuda.device_count() if gpus and torch.cuda.is_available() else 0
+    if found < gpus:
+        raise WorkerFailed(
+            f"the step has {gpus} GPUs, and torch {torch.__version__} finds {found or 'none'}",
+            "compare the driver that `nvidia-smi` names with what this torch needs, "
+            "or use `--gpus 0`",
+        )
+
+
 @dataclass(frozen=True)
 class Spec:
     """One run, as the executor wrote it."""

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from packager_worker import Rejected, Report, Spec, run
+from packager_worker import Rejected, Report, Spec, check_gpus, run
 
 
 def work(spec: Spec, report: Report) -> dict[str, Any]:
@@ -24,9 +24,9 @@ def work(spec: Spec, report: Report) -> dict[str, Any]:
     else:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # libraries compile for what they find
     with report.busy("loading libraries"):
-        from accelerator import check_gpus
+        import torch
 
-        check_gpus(spec.gpus)
+        check_gpus(spec.gpus, torch)
         task = _task(spec.parameters["task"])
     return task(spec, report)
 

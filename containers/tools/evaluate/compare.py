@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from accelerator import check_gpus
 from conversations import tokens_of
 from loading import load_model, load_tokenizer
 from measures import Comparison, Generations
-from packager_worker import BadInput, Rejected, Report, Spec
+from packager_worker import BadInput, Rejected, Report, Spec, check_gpus
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Text:
 def compare(spec: Spec, report: Report) -> dict[str, Any]:
     """Measure; the figures are the result, in `quality.json` too."""
     torch.manual_seed(0)
-    check_gpus(spec.gpus)
+    check_gpus(spec.gpus, torch)
     asked = spec.parameters
     texts = _read_texts(spec)
     with report.busy("loading the base"):

@@ -11,15 +11,14 @@ import os
 from typing import Any
 
 import torch
-from accelerator import check_gpus
-from packager_worker import Report, WorkerFailed
+from packager_worker import Report, WorkerFailed, check_gpus
 
 _WORKSPACE = ":4096:8"  # without it, the order of cuBLAS's sums varies from run to run
 
 
 def choose_device(gpus: int, report: Report) -> None:
     """Prepare what the step was given; raise where that is not what libraries will take."""
-    check_gpus(gpus)
+    check_gpus(gpus, torch)
     if not gpus:
         if torch.cuda.is_available():
             raise WorkerFailed("the step has no GPU, and one is visible to it")
