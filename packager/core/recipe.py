@@ -107,6 +107,12 @@ class Step:
         if declared is not None and dict(declared.env) != dict(self.env):
             raise ValueError(f"step {self.name!r} runs in another environment than its key says")
 
+    @property
+    def thread_count(self) -> int:
+        """Return how many threads it computes with, wherever that is stated; 0: nowhere."""
+        stated = self.env.get("OMP_NUM_THREADS", "")
+        return int(stated) if stated.isdecimal() and len(stated) < 6 else self.threads
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:

@@ -100,8 +100,7 @@ def threads_of(step: Step, instance: Instance) -> int:
     would have that of its cores, two vCPUs each.
     """
     cores = max(1, instance.vcpus // (1 if _is_here(instance) else _threads_per_core()))
-    asked = step.env.get("OMP_NUM_THREADS", "")
-    threads = int(asked) if asked.isdecimal() and len(asked) < 6 else step.threads
+    threads = step.thread_count
     if threads == 1:
         return 1
     return min(cores, threads) if threads and _is_here(instance) else cores

@@ -56,7 +56,6 @@ EXISTING_SCHEMES = {
     "mxfp4": "MXFP4",
     "mxfp8": "MXFP8",
 }
-FOUR_BIT_SCHEMES = frozenset({"W4A16", "NVFP4", "NVFP4A16", "MXFP4"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from compressed_tensors.utils import patch_attr
+from fused_experts import PARTS
 from llmcompressor.modeling.moe.linear_experts import LinearExperts2D
 from llmcompressor.modeling.moe.linearize import get_non_linearized_moes
 from models import loader_of
@@ -23,11 +24,6 @@ from transformers.core_model_loading import MergeModulelist, WeightConverter, We
 
 EXPERT = re.compile(r"\.experts\.\d+\.")
 MERGED = re.compile(r"experts\\?\.\*\\?\.(\w+)")  # the expert's own name of a matrix
-PARTS = {
-    "gate_up_proj": ("gate_proj", "up_proj"),
-    "up_proj": ("up_proj",),
-    "down_proj": ("down_proj",),
-}
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from compressed_tensors.offload import disable_onloading
+from fused_experts import PARTS
 from llmcompressor.modeling.moe.linear_experts import LinearExperts2D
 from llmcompressor.modeling.moe.linearize import linearize_moe
 from packager_worker import Rejected
@@ -31,11 +32,6 @@ from transformers.core_model_loading import (
 )
 
 SHOWN = 5  # names that a message lists
-PARTS = {
-    "gate_up_proj": ("gate_proj", "up_proj"),
-    "up_proj": ("up_proj",),
-    "down_proj": ("down_proj",),
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,14 +60,13 @@ def demand_of(step: Step, nodes: Sequence[Node], *, check: bool) -> Resources:
     Of its memory the least that it can do with, where no node has more.  Without `check`
     its memory is not asked for.
     """
-    threads = step.env.get("OMP_NUM_THREADS", str(step.threads or 1))
     largest = max((one.memory_bytes for one in nodes), default=0.0)
     needs = step.needs
     memory = needs.memory_bytes
     if needs.least_memory_bytes and memory > largest:
         memory = needs.least_memory_bytes
     return Resources(
-        cpus=max(1, int(threads)) if threads.isdecimal() else 1,
+        cpus=max(1, step.thread_count),
         memory_bytes=memory if check else 0,
         disk_bytes=needs.disk_bytes,
         accelerator="nvidia" if step.gpus else "cpu",

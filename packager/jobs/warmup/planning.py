@@ -255,13 +255,12 @@ def resources_of(step: Step, plan: Plan) -> Resources:
     devices = step.gpus
     if step.gives == "compiled" and plan.instance.kind != "cpu":
         devices = max(devices, plan.tp_degree * plan.pp_degree)
-    threads = step.env.get("OMP_NUM_THREADS", str(step.threads or 1))
     if step.gives == "compiled" or not devices:
         accelerator, device = plan.instance.kind, plan.instance.device_name
     else:
         accelerator, device = "nvidia", step.gpu  # of any model, whatever will serve
     return Resources(
-        cpus=max(1, int(threads)) if threads.isdigit() else 1,
+        cpus=max(1, step.thread_count),
         memory_bytes=step.needs.memory_bytes,
         disk_bytes=step.needs.disk_bytes,
         accelerator=accelerator if devices else "cpu",
