@@ -377,7 +377,7 @@ class _Run:
         return self._result(entry, hit=False)
 
     def _take_published(self) -> CacheResult:
-        """Take what another machine built for us and published."""
+        """Read the entry that another machine built for us and published."""
         stored = _find(self.cache.store, self.document, self._found_broken)
         if stored is None or not self._extract(stored, self.into):
             said = "; ".join(notice.message for notice in self.notices)

@@ -90,7 +90,7 @@ def missing(
 
 
 def exact_packages() -> set[str]:
-    """Name the packages whose versions reach a tool's result."""
+    """List the packages whose versions reach a tool's result."""
     files = (ROOT / "containers/tools" / tool / "tool.toml" for tool in TOOLS)
     tables = (tomllib.loads(path.read_text(encoding="utf-8"))["packages"] for path in files)
     return {_normal(name) for table in tables for name in table}

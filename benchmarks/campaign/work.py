@@ -77,7 +77,7 @@ class Ran:
     killed_at: tuple[int, int] | None = None  # blocks done, of how many
 
     def hear(self, line: str) -> dict[str, Any]:
-        """Take in a line of stderr; return the event that it is, if it is one."""
+        """Parse a line of stderr; return the event that it is, if it is one."""
         try:
             event = json.loads(line)
         except ValueError:
@@ -162,7 +162,7 @@ class Campaign:
                                after=("model",), work=self.estimates)]  # fmt: skip
 
     def place(self, side: str) -> str:
-        """Name what a side computes on."""
+        """Describe what a side computes on."""
         if side == "host":
             return "processor"
         return "processor, for want of a GPU" if self.settings.cpu else "GPU"
@@ -248,7 +248,7 @@ class Campaign:
         }
 
     def compare(self, method: str) -> dict[str, Any]:
-        """Hold the tensors of both sides against each other."""
+        """Compare the tensors of both sides."""
         return self.compared(*(self.result(method, side) for side in SIDES))
 
     def compared(self, one: Path, other: Path) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def tool(name: str, build: Build, install: bool) -> None:
 
 @contextmanager
 def _told() -> Iterator[Say]:
-    """Give who writes lines; a failure becomes the last of them."""
+    """Yield the writer of lines; a failure becomes the last of them."""
     lock = threading.Lock()
 
     def say(line: NodeLine) -> None:

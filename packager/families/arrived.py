@@ -123,7 +123,7 @@ def _check_head(who: str, plan: Plan, arrived: Arrived) -> Iterator[Finding]:
 
 
 def _when(version: str, having: list[str], does: str) -> str:
-    """Say since when, or until when, the engine had what `version` lacks. Newest come first."""
+    """Describe since when, or until when, the engine had what `version` lacks. Newest first."""
     key = version_key(version)
     older = [one for one in having if key and (other := version_key(one)) and other < key]
     if older:

@@ -142,7 +142,7 @@ def _compressed_features(
 
 
 def _feature(weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> str:
-    """Name what a group needs beyond the kernels that every version has; "" for nothing."""
+    """Return what a group needs beyond the kernels that every version has; "" for nothing."""
     bits, kind = weights.get("num_bits"), weights.get("type")
     strategy, size = weights.get("strategy"), weights.get("group_size")
     if kind == "float" and bits == 4:

@@ -188,7 +188,7 @@ def install_seconds() -> float:
 
 
 def method_of(step: Step) -> str:
-    """Name what is done: past runs of the same are compared."""
+    """Return the method of a step: past runs of the same are compared."""
     return step.needs.method or f"{step.tool}/{step.name}"
 
 

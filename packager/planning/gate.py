@@ -100,7 +100,7 @@ def quantized_scales(model: ModelFiles) -> tuple[TensorInfo, ...]:
 
 
 def check_quantized(model: ModelFiles, values: ScaleValues | None = None) -> tuple[Finding, ...]:
-    """Hold the headers, and the values that were read, against quantization_config."""
+    """Compare the headers, and the values that were read, with quantization_config."""
     return inspect_quantized(model, values).findings
 
 

@@ -127,7 +127,7 @@ def time_on(instance: Instance, step: Step, market: Market) -> Timing:
 
 
 def place_sentence(place: Place, step: Step) -> str:
-    """Say which instance it is, what an hour of it costs, and why it was chosen."""
+    """Describe which instance it is, what an hour of it costs, and why it was chosen."""
     one, count = place.instance, place.gpus
     word = step.gpu or ("GPUs" if count > 1 else "GPU")
     devices = f" and {count} {word}" if count else ", no GPU is used"
@@ -139,7 +139,7 @@ def place_sentence(place: Place, step: Step) -> str:
 
 
 def _variants(step: Step, one: Instance) -> Iterator[Step]:
-    """Give the step as it is, and with the GPUs of the machine that it could use."""
+    """Yield the step as it is, and with the GPUs of the machine that it could use."""
     yield step
     use = step.gpu_use
     if step.gpus or not use.most or one.kind != "nvidia":

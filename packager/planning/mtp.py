@@ -132,7 +132,7 @@ def _served_layers(config: Mapping[str, Any]) -> int | None:
 
 
 def _is_of_head(layout: _Layout, match: re.Match[str], layers: int | None, declared: int) -> bool:
-    """Tell layers of the head from served ones: only those behind the last, and declared."""
+    """Check whether a layer is of the head: only those behind the last, and declared, are."""
     if layout.name != BEHIND:
         return True
     index = match[1]
@@ -142,7 +142,7 @@ def _is_of_head(layout: _Layout, match: re.Match[str], layers: int | None, decla
 def _missing(
     layout: _Layout | None, found: set[str | None], layers: int | None, declared: int
 ) -> Iterable[str]:
-    """Name declared layers of which there is no tensor."""
+    """List declared layers of which there is no tensor."""
     if not declared:
         return
     if layout is None:

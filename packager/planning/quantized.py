@@ -161,7 +161,7 @@ def _compressed(stated: Mapping[str, Any]) -> Quantized:
 
 
 def _compressed_format(layout: object, bits: int, group: object) -> str:
-    """Name the kernels that a group needs; "" for those that instances do not tell apart."""
+    """Return the kernels that a group needs; "" for those that instances do not tell apart."""
     inputs = group.get("input_activations") if isinstance(group, Mapping) else None
     if layout == "pack-quantized":
         return "w4a16" if bits == 4 and not inputs else ""

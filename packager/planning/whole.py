@@ -153,7 +153,7 @@ def _holds(packed: TensorInfo, shape: tuple[int, ...], form: _Format) -> bool:
 
 
 def _expert_parts(tensor: TensorInfo, made: Mapping[str, TensorInfo]) -> Iterator[str]:
-    """Name the tensors that stand for a tensor of all experts: one of each, and of each part."""
+    """List the tensors that stand for a tensor of all experts: one of each, and of each part."""
     path, _, last = tensor.name.removesuffix(WEIGHT).rpartition(".")
     kind = "bias" if last.endswith("_bias") else "weight"
     parts = FUSED.get(last.removesuffix("_bias"), ())

@@ -42,7 +42,7 @@ class NeedsSharedCache(UsageError):
 def cluster_executor(
     environments: Environments, reader: BlobReader, settings: Settings
 ) -> Executor:
-    """Have a Ray cluster run steps. Refused where results could not come back."""
+    """Choose a Ray cluster to run steps. Refused where results could not come back."""
     from artifact_cache.opening import parse_tier
     from packager.adapters.cache_errors import explained_cache_errors
 

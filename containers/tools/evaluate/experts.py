@@ -28,7 +28,7 @@ MERGED = re.compile(r"experts\\?\.\*\\?\.(\w+)")  # the expert's own name of a m
 
 @contextmanager
 def experts_apart(config: Any, names: Iterable[str]) -> Iterator[None]:
-    """Have models loaded with a module for each matrix of an expert, where `names` are so."""
+    """Load models with a module for each matrix of an expert, where `names` are so."""
     if not any(EXPERT.search(name) for name in names):
         yield
         return

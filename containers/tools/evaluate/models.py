@@ -39,7 +39,7 @@ def leave_towers(config: Any, names: list[str]) -> None:
 
 @contextmanager
 def plain_matrices() -> Iterator[None]:
-    """Have Falcon's matrices made as torch's: compressed-tensors unpacks no others.
+    """Make Falcon's matrices as torch's: compressed-tensors unpacks no others.
 
     Its code for fresh weights would ask packed modules for theirs.
     """

@@ -196,7 +196,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def _tied(model: Any) -> Iterator[str]:
-    """Name tied tensors, and both embeddings: the library writes one where they are equal."""
+    """List tied tensors, and both embeddings: the library writes one where they are equal."""
     tied = getattr(model, "all_tied_weights_keys", None) or {}
     yield from (*tied, *tied.values())
     ends = {id(model.get_input_embeddings()), id(model.get_output_embeddings())}
@@ -211,7 +211,7 @@ def _state(model: Any) -> dict[str, bool]:
 
 
 def _parts(model: Any, target: str) -> Iterator[Part]:
-    """Name the tensors that a fused tensor of experts was taken apart into, in order."""
+    """List the tensors that a fused tensor of experts was taken apart into, in order."""
     path, _, attribute = target.rpartition(".")
     experts = _experts(model, target)
     kind = "bias" if attribute.endswith("_bias") else "weight"
@@ -229,7 +229,7 @@ def _parts(model: Any, target: str) -> Iterator[Part]:
 
 
 def _expert(model: Any, target: str, converter: Any, pattern: str, expert: int, name: str) -> str:
-    """Name the tensor of the model that holds an expert's matrix, which loading had fused."""
+    """Find the tensor of the model that holds an expert's matrix, which loading had fused."""
     _experts(model, target)
     path, _, attribute = target.rpartition(".")
     parts = PARTS[attribute.removesuffix("_bias")]

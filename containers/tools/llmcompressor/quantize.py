@@ -77,7 +77,7 @@ def quantize(spec: Spec, report: Report) -> dict[str, Any]:
 
 
 def _quantize(spec: Spec, config: Any, saved: Path, kept: Kept, report: Report) -> None:
-    """Have the library quantize, going on where an earlier run ended, and save."""
+    """Run the library, going on where an earlier run ended, and save the quantized model."""
     asked, source = spec.parameters, spec.inputs["model"]
     data: dict[str, Any] = {}
     if needs_data(asked):

@@ -83,7 +83,7 @@ class Whole:
 def restore(
     source: Tensors, saved: Tensors, names: SourceNames, config: Mapping[str, Any]
 ) -> Whole:
-    """Give every tensor of the source its place in the result, or name those that are lost."""
+    """Map every tensor of the source to its place in the result; raise with those that are lost."""
     made = _Restoring(source, saved, names, ties=states_ties(config))
     made.collect()
     if made.lost:
@@ -114,7 +114,7 @@ def declare(quantization: Mapping[str, Any], names: SourceNames, source: Tensors
 
 
 def plain_modules(grafted: Iterable[str], source: Tensors) -> list[str]:
-    """Name the Linear modules among tensors that came back, as ignore lists have them."""
+    """List the Linear modules among tensors that came back, as ignore lists have them."""
     found: list[str] = []
     for name in sorted(grafted):
         dimensions = len(source.shape(name))
@@ -127,7 +127,7 @@ def plain_modules(grafted: Iterable[str], source: Tensors) -> list[str]:
 
 
 def grafted_roots(grafted: Iterable[str], source: Tensors) -> list[str]:
-    """Name the outermost modules that hold nothing but tensors that came back.
+    """List the outermost modules that hold nothing but tensors that came back.
 
     AutoAWQ's list is matched by substrings, and engines fuse modules into names that no tensor
     has: only a whole branch is sure to match.
@@ -186,7 +186,7 @@ class _Restoring:
             self.pieces[name] = Piece(SOURCE, name)
 
     def unknown(self) -> list[str]:
-        """Take the scales of the cache; return what the library added that nobody declared."""
+        """Collect the scales of the cache; return what the library added that nobody declared."""
         skipped = {*self._names.unread, *self._names.tied, *self._names.buffers}
         left = []
         for name in self._saved.names:
@@ -200,7 +200,7 @@ class _Restoring:
         return left
 
     def _take(self, name: str, target: str) -> bool:
-        """Take a tensor that the model held whole: as it is, quantized, or replaced."""
+        """Collect a tensor that the model held whole: as it is, quantized, or replaced."""
         module, _, part = target.rpartition(".")
         beside = self._beside.get(module, []) if part == "weight" else []
         shape = self._source.shape(name)
@@ -222,7 +222,7 @@ class _Restoring:
         return name.endswith(".weight")
 
     def _plain(self, name: str, target: str) -> Piece:
-        """Take what is not quantized in the source's own type, which loading may have changed."""
+        """Map what is not quantized to the source's own type, which loading may have changed."""
         if self._source.dtype(name) == self._saved.dtype(target):
             return Piece(SAVED, target)
         own, held = self._source.get(name), self._saved.get(target)
@@ -231,7 +231,7 @@ class _Restoring:
         return Piece(SAVED, target, cast=own.dtype)
 
     def _take_parts(self, name: str, parts: tuple[Part, ...]) -> bool:
-        """Take the experts of a fused tensor one by one, or the tensor where nothing changed."""
+        """Collect the experts of a fused tensor one by one, or the tensor where nothing changed."""
         modules = [part.name.rpartition(".")[0] for part in parts]
         self._taken.update(part.name for part in parts if part.name in self._saved)
         if not any(module in self._beside for module in modules):
@@ -271,7 +271,7 @@ class _Restoring:
 
 
 def _ignored(entry: str, names: SourceNames) -> Iterator[str]:
-    """Give an entry as the source spells it, and as those ask who do not.
+    """Return an entry as the source spells it, and as those ask who do not.
 
     transformers asks for a head by its own name of it, and vLLM before 0.31 for `gate_proj` of
     experts whatever the source calls it.
@@ -290,7 +290,7 @@ def _renamed(entry: str, names: SourceNames) -> str:
 
 
 def _branch(name: str) -> str:
-    """Name a tensor's branch for a message: a head by its name, others up to their layer."""
+    """Return a tensor's branch for a message: a head by its name, others up to their layer."""
     steps = name.split(".")
     for place, step in enumerate(steps[:-1]):
         if step.startswith("mtp") or (step.isdecimal() and place):
@@ -299,7 +299,7 @@ def _branch(name: str) -> str:
 
 
 def _branches(name: str) -> Iterator[str]:
-    """Give the modules that a tensor is in, outermost first."""
+    """Yield the modules that a tensor is in, outermost first."""
     steps = name.split(".")
     for count in range(1, len(steps)):
         yield ".".join(steps[:count])

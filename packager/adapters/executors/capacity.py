@@ -106,7 +106,7 @@ def _own_counters(root: Path) -> Iterator[Path]:
 
 
 def own_gpus(there: int, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Name the GPUs of this machine that we may use, as CUDA_VISIBLE_DEVICES names them.
+    """List the GPUs of this machine that we may use, as CUDA_VISIBLE_DEVICES names them.
 
     Schedulers such as Slurm and Ray give a job some of them through that variable, which
     nvidia-smi does not look at.  Like CUDA we stop at the first name that is none.

@@ -180,7 +180,7 @@ _PLAIN: Mapping[str, type[PackagerError]] = {
 
 
 def _difference(one: ToolFacts, other: ToolFacts) -> str:
-    """Name the first thing that differs."""
+    """Describe the first difference."""
     versions = {**one.environment, **one.packages}
     theirs = {**other.environment, **other.packages}
     for name in sorted({*versions, *theirs}):

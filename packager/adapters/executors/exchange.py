@@ -75,7 +75,7 @@ class Exchange:
         return hashed.hexdigest()
 
     def offer_order(self, order: StepOrder) -> str:
-        """Put an order where nodes find it; return its digest. The same order is put once."""
+        """Publish an order where nodes find it; return its digest. The same order is put once."""
         data = order.model_dump_json(exclude_defaults=True).encode()
         if len(data) > MAX_ORDER_BYTES:
             raise OutputFailed(
@@ -87,7 +87,7 @@ class Exchange:
         return digest
 
     def offer_file(self, file: ModelFile, digest: str) -> None:
-        """Put a file into every shared store that may be written; nothing of ours is shared."""
+        """Publish a file to every shared store that may be written; nothing of ours is shared."""
         check_file(file)
 
         def put(target: Path) -> None:
@@ -245,7 +245,7 @@ class InputFinder:
 
 
 def _on_hub(file: OrderedFile) -> RemoteRange | None:
-    """Name the file on the hub by commit and digest: whoever reads it compares it."""
+    """Return the file's address on the hub with commit and digest: whoever reads it compares it."""
     if not file.origin.startswith("hf://"):
         return None
     try:

@@ -164,7 +164,7 @@ class RayExecutor:
             )
 
     def run(self, step: Step, into: Path) -> StepResult:  # noqa: ARG002
-        """Have a node run the step and publish the result; tries again what was lost.
+        """Run the step on a node, which publishes the result; retry what was lost.
 
         `into` stays empty: the result says that it is in the shared cache.
         """
@@ -287,7 +287,7 @@ class RayExecutor:
         local: Mapping[str, ModelFile],
         sent: set[str],
     ) -> None:
-        """Put what the node lacks into the shared cache, each file once."""
+        """Publish what the node lacks to the shared cache, each file once."""
         if unknown := [one for one in lacking if one in sent or one not in local]:
             raise Unavailable(
                 f"a node does not find input {unknown[0][:12]} of step {step.name!r} in the "
@@ -464,7 +464,7 @@ class RayExecutor:
                 raise _Lost(lost_reason(error)) from error
 
     def _cancel(self, handle: Any) -> None:
-        """Have the worker end what it runs, and wait for a moment until it did."""
+        """End what the worker runs, and wait for a moment until it did."""
         ray, head = self._cluster()
         if head.is_silent:
             return  # nobody is there who could be told
@@ -497,7 +497,7 @@ def _line(data: bytes) -> NodeLine:
 
 
 def _on_node(one: ClusterNode) -> dict[str, Any]:
-    """Have a task run on this very node, and at once: it takes no processor."""
+    """Return options that run a task on this very node, and at once: it takes no processor."""
     return {
         "num_cpus": 0,
         "label_selector": {"ray.io/node-id": one.id},

@@ -158,7 +158,7 @@ class LocalFleet:
 
 
 def _own_gpus(node: Node, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Name the GPUs that jobs share: each job gets others than those beside it."""
+    """List the GPUs that jobs share: each job gets others than those beside it."""
     if node.accelerator != "nvidia":
         return ()
     return tuple(visible_gpus(int(node.devices), environment).split(","))

@@ -55,7 +55,7 @@ class Presence:
         return all(_get(store, address) is not None for store in self._shared)
 
     def offer(self, entry: Entry, directory: Path) -> None:
-        """Put an entry into every shared store that lacks it, and into none of this machine.
+        """Publish an entry to every shared store that lacks it, and to none of this machine.
 
         Raises `CacheError`.
         """
@@ -65,7 +65,7 @@ class Presence:
                 store.put(entry, directory)
 
     def refusals(self) -> tuple[str, ...]:
-        """Say of each shared store that cannot be written to why that is."""
+        """List why shared stores cannot be written to, one reason for each."""
         capabilities = (store.capability() for store in self._shared)
         return tuple(
             found.reason or f"it is {found.mode}"

@@ -104,7 +104,7 @@ class ToolDefinition:
 
     @property
     def builds(self) -> tuple[Build, ...]:
-        """Name the builds of torch that the tool has environments for."""
+        """List the builds of torch that the tool has environments for."""
         return ("cpu", "cuda") if any(one.cuda for one in self.provider.file.install) else ("cpu",)
 
     @property
