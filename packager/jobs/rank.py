@@ -20,11 +20,10 @@ from packager.core.recipe import Step, StepForecast
 from packager.core.request import BuildRequest
 from packager.errors import PlanRejected, UsageError
 from packager.pipeline import Tools
+from packager.planning.calibration import Measured, calibrate
 from packager.planning.performance import (
-    Measured,
     Prediction,
     Workload,
-    calibrate,
     can_predict,
     concurrencies_of,
     predict,

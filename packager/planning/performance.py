@@ -33,7 +33,7 @@ tried: what is given is the prefill's time without queueing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from packager.core.catalog import Accelerator
@@ -164,6 +164,10 @@ class Setup:
     tp_degree: int
     replicas: int = 1
     draft: ServedDraft | None = None
+    engine: str = ""  # `vllm`, `sglang`, `tensorrt-llm`, `tgi`; "" when not known
+    engine_version: str = ""
+    dp_degree: int = 1  # copies of attention inside one server that share the experts
+    expert_parallel: bool = False  # experts are spread whole over tp_degree x dp_degree devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +181,7 @@ class Point:
     latency_s: float  # of a whole request
     output_tokens_s: float
     input_tokens_s: float
+    ttft_s: float = 0.0  # time to first token with its queue; 0.0: not predicted
 
     @property
     def output_tokens_s_user(self) -> float:
@@ -185,23 +190,31 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """How far off a figure may be, and what that rests on."""
+
+    share: float  # relative: 0.2 is ±20 %
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bands:
+    """The band of each predicted figure; None where the figure must not be shown."""
+
+    tpot: Band
+    throughput: Band
+    ttft: Band | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
     """Points by concurrency, how far off they may be, and what they assume."""
 
     workload: Workload
     points: tuple[Point, ...]
-    band: float  # relative: 0.2 is ±20 %
+    band: float  # of the time per output token, relative: 0.2 is ±20 %
     assumptions: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """One point of a benchmark, with the set-up it was measured on."""
-
-    setup: Setup
-    workload: Workload
-    concurrency: int
-    tpot_s: float
+    bands: Bands | None = None  # by figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,40 +319,6 @@ def unmeasured(setup: Setup) -> tuple[str, ...]:
     return tuple(found)
 
 
-def calibrate(measured: Iterable[Measured]) -> Calibration:
-    """Fit `memory_share` and `hop_s` to measured times per output token.
-
-    The other two stay: steps that a benchmark of serving sees are bound by
-    memory, so it says little about the rest.  A grid that is refined around
-    its best point is exact enough, and cannot diverge.
-    """
-    points = tuple(measured)
-    if not points:
-        return Calibration(coefficients=DEFAULTS, band=WIDE_BAND, median_error=0.0, points=0)
-    parallel = any(point.setup.tp_degree > 1 for point in points)
-    best = DEFAULTS
-    share_step, hop_step = 0.4, 200e-6
-    while share_step > 1e-4:
-        shares = {_within(best.memory_share + n * share_step, 0.05, 1.0) for n in range(-3, 4)}
-        hops = {_within(best.hop_s + n * hop_step, 0.0, 2e-3) for n in range(-3, 4)}
-        if not parallel:
-            hops = {DEFAULTS.hop_s}  # nothing was exchanged, so nothing is learnt
-        tried = (
-            replace(DEFAULTS, memory_share=share, hop_s=hop)
-            for share in sorted(shares)
-            for hop in sorted(hops)
-        )
-        best = min(tried, key=lambda coefficients: _squared_errors(points, coefficients))
-        share_step, hop_step = share_step / 2, hop_step / 2
-    errors = sorted(abs(_error(point, best)) for point in points)
-    return Calibration(
-        coefficients=best,
-        band=max(LEAST_BAND, errors[-1]),
-        median_error=errors[len(errors) // 2],
-        points=len(points),
-    )
-
-
 def setup_of(
     plan: Plan, accelerator: Accelerator, *, acceptance_length: float | None = None
 ) -> Setup:
@@ -363,6 +342,8 @@ def setup_of(
         tp_degree=plan.tp_degree,
         replicas=running_copies(plan),
         draft=served_draft(plan.draft, acceptance_length) if plan.draft else None,
+        engine=plan.container.engine,
+        engine_version=plan.container.engine_version,
     )
 
 
@@ -455,16 +436,3 @@ def _expert_share(profile: ModelProfile) -> float:
         return 0.0
     idle = 1 - profile.active_parameters / profile.parameters
     return min(1.0, idle / (1 - profile.experts_per_token / profile.experts))
-
-
-def _error(point: Measured, coefficients: Coefficients) -> float:
-    predicted = predict_point(point.setup, point.workload, point.concurrency, coefficients)
-    return predicted.tpot_s / point.tpot_s - 1
-
-
-def _squared_errors(points: tuple[Measured, ...], coefficients: Coefficients) -> float:
-    return sum(_error(point, coefficients) ** 2 for point in points)
-
-
-def _within(value: float, least: float, most: float) -> float:
-    return min(most, max(least, value))

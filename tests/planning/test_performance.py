@@ -10,15 +10,14 @@ import pytest
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance
 from packager.core.techniques import Draft
+from packager.planning.calibration import Measured, calibrate
 from packager.planning.performance import (
     DEFAULTS,
     Coefficients,
-    Measured,
     ServedDraft,
     ServedModel,
     Setup,
     Workload,
-    calibrate,
     concurrencies_of,
     decode_step_s,
     predict,
