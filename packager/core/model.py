@@ -10,6 +10,7 @@ from typing import Any, Literal
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
 
 FileRole = Literal["weights", "config", "tokenizer", "other"]
+KvKind = Literal["full", "sliding", "chunked", "mla", "state"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +91,23 @@ class ModelFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KvGroup:
+    """Layers that keep the same of a sequence: keys and values, a latent, or a state.
+
+    Engines hand out cache for groups of equal layers, so layers of different kinds, windows
+    or sizes are different groups.  Order: as the kinds appear first in the model.
+    """
+
+    kind: KvKind  # `mla`: one latent for all heads; `state`: linear attention, Mamba, convolution
+    layers: int
+    kv_heads: int = 0  # of one layer; of `mla` 1; of `state` 0
+    head_dim: int = 0  # of a key; of `mla` the latent with its rotary part
+    value_dim: int = 0  # of a value; 0: as `head_dim`; `mla` keeps no value of its own
+    window_tokens: int = 0  # that `sliding` looks back at most; the chunk of `chunked`
+    state_bytes: int = 0  # of one sequence in one layer of `state`; does not grow with tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelProfile:
     """The numbers that decide memory and parallelism. Sizes in bytes."""
 
@@ -125,3 +143,4 @@ class ModelProfile:
     linear_parameters: int = 0  # in the layers that quantizers pack, still in 16 or 32 bits
     outside_bytes: int = 0  # weights outside the layers: embeddings, head, vision
     unserved_bytes: int = 0  # of an MTP head: loaded only where it drafts
+    kv_groups: tuple[KvGroup, ...] = ()  # (): one group, as the fields above say

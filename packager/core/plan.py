@@ -15,6 +15,15 @@ from packager.core.techniques import Draft, Quantization, Rejected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KvShare:
+    """What one device keeps of a sequence in layers that keep the same."""
+
+    bytes_per_token: int
+    most_tokens: int = 0  # of one sequence, a window for instance; 0: every token
+    sequence_bytes: int = 0  # whatever its length: the state of linear attention
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBudget:
     """Memory of one device, in bytes, at one tensor-parallel degree."""
 
@@ -31,6 +40,8 @@ class MemoryBudget:
     draft_kv_bytes_per_token: int = 0
     state_bytes: int = 0  # of linear attention, for the planned batch; does not grow with tokens
     pp_degree: int = 1
+    kv_shares: tuple[KvShare, ...] = ()  # of the draft as well; (): every layer keeps every token
+    kv_block_tokens: int = 1  # the cache is handed out in blocks of so many tokens
 
     @property
     def needed_bytes(self) -> int:
@@ -45,6 +56,25 @@ class MemoryBudget:
         """Tokens of KV cache that fit beside weights, activations and overhead."""
         per_token = self.kv_bytes_per_token + self.draft_kv_bytes_per_token
         return max(0, self.usable_bytes - self._fixed_bytes) // max(1, per_token)
+
+    @property
+    def kv_pool_bytes(self) -> int:
+        """Bytes for sequences: what weights, activations and overhead leave."""
+        return max(0, self.usable_bytes - self._fixed_bytes + self.state_bytes)
+
+    def request_bytes(self, tokens: int) -> int:
+        """Return what one request of `tokens` tokens, prompt and answer, takes of the pool."""
+        blocks = -(-tokens // self.kv_block_tokens) * self.kv_block_tokens
+        per_token = self.kv_bytes_per_token + self.draft_kv_bytes_per_token
+        shares = self.kv_shares or (KvShare(bytes_per_token=per_token),)
+        return sum(
+            share.bytes_per_token * min(blocks, share.most_tokens or blocks) + share.sequence_bytes
+            for share in shares
+        )
+
+    def count_requests(self, tokens: int) -> int:
+        """Return how many requests of `tokens` tokens fit in the pool at once."""
+        return self.kv_pool_bytes // max(1, self.request_bytes(tokens))
 
     @property
     def _fixed_bytes(self) -> int:

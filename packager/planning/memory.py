@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from packager.core.instance import DeviceKind, Instance
 from packager.core.model import ModelProfile
-from packager.core.plan import MemoryBudget
+from packager.core.plan import KvShare, MemoryBudget
 from packager.core.shape import Shape
 from packager.core.techniques import Draft
 from packager.core.units import GIB
@@ -89,6 +89,9 @@ class Demand:
     max_prefill_tokens: int | None = None
     draft: Draft | None = None
     windows: bool = False  # the engine frees what a sliding window has left behind
+    usable_share: float | None = None  # of the device, `gpu_memory_utilization`; None: the rules'
+    reserve: bool = True  # KV cache of the whole batch; False: of one full-length sequence, which
+    # is all that engines with paged caches ask for before they start
 
 
 def make_budget(
@@ -113,11 +116,13 @@ def make_budget(
     if tp_degree * pp_degree > 1:
         overhead += rules.parallel_overhead_bytes
     draft, draft_kv_per_token = demand.draft, _draft_kv_per_token(demand, tp_degree)
+    sequences = shape.max_batch if demand.reserve or not rules.kv_block_tokens else 1
+    state = -(-profile.state_bytes // (tp_degree * pp_degree))
     return MemoryBudget(
         tp_degree=tp_degree,
         pp_degree=pp_degree,
         device_bytes=instance.device_bytes,
-        usable_bytes=int(instance.device_bytes * rules.usable_share),
+        usable_bytes=int(instance.device_bytes * (demand.usable_share or rules.usable_share)),
         weights_bytes=weights,
         activations_bytes=max(
             rules.least_reserve_bytes - overhead,
@@ -125,12 +130,29 @@ def make_budget(
         ),
         overhead_bytes=overhead,
         kv_bytes_per_token=kv_per_token,
-        kv_bytes=_kv_bytes(profile, instance, shape, kv_per_token, demand),
+        kv_bytes=_kv_bytes(profile, instance, shape, kv_per_token, demand, sequences),
         draft_weights_bytes=_draft_weights(draft, tp_degree),
         draft_kv_bytes_per_token=draft_kv_per_token,
-        draft_kv_bytes=_whole_blocks(shape.max_batch, shape, rules) * draft_kv_per_token,
-        state_bytes=-(-shape.max_batch * profile.state_bytes // (tp_degree * pp_degree)),
+        draft_kv_bytes=_whole_blocks(sequences, shape, rules) * draft_kv_per_token,
+        state_bytes=-(-sequences * profile.state_bytes // (tp_degree * pp_degree)),
+        kv_shares=_kv_shares(profile, demand, kv_per_token, draft_kv_per_token, state),
+        kv_block_tokens=max(1, rules.kv_block_tokens),
     )
+
+
+def _kv_shares(
+    profile: ModelProfile, demand: Demand, per_token: int, draft_per_token: int, state: int
+) -> tuple[KvShare, ...]:
+    """Split the cache of a sequence into what grows with it, its windows and its state."""
+    layers = max(1, profile.cached_layers or profile.layers)
+    windowed = profile.window_layers if demand.windows else 0
+    in_windows = per_token * windowed // layers
+    shares = [KvShare(bytes_per_token=per_token - in_windows + draft_per_token)]
+    if in_windows:
+        shares.append(KvShare(bytes_per_token=in_windows, most_tokens=profile.window_tokens))
+    if state:
+        shares.append(KvShare(bytes_per_token=0, sequence_bytes=state))
+    return tuple(shares)
 
 
 def served_weight_bytes(profile: ModelProfile) -> int:
@@ -177,17 +199,22 @@ def is_converted_to_mha(profile: ModelProfile, tp_degree: int) -> bool:
 
 
 def _kv_bytes(
-    profile: ModelProfile, instance: Instance, shape: Shape, per_token: int, demand: Demand
+    profile: ModelProfile,
+    instance: Instance,
+    shape: Shape,
+    per_token: int,
+    demand: Demand,
+    sequences: int,
 ) -> int:
     rules = RULES[instance.kind]
-    needed = _whole_blocks(shape.max_batch, shape, rules) * per_token
+    needed = _whole_blocks(sequences, shape, rules) * per_token
     if demand.windows and profile.window_layers and profile.window_tokens < shape.max_total_tokens:
         layers = max(1, profile.cached_layers or profile.layers)
         # Every sequence keeps its window; those being read may keep one step's tokens more.
         step = min(_step_tokens(instance, shape, demand), shape.max_total_tokens)
-        kept = _whole_blocks(
-            shape.max_batch, _cut(shape, profile.window_tokens), rules
-        ) + _round_up(step, rules.kv_block_tokens)
+        kept = _whole_blocks(sequences, _cut(shape, profile.window_tokens), rules) + _round_up(
+            step, rules.kv_block_tokens
+        )
         windowed = min(kept * per_token, needed)
         needed = (
             needed * (layers - profile.window_layers) + windowed * profile.window_layers

@@ -127,3 +127,42 @@ def test_a_window_wider_than_the_sequence_frees_nothing() -> None:
     budget = make_budget(windowed, find_instance("g5.12xlarge"), SHAPE, 1, Demand(windows=True))
 
     assert budget.kv_bytes == 65_552 * 131_072
+
+
+def test_a_paged_cache_that_reserves_nothing_needs_one_full_sequence() -> None:
+    profile, _ = make_profile(model_of(LLAMA_3_8B))
+    g5 = find_instance("g5.xlarge")
+    many = replace(SHAPE, max_batch=256)
+
+    budget = make_budget(profile, g5, many, 1, Demand(reserve=False))
+
+    assert budget.kv_bytes == (8192 + 16) * 131_072
+
+
+def test_more_short_requests_than_long_ones_fit_in_the_same_pool() -> None:
+    profile, _ = make_profile(model_of(LLAMA_3_8B))
+    budget = make_budget(profile, find_instance("g5.xlarge"), SHAPE, 1, Demand(reserve=False))
+
+    assert budget.request_bytes(8192) == 8192 * 131_072
+    assert budget.request_bytes(870) == 880 * 131_072  # 55 blocks of 16
+    assert budget.count_requests(870) == budget.kv_pool_bytes // (880 * 131_072)
+    assert budget.count_requests(8192) == budget.kv_tokens_left // 8192
+
+
+def test_a_request_of_a_model_with_windows_and_states_takes_less_than_its_tokens() -> None:
+    profile, _ = make_profile(model_of(LLAMA_3_8B))
+    mixed = replace(profile, window_layers=16, window_tokens=1024, state_bytes=3 * GIB // 1024)
+
+    budget = make_budget(
+        mixed, find_instance("g5.xlarge"), SHAPE, 1, Demand(windows=True, reserve=False)
+    )
+
+    assert budget.request_bytes(8192) == (8192 + 1024) * 65_536 + 3 * GIB // 1024
+
+
+def test_the_share_of_the_device_that_the_engine_may_take_is_asked_for() -> None:
+    profile, _ = make_profile(model_of(LLAMA_3_8B))
+
+    budget = make_budget(profile, find_instance("g5.xlarge"), SHAPE, 1, Demand(usable_share=0.95))
+
+    assert budget.usable_bytes == int(0.95 * 22888 * 1024**2)
