@@ -15,7 +15,7 @@ from packager import plugins
 from packager.adapters.cache_settings import CacheOptions, MatchRule, split_addresses
 from packager.adapters.user_files import read_table
 from packager.core.image import Platform
-from packager.core.request import LARGEST, MOST_GPUS, MOST_THREADS, BuildRequest
+from packager.core.request import LARGEST, MOST_GPUS, MOST_NODES, MOST_THREADS, BuildRequest
 from packager.core.validation import first_fault
 from packager.errors import UsageError
 from packager.families.shared import NEVER_PACKAGED, asks_for_code
@@ -98,6 +98,15 @@ REQUEST_OPTIONS = (
     threads_option,
     click.option("--tp-degree", type=POSITIVE, metavar="N", help="Tensor parallelism."),
     click.option("--pp-degree", type=POSITIVE, metavar="N", help="Pipeline parallelism."),
+    click.option(
+        "--dp-degree", type=POSITIVE, metavar="N", help="Data parallelism: copies in one server."
+    ),
+    click.option(
+        "--ep/--no-ep", default=None, help="Expert parallelism: whole experts on each device."
+    ),
+    click.option(
+        "--nodes", type=click.IntRange(1, MOST_NODES), metavar="N", help="Machines for one copy."
+    ),
     click.option("--max-batch", type=POSITIVE, metavar="N", help="Concurrent requests."),
     click.option("--max-input-tokens", type=POSITIVE, metavar="N", help="Prompt length."),
     click.option("--max-total-tokens", type=POSITIVE, metavar="N", help="Prompt and answer."),

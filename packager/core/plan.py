@@ -11,6 +11,7 @@ from packager.core.findings import Finding
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile, ModelRef
 from packager.core.shape import Shape
+from packager.core.split import Split
 from packager.core.techniques import Draft, Quantization, Rejected
 
 
@@ -99,6 +100,11 @@ class Plan:
     budget: MemoryBudget
     findings: tuple[Finding, ...]
     pp_degree: int = 1
+    dp_degree: int = 1  # copies inside one server
+    workers: int = 1  # servers that the container starts
+    nodes: int = 1  # machines that one server spans
+    expert_parallel: bool = False
+    dp_attention: bool = False  # copies of one server hold one set of experts together
     max_prefill_tokens: int | None = None  # None: the engine's own choice
     kv_dtype: str = "auto"
     weights: Literal["baked", "mounted"] = "baked"
@@ -109,3 +115,16 @@ class Plan:
     compiler: str = ""  # who compiles ahead of time; "" when the engine does when it starts
     arrived: Arrived | None = None  # of quantized weights, arrived or to be written
     containers: tuple[ContainerFacts, ...] = ()  # that hints may propose; newest first
+
+    @property
+    def split(self) -> Split:
+        """Describe how the model is spread over the devices."""
+        return Split(
+            tp_degree=self.tp_degree,
+            pp_degree=self.pp_degree,
+            dp_degree=self.dp_degree,
+            workers=self.workers,
+            nodes=self.nodes,
+            expert_parallel=self.expert_parallel,
+            dp_attention=self.dp_attention,
+        )

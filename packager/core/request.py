@@ -18,6 +18,7 @@ from packager.core.units import MIB, parse_size
 LARGEST = 2**31 - 1  # what engines take for a number; beyond it is a typing error
 
 MOST_GPUS, MOST_THREADS = 64, 1024  # of one machine
+MOST_NODES = 4  # that serve one copy together; beyond it nothing was ever tried
 
 Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
@@ -55,6 +56,15 @@ class BuildRequest(BaseModel):
     )
     tp_degree: Positive | None = Field(default=None, description="tensor-parallel degree")
     pp_degree: Positive | None = Field(default=None, description="pipeline-parallel degree")
+    dp_degree: Positive | None = Field(
+        default=None, description="data-parallel degree: copies inside one server"
+    )
+    ep: bool | None = Field(
+        default=None, description="expert parallelism: whole experts are spread over devices"
+    )
+    nodes: Annotated[int, Field(ge=1, le=MOST_NODES)] | None = Field(
+        default=None, description="machines that serve one copy of the model together"
+    )
     max_batch: Positive | None = Field(default=None, description="requests at once")
     max_input_tokens: Positive | None = Field(default=None, description="tokens of a prompt")
     max_total_tokens: Positive | None = Field(
