@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Shape:
     """Upper bounds a serving engine is configured with."""
 
-    max_batch: int  # concurrent sequences
+    max_batch: int  # concurrent sequences of one copy: each rank and worker has as many slots
     max_input_tokens: int  # prompt tokens of one request
     max_total_tokens: int  # prompt and generated tokens of one request
 

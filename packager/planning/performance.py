@@ -40,6 +40,8 @@ from packager.core.catalog import Accelerator
 from packager.core.model import ModelProfile
 from packager.core.plan import Plan
 from packager.core.techniques import Draft
+from packager.core.workload import WORKLOADS as WORKLOADS
+from packager.core.workload import Workload as Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,26 +106,6 @@ PEAKS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 WEIGHTS_ONLY = frozenset(
     {"W4A16", "w4a16", "W8A16-FP8", "fp8_w8a16", "W8A16-INT8", "MXFP4A16", "MXFP8A16"}
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """The requests that are predicted for: tokens of a mean prompt and its answer."""
-
-    name: str = "question answering"
-    input_tokens: int = 622  # OpenOrca as AWS used it to announce the toolkit
-    output_tokens: int = 250
-
-
-WORKLOADS: Mapping[str, Workload] = MappingProxyType(
-    {
-        "questions": Workload(),
-        # The AWS guide on inference recommendations states 550 and 150.
-        "chat": Workload(name="chat", input_tokens=550, output_tokens=150),
-        "summarise": Workload(name="summarising", input_tokens=3000, output_tokens=200),
-        "write": Workload(name="writing", input_tokens=200, output_tokens=1000),
-    }
 )
 
 

@@ -1,0 +1,65 @@
+"""Workloads by name and by counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from packager.core.workload import WORKLOADS, Workload, parse_workload
+from packager.errors import UsageError
+
+
+def test_without_a_word_the_workload_is_the_one_that_aws_announced_with() -> None:
+    found = parse_workload(None)
+
+    assert found is not None
+    assert (found.input_tokens, found.output_tokens, found.concurrency) == (622, 250, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("chat", (550, 150, 0)),
+        ("summarise", (3000, 200, 0)),
+        ("write", (200, 1000, 0)),
+        ("multi_turn_chat", (550, 150, 10)),
+        ("rag_document_qa", (2048, 256, 8)),
+        ("agent_tool_calling", (800, 100, 4)),
+        ("long_context_scaling", (8192, 512, 2)),
+        ("production_traffic_mix", (1024, 200, 16)),
+        ("shared_system_prompt", (300, 150, 12)),
+        ("1000:200", (1000, 200, 0)),
+        ("1000:200:64", (1000, 200, 64)),
+        ("1:1:1", (1, 1, 1)),
+    ],
+)
+def test_a_name_or_counts_give_lengths_and_requests_at_once(
+    name: str, counts: tuple[int, int, int]
+) -> None:
+    found = parse_workload(name)
+
+    assert found is not None
+    assert (found.input_tokens, found.output_tokens, found.concurrency) == counts
+
+
+@pytest.mark.parametrize("text", ["0:1", "1:0", "1:1:0", "999999999:1", "1:1:999999999"])
+def test_counts_that_cannot_be_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="out of range"):
+        parse_workload(text)
+
+
+@pytest.mark.parametrize("text", ["requests.jsonl", "./1000:200:3:4", "chats/", "1000:", "١:٢"])
+def test_what_is_neither_is_a_file(text: str) -> None:
+    assert parse_workload(text) is None
+
+
+def test_a_server_must_accept_requests_as_long_as_95_of_100() -> None:
+    spread = Workload(
+        input_tokens=500, output_tokens=100, p95_input_tokens=3000, p95_output_tokens=90
+    )
+
+    assert (spread.tokens, spread.longest_tokens) == (600, 3100)
+    assert Workload(input_tokens=500, output_tokens=100).longest_tokens == 600
+
+
+def test_every_workload_that_is_not_plain_names_its_source() -> None:
+    assert all(found.source for found in WORKLOADS.values() if found.concurrency)
