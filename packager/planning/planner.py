@@ -7,7 +7,6 @@ field of the request is either honoured or refused; none is dropped silently.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,14 +20,15 @@ from packager.core.plan import MemoryBudget, Plan
 from packager.core.request import BuildRequest
 from packager.core.shape import Shape
 from packager.core.techniques import Rejected
-from packager.core.units import gib
 from packager.errors import PlanRejected
 from packager.planning.arrived import written_demands
+from packager.planning.asked import check_facts
 from packager.planning.compilers import choose_compiler
 from packager.planning.drafts.choose import choose_draft
 from packager.planning.drafts.split import check_draft_split
 from packager.planning.gate import check_head, inspect_quantized
 from packager.planning.memory import Demand, make_budget
+from packager.planning.misfit import explain_misfit
 from packager.planning.nearest import find_nearest
 from packager.planning.neuron_targets import check_exported
 from packager.planning.parallelism import (
@@ -44,14 +44,13 @@ from packager.planning.precision import (
     precision_word,
 )
 from packager.planning.profile import make_profile
-from packager.planning.quantizable import TABLE_OF, find_support
+from packager.planning.quantizable import TABLE_OF
 from packager.planning.schemes import (
     choose_quantization,
     passed_over_methods,
     quantized_weight_bytes,
 )
 from packager.planning.shape import (
-    LEAST_TOKENS,
     check_prefill,
     check_shape,
     first_shape,
@@ -61,16 +60,9 @@ from packager.planning.shape import (
 from packager.planning.stacking import check_stack
 from packager.ports import Compiler, ContainerFamily, Quantizer
 
-SERVED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}", re.ASCII)  # as BuildRequest has it
-
-# Four bits a weight and a scale for each group of 128, with embeddings kept whole:
-# Llama-3-70B has 141.1 GB in bf16 and 39.8 GB as AWQ with groups of 128.
-FOUR_BIT_SHARE = 0.28
-
 NOBODY: Mapping[str, Compiler] = {}
 
 COMPILER_THAT_QUANTIZES = "tensorrt_llm"  # with ModelOpt, of whose architectures nothing is known
-FOUR_BIT_METHODS = ("awq", "gptq", "rtn")  # the best first
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +102,7 @@ def make_plan(
     """
     profile, findings = make_profile(facts.model)
     if errors_in(findings):
-        early = [*_check_facts(facts), *findings, *check_shape(facts.request, 0)]
+        early = [*check_facts(facts), *findings, *check_shape(facts.request, 0)]
         raise PlanRejected(tuple(early))
     gate = inspect_quantized(facts.model, facts.scales).findings
     findings += gate
@@ -145,7 +137,7 @@ def _decide(
     The rules are asked in any case, so that no conflict hides behind another.
     """
     request, instance = facts.request, facts.instance
-    findings = [*_check_facts(facts), *read, *check_shape(request, profile.max_positions)]
+    findings = [*check_facts(facts), *read, *check_shape(request, profile.max_positions)]
     findings += check_prefill(request)
     dtype, found = choose_dtype(profile, instance)
     methods = quantizer.methods if quantizer else {}
@@ -322,7 +314,7 @@ def _miss(
         return Fit(least, budget, (finding,), rejected)
     missed = min(tried, key=lambda budget: budget.needed_bytes)
     pipelined = (missed.pp_degree, demand)
-    finding = _does_not_fit(profile, instance, least, missed, pipelined, request.quantize)
+    finding = explain_misfit(profile, instance, least, missed, pipelined, request.quantize)
     return Fit(least, missed, (*_notes(rejected), finding), rejected)
 
 
@@ -362,131 +354,3 @@ def _explain_shape(request: BuildRequest, asked: Shape, shape: Shape) -> Iterato
         yield Finding("note", "shape-reduced", message, hint)
     elif None in (request.max_batch, request.max_input_tokens, request.max_total_tokens):
         yield Finding("note", "shape-chosen", f"planned for {words}")
-
-
-def _check_facts(facts: Facts) -> Iterator[Finding]:
-    """Check what needs no model."""
-    request, container = facts.request, facts.container
-    yield from _check_device(facts)
-    yield from _check_served_name(request.served_name or facts.model.ref.name)
-    wanted = request.container_version
-    if wanted is not None and wanted not in _versions(facts):
-        message = (
-            f"version {wanted[:40]!r} of {container.family} is asked for; "
-            f"{container.version or container.engine_version!r} was found"
-        )
-        hint = "`packager list containers` shows the versions that are known"
-        yield Finding("error", "container-version-unknown", message, hint)
-
-
-def _versions(facts: Facts) -> tuple[str, ...]:
-    container = facts.container
-    release = f"{container.family}{container.release}" if container.release else ""
-    return container.version, container.release, container.engine_version, release
-
-
-def _check_device(facts: Facts) -> Iterator[Finding]:
-    container, instance = facts.container, facts.instance
-    if container.kind != instance.kind:
-        message = (
-            f"the {container.family} image for {container.kind} does not run "
-            f"on {instance.name}, which has {instance.kind} devices"
-        )
-        yield Finding("error", "container-not-for-device", message, "choose another family")
-    elif container.targets and instance.family not in container.targets:
-        message = (
-            f"the {container.family} image {container.version} serves "
-            f"{', '.join(container.targets)}, not {instance.name}"
-        )
-        hint = "name another --container-version, or another instance"
-        yield Finding("error", "container-not-for-device", message, hint)
-    elif (instance.compute_capability or 0.0) < container.least_compute_capability:
-        message = (
-            f"{instance.device_name} has compute capability {instance.compute_capability}; "
-            f"the {container.family} image is built for {container.least_compute_capability} "
-            "and later"
-        )
-        hint = "choose a newer instance, such as 'ml.g5.xlarge'"
-        yield Finding("error", "device-too-old", message, hint)
-
-
-def _check_served_name(name: str) -> Iterator[Finding]:
-    if not SERVED_NAME.fullmatch(name):
-        message = f"{name[:60]!r} cannot be the name that clients put into `model`"
-        hint = "give a served name of letters, digits and . _ / -"
-        yield Finding("error", "served-name", message, hint)
-
-
-def _does_not_fit(
-    profile: ModelProfile,
-    instance: Instance,
-    shape: Shape,
-    budget: MemoryBudget,
-    pipelined: tuple[int, Demand | None],
-    quantize: str | None,
-) -> Finding:
-    pipeline = f" PP {budget.pp_degree}" if budget.pp_degree > 1 else ""
-    draft_bytes = budget.draft_weights_bytes + budget.draft_kv_bytes
-    draft = f", draft {gib(draft_bytes)}" if draft_bytes else ""
-    message = (
-        f"the model does not fit {instance.name}: for {shape.max_batch} at once of "
-        f"{shape.max_total_tokens} tokens, at TP {budget.tp_degree}{pipeline}, a device needs "
-        f"{gib(budget.needed_bytes)} (weights {gib(budget.weights_bytes)}, "
-        f"KV cache {gib(budget.kv_bytes + budget.state_bytes)}{draft}, "
-        f"activations {gib(budget.activations_bytes)}, "
-        f"engine {gib(budget.overhead_bytes)}) and has {gib(budget.usable_bytes)} usable"
-    )
-    hint = _way_out(profile, instance, shape, budget, pipelined, quantize)
-    return Finding("error", "does-not-fit", message, hint)
-
-
-def _way_out(
-    profile: ModelProfile,
-    instance: Instance,
-    shape: Shape,
-    budget: MemoryBudget,
-    pipelined: tuple[int, Demand | None],
-    quantize: str | None,
-) -> str:
-    depth, demand = pipelined
-    for changes, smaller in _cuts(shape, budget):
-        if _budget(profile, instance, demand, depth, smaller, budget.tp_degree).fits:
-            return f"lower {changes}, or choose an instance with more memory"
-    if demand is not None and demand.max_prefill_tokens is not None:
-        unasked = replace(demand, max_prefill_tokens=None)
-        if _budget(profile, instance, unasked, depth, shape, budget.tp_degree).fits:
-            return f"lower max_prefill_tokens {demand.max_prefill_tokens}, or leave it out"
-    packed_bytes = int(budget.weights_bytes * FOUR_BIT_SHARE)
-    saved_bytes = budget.weights_bytes - packed_bytes
-    if (
-        not profile.quantization
-        and quantize in (None, "none")
-        and "w4a16" in instance.formats
-        and budget.needed_bytes - saved_bytes <= budget.usable_bytes
-    ):
-        works = [
-            m for m in FOUR_BIT_METHODS if not find_support(profile.architecture, {}, m).refused
-        ]
-        own = f"or `--quantize {works[0]}`, " if works else ""
-        return (
-            f"use a 4-bit checkpoint (about {gib(packed_bytes)} of weights per device) "
-            f"{own}or an instance with more memory"
-        )
-    return "choose an instance with more memory, or more devices"
-
-
-def _cuts(shape: Shape, budget: MemoryBudget) -> Iterator[tuple[str, Shape]]:
-    """Suggest shapes that may fit: first fewer sequences, then one, shorter and shorter."""
-    sequences = min(budget.kv_tokens_left // shape.max_total_tokens, shape.max_batch - 1)
-    for batch in (sequences, sequences - 1):
-        if batch > 0:
-            yield f"max_batch to {batch}", replace(shape, max_batch=batch)
-    batch = shape.max_batch // 2  # a batch of millions leaves no room for itself
-    while batch > 1:
-        yield f"max_batch to {batch}", replace(shape, max_batch=batch)
-        batch //= 2
-    total = shape.max_total_tokens // 2
-    while total >= LEAST_TOKENS:
-        words = f"max_batch to 1 and max_total_tokens to {total}"
-        yield words, replace(shape, max_batch=1, max_total_tokens=total)
-        total //= 2
