@@ -20,15 +20,8 @@ from packager.core.recipe import Step, StepForecast
 from packager.core.request import BuildRequest
 from packager.errors import PlanRejected, UsageError
 from packager.pipeline import Tools
-from packager.planning.calibration import Measured, calibrate
-from packager.planning.performance import (
-    Prediction,
-    Workload,
-    can_predict,
-    concurrencies_of,
-    predict,
-    setup_of,
-)
+from packager.planning.calibration import Measured, predict_measured
+from packager.planning.performance import Prediction, Workload, concurrencies_of, setup_of
 from packager.planning.presets import PRESETS, TPOT_LIMIT_S, Candidate, Goal, candidates
 from packager.planning.profile import read_head
 from packager.planning.ranking import Option, Ranking, Skipped, make_option, rank
@@ -135,8 +128,7 @@ def predict_plan(
         Measured(setup=setup, workload=workload, concurrency=concurrency, tpot_s=tpot_s)
         for concurrency, tpot_s in (measured_tpot_s or {}).items()
     ]
-    calibration = calibrate(points) if points and can_predict(setup) else None
-    return predict(setup, workload, concurrencies_of(plan), calibration)
+    return predict_measured(setup, workload, concurrencies_of(plan), points)
 
 
 def _try(candidate: Candidate, tools: Tools, aim: Aim) -> Option | None:

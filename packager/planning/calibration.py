@@ -1,74 +1,271 @@
-"""Coefficients of the predictor fitted to measurements of one set-up."""
+"""Predictions fitted to what a user measured.
+
+The formula stays as it is; groups of its terms are multiplied (`Scale`).  With measurements at k
+concurrencies at most k - 1 factors are fitted, and each is pulled towards 1, so that figures that
+say nothing of a term leave it alone:
+
+    2 concurrencies   one factor on everything
+    3                 one on the step, one on prompts
+    4 or more         one each on memory, on overhead, on prompts
+
+The band that comes out is the largest error that is left, at a measured point or at one that was
+left out of the fit.  It holds between the lowest and the highest measured concurrency only, and
+replaces the general band from `LEAST_POINTS` concurrencies on.  Elsewhere nothing is promised
+below `UNPROVEN_BAND`: one measurement shows that the prediction was wrong, never that it is right.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 from packager.planning.performance import (
-    DEFAULTS,
-    LEAST_BAND,
-    WIDE_BAND,
-    Calibration,
-    Coefficients,
+    Band,
+    Bands,
+    Prediction,
     Setup,
     Workload,
+    predict,
     predict_point,
+)
+from packager.planning.scale import UNSCALED, Fit, Scale
+
+LEAST_POINTS = 3  # concurrencies, below which nothing is narrowed
+LEAST_BAND = 0.10  # benchmarks of one server repeat within this
+UNPROVEN_BAND = 0.40
+ALIKE = 1.5  # how many times as long requests may be for a band to be theirs too
+
+# Both in logarithms of a factor: what a measurement scatters by, what a factor may be off 1.
+_NOISE, _PRIOR = 0.05, math.log(2)
+_ROUNDS = 8
+_MOST_FITTED, _MOST_LEFT_OUT = 48, 8
+
+_GROUPS: tuple[tuple[tuple[str, ...], ...], ...] = (
+    (),
+    (("memory", "overhead", "prefill"),),
+    (("memory", "overhead"), ("prefill",)),
+    (("memory",), ("overhead",), ("prefill",)),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One point of a benchmark, with the set-up it was measured on."""
+    """One point of a benchmark, with the set-up and the requests it was measured with."""
 
     setup: Setup
     workload: Workload
     concurrency: int
-    tpot_s: float
+    tpot_s: float  # time per output token after the first
 
 
-def calibrate(measured: Iterable[Measured]) -> Calibration:
-    """Fit `memory_share` and `hop_s` to measured times per output token.
-
-    The other two stay: steps that a benchmark of serving sees are bound by
-    memory, so it says little about the rest.  A grid that is refined around
-    its best point is exact enough, and cannot diverge.
-    """
-    points = tuple(measured)
-    if not points:
-        return Calibration(coefficients=DEFAULTS, band=WIDE_BAND, median_error=0.0, points=0)
-    parallel = any(point.setup.tp_degree > 1 for point in points)
-    best = DEFAULTS
-    share_step, hop_step = 0.4, 200e-6
-    while share_step > 1e-4:
-        shares = {_within(best.memory_share + n * share_step, 0.05, 1.0) for n in range(-3, 4)}
-        hops = {_within(best.hop_s + n * hop_step, 0.0, 2e-3) for n in range(-3, 4)}
-        if not parallel:
-            hops = {DEFAULTS.hop_s}  # nothing was exchanged, so nothing is learnt
-        tried = (
-            replace(DEFAULTS, memory_share=share, hop_s=hop)
-            for share in sorted(shares)
-            for hop in sorted(hops)
-        )
-        best = min(tried, key=lambda coefficients: _squared_errors(points, coefficients))
-        share_step, hop_step = share_step / 2, hop_step / 2
-    errors = sorted(abs(_error(point, best)) for point in points)
-    return Calibration(
-        coefficients=best,
-        band=max(LEAST_BAND, errors[-1]),
-        median_error=errors[len(errors) // 2],
-        points=len(points),
+def predict_measured(
+    setup: Setup,
+    workload: Workload,
+    concurrencies: Iterable[int],
+    measured: Sequence[Measured] = (),
+) -> Prediction | None:
+    """Predict every concurrency, fitted to what was measured; None without published figures."""
+    wanted = tuple(concurrencies)
+    general = predict(setup, workload, wanted)
+    if general is None or not measured:
+        return general
+    fit = calibrate(measured, general.band)
+    alike = all(_are_alike(point.workload, workload) for point in measured)
+    if not alike:
+        fit = replace(fit, band=fit.outside)
+    fitted = predict(setup, workload, wanted, fit.scale)
+    assert fitted is not None  # the same device
+    return replace(
+        fitted,
+        band=fit.outside,
+        bands=_widened(general.bands, fit),
+        fit=fit,
+        assumptions=(fit_sentence(fit, alike=alike), *fitted.assumptions),
     )
 
 
-def _error(point: Measured, coefficients: Coefficients) -> float:
-    predicted = predict_point(point.setup, point.workload, point.concurrency, coefficients)
-    return predicted.tpot_s / point.tpot_s - 1
+def calibrate(measured: Sequence[Measured], general_band: float) -> Fit:
+    """Fit factors to at least one measured time per output token."""
+    places = _by_concurrency(measured)
+    scale = _fitted(places)
+    errors = [abs(_error(point, scale)) for point in measured]
+    if len(places) >= LEAST_POINTS:
+        errors += _left_out_errors(places)
+    band = max(LEAST_BAND, *errors)
+    outside = max(UNPROVEN_BAND, general_band, band)
+    return Fit(
+        scale=scale,
+        points=len(places),
+        lowest=places[0].concurrency,
+        highest=places[-1].concurrency,
+        factors=len(_groups(len(places))),
+        band=band if len(places) >= LEAST_POINTS else outside,
+        outside=outside,
+    )
 
 
-def _squared_errors(points: tuple[Measured, ...], coefficients: Coefficients) -> float:
-    return sum(_error(point, coefficients) ** 2 for point in points)
+def fit_sentence(fit: Fit, *, alike: bool = True) -> str:
+    """Describe what a prediction was fitted to and where its bands come from."""
+    points = f"{fit.points} measured point{'' if fit.points == 1 else 's'} at {_range_words(fit)}"
+    done = f"fitted to {points}" if fit.factors else f"held against {points}"
+    if fit.points < LEAST_POINTS:
+        return f"{done}: no band is narrowed before there are {LEAST_POINTS} concurrencies"
+    if not alike:
+        return f"{done}: no band is narrowed, the measured requests had other lengths"
+    inside, outside = (f"{share * 100:.0f} %" for share in (fit.band, fit.outside))
+    return f"{done}: ±{inside} for the time per token there, ±{outside} elsewhere"
 
 
-def _within(value: float, least: float, most: float) -> float:
-    return min(most, max(least, value))
+def _range_words(fit: Fit) -> str:
+    if fit.lowest == fit.highest:
+        return f"{fit.lowest} request{'' if fit.lowest == 1 else 's'}"
+    return f"{fit.lowest}-{fit.highest} requests"
+
+
+def _widened(bands: Bands | None, fit: Fit) -> Bands | None:
+    """Return the general bands, none narrower than what the measurements leave unproven."""
+    if bands is None:
+        return None
+    least = Band(
+        share=fit.outside,
+        source=f"outside the measured concurrencies, {_range_words(fit)}",
+    )
+    return replace(
+        bands,
+        tpot=max(least, bands.tpot, key=lambda band: band.share),
+        throughput=max(least, bands.throughput, key=lambda band: band.share),
+    )
+
+
+def _by_concurrency(measured: Sequence[Measured]) -> tuple[Measured, ...]:
+    """Merge what was measured at the same concurrency: repeating a point adds no other one."""
+    found: dict[int, list[Measured]] = {}
+    for point in measured:
+        found.setdefault(point.concurrency, []).append(point)
+    return tuple(
+        replace(points[0], tpot_s=median(point.tpot_s for point in points))
+        if len({point.workload for point in points}) == 1
+        else sorted(points, key=lambda point: point.tpot_s)[len(points) // 2]
+        for _, points in sorted(found.items())
+    )
+
+
+def _left_out_errors(places: Sequence[Measured]) -> list[float]:
+    """Return how far off each is by a fit without it; the two ends would be extrapolated."""
+    within = _spread(places[1:-1], _MOST_LEFT_OUT)
+    kept = _spread(places, _MOST_LEFT_OUT + 2)
+    return [
+        abs(_error(left_out, _fitted([point for point in kept if point is not left_out])))
+        for left_out in within
+    ]
+
+
+def _fitted(places: Sequence[Measured]) -> Scale:
+    """Minimise squared logarithms of errors and of factors, by Gauss-Newton with shorter steps."""
+    groups = _groups(len(places))
+    points = _spread(places, _MOST_FITTED)
+    best = [0.0] * len(groups)
+    if not groups:
+        return UNSCALED
+    residuals = _residuals(points, groups, best)
+    for _ in range(_ROUNDS):
+        step = _newton_step(points, groups, best, residuals)
+        while max(map(abs, step)) > 1e-4:
+            tried = [here + change for here, change in zip(best, step, strict=True)]
+            found = _residuals(points, groups, tried)
+            if _squares(found, tried) < _squares(residuals, best):
+                best, residuals = tried, found
+                break
+            step = [change / 2 for change in step]
+        else:
+            break
+    return _scale(groups, best)
+
+
+def _newton_step(
+    points: Sequence[Measured],
+    groups: tuple[tuple[str, ...], ...],
+    here: list[float],
+    residuals: list[float],
+) -> list[float]:
+    width = 1e-3
+    slopes = []
+    for index in range(len(here)):
+        aside = [value + width * (place == index) for place, value in enumerate(here)]
+        moved = _residuals(points, groups, aside)
+        slopes.append([(a - b) / width for a, b in zip(moved, residuals, strict=True)])
+    matrix = [
+        [sum(a * b for a, b in zip(one, other, strict=True)) for other in slopes] for one in slopes
+    ]
+    right = [-sum(a * b for a, b in zip(one, residuals, strict=True)) for one in slopes]
+    for index, value in enumerate(here):
+        matrix[index][index] += 1 / _PRIOR**2
+        right[index] -= value / _PRIOR**2
+    return _solve(matrix, right)
+
+
+def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
+    """Solve a positive definite system of at most three equations by elimination."""
+    size = len(right)
+    for column in range(size):
+        for row in range(column + 1, size):
+            share = matrix[row][column] / matrix[column][column]
+            for place in range(column, size):
+                matrix[row][place] -= share * matrix[column][place]
+            right[row] -= share * right[column]
+    found = [0.0] * size
+    for row in reversed(range(size)):
+        known = sum(matrix[row][place] * found[place] for place in range(row + 1, size))
+        found[row] = (right[row] - known) / matrix[row][row]
+    return found
+
+
+def _residuals(
+    points: Sequence[Measured], groups: tuple[tuple[str, ...], ...], logarithms: list[float]
+) -> list[float]:
+    scale = _scale(groups, logarithms)
+    return [
+        math.log(_predicted_s(point, scale) / point.tpot_s) / (_NOISE * math.sqrt(len(points)))
+        for point in points
+    ]
+
+
+def _squares(residuals: list[float], logarithms: list[float]) -> float:
+    return sum(value**2 for value in residuals) + sum((x / _PRIOR) ** 2 for x in logarithms)
+
+
+def _scale(groups: tuple[tuple[str, ...], ...], logarithms: list[float]) -> Scale:
+    factors = {
+        name: math.exp(value)
+        for names, value in zip(groups, logarithms, strict=True)
+        for name in names
+    }
+    return Scale(**factors)
+
+
+def _groups(points: int) -> tuple[tuple[str, ...], ...]:
+    """Return which terms share a factor: fewer factors than points."""
+    return _GROUPS[min(points, len(_GROUPS)) - 1]
+
+
+def _predicted_s(point: Measured, scale: Scale) -> float:
+    return predict_point(point.setup, point.workload, point.concurrency, scale=scale).tpot_s
+
+
+def _error(point: Measured, scale: Scale) -> float:
+    """Return how far the measured time is from the predicted one, as a share of that."""
+    return point.tpot_s / _predicted_s(point, scale) - 1
+
+
+def _spread(places: Sequence[Measured], most: int) -> tuple[Measured, ...]:
+    """Take at most so many, evenly, with the first and the last."""
+    if len(places) <= most:
+        return tuple(places)
+    return tuple(places[round(n * (len(places) - 1) / (most - 1))] for n in range(most))
+
+
+def _are_alike(one: Workload, other: Workload) -> bool:
+    pairs = ((one.input_tokens, other.input_tokens), (one.output_tokens, other.output_tokens))
+    return all(1 / ALIKE <= first / second <= ALIKE for first, second in pairs)

@@ -42,6 +42,7 @@ from packager.core.plan import Plan
 from packager.core.techniques import Draft
 from packager.core.workload import WORKLOADS as WORKLOADS
 from packager.core.workload import Workload as Workload
+from packager.planning.scale import UNSCALED, Fit, Scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,6 @@ LINK_BYTES_S = 32e9
 # Relative errors that are promised, before calibration.
 NEAR_BAND = 0.20
 WIDE_BAND = 0.40
-LEAST_BAND = 0.10  # no calibration promises more
 
 # The devices of the measured points.
 MEASURED_DEVICES = frozenset({"H100", "H200", "B200"})
@@ -197,49 +197,43 @@ class Prediction:
     band: float  # of the time per output token, relative: 0.2 is ±20 %
     assumptions: tuple[str, ...] = ()
     bands: Bands | None = None  # by figure
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """Coefficients that were fitted to measurements, and the error that is left."""
-
-    coefficients: Coefficients
-    band: float
-    median_error: float
-    points: int
+    fit: Fit | None = None  # to what a user measured
 
 
 def predict(
     setup: Setup,
     workload: Workload,
     concurrencies: Iterable[int],
-    calibration: Calibration | None = None,
+    scale: Scale = UNSCALED,
 ) -> Prediction | None:
-    """Predict every concurrency, or give None where the device's figures are not published."""
+    """Predict every concurrency; return None where the device's figures are not published."""
     if not can_predict(setup):
         return None
-    coefficients, band = DEFAULTS, error_band(setup)
     assumptions = tuple(f"never measured on {words}" for words in unmeasured(setup))
-    if calibration:
-        coefficients, band = calibration.coefficients, calibration.band
-        assumptions = (f"fitted to {calibration.points} measured points",)
     if setup.draft:
         source = setup.draft.source or "as given"
         assumptions += (f"{setup.draft.acceptance_length:g} tokens a step: {source}",)
     points = tuple(
-        predict_point(setup, workload, concurrency, coefficients) for concurrency in concurrencies
+        predict_point(setup, workload, concurrency, scale=scale) for concurrency in concurrencies
     )
-    return Prediction(workload=workload, points=points, band=band, assumptions=assumptions)
+    return Prediction(
+        workload=workload, points=points, band=error_band(setup), assumptions=assumptions
+    )
 
 
 def predict_point(
-    setup: Setup, workload: Workload, concurrency: int, coefficients: Coefficients = DEFAULTS
+    setup: Setup,
+    workload: Workload,
+    concurrency: int,
+    coefficients: Coefficients = DEFAULTS,
+    *,
+    scale: Scale = UNSCALED,
 ) -> Point:
     """Predict one concurrency. Requests are spread evenly over the copies."""
     batch = max(1.0, concurrency / setup.replicas)
     cached_tokens = workload.input_tokens + workload.output_tokens / 2
-    step_s = decode_step_s(setup, batch, cached_tokens, coefficients)
-    prefill_s = prefill_time_s(setup, workload.input_tokens, coefficients)
+    step_s = decode_step_s(setup, batch, cached_tokens, coefficients, scale)
+    prefill_s = scale.prefill * prefill_time_s(setup, workload.input_tokens, coefficients)
     yielded = setup.draft.acceptance_length if setup.draft else 1.0
     tpot_s = step_s / yielded + (batch - 1) * prefill_s / workload.output_tokens
     latency_s = prefill_s + max(0, workload.output_tokens - 1) * tpot_s
@@ -256,14 +250,19 @@ def predict_point(
 
 
 def decode_step_s(
-    setup: Setup, batch: float, cached_tokens: float, coefficients: Coefficients = DEFAULTS
+    setup: Setup,
+    batch: float,
+    cached_tokens: float,
+    coefficients: Coefficients = DEFAULTS,
+    scale: Scale = UNSCALED,
 ) -> float:
     """Time of one step of `batch` sequences, with the draft's share."""
     draft = setup.draft
     tokens = batch * (1 + draft.speculative_tokens if draft else 1)
     kv_bytes = batch * cached_tokens * setup.model.kv_bytes_per_token
-    step_s = _pass_s(setup, tokens, kv_bytes, coefficients)
-    return step_s + (_draft_s(setup, draft, batch, coefficients) if draft else 0.0)
+    step_s = _pass_s(setup, tokens, kv_bytes, coefficients, scale)
+    drafting_s = _draft_s(setup, draft, batch, coefficients) if draft else 0.0
+    return step_s + scale.memory * drafting_s
 
 
 def prefill_time_s(setup: Setup, input_tokens: int, coefficients: Coefficients = DEFAULTS) -> float:
@@ -355,7 +354,13 @@ def concurrencies_of(plan: Plan) -> tuple[int, ...]:
     return (*(2**n for n in range(most.bit_length()) if 2**n < most), most)
 
 
-def _pass_s(setup: Setup, tokens: float, kv_bytes: float, coefficients: Coefficients) -> float:
+def _pass_s(
+    setup: Setup,
+    tokens: float,
+    kv_bytes: float,
+    coefficients: Coefficients,
+    scale: Scale = UNSCALED,
+) -> float:
     """One pass of the model over `tokens` tokens."""
     model, accelerator, tp = setup.model, setup.accelerator, setup.tp_degree
     reached = _reached_share(model, tokens)
@@ -363,9 +368,9 @@ def _pass_s(setup: Setup, tokens: float, kv_bytes: float, coefficients: Coeffici
     bandwidth = tp * accelerator.bandwidth_bytes_s * coefficients.memory_share
     flops = 2 * model.parameters * _active_share(model) * tokens
     compute = tp * _peak_flops(setup) * coefficients.compute_share
-    pass_s = max((weights_bytes + kv_bytes) / bandwidth, flops / compute)
-    pass_s += model.layers * coefficients.layer_s
-    return pass_s + _exchange_s(model.layers, model.hidden_size, setup, tokens, coefficients)
+    pass_s = scale.memory * max((weights_bytes + kv_bytes) / bandwidth, flops / compute)
+    exchange_s = _exchange_s(model.layers, model.hidden_size, setup, tokens, coefficients)
+    return pass_s + scale.overhead * (model.layers * coefficients.layer_s + exchange_s)
 
 
 def _exchange_s(

@@ -50,6 +50,7 @@ def outlook_document(outlook: Outlook) -> dict[str, Any]:
         "workload": asdict(prediction.workload),
         "error_band": prediction.band,
         "assumptions": list(prediction.assumptions),
+        "fit": asdict(prediction.fit) if prediction.fit else None,
         "discount": outlook.discount,
         "formulas": dict(LABELS),
         "points": [

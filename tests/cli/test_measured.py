@@ -15,18 +15,23 @@ def tpot_by_concurrency(text: str) -> dict[int, float]:
     return {point["concurrency"]: point["tpot_s"] for point in points}
 
 
-def test_measured_times_move_the_prediction_towards_them(
+def test_measured_times_move_the_prediction_and_one_of_them_narrows_no_band(
     packager: Packager, tmp_path: Path
 ) -> None:
     before = tpot_by_concurrency(packager(*PLAN).out)
-    slower = {"points": [{"concurrency": 1, "tpot_ms": before[1] * 1.05e3}]}
-    (tmp_path / "results.json").write_text(json.dumps(slower))
+    slower = [{"concurrency": n, "tpot_ms": before[n] * 1.5e3} for n in (1, 2)]
+    (tmp_path / "two.json").write_text(json.dumps({"points": slower}))
+    (tmp_path / "one.json").write_text(json.dumps({"points": slower[:1]}))
 
-    done = packager(*PLAN, "--measured", "results.json")
+    fitted = packager(*PLAN, "--measured", "two.json")
+    held = json.loads(packager(*PLAN, "--measured", "one.json").out)["predicted"]
 
-    assert done.status == 0, done.err
-    assert "fitted to 1 measured points" in done.out
-    assert before[1] < tpot_by_concurrency(done.out)[1] <= before[1] * 1.06
+    assert fitted.status == 0, fitted.err
+    assert "fitted to 2 measured points at 1-2 requests" in fitted.out
+    assert before[1] * 1.45 < tpot_by_concurrency(fitted.out)[1] <= before[1] * 1.5
+    assert held["error_band"] >= 0.5
+    assert held["fit"]["band"] >= 0.5
+    assert "held against 1 measured point at 1 request" in held["assumptions"][0]
 
 
 def test_results_of_another_form_are_refused(packager: Packager, tmp_path: Path) -> None:

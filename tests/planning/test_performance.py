@@ -10,9 +10,7 @@ import pytest
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance
 from packager.core.techniques import Draft
-from packager.planning.calibration import Measured, calibrate
 from packager.planning.performance import (
-    DEFAULTS,
     Coefficients,
     ServedDraft,
     ServedModel,
@@ -216,57 +214,6 @@ def test_what_was_never_measured_gets_a_wide_band_and_says_so(found: Setup, band
 
 def test_without_published_figures_nothing_is_predicted() -> None:
     assert predict(setup(QWEN3_32B, "ml.m7i.8xlarge", 1), OPEN_ORCA, (1,)) is None
-
-
-def measured_with(coefficients: Coefficients, *setups: Setup) -> list[Measured]:
-    return [
-        Measured(
-            setup=found,
-            workload=OPEN_ORCA,
-            concurrency=concurrency,
-            tpot_s=predict_point(found, OPEN_ORCA, concurrency, coefficients).tpot_s,
-        )
-        for found in setups
-        for concurrency in (1, 8, 32)
-    ]
-
-
-def test_calibration_finds_the_coefficients_that_made_the_measurements() -> None:
-    truth = replace(DEFAULTS, memory_share=0.71, hop_s=63e-6)
-    setups = [setup(QWEN3_32B, "ml.g6e.12xlarge", tp) for tp in (2, 4)]
-
-    fitted = calibrate(measured_with(truth, *setups))
-
-    assert fitted.coefficients.memory_share == pytest.approx(0.71, rel=0.02)
-    assert fitted.coefficients.hop_s == pytest.approx(63e-6, rel=0.1)
-    assert fitted.median_error < 0.01
-    assert (fitted.band, fitted.points) == (0.1, 6)
-
-
-def test_calibration_narrows_the_band_of_a_prediction() -> None:
-    slow = replace(DEFAULTS, memory_share=0.5)
-    box = setup(QWEN3_32B, "ml.g6e.12xlarge", 4)
-
-    fitted = predict(box, OPEN_ORCA, (1, 8), calibrate(measured_with(slow, box)))
-    before = predict(box, OPEN_ORCA, (1, 8))
-
-    assert before is not None
-    assert fitted is not None
-    assert (before.band, fitted.band) == (0.4, 0.1)
-    assert fitted.points[0].tpot_s > before.points[0].tpot_s
-    assert fitted.assumptions == ("fitted to 3 measured points",)
-
-
-def test_one_device_teaches_nothing_about_the_exchange() -> None:
-    fitted = calibrate(
-        measured_with(replace(DEFAULTS, memory_share=0.6), setup(QWEN3_32B, "ml.p5.4xlarge", 1))
-    )
-
-    assert fitted.coefficients.hop_s == DEFAULTS.hop_s
-
-
-def test_calibration_without_points_changes_nothing() -> None:
-    assert calibrate(()).coefficients == DEFAULTS
 
 
 def test_a_plan_of_a_mixture_tells_its_experts() -> None:

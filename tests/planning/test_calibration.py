@@ -1,0 +1,257 @@
+"""Predictions fitted to measurements: what is fitted, and which bands may be printed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from packager.catalog.accelerators import accelerator_of
+from packager.catalog.instances import find_instance
+from packager.planning.calibration import Measured, calibrate, fit_sentence, predict_measured
+from packager.planning.performance import (
+    ServedDraft,
+    ServedModel,
+    Setup,
+    Workload,
+    predict,
+    predict_point,
+)
+from packager.planning.scale import UNSCALED, Scale
+
+QUESTIONS = Workload()
+QWEN3_32B = ServedModel(
+    weight_bytes=65_524_246_528,
+    parameters=32_762_123_264,
+    layers=64,
+    hidden_size=5120,
+    kv_bytes_per_token=262_144,
+)
+LLAMA_3_8B = ServedModel(
+    weight_bytes=16_060_522_496,
+    parameters=8_030_261_248,
+    layers=32,
+    hidden_size=4096,
+    kv_bytes_per_token=131_072,
+)
+MIXTRAL_8X7B = ServedModel(
+    weight_bytes=93_405_585_408,
+    parameters=46_702_792_704,
+    layers=32,
+    hidden_size=4096,
+    kv_bytes_per_token=131_072,
+    expert_share=0.966,
+    experts=8,
+    experts_per_token=2,
+)
+EAGLE = ServedDraft(
+    speculative_tokens=3, acceptance_length=2.44, weight_bytes=1_500_000_000, layers=1
+)
+
+
+def setup(model: ServedModel, instance: str, tp_degree: int, **more: object) -> Setup:
+    accelerator = accelerator_of(find_instance(instance))
+    return replace(Setup(model=model, accelerator=accelerator, tp_degree=tp_degree), **more)
+
+
+ON_L40S = setup(QWEN3_32B, "ml.g6e.12xlarge", 4)
+SETUPS = {
+    "qwen3-32b-l40s": ON_L40S,
+    "llama-8b-a10g": setup(LLAMA_3_8B, "ml.g5.xlarge", 1),
+    "llama-8b-h100": setup(LLAMA_3_8B, "ml.p5.4xlarge", 1),
+    "mixtral-h100": setup(MIXTRAL_8X7B, "ml.p5.48xlarge", 2),
+    "mixtral-a10g-eagle": setup(MIXTRAL_8X7B, "ml.g5.48xlarge", 8, draft=EAGLE),
+}
+
+
+def times(
+    found: Setup, concurrencies: tuple[int, ...], scale: Scale = UNSCALED, *factors: float
+) -> list[Measured]:
+    """Make measurements from the formula, each multiplied by its factor."""
+    return [
+        Measured(
+            setup=found,
+            workload=QUESTIONS,
+            concurrency=concurrency,
+            tpot_s=factor * predict_point(found, QUESTIONS, concurrency, scale=scale).tpot_s,
+        )
+        for concurrency, factor in zip(
+            concurrencies, factors or (1.0,) * len(concurrencies), strict=True
+        )
+    ]
+
+
+@pytest.mark.parametrize("found", SETUPS.values(), ids=SETUPS)
+def test_one_measured_point_never_narrows_a_band(found: Setup) -> None:
+    general = predict(found, QUESTIONS, (1, 8, 64))
+    exact = times(found, (8,))
+
+    fitted = predict_measured(found, QUESTIONS, (1, 8, 64), exact)
+
+    assert general is not None
+    assert fitted is not None
+    assert fitted.fit is not None
+    assert fitted.band >= max(0.4, general.band)
+    assert [fitted.fit.band_at(concurrency) >= 0.4 for concurrency in (1, 8, 64)] == [True] * 3
+    assert fitted.fit.scale == UNSCALED
+
+
+def test_one_point_that_contradicts_the_prediction_widens_its_band_to_hold_it() -> None:
+    fit = calibrate(times(ON_L40S, (8,), UNSCALED, 3.5), 0.4)
+
+    assert fit.band_at(8) == pytest.approx(2.5)
+    assert fit.band_at(32) == pytest.approx(2.5)
+
+
+def test_two_points_move_a_prediction_and_narrow_nothing() -> None:
+    fit = calibrate(times(ON_L40S, (1, 16), UNSCALED, 2.0, 2.0), 0.2)
+
+    assert fit.scale.memory == pytest.approx(2.0, rel=0.02)
+    assert (fit.factors, fit.band, fit.outside) == (1, 0.4, 0.4)
+
+
+@pytest.mark.parametrize(("points", "factors"), [(1, 0), (2, 1), (3, 2), (4, 3), (9, 3)])
+def test_fewer_factors_are_fitted_than_there_are_points(points: int, factors: int) -> None:
+    concurrencies = tuple(2**n for n in range(points))
+
+    assert calibrate(times(ON_L40S, concurrencies), 0.4).factors == factors
+
+
+def test_three_measurements_at_one_concurrency_are_one_point() -> None:
+    fit = calibrate([*times(ON_L40S, (8,))] * 3, 0.2)
+
+    assert (fit.points, fit.factors, fit.band) == (1, 0, 0.4)
+
+
+def test_five_points_that_agree_have_their_own_band_between_them_alone() -> None:
+    slower = Scale(memory=1.5, overhead=1.5, prefill=2.0)
+
+    fit = calibrate(times(ON_L40S, (2, 4, 8, 16, 32), slower), 0.2)
+
+    assert fit.band == 0.1
+    assert [fit.band_at(concurrency) for concurrency in (1, 2, 24, 32, 33)] == [
+        0.4,
+        0.1,
+        0.1,
+        0.1,
+        0.4,
+    ]
+
+
+def test_factors_that_made_the_measurements_are_found() -> None:
+    truth = Scale(memory=1.3, overhead=2.0, prefill=3.0)
+    concurrencies = (1, 2, 4, 8, 16, 32, 64)
+    found = replace(ON_L40S, tp_degree=2)
+
+    fit = calibrate(times(found, concurrencies, truth), 0.4)
+
+    for concurrency in (1, 3, 12, 50):
+        assert predict_point(
+            found, QUESTIONS, concurrency, scale=fit.scale
+        ).tpot_s == pytest.approx(
+            predict_point(found, QUESTIONS, concurrency, scale=truth).tpot_s, rel=0.05
+        )
+
+
+def test_points_that_contradict_each_other_widen_the_band() -> None:
+    alternating = times(ON_L40S, (1, 2, 4, 8, 16, 32), UNSCALED, 1, 2.2, 1, 2.2, 1, 2.2)
+
+    fit = calibrate(alternating, 0.2)
+
+    assert fit.band > 0.4
+    assert fit.outside == fit.band
+
+
+def test_two_results_at_one_concurrency_that_differ_widen_the_band() -> None:
+    agreeing = times(ON_L40S, (1, 4, 16, 64))
+    twice = [*agreeing, *times(ON_L40S, (16,), UNSCALED, 2.0)]
+
+    assert calibrate(agreeing, 0.2).band == 0.1
+    assert calibrate(twice, 0.2).band > 0.3
+
+
+def test_a_point_between_others_that_does_not_lie_on_their_curve_widens_the_band() -> None:
+    fit = calibrate(times(ON_L40S, (1, 8, 64), UNSCALED, 1, 1.8, 1), 0.2)
+
+    # A fit without it is 80 % off: what lies between two points is known no better than that.
+    assert fit.band == pytest.approx(0.8, abs=0.02)
+
+
+@pytest.mark.parametrize("found", SETUPS.values(), ids=SETUPS)
+@pytest.mark.parametrize("seed", range(12))
+def test_every_measured_point_is_inside_its_band_after_calibrating(found: Setup, seed: int) -> None:
+    chance = random.Random(seed)
+    points = [
+        replace(point, tpot_s=point.tpot_s * chance.lognormvariate(0.3, 0.5))
+        for point in times(found, tuple(chance.choices(range(1, 257), k=chance.randint(1, 9))))
+    ]
+
+    fit = calibrate(points, 0.2)
+
+    for point in points:
+        predicted = predict_point(found, QUESTIONS, point.concurrency, scale=fit.scale).tpot_s
+        assert abs(point.tpot_s / predicted - 1) <= fit.band_at(point.concurrency) + 1e-9
+    assert fit.outside >= max(0.4, fit.band)
+    assert fit.band >= (0.1 if fit.points >= 3 else 0.4)
+
+
+def test_requests_of_other_lengths_move_a_prediction_and_narrow_nothing() -> None:
+    points = times(ON_L40S, (1, 4, 16), Scale(memory=2, overhead=2, prefill=2))
+    summaries = Workload(name="summarising", input_tokens=3000, output_tokens=200)
+
+    fitted = predict_measured(ON_L40S, summaries, (4,), points)
+    before = predict(ON_L40S, summaries, (4,))
+
+    assert fitted is not None
+    assert fitted.fit is not None
+    assert before is not None
+    assert fitted.points[0].tpot_s == pytest.approx(2 * before.points[0].tpot_s, rel=0.05)
+    assert fitted.fit.band == 0.4
+    assert "other lengths" in fitted.assumptions[0]
+
+
+def test_without_measurements_a_prediction_is_the_general_one() -> None:
+    assert predict_measured(ON_L40S, QUESTIONS, (1, 8)) == predict(ON_L40S, QUESTIONS, (1, 8))
+
+
+def test_measurements_of_a_device_without_published_figures_predict_nothing() -> None:
+    found = setup(QWEN3_32B, "ml.m7i.8xlarge", 1)
+    point = Measured(setup=found, workload=QUESTIONS, concurrency=1, tpot_s=0.1)
+
+    assert predict_measured(found, QUESTIONS, (1,), (point,)) is None
+
+
+@pytest.mark.parametrize(
+    ("concurrencies", "sentence"),
+    [
+        pytest.param(
+            (1, 2, 4, 8, 32),
+            "fitted to 5 measured points at 1-32 requests: "
+            "±10 % for the time per token there, ±40 % elsewhere",
+            id="five",
+        ),
+        pytest.param(
+            (1, 8),
+            "fitted to 2 measured points at 1-8 requests: "
+            "no band is narrowed before there are 3 concurrencies",
+            id="two",
+        ),
+        pytest.param(
+            (8,),
+            "held against 1 measured point at 8 requests: "
+            "no band is narrowed before there are 3 concurrencies",
+            id="one",
+        ),
+    ],
+)
+def test_a_prediction_says_what_it_was_fitted_to(
+    concurrencies: tuple[int, ...], sentence: str
+) -> None:
+    assert fit_sentence(calibrate(times(ON_L40S, concurrencies), 0.2)) == sentence
+
+
+def test_a_thousand_measured_concurrencies_are_fitted_at_once() -> None:
+    fit = calibrate(times(ON_L40S, tuple(range(1, 1001)), Scale(memory=1.4, overhead=1.4)), 0.2)
+
+    assert (fit.points, fit.band, fit.highest) == (1000, 0.1, 1000)
