@@ -142,5 +142,7 @@ class ModelProfile:
     active_parameters: int = 0  # that one token meets; equal to `parameters` when dense
     linear_parameters: int = 0  # in the layers that quantizers pack, still in 16 or 32 bits
     outside_bytes: int = 0  # weights outside the layers: embeddings, head, vision
+    tower_bytes: int = 0  # of them, what reads images or sound
+    expert_bytes: int = 0  # weights of the routed experts, scales included
     unserved_bytes: int = 0  # of an MTP head: loaded only where it drafts
     kv_groups: tuple[KvGroup, ...] = ()  # (): one group, as the fields above say

@@ -62,6 +62,8 @@ class _Sums:
     expert_parameters: int = 0
     linear_parameters: int = 0
     outside_bytes: int = 0
+    tower_bytes: int = 0
+    expert_bytes: int = 0
     unserved_bytes: int = 0
     layers: int = 0  # distinct ones
     packed: dict[tuple[int, ...], tuple[str, int]] = field(default_factory=dict)  # `packed_sizes`
@@ -197,6 +199,8 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...], P
         active_parameters=_active(parameters, sums.expert_parameters, experts),
         linear_parameters=0 if quantization.method else sums.linear_parameters,
         outside_bytes=sums.outside_bytes,
+        tower_bytes=sums.tower_bytes,
+        expert_bytes=sums.expert_bytes,
         unserved_bytes=sums.unserved_bytes,
     )
     return profile, (*config.findings, *name_findings, *findings), sums.packed
@@ -386,6 +390,8 @@ def _add_up(
         match = LAYER.search(name)
         if match is None or OTHER_PARTS.search(name, 0, match.end()):
             sums.outside_bytes += tensor.size
+            if match is not None or OTHER_PARTS.search(name):
+                sums.tower_bytes += tensor.size
             match = None
         else:
             if match[1] not in layers:
@@ -401,6 +407,8 @@ def _add_up(
             count = parameters_in(tensor, quantization)
             kind = kinds[alike] = (count, in_experts, _is_packable(tensor, in_experts=in_experts))
         count, in_experts, is_packable = kind
+        if match is not None and in_experts:
+            sums.expert_bytes += tensor.size
         if count is None or sums.parameters is None:
             sums.parameters = None
             continue

@@ -205,3 +205,20 @@ def test_no_config_raises_or_gives_a_profile_that_cannot_be(change: dict[str, An
         assert min(profile.heads, profile.kv_heads, profile.head_dim, profile.vocab_size) > 0
         assert profile.heads % profile.kv_heads == 0
         assert profile.kv_bytes_per_token > 0
+
+
+def test_towers_and_experts_are_summed_apart_from_the_rest() -> None:
+    model = model_of(TINY)
+    tower = (
+        tensor("vision_tower.encoder.layers.0.mlp.weight", "BF16", (16, 16)),
+        tensor("multi_modal_projector.linear.weight", "BF16", (8, 16)),
+    )
+    experts = (tensor("model.layers.0.mlp.experts.3.up_proj.weight", "BF16", (4, 16)),)
+
+    profile, _ = make_profile(replace(model, tensors=(*model.tensors, *tower, *experts)))
+    plain, _ = make_profile(model)
+
+    assert profile.tower_bytes == 2 * 16 * 16 + 2 * 8 * 16
+    assert profile.outside_bytes == plain.outside_bytes + profile.tower_bytes
+    assert profile.expert_bytes == 2 * 4 * 16
+    assert (plain.tower_bytes, plain.expert_bytes) == (0, 0)
