@@ -71,7 +71,12 @@ Line = Annotated[str, StringConstraints(max_length=1000)]
 
 class _Strict(BaseModel):
     model_config = ConfigDict(
-        strict=True, frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True
+        defer_build=True,
+        strict=True,
+        frozen=True,
+        extra="forbid",
+        validate_by_name=True,
+        validate_by_alias=True,
     )
 
 

@@ -73,6 +73,7 @@ class KeyPart(BaseModel):
     """A group of inputs: strict, frozen, nothing unknown, nothing coerced."""
 
     model_config = ConfigDict(
+        defer_build=True,
         strict=True,
         frozen=True,
         extra="forbid",

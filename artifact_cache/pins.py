@@ -34,7 +34,9 @@ Pointer = Annotated[str, StringConstraints(pattern=r"^/")]  # RFC 6901, `/graph/
 class Pin(BaseModel):
     """What one name holds."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", validate_by_name=True)
+    model_config = ConfigDict(
+        defer_build=True, strict=True, frozen=True, extra="forbid", validate_by_name=True
+    )
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     keys: tuple[Sha256, ...] = ()

@@ -101,14 +101,14 @@ def keyid_of(public: PublicKey) -> str:
 
 
 class _TrustedKey(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, strict=True, frozen=True, extra="forbid")
 
     public_key: Annotated[str, StringConstraints(max_length=4096)]
     comment: str = ""
 
 
 class _TrustedKeys(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, strict=True, frozen=True, extra="forbid")
 
     schema_version: Literal[1] = Field(alias="schema")
     keys: dict[str, _TrustedKey]

@@ -64,8 +64,11 @@ MANY_TENSORS = {
 PROBE = """
 import json, resource, sys, time
 started = time.perf_counter()
-from packager.cli.app import run
-status = run(sys.argv[1:])
+from packager.cli.app import main
+try:
+    main()
+except SystemExit as end:
+    status = end.code
 sys.stdout.flush()
 print(file=sys.stderr)
 json.dump(

@@ -64,7 +64,7 @@ class CacheSettings:
 
 
 class _File(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, strict=True, extra="forbid")
 
     directory: str | None = None
     shared: list[str] = []

@@ -23,7 +23,7 @@ MAX_BYTES = 16 * 1024 * 1024  # a benchmark's own file has much besides
 class MeasuredPoint(BaseModel):
     """One concurrency of a benchmark."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(defer_build=True, frozen=True)
 
     concurrency: PositiveInt
     tpot_ms: PositiveFloat = Field(allow_inf_nan=False)

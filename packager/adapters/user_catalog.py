@@ -97,7 +97,7 @@ class UserCatalogWrong(UsageError):
 
 
 class _Row(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True)
 
     source: Text
     date: datetime.date
@@ -149,7 +149,7 @@ class InstanceRow(_Row):
 class DraftRow(BaseModel):
     """Something that proposes tokens for a model."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True)
 
     kind: Literal["draft_model", "eagle", "eagle3", "peagle", "dflash", "medusa", "mtp"]
     reference: HubId
@@ -205,7 +205,7 @@ class RegistryRow(_Row):
 class CatalogFile(BaseModel):
     """The whole file. Its JSON schema is what editors and `packager explain` show."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True)
 
     instance: list[InstanceRow] = []
     model: list[ModelRow] = []

@@ -21,7 +21,7 @@ MAX_LINE_BYTES = 16 * 1024 * 1024
 
 
 class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
 
 class OrderedPart(_Document):

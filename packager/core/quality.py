@@ -28,7 +28,7 @@ class Evaluation:
 
 class _Figures(BaseModel):
     # A worker of tomorrow may say more.
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 class Comparison(_Figures):

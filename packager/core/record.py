@@ -14,7 +14,7 @@ RECORD_SCHEMA = 1
 
 
 class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
 
 class RecordedModel(_Document):

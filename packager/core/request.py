@@ -34,7 +34,12 @@ class BuildRequest(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", str_min_length=1, str_max_length=65536, allow_inf_nan=False
+        defer_build=True,
+        frozen=True,
+        extra="forbid",
+        str_min_length=1,
+        str_max_length=65536,
+        allow_inf_nan=False,
     )
 
     model: Reference = Field(

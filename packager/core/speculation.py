@@ -30,7 +30,7 @@ OTHER_NOISE = NUMERIC_NOISE["bf16"]
 
 
 class _Figures(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Acceptance(_Figures):

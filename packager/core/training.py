@@ -90,7 +90,7 @@ class TrainingReport(BaseModel):
     """
 
     # A worker of tomorrow may say more.
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="ignore", allow_inf_nan=False)
 
     method: Method
     texts: int

@@ -26,7 +26,7 @@ FETCH = "fetch"  # the step that brings a model's files to where later jobs find
 
 
 class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", populate_by_name=True)
 
 
 class Grid(_Document):

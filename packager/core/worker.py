@@ -16,7 +16,7 @@ PROTOCOL: Literal[1] = 1
 
 
 class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
 
 class WorkerSpec(_Document):

@@ -29,7 +29,7 @@ Hashes = Literal["verified", "not verified", "not asked for"]
 class InstallGroup(BaseModel):
     """One call of the installer."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     requirements: str
     constraints: str = ""
@@ -43,7 +43,7 @@ class InstallGroup(BaseModel):
 class ToolFile(BaseModel):
     """`tool.toml`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     summary: str
     python: str = Field(default=">=3.11", description="version specifiers of its environment's")
