@@ -57,10 +57,11 @@ from packager.reports.rank import ranking_document, ranking_text
 )
 @click.option(
     "--measured",
-    "measured_file",
+    "measured_files",
     type=click.Path(path_type=Path),
+    multiple=True,
     metavar="FILE",
-    help="Times per token that you measured with this plan, in JSON; predictions are fitted.",
+    help="Results of a benchmark of this plan: predictions are fitted to them (repeatable).",
 )
 @catalog_option
 @cache_options
@@ -73,7 +74,7 @@ def plan(
     workload: str,
     tpot_limit_ms: float,
     discount: float,
-    measured_file: Path | None,
+    measured_files: tuple[Path, ...],
     catalog_file: Path | None,
     cache_dir: Path | None,
     no_cache: bool,
@@ -106,7 +107,7 @@ def plan(
         )
     )
     requests = WORKLOADS[workload]
-    measured = load_measurements(measured_file) if measured_file else ()
+    measured = tuple(load_measurements(file) for file in measured_files)
     if several := instances_named(request.instance, tools.instances):
         if measured:
             raise UsageError(
@@ -128,8 +129,11 @@ def plan(
         found,
         tools.accelerator_of(found.instance),
         requests,
-        {point.concurrency: point.tpot_ms / 1e3 for point in measured},
+        measured,
+        known_as=(request.model,),
     )
+    if measured and prediction is None:
+        warn("--measured changes nothing: no figures of the device are published")
     page = PlanPage(
         plan=found,
         recipe=planned.recipe,

@@ -6,7 +6,7 @@ It is the very line of `packager plan`, with the model found once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -14,13 +14,15 @@ from packager import pipeline
 from packager.core.catalog import Accelerator
 from packager.core.findings import errors_in
 from packager.core.instance import Instance
+from packager.core.measurement import MeasuredRun
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
 from packager.core.recipe import Step, StepForecast
 from packager.core.request import BuildRequest
 from packager.errors import PlanRejected, UsageError
 from packager.pipeline import Tools
-from packager.planning.calibration import Measured, predict_measured
+from packager.planning.calibration import predict_measured
+from packager.planning.measured import measured_acceptance, measured_points
 from packager.planning.performance import Prediction, Workload, concurrencies_of, setup_of
 from packager.planning.presets import PRESETS, TPOT_LIMIT_S, Candidate, Goal, candidates
 from packager.planning.profile import read_head
@@ -116,18 +118,16 @@ def predict_plan(
     plan: Plan,
     accelerator: Accelerator,
     workload: Workload,
-    measured_tpot_s: Mapping[int, float] | None = None,
+    measured: Sequence[MeasuredRun] = (),
+    known_as: Iterable[str] = (),
 ) -> Prediction | None:
     """Predict a plan at every concurrency its shape holds; None without figures of the device.
 
-    `measured_tpot_s` has times per output token of this very plan and workload,
-    by concurrency: the formula is fitted to them first.
+    The formula is fitted to what was `measured` of this plan, whose model may also be
+    `known_as` other names.
     """
-    setup = setup_of(plan, accelerator)
-    points = [
-        Measured(setup=setup, workload=workload, concurrency=concurrency, tpot_s=tpot_s)
-        for concurrency, tpot_s in (measured_tpot_s or {}).items()
-    ]
+    setup = setup_of(plan, accelerator, acceptance_length=measured_acceptance(plan, measured))
+    points = measured_points(plan, setup, workload, measured, known_as=known_as)
     return predict_measured(setup, workload, concurrencies_of(plan), points)
 
 

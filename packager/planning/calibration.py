@@ -20,10 +20,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Literal
 
+from packager.errors import UsageError
 from packager.planning.performance import (
     Band,
     Bands,
+    Point,
     Prediction,
     Setup,
     Workload,
@@ -35,12 +38,17 @@ from packager.planning.scale import UNSCALED, Fit, Scale
 LEAST_POINTS = 3  # concurrencies, below which nothing is narrowed
 LEAST_BAND = 0.10  # benchmarks of one server repeat within this
 UNPROVEN_BAND = 0.40
+# Times as fast or as slow as predicted: no server does that, a wrong unit does.
+TOO_FAST, TOO_SLOW = 30.0, 500.0
 ALIKE = 1.5  # how many times as long requests may be for a band to be theirs too
 
-# Both in logarithms of a factor: what a measurement scatters by, what a factor may be off 1.
-_NOISE, _PRIOR = 0.05, math.log(2)
+# In logarithms: what times per token scatter by, and times to first token, which depend on how
+# requests arrive; what a factor may be off 1.
+_NOISE, _QUEUE_NOISE, _PRIOR = 0.05, 0.3, math.log(2)
 _ROUNDS = 8
 _MOST_FITTED, _MOST_LEFT_OUT = 48, 8
+
+SideFigure = Literal["ttft_s", "output_tokens_s"]
 
 _GROUPS: tuple[tuple[tuple[str, ...], ...], ...] = (
     (),
@@ -58,6 +66,25 @@ class Measured:
     workload: Workload
     concurrency: int
     tpot_s: float  # time per output token after the first
+    ttft_s: float | None = None  # time to first token, with its queue
+    output_tokens_s: float | None = None  # of the whole instance
+
+
+class ImplausibleTime(UsageError):
+    """A measured time is so far from the predicted one that its unit must be another."""
+
+    def __init__(self, point: Measured, predicted_s: float) -> None:
+        ratio = predicted_s / point.tpot_s
+        guess = ""
+        if ratio > TOO_FAST:
+            guess = ": seconds given as milliseconds?"
+        elif ratio < 1:
+            guess = ": microseconds given as milliseconds?"
+        super().__init__(
+            f"{point.tpot_s * 1e3:.3g} ms per token were measured at {point.concurrency} "
+            f"requests, and {predicted_s * 1e3:.3g} ms are predicted{guess}",
+            hint="times of `points` are milliseconds; other files carry their units",
+        )
 
 
 def predict_measured(
@@ -71,6 +98,7 @@ def predict_measured(
     general = predict(setup, workload, wanted)
     if general is None or not measured:
         return general
+    check_units(measured)
     fit = calibrate(measured, general.band)
     alike = all(_are_alike(point.workload, workload) for point in measured)
     if not alike:
@@ -84,6 +112,14 @@ def predict_measured(
         fit=fit,
         assumptions=(fit_sentence(fit, alike=alike), *fitted.assumptions),
     )
+
+
+def check_units(measured: Iterable[Measured]) -> None:
+    """Raise `ImplausibleTime` for a time that nothing but a wrong unit explains."""
+    for point in measured:
+        predicted_s = _predicted(point, UNSCALED).tpot_s
+        if not 1 / TOO_FAST < point.tpot_s / predicted_s < TOO_SLOW:
+            raise ImplausibleTime(point, predicted_s)
 
 
 def calibrate(measured: Sequence[Measured], general_band: float) -> Fit:
@@ -103,6 +139,8 @@ def calibrate(measured: Sequence[Measured], general_band: float) -> Fit:
         factors=len(_groups(len(places))),
         band=band if len(places) >= LEAST_POINTS else outside,
         outside=outside,
+        ttft_band=_side_band(measured, scale, "ttft_s"),
+        throughput_band=_side_band(measured, scale, "output_tokens_s"),
     )
 
 
@@ -115,7 +153,15 @@ def fit_sentence(fit: Fit, *, alike: bool = True) -> str:
     if not alike:
         return f"{done}: no band is narrowed, the measured requests had other lengths"
     inside, outside = (f"{share * 100:.0f} %" for share in (fit.band, fit.outside))
-    return f"{done}: ±{inside} for the time per token there, ±{outside} elsewhere"
+    also = "".join(
+        f", {name} ±{share * 100:.0f} %"
+        for name, share in (
+            ("to the first token", fit.ttft_band),
+            ("tokens/s", fit.throughput_band),
+        )
+        if share is not None
+    )
+    return f"{done}: ±{inside} for the time per token there{also}; ±{outside} elsewhere"
 
 
 def _range_words(fit: Fit) -> str:
@@ -150,6 +196,17 @@ def _by_concurrency(measured: Sequence[Measured]) -> tuple[Measured, ...]:
         else sorted(points, key=lambda point: point.tpot_s)[len(points) // 2]
         for _, points in sorted(found.items())
     )
+
+
+def _side_band(measured: Sequence[Measured], scale: Scale, name: SideFigure) -> float | None:
+    """Return the largest error of another figure; None where too few were measured."""
+    errors: dict[int, float] = {}
+    for point in measured:
+        found, predicted = getattr(point, name), getattr(_predicted(point, scale), name)
+        if found is not None and predicted:
+            error = abs(found / predicted - 1)
+            errors[point.concurrency] = max(error, errors.get(point.concurrency, 0.0))
+    return max(LEAST_BAND, *errors.values()) if len(errors) >= LEAST_POINTS else None
 
 
 def _left_out_errors(places: Sequence[Measured]) -> list[float]:
@@ -226,10 +283,14 @@ def _residuals(
     points: Sequence[Measured], groups: tuple[tuple[str, ...], ...], logarithms: list[float]
 ) -> list[float]:
     scale = _scale(groups, logarithms)
-    return [
-        math.log(_predicted_s(point, scale) / point.tpot_s) / (_NOISE * math.sqrt(len(points)))
-        for point in points
-    ]
+    weight = 1 / math.sqrt(len(points))
+    found = []
+    for point in points:
+        predicted = _predicted(point, scale)
+        found.append(weight * math.log(predicted.tpot_s / point.tpot_s) / _NOISE)
+        if point.ttft_s and predicted.ttft_s:
+            found.append(weight * math.log(predicted.ttft_s / point.ttft_s) / _QUEUE_NOISE)
+    return found
 
 
 def _squares(residuals: list[float], logarithms: list[float]) -> float:
@@ -250,13 +311,13 @@ def _groups(points: int) -> tuple[tuple[str, ...], ...]:
     return _GROUPS[min(points, len(_GROUPS)) - 1]
 
 
-def _predicted_s(point: Measured, scale: Scale) -> float:
-    return predict_point(point.setup, point.workload, point.concurrency, scale=scale).tpot_s
+def _predicted(point: Measured, scale: Scale) -> Point:
+    return predict_point(point.setup, point.workload, point.concurrency, scale=scale)
 
 
 def _error(point: Measured, scale: Scale) -> float:
     """Return how far the measured time is from the predicted one, as a share of that."""
-    return point.tpot_s / _predicted_s(point, scale) - 1
+    return point.tpot_s / _predicted(point, scale).tpot_s - 1
 
 
 def _spread(places: Sequence[Measured], most: int) -> tuple[Measured, ...]:

@@ -31,6 +31,8 @@ class Fit:
     factors: int  # how many were fitted: fewer than there are points
     band: float  # relative error of times per token from `lowest` to `highest`
     outside: float  # of every other figure; never below `band`
+    ttft_band: float | None = None  # of times to first token, as `band`; None: too few measured
+    throughput_band: float | None = None  # of tokens per second, the same
 
     def band_at(self, concurrency: int) -> float:
         """Return the band of the time per token at one concurrency."""

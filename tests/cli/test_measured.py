@@ -52,3 +52,36 @@ def test_results_of_one_plan_do_not_rank_instances(packager: Packager, tmp_path:
 
     assert done.status == 2
     assert "hint: " in done.err
+
+
+def test_results_of_another_machine_are_refused(packager: Packager, tmp_path: Path) -> None:
+    elsewhere = {
+        "points": [{"concurrency": 1, "tpot_ms": 5}],
+        "setup": {"instance": "ml.p5.48xlarge"},
+    }
+    (tmp_path / "results.json").write_text(json.dumps(elsewhere))
+
+    done = packager(*PLAN, "--measured", "results.json")
+
+    assert done.status == 2
+    assert "'ml.p5.48xlarge', and the plan has 'ml.g5.xlarge'" in done.err
+
+
+def test_runs_of_several_benchmarks_are_taken_together(packager: Packager, tmp_path: Path) -> None:
+    for concurrency in (1, 2, 4):
+        run = {
+            "model_id": "tiny-llama",
+            "max_concurrency": concurrency,
+            "completed": 10,
+            "total_input_tokens": 6220,
+            "total_output_tokens": 2500,
+            "mean_tpot_ms": 1.0 + 0.1 * concurrency,
+        }
+        (tmp_path / f"at-{concurrency}.json").write_text(json.dumps(run))
+    files = [word for n in (1, 2, 4) for word in ("--measured", f"at-{n}.json")]
+
+    found = json.loads(packager(*PLAN, *files).out)["predicted"]
+
+    assert (found["fit"]["points"], found["fit"]["lowest"], found["fit"]["highest"]) == (3, 1, 4)
+    assert found["fit"]["band"] < 0.4 <= found["error_band"]
+    assert found["assumptions"][0].startswith("fitted to 3 measured points at 1-4 requests: ±")

@@ -228,7 +228,7 @@ def test_measurements_of_a_device_without_published_figures_predict_nothing() ->
         pytest.param(
             (1, 2, 4, 8, 32),
             "fitted to 5 measured points at 1-32 requests: "
-            "±10 % for the time per token there, ±40 % elsewhere",
+            "±10 % for the time per token there; ±40 % elsewhere",
             id="five",
         ),
         pytest.param(
