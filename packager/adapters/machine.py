@@ -13,22 +13,13 @@ import re
 import subprocess
 from pathlib import Path
 
-from packager.core.instance import LOCAL, Instance
+from packager.core.instance import LOCAL, Instance, gpu_formats
 from packager.core.units import MIB
 
 GPU_QUERY = (
     "nvidia-smi",
     "--query-gpu=name,memory.total,compute_cap",
     "--format=csv,noheader,nounits",
-)
-
-# What vLLM or Marlin have kernels for, from this compute capability on.  The catalog's
-# rows say the same of each instance type; see packager/catalog/data/README.md.
-GPU_FORMATS = (
-    (7.5, {"int8_w8a8", "w4a16"}),
-    (8.0, {"bf16", "fp8_w8a16"}),
-    (8.9, {"fp8_w8a8"}),
-    (10.0, {"nvfp4_w4a4"}),
 )
 
 # CPU flags that give a format its own instructions.  w4a16 and int8_w8a8 were served with
@@ -97,15 +88,6 @@ def memory_bytes(proc: Path, cgroups: Path) -> int:
         if line.startswith("MemTotal:")
     )
     return min([total, *_limits(proc, cgroups)])
-
-
-def gpu_formats(compute_capability: float) -> frozenset[str]:
-    """Say which formats a GPU of this compute capability has kernels for."""
-    have: set[str] = {"fp16", "fp32"}
-    for since, formats in GPU_FORMATS:
-        if compute_capability >= since:
-            have |= formats
-    return frozenset(have)
 
 
 def cpu_formats(flags: frozenset[str]) -> frozenset[str]:

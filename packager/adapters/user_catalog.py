@@ -62,13 +62,12 @@ from pydantic import (
 )
 
 from packager.adapters.files import user_dir
-from packager.adapters.machine import gpu_formats
 from packager.adapters.prices import data_dir, load_prices
 from packager.adapters.user_files import read_user_file
 from packager.core.catalog import Accelerator, CatalogModel, KnownDraft, Link, Price
 from packager.core.documents import MAX_TOML_BYTES, NotStrict, parse_toml, shorten
 from packager.core.facts import ContainerFacts
-from packager.core.instance import LOCAL, DeviceKind, Instance
+from packager.core.instance import LOCAL, DeviceKind, Instance, gpu_formats
 from packager.core.own import OwnRows
 from packager.core.registry import UPLOAD_FORMS, RegistryTraits, UploadForm
 from packager.core.units import GIB, MIB

@@ -1,8 +1,7 @@
 """What one device of an instance is and can do, for budgets and for the predictor.
 
-Figures come from `data/instances.csv`, which lists accelerators per instance,
-and links from `data/accelerators.toml`.  On Neuron a device is a core: the
-chip's figures are divided evenly.  What nobody published is 0.
+Figures, links and names come from `data/accelerators.toml`; an instance brings its memory.  On
+Neuron a device is a core: the chip's figures are divided evenly.  What nobody published is 0.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from packager.catalog.instances import instance_rows
 from packager.core.catalog import Accelerator, Link
-from packager.core.instance import Instance
+from packager.core.instance import DeviceKind, Instance, gpu_formats
 from packager.core.units import MIB
 
 TABLE = Path(__file__).parent / "data" / "accelerators.toml"
@@ -25,27 +23,31 @@ LINKS: Mapping[str, Link] = {
     "NVLink": "nvlink",
     "NVSwitch": "nvlink",
     "PCIe": "pcie",
+    "Infinity Fabric": "xgmi",
     "NeuronLink-v2": "neuronlink",
     "NeuronLink-v3": "neuronlink",
-}
-
-# column of instances.csv → our word; the first is fp16 on GPUs that have no bf16
-TFLOPS_COLUMNS = {
-    "bf16_dense_tflops_each": "bf16",
-    "int8_tops_each": "int8",
-    "fp8_dense_tflops_each": "fp8",
-    "fp4_dense_tflops_each": "fp4",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceleratorRow:
-    """What the table adds to the list of instances."""
+    """One device of the table."""
 
     name: str
-    aliases: tuple[str, ...]
-    link_bytes_s: float
+    kind: DeviceKind
+    spelled: str  # in `--instance 8xH100-80`; "" where it is not rented so
+    must: frozenset[str]  # words that name it there
+    may: frozenset[str]  # words that may stand beside them
+    aliases: tuple[str, ...]  # beginnings of the names that drivers give it
+    compute_capability: float | None
+    memory_bytes: int  # 0: said by the instance
     visible_bytes: int  # what drivers show of the memory, where less; 0: not known
+    bandwidth_bytes_s: float
+    tflops: Mapping[str, float]
+    formats: frozenset[str]
+    link: str  # between several of one host, as in `Instance.link`
+    link_bytes_s: float
+    machine: str  # the host's architecture where it is always the same
     source: str
     date: str
 
@@ -67,20 +69,19 @@ def accelerator_of(instance: Instance, extra: tuple[Accelerator, ...] = ()) -> A
             )
     name = accelerator_name(instance.device_name)
     row = accelerator_rows().get(name)
-    figures = device_figures().get(name, {})
-    found = "; ".join(part for part in (instance.source, row.source if row else "") if part)
+    found = dict.fromkeys(part for part in (instance.source, row.source if row else "") if part)
     return Accelerator(
         name=name,
         kind=instance.kind,
         usable_bytes=usable_bytes(instance, row),
-        bandwidth_bytes_s=figures.get("bandwidth_bytes_s", 0.0),
-        tflops={word: figures[word] for word in TFLOPS_COLUMNS.values() if word in figures},
+        bandwidth_bytes_s=row.bandwidth_bytes_s if row else 0.0,
+        tflops=row.tflops if row else {},
         link=link,
         link_bytes_s=row.link_bytes_s if row and link else 0.0,
         compute_capability=instance.compute_capability,
         neuron_core=name.partition("-")[2] if instance.kind == "neuron" else "",
         formats=instance.formats,
-        source=found or "described by this machine",
+        source="; ".join(found) or "described by this machine",
         date=instance.date or (row.date if row else ""),
     )
 
@@ -113,35 +114,30 @@ def usable_bytes(instance: Instance, row: AcceleratorRow | None) -> int:
 
 @cache
 def accelerator_rows() -> Mapping[str, AcceleratorRow]:
-    """Read the table of links and names."""
+    """Read the table, by name."""
     table: list[dict[str, Any]] = tomllib.loads(TABLE.read_text(encoding="utf-8"))["accelerator"]
-    return {
-        row["name"]: AcceleratorRow(
-            name=row["name"],
-            aliases=tuple(row.get("aliases", ())),
-            link_bytes_s=row.get("link_gb_s", 0) * 1e9,
-            visible_bytes=row.get("visible_mib", 0) * MIB,
-            source=row["source"],
-            date=row["date"],
-        )
-        for row in table
-    }
+    return {row["name"]: _row(row) for row in table}
 
 
-@cache
-def device_figures() -> Mapping[str, Mapping[str, float]]:
-    """Give bandwidth and TFLOPS of one device by its name, from the list of instances."""
-    figures: dict[str, dict[str, float]] = {}
-    for instance, row in instance_rows():
-        if instance.kind == "cpu" or instance.device_name in figures:
-            continue
-        share = instance.devices / int(row["accel_count"])  # logical cores of one chip
-        found = {
-            word: float(row[column]) / share
-            for column, word in TFLOPS_COLUMNS.items()
-            if row[column]
-        }
-        if row["mem_bw_gbs_each"]:
-            found["bandwidth_bytes_s"] = float(row["mem_bw_gbs_each"]) * 1e9 / share
-        figures[instance.device_name] = found
-    return figures
+def _row(row: Mapping[str, Any]) -> AcceleratorRow:
+    capability = row.get("compute_capability")
+    formats = frozenset(row.get("formats", ())) | {"fp16", "fp32"}
+    return AcceleratorRow(
+        name=row["name"],
+        kind=row["kind"],
+        spelled=row.get("spelled", ""),
+        must=frozenset(row.get("must", ())),
+        may=frozenset(row.get("may", ())),
+        aliases=tuple(row.get("aliases", ())),
+        compute_capability=capability,
+        memory_bytes=row.get("memory_mib", 0) * MIB,
+        visible_bytes=row.get("visible_mib", 0) * MIB,
+        bandwidth_bytes_s=row.get("bandwidth_gb_s", 0) * 1e9,
+        tflops=row.get("tflops", {}),
+        formats=gpu_formats(capability) if capability else formats,
+        link=row.get("link", ""),
+        link_bytes_s=row.get("link_gb_s", 0) * 1e9,
+        machine=row.get("machine", ""),
+        source=row["source"],
+        date=row["date"],
+    )

@@ -1,21 +1,34 @@
-"""Machine types that can be rented, read from `data/instances.csv`.
+"""Machine types that can be rented, and machines that are named by their devices.
 
-Users' own machines come in as `extra` and win by name.
+AWS's are read from `data/instances.csv`, those of other clouds from `data/machines.toml`.
+`8xH100-80` needs no row: `bare_machine` makes one of the device.  Users' own machines come in
+as `extra` and win by name.
+
+A machine that SageMaker hosts endpoints on is called by its SageMaker name (`ml.g5.xlarge`),
+any other of AWS's by its EC2 name (`gr6.4xlarge`).
 """
 
 from __future__ import annotations
 
 import csv
 import difflib
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+from packager.catalog.accelerators import accelerator_rows
+from packager.catalog.bare import bare_machine
 from packager.core.instance import DeviceKind, Instance
 from packager.core.units import GIB, MIB
 from packager.errors import UsageError
 
-TABLE = Path(__file__).parent / "data" / "instances.csv"
+DATA = Path(__file__).parent / "data"
+TABLE = DATA / "instances.csv"
+OTHER_CLOUDS = DATA / "machines.toml"
+LEFT_OUT = DATA / "left_out.toml"
 
 # column of the table → our word for what the device has kernels for
 FORMAT_COLUMNS = {
@@ -31,6 +44,8 @@ FORMAT_COLUMNS = {
 # two by default, and their toolchains compile for that (optimum-neuron: LNC 2 for trn2).
 CORES_PER_DEVICE = {"v2": 1, "v3": 2}
 
+EC2_PRICE = "ec2 on-demand"  # basis of the price of a machine that SageMaker does not host on
+
 
 class UnknownInstance(UsageError):
     """The catalog has no such instance type."""
@@ -39,43 +54,126 @@ class UnknownInstance(UsageError):
         guess = f"did you mean {' or '.join(map(repr, nearest))}? " if nearest else ""
         super().__init__(
             f"instance type {name!r} is not in the catalog",
-            hint=f"{guess}`packager list instances` shows them all",
+            hint=f"{guess}`packager list instances` shows them all; "
+            "a machine without a row is named by its devices, such as 8xH100-80",
         )
+
+
+class NotHosted(UsageError):
+    """SageMaker has no endpoints on an instance type that EC2 rents out."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name!r} is no instance type of SageMaker endpoints",
+            hint=f"use EC2's name, {name.removeprefix('ml.')!r}, to plan for the machine itself",
+        )
+
+
+class LeftOut(UsageError):
+    """Nothing that the catalog has can serve on an instance type."""
+
+    def __init__(self, name: str, reason: str, instead: str) -> None:
+        super().__init__(
+            f"instance type {name!r} cannot serve: {reason}", hint=f"try {instead!r} instead"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOutFamily:
+    """Machines that AWS rents out and the catalog does not list."""
+
+    name: str  # `inf1`
+    reason: str
+    instead: str  # an instance type
+    source: str
+    date: str
 
 
 @cache
 def instances(extra: tuple[Instance, ...] = ()) -> tuple[Instance, ...]:
-    """List every instance type, the user's own first, then in the table's order."""
+    """List every instance type, the user's own first, then in the tables' order."""
     own = {instance.name for instance in extra}
-    return extra + tuple(found for found, _ in instance_rows() if found.name not in own)
+    shipped = (*(found for found, _ in instance_rows()), *other_machines())
+    return extra + tuple(found for found in shipped if found.name not in own)
 
 
 def find_instance(name: str, extra: tuple[Instance, ...] = ()) -> Instance:
-    """Find an instance type by its own, its SageMaker or its EC2 name."""
+    """Find an instance type by its own, its SageMaker or its EC2 name, or by its devices.
+
+    Raises `UnknownInstance`, `NotHosted` or `LeftOut`, or what `bare_machine` raises.
+    """
     known = {instance.name: instance for instance in instances(extra)}
-    for wanted in (name, f"ml.{name}"):
+    folded = {known_name.casefold(): known_name for known_name in known}
+    for wanted in (name, f"ml.{name}", f"Standard_{name}"):
         if wanted in known:
             return known[wanted]
-    prefixed = name if name.startswith("ml.") else f"ml.{name}"
-    nearest = difflib.get_close_matches(prefixed, known, n=2)
+        if wanted.casefold() in folded:
+            return known[folded[wanted.casefold()]]
+    if (bare := bare_machine(name)) is not None:
+        return bare
+    ec2_name = name.removeprefix("ml.")
+    if name.startswith("ml.") and ec2_name in known and known[ec2_name].cloud == "ec2":
+        raise NotHosted(name)
+    if family := left_out().get(ec2_name.partition(".")[0]):
+        raise LeftOut(name, family.reason, family.instead)
+    nearest = difflib.get_close_matches(name if name.startswith("ml.") else f"ml.{name}", known, 2)
     raise UnknownInstance(name, tuple(nearest or difflib.get_close_matches(name, known, n=2)))
 
 
 @cache
 def instance_rows() -> tuple[tuple[Instance, Mapping[str, str]], ...]:
-    """Give every shipped instance with the row it was read from."""
+    """Return every machine of AWS with the row it was read from."""
     with TABLE.open(encoding="utf-8", newline="") as rows:
         return tuple((_instance(row), row) for row in csv.DictReader(rows))
+
+
+@cache
+def other_machines() -> tuple[Instance, ...]:
+    """Return the machines of other clouds."""
+    table = tomllib.loads(OTHER_CLOUDS.read_text(encoding="utf-8"))["series"]
+    return tuple(machine for series in table for machine in _series(series))
+
+
+@cache
+def left_out() -> Mapping[str, LeftOutFamily]:
+    """Return the families of AWS's machines that have accelerators and no row, by name."""
+    table = tomllib.loads(LEFT_OUT.read_text(encoding="utf-8"))["family"]
+    return {row["name"]: LeftOutFamily(**row) for row in table}
+
+
+def _series(series: Mapping[str, Any]) -> Iterator[Instance]:
+    device = accelerator_rows()[series["device"]]
+    for size in series["sizes"]:
+        yield Instance(
+            name=size["name"],
+            kind=device.kind,
+            device_name=device.name,
+            devices=size["devices"],
+            device_bytes=device.memory_bytes,
+            host_bytes=size["host_gib"] * GIB,
+            vcpus=size["vcpus"],
+            compute_capability=device.compute_capability,
+            formats=device.formats,
+            price_basis="none: no published price was found",
+            source=series["source"],
+            date=series["date"],
+            family=series["family"],
+            link=series.get("link", device.link) if size["devices"] > 1 else "",
+            machine=device.machine,
+            cloud=series["cloud"],
+        )
 
 
 def _instance(row: Mapping[str, str]) -> Instance:
     host_bytes = round(float(row["host_mem_gib"]) * GIB)
     formats = {word for column, word in FORMAT_COLUMNS.items() if row[column] == "1"}
-    price = row["sagemaker_hosting_usd_hr"]
+    hosted = row["sm_hosting"] == "1"
+    price = row["sagemaker_hosting_usd_hr" if hosted else "ec2_ondemand_usd_hr_us_east_1"]
+    basis = row["sagemaker_price_basis"] if hosted else EC2_PRICE if price else "none"
     capability = row["cuda_compute_capability"]
     kind, device_name, devices, device_bytes = _devices(row, host_bytes)
     return Instance(
-        name=row["ml_name"],
+        name=row["ml_name"] if hosted else row["instance_type"],
         kind=kind,
         device_name=device_name,
         devices=devices,
@@ -85,12 +183,14 @@ def _instance(row: Mapping[str, str]) -> Instance:
         compute_capability=float(capability) if capability else None,
         formats=frozenset(formats | {"fp16", "fp32"}),
         price_usd_hour=float(price) if price else None,
-        price_basis=row["sagemaker_price_basis"],
+        price_basis=basis,
         source=row["source"],
         date=row["date"],
         family=row["family"],
         link=row["interconnect"],
         cores_per_device=CORES_PER_DEVICE.get(row["neuron_core_version"], 1),
+        machine=row["machine"],
+        cloud="sagemaker" if hosted else "ec2",
     )
 
 

@@ -6,11 +6,12 @@ Every record of catalog data ends with `source` and `date`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from packager.catalog.accelerators import accelerator_of
+from packager.catalog.accelerators import accelerator_name, accelerator_of, accelerator_rows
+from packager.catalog.bare import bare_machine
 from packager.catalog.compatibility import rules
 from packager.catalog.containers import containers, serves
 from packager.catalog.instances import instances
@@ -32,7 +33,7 @@ class Filter:
     """Which rows are wanted. None: all of them."""
 
     family: str | None = None  # serving family
-    device: str | None = None  # `nvidia`, `neuron`, `cpu`
+    device: str | None = None  # `nvidia`, `amd`, `neuron`, `cpu`
     min_memory_gib: float | None = None  # of all devices of an instance together
     region: str | None = None
     text: str = ""  # found in any field, whatever the letters' case
@@ -53,9 +54,12 @@ def list_instances(own: OwnRows, wanted: Filter) -> list[Record]:
 
 
 def list_accelerators(own: OwnRows, wanted: Filter) -> list[Record]:
-    """One record for each kind of device; an instance's own host processor is none."""
+    """One record for each kind of device, rented out by the catalog's clouds or not.
+
+    An instance's own host processor is none.
+    """
     found: dict[tuple[str, int], Record] = {}
-    for instance in instances(own.instances):
+    for instance in (*instances(own.instances), *_pairs()):
         if instance.kind == "cpu" or wanted.device not in (None, instance.kind):
             continue
         device = accelerator_of(instance, own.accelerators)
@@ -227,6 +231,7 @@ def _runs(image: ContainerFacts, instance: Instance) -> bool:
 def _instance_record(found: Instance, price: Price | None) -> Record:
     return {
         "instance": found.name,
+        "cloud": found.cloud,
         "kind": found.kind,
         "device": found.device_name,
         "devices": found.devices,
@@ -235,20 +240,30 @@ def _instance_record(found: Instance, price: Price | None) -> Record:
         "link": found.link,
         "vcpus": found.vcpus,
         "host_gib": round(found.host_bytes / GIB, 1),
+        "machine": found.machine,
         "compute_capability": found.compute_capability,
         "formats": sorted(found.formats),
         "usd_hour": price.usd_hour if price else None,
         "price_region": price.region if price else "",
-        "price_basis": price.basis if price else "",
+        "price_basis": price.basis if price else found.price_basis,
         "price_date": price.date if price else "",
         "source": found.source,
         "date": found.date,
     }
 
 
+def _pairs() -> Iterator[Instance]:
+    """Yield two of each device that a machine can be named by, so that their link shows."""
+    for row in accelerator_rows().values():
+        if row.spelled and (pair := bare_machine(f"2x{row.spelled}")) is not None:
+            yield pair
+
+
 def _accelerator_record(device: Accelerator) -> Record:
+    row = accelerator_rows().get(accelerator_name(device.name))
     return {
         "name": device.name,
+        "spelled": row.spelled if row else "",
         "kind": device.kind,
         "usable_gib": round(device.usable_bytes / GIB, 1),
         "bandwidth_gb_s": device.bandwidth_bytes_s / 1e9 or None,

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from packager.catalog.instances import instance_rows
+from packager.catalog.instances import EC2_PRICE, instance_rows
 from packager.core.catalog import Price
 from packager.core.instance import Instance
 
@@ -60,14 +60,26 @@ def prices(extra: tuple[Price, ...] = ()) -> tuple[Price, ...]:
 def shipped_prices() -> tuple[Price, ...]:
     """Read the prices of `data/instances.csv`, each with its region, basis and date."""
     sources = tomllib.loads(SOURCES_TABLE.read_text(encoding="utf-8"))
-    return tuple(price for _, row in instance_rows() for price in _prices(row, sources))
+    return tuple(price for one, row in instance_rows() for price in _prices(one, row, sources))
 
 
-def _prices(row: Mapping[str, str], sources: Mapping[str, Any]) -> Iterator[Price]:
+def _prices(
+    instance: Instance, row: Mapping[str, str], sources: Mapping[str, Any]
+) -> Iterator[Price]:
+    if instance.cloud == "ec2" and row["ec2_ondemand_usd_hr_us_east_1"]:
+        stated = sources["ec2"]
+        yield Price(
+            instance=instance.name,
+            usd_hour=float(row["ec2_ondemand_usd_hr_us_east_1"]),
+            region=stated["region"],
+            basis=EC2_PRICE,
+            source=stated["source"],
+            date=stated["date"],
+        )
     if row["sagemaker_hosting_usd_hr"]:
         for stated in _sources(row["sagemaker_price_basis"], sources):
             yield Price(
-                instance=row["ml_name"],
+                instance=instance.name,
                 usd_hour=float(row["sagemaker_hosting_usd_hr"]),
                 region=stated["region"],
                 basis=row["sagemaker_price_basis"],
@@ -76,7 +88,7 @@ def _prices(row: Mapping[str, str], sources: Mapping[str, Any]) -> Iterator[Pric
             )
     if row["capacity_block_usd_hr"]:
         yield Price(
-            instance=row["ml_name"],
+            instance=instance.name,
             usd_hour=float(row["capacity_block_usd_hr"]),
             region=row["capacity_block_region"],
             basis=CAPACITY_BLOCK,

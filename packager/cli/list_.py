@@ -47,7 +47,7 @@ _CATALOG: Mapping[str, Callable[[OwnRows, Filter], list[Record]]] = {
 # What fits on a terminal; JSON and CSV have every field.
 _COLUMNS = {
     "instances": ("instance", "device", "devices", "device_gib", "link", "usd_hour", "formats"),
-    "accelerators": ("name", "usable_gib", "bandwidth_gb_s", "tflops", "link", "link_gb_s"),
+    "accelerators": ("name", "spelled", "usable_gib", "bandwidth_gb_s", "tflops", "link_gb_s"),
     "models": ("model", "architecture", "quantization", "speculative", "eagle", "drafts"),
     "drafts": ("model", "draft", "license", "note"),
     "containers": ("family", "variant", "device", "release", "engine", "engine_version", "version"),
@@ -75,7 +75,7 @@ _FILTERS = {
 @click.argument("what", type=click.Choice((*_CATALOG, *_PLUGINS)))
 @click.argument("text", default="")
 @click.option("--family", type=click.Choice(("vllm", "lmi", "tgi", "sglang", "neuron")))
-@click.option("--device", type=click.Choice(("nvidia", "neuron", "cpu")))
+@click.option("--device", type=click.Choice(("nvidia", "amd", "neuron", "cpu")))
 @click.option("--min-memory", type=click.FloatRange(0), metavar="GIB", help="Of all devices.")
 @click.option("--region", metavar="REGION", help="AWS region of the prices.")
 @catalog_option

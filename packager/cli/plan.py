@@ -168,15 +168,19 @@ def _print_plan(page: PlanPage, output_format: str) -> None:
 
 
 def instances_named(pattern: str, catalog: tuple[Instance, ...]) -> tuple[Instance, ...]:
-    """Give the catalog's instances for `all` or a pattern; none for a single name."""
-    if pattern != "all" and not set(pattern) & set("*?["):
+    """Return the catalog's instances for `all` or a pattern; none for a single name.
+
+    `all` stands for what SageMaker hosts on and the user's own rows; a pattern for every cloud's.
+    """
+    if pattern == "all":
+        return tuple(known for known in catalog if known.cloud in ("sagemaker", ""))
+    if not set(pattern) & set("*?["):
         return ()
-    wanted = "*" if pattern == "all" else pattern
     found = tuple(
         known
         for known in catalog
-        if fnmatch.fnmatchcase(known.name, wanted)
-        or fnmatch.fnmatchcase(known.name, f"ml.{wanted}")
+        if fnmatch.fnmatchcase(known.name, pattern)
+        or fnmatch.fnmatchcase(known.name, f"ml.{pattern}")
     )
     if not found:
         raise UsageError(

@@ -19,7 +19,7 @@ from packager.core.findings import Finding, Severity
 from packager.core.instance import DeviceKind
 from packager.core.versions import version_key
 
-Link = Literal["nvlink", "pcie", "neuronlink", ""]
+Link = Literal["nvlink", "pcie", "neuronlink", "xgmi", ""]
 
 RuleValue = str | int | float | bool | tuple[str, ...]
 
@@ -119,7 +119,7 @@ SITUATION_KEYS: Mapping[str, str] = MappingProxyType(
         "release": "short version of the container: `28` of LMI, `2.28.0` of a Neuron SDK",
         "engine": "`vllm`, `tgi`, `sglang`, `tensorrt-llm`",
         "engine_version": "`0.26.0`",
-        "device": "`nvidia`, `neuron`, `cpu`",
+        "device": "`nvidia`, `amd`, `neuron`, `cpu`",
         "device_name": "`A10G`",
         "instance": "`ml.g5.12xlarge`",
         "instance_family": "`g5`",

@@ -5,22 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-DeviceKind = Literal["nvidia", "neuron", "cpu"]
+DeviceKind = Literal["nvidia", "amd", "neuron", "cpu"]
+Cloud = Literal["sagemaker", "ec2", "gcp", "azure", "bare", ""]
+
+GPUS: tuple[DeviceKind, ...] = ("nvidia", "amd")
 
 LOCAL = "local"  # the name of the machine that builds
+
+# What vLLM or Marlin have kernels for, from this compute capability on.  The catalog's
+# rows say the same of each instance type; see packager/catalog/data/README.md.
+GPU_FORMATS = (
+    (7.5, {"int8_w8a8", "w4a16"}),
+    (8.0, {"bf16", "fp8_w8a16"}),
+    (8.9, {"fp8_w8a8"}),
+    (10.0, {"nvfp4_w4a4"}),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
     """One machine type. A device is one unit that tensor parallelism counts."""
 
-    name: str  # `ml.g5.xlarge`, `local`
+    name: str  # `ml.g5.xlarge`, `a3-highgpu-8g`, `8xH100-80`, `local`
     kind: DeviceKind
     device_name: str  # `A10G`, `NeuronCore-v2`, the CPU's model
     devices: int
     device_bytes: int  # memory of one device; for `cpu`, of the host
-    host_bytes: int
-    vcpus: int
+    host_bytes: int  # 0: not known
+    vcpus: int  # 0: not known
     compute_capability: float | None = None  # NVIDIA only: 8.6
     formats: frozenset[str] = frozenset()  # what kernels exist for: `bf16`, `w4a16`, `fp8_w8a8`, …
     price_usd_hour: float | None = None
@@ -32,3 +44,13 @@ class Instance:
     cores_per_device: int = 1  # Neuron only: physical cores that make one logical core
     machine: str = ""  # its architecture, `x86_64`; "" when nobody says
     isa: tuple[str, ...] = ()  # instruction sets of its processor; () when nobody says
+    cloud: Cloud = ""  # who rents it out; "" for the user's own rows and this machine
+
+
+def gpu_formats(compute_capability: float) -> frozenset[str]:
+    """Return which formats an NVIDIA GPU of this compute capability has kernels for."""
+    have: set[str] = {"fp16", "fp32"}
+    for since, formats in GPU_FORMATS:
+        if compute_capability >= since:
+            have |= formats
+    return frozenset(have)

@@ -151,8 +151,8 @@ def _variants(step: Step, one: Instance) -> Iterator[Step]:
 
 
 def _holds(one: Instance, step: Step) -> bool:
-    if one.name == LOCAL or one.price_usd_hour is None:
-        return False
+    if one.name == LOCAL or one.price_usd_hour is None or one.cloud not in ("sagemaker", ""):
+        return False  # EC2's prices and SageMaker's are not compared
     if one.host_bytes < step.needs.memory_bytes:
         return False
     if not step.gpus:

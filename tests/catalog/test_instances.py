@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from packager.adapters.machine import gpu_formats
 from packager.catalog.instances import UnknownInstance, find_instance, instances
+from packager.core.instance import gpu_formats
 from packager.core.units import GIB, MIB
 
 
@@ -62,13 +62,16 @@ def test_a_name_like_nothing_gets_the_list() -> None:
     with pytest.raises(UnknownInstance) as error:
         find_instance("quantum")
 
-    assert error.value.hint == "`packager list instances` shows them all"
+    assert error.value.hint == (
+        "`packager list instances` shows them all; "
+        "a machine without a row is named by its devices, such as 8xH100-80"
+    )
 
 
 def test_every_row_is_complete_and_named_once() -> None:
     rows = instances()
 
-    assert len({row.name for row in rows}) == len(rows) == 89
+    assert len({row.name for row in rows}) == len(rows) == 125
     assert all(row.devices > 0 and row.device_bytes > 0 and row.source for row in rows)
 
 

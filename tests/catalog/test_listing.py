@@ -78,6 +78,16 @@ def test_instances_are_filtered_by_device_and_memory(home: dict[str, str]) -> No
         "ml.p5en.48xlarge",
         "ml.p6-b200.48xlarge",
         "ml.p6-b300.48xlarge",
+        "ml.p6e-gb200.36xlarge",
+        "a2-megagpu-16g",
+        "a2-ultragpu-8g",
+        "a3-highgpu-8g",
+        "a3-megagpu-8g",
+        "a3-ultragpu-8g",
+        "a4-highgpu-8g",
+        "Standard_ND96isr_H100_v5",
+        "Standard_ND96isr_H200_v5",
+        "Standard_ND96amsr_A100_v4",
     ]
 
 

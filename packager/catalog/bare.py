@@ -1,0 +1,109 @@
+"""Machines named by their devices: `8xH100-80`, `4xL40S`, `2xMI300X`.
+
+The number and the device say all that a plan needs: what is not said (the host's memory and
+processor, the price) is not known, and nothing is refused for it.  The name is made canonical,
+since it stands in plans, image labels and rankings.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from packager.catalog.accelerators import AcceleratorRow, accelerator_rows
+from packager.core.instance import Instance
+from packager.errors import UsageError
+
+MOST_DEVICES = 64  # of one machine; more than any server has
+
+SPELLING = re.compile(r"(\d{1,9})\s*[x\u00d7]\s*(\S.{0,60})", re.IGNORECASE)
+VENDORS = frozenset({"nvidia", "tesla", "amd", "instinct", "blackwell", "edition", "gpu"})
+JOINED = re.compile(r"(?<=rtx)(?=pro)|(?<=pro)(?=\d)")  # `RTXPRO6000`
+SIZE = re.compile(r"^(\d+)(?:gb|g)$")
+SOCKET = re.compile(r"^sxm\d$")
+
+
+class UnknownDevice(UsageError):
+    """A machine is named by devices that the catalog does not have, or by several."""
+
+    def __init__(self, name: str, device: str, nearest: tuple[str, ...], known: str) -> None:
+        guess = f"did you mean {' or '.join(map(repr, nearest))}? " if nearest else ""
+        super().__init__(
+            f"{name!r} names a machine by its devices, and {device!r} is none of the catalog's",
+            hint=f"{guess}known: {known}",
+        )
+
+
+class AmbiguousDevice(UsageError):
+    """Several devices of the catalog go by the name."""
+
+    def __init__(self, name: str, device: str, meant: tuple[str, ...]) -> None:
+        super().__init__(
+            f"{device!r} of {name!r} is one of several devices",
+            hint=f"say which: {' or '.join(meant)}",
+        )
+
+
+class DeviceCount(UsageError):
+    """A machine is said to have no device, or more than one machine has."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name!r} is no machine: one has 1 to {MOST_DEVICES} devices",
+            hint="name one machine; several of them are `--nodes`",
+        )
+
+
+def bare_machine(name: str) -> Instance | None:
+    """Return the machine that `8xH100-80` names; None where the name has another form.
+
+    Raises `UnknownDevice`, `AmbiguousDevice` or `DeviceCount`.
+    """
+    match = SPELLING.fullmatch(name.strip())
+    if match is None:
+        return None
+    devices, device = int(match[1]), match[2]
+    row = find_device(name, device)
+    if not 1 <= devices <= MOST_DEVICES:
+        raise DeviceCount(name)
+    return Instance(
+        name=f"{devices}x{row.spelled}",
+        kind=row.kind,
+        device_name=row.name,
+        devices=devices,
+        device_bytes=row.memory_bytes,
+        host_bytes=0,
+        vcpus=0,
+        compute_capability=row.compute_capability,
+        formats=row.formats,
+        price_basis="none: say it with --usd-per-hour",
+        source=f"named by its devices; {row.source}",
+        date=row.date,
+        link=row.link if devices > 1 else "",
+        machine=row.machine,
+        cloud="bare",
+    )
+
+
+def find_device(name: str, device: str) -> AcceleratorRow:
+    """Find the device of the catalog that a spelling means: `h100-sxm5-80gb`, `A100 80GB PCIe`."""
+    rows = [row for row in accelerator_rows().values() if row.spelled]
+    words = words_of(device)
+    found = [row for row in rows if row.must <= words <= row.must | row.may]
+    if len(found) == 1:
+        return found[0]
+    lacking = [row.spelled for row in rows if words and words <= row.must | row.may]
+    if lacking:
+        raise AmbiguousDevice(name, device, tuple(lacking))
+    spelled = {row.spelled.casefold(): row.spelled for row in rows}
+    near = difflib.get_close_matches(device.casefold(), spelled, n=2, cutoff=0.5)
+    raise UnknownDevice(
+        name, device, tuple(spelled[one] for one in near), ", ".join(spelled.values())
+    )
+
+
+def words_of(device: str) -> frozenset[str]:
+    """Split a device's name into what tells it apart: `NVIDIA H100 80GB` gives h100 and 80."""
+    parts = re.split(r"[^a-z0-9]+", JOINED.sub(" ", device.casefold()))
+    words = {SOCKET.sub("sxm", SIZE.sub(r"\1", part)) for part in parts if part}
+    return frozenset(words - VENDORS)
