@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
+import select
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ROOT / "examples" / "tiny-llama"
@@ -26,13 +33,21 @@ Packager = Callable[..., Done]
 
 
 def packager_in(directory: Path, *, timeout_s: float = 500) -> Packager:
-    """Give a function that runs `packager` with arguments from `directory`."""
+    """Return a function that runs `packager` with arguments from `directory`.
+
+    Its process is a fork of one that has packager's modules (see `preloaded_commands`); where the
+    environment asks something of Python itself, it is a new one.
+    """
 
     def run(*arguments: str, cwd: Path = directory, env: Mapping[str, str] | None = None) -> Done:
+        whole = {**os.environ, **(env or {})}
+        preloaded = _preloaded()
+        if _of_python(whole) == preloaded.python:
+            return preloaded.run(arguments, cwd, whole, timeout_s)
         done = subprocess.run(
             [sys.executable, "-m", "packager", *arguments],
             cwd=cwd,
-            env={**os.environ, **(env or {})},
+            env=whole,
             capture_output=True,
             text=True,
             timeout=timeout_s,
@@ -40,3 +55,60 @@ def packager_in(directory: Path, *, timeout_s: float = 500) -> Packager:
         return Done(done.returncode, done.stdout, done.stderr)
 
     return run
+
+
+@dataclass(frozen=True)
+class Preloaded:
+    """A process that forks commands."""
+
+    requests: socket.socket
+    python: dict[str, str]  # variables that it started with
+
+    def run(
+        self, arguments: tuple[str, ...], cwd: Path, env: Mapping[str, str], timeout_s: float
+    ) -> Done:
+        """Run a command to its end."""
+        asked = {"arguments": arguments, "cwd": str(cwd), "env": dict(env)}
+        reports, report = os.pipe()
+        with (
+            os.fdopen(reports) as lines,
+            Path(os.devnull).open() as nothing,
+            tempfile.TemporaryFile() as out,
+            tempfile.TemporaryFile() as err,
+        ):
+            streams = [nothing.fileno(), out.fileno(), err.fileno(), report]
+            try:
+                socket.send_fds(self.requests, [json.dumps(asked).encode()], streams)
+            finally:
+                os.close(report)
+            pid = int(lines.readline())
+            if not select.select([lines], [], [], timeout_s)[0]:
+                os.kill(pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired(["packager", *arguments], timeout_s)
+            status = int(lines.readline())
+            return Done(status, _written(out), _written(err))
+
+
+@functools.cache
+def _preloaded() -> Preloaded:
+    """Start the process; it ends when this one does."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    subprocess.Popen(
+        [sys.executable, "-m", "tests.preloaded_commands", str(there.fileno())],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=(there.fileno(),),
+    )
+    there.close()
+    return Preloaded(here, _of_python(os.environ))
+
+
+def _of_python(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that an interpreter reads when it starts."""
+    return {name: value for name, value in environment.items() if name.startswith("PYTHON")}
+
+
+def _written(stream: IO[bytes]) -> str:
+    stream.seek(0)
+    return stream.read().decode().replace("\r\n", "\n").replace("\r", "\n")

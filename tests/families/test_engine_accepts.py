@@ -12,7 +12,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,44 +81,62 @@ METHODS = {"0.10.2": {"mtp": "qwen3_next_mtp"}}
 
 
 @pytest.fixture(scope="module")
-def run_with_vllm(
+def vllm(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[list[str], str], str]:
-    """Run a script with vLLM's interpreter; give what it prints."""
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command of an interpreter that has vLLM, and its environment."""
     interpreter, environment = _find_vllm(request, tmp_path_factory)
-
-    def run(argv: list[str], text: str) -> str:
-        done = subprocess.run(
-            [*interpreter, *argv],
-            input=text,
-            env={**environment, "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
-        return done.stdout
-
-    return run
+    return interpreter, {**environment, "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
 
 
 @pytest.fixture(scope="module")
-def judge(run_with_vllm: Callable[[list[str], str], str]) -> Judge:
-    """Ask vLLM's parser about many configurations at once: it takes long to import."""
+def judge(vllm: tuple[list[str], dict[str, str]]) -> Iterator[Judge]:
+    """Ask vLLM's parser about many configurations at once, in one process: it loads for long."""
+    interpreter, environment = vllm
+    ours, theirs = os.pipe()
+    with os.fdopen(ours) as answers, tempfile.TemporaryFile() as said:
+        worker = subprocess.Popen(
+            [*interpreter, str(WORKER), str(theirs)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=said,
+            stderr=said,
+            text=True,
+            pass_fds=(theirs,),
+        )
+        os.close(theirs)
+        questions = worker.stdin
+        assert questions
 
-    def ask(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        said = run_with_vllm([str(WORKER)], json.dumps(items))
-        results: list[dict[str, Any]] = json.loads(said.splitlines()[-1])
-        return results
+        def ask(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            questions.write(f"{json.dumps(items)}\n")
+            questions.flush()
+            line = answers.readline()
+            if not line:
+                said.seek(0)
+                pytest.fail(said.read().decode()[-2000:])
+            results: list[dict[str, Any]] = json.loads(line)
+            return results
 
-    return ask
+        yield ask
+        questions.close()
+        worker.wait(60)
 
 
 @pytest.mark.live
 def test_the_shipped_options_are_those_of_the_parser(
-    run_with_vllm: Callable[[list[str], str], str],
+    vllm: tuple[list[str], dict[str, str]],
 ) -> None:
-    read = json.loads(run_with_vllm([str(SCRIPTS / "engine-options"), "vllm"], ""))
+    interpreter, environment = vllm
+    done = subprocess.run(
+        [*interpreter, str(SCRIPTS / "engine-options"), "vllm"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    read = json.loads(done.stdout)
 
     shipped = json.loads((ENGINES / f"vllm-{read['version']}.json").read_text(encoding="utf-8"))
     assert {**read, "date": ""} == {**shipped, "date": ""}

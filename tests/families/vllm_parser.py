@@ -1,7 +1,8 @@
 """Runs with vLLM's interpreter, not ours: gives command lines to vLLM's own argument parser.
 
-Reads `[{"argv": [...]} | {"properties": {...}} | {"medusa": {...}} | {"mtp": {...}} |
-{"speculators": {...}}, ...]` from stdin and writes one result each:
+Each line of stdin is a list of `{"argv": [...]} | {"properties": {...}} | {"medusa": {...}} |
+{"mtp": {...}} | {"speculators": {...}}`.  A line with as many results goes to the descriptor that
+the first argument is:
 `{"accepted": bool, "values": {option: value}, "lost": [key, ...], "message": text}`.
 Properties go the way LMI sends them: djl_python/properties_manager/vllm_rb_properties.py.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -45,8 +47,10 @@ OF_THE_SERVER = {
 
 def main() -> None:
     parser = make_arg_parser(FlexibleArgumentParser())
-    results = [judge(parser, item) for item in json.load(sys.stdin)]
-    json.dump(results, sys.stdout)
+    with os.fdopen(int(sys.argv[1]), "w") as answers:
+        for line in sys.stdin:
+            answers.write(json.dumps([judge(parser, item) for item in json.loads(line)]) + "\n")
+            answers.flush()
 
 
 def judge(parser: FlexibleArgumentParser, item: dict[str, Any]) -> dict[str, Any]:
