@@ -145,4 +145,5 @@ class ModelProfile:
     tower_bytes: int = 0  # of them, what reads images or sound
     expert_bytes: int = 0  # weights of the routed experts, scales included
     unserved_bytes: int = 0  # of an MTP head: loaded only where it drafts
+    model_type: str = ""  # of config.json: the class that reads it
     kv_groups: tuple[KvGroup, ...] = ()  # (): one group, as the fields above say

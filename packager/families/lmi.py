@@ -34,6 +34,7 @@ from packager.core.plan import Plan
 from packager.core.serving import MODEL_DIR, RenderedFile, ServingConfig
 from packager.families import lmi_trtllm
 from packager.families.arrived import check_arrived
+from packager.families.listed import check_listed
 from packager.families.sagemaker import check_environment
 from packager.families.schema import EngineSchema, Option, check_value, nearest
 from packager.families.shared import (
@@ -112,6 +113,7 @@ class LmiFamily:
         spelled = {name: option_key(name) for name, _ in plan.engine_options}
         yield from check_engine_options(plan, _planned(plan), spelled)
         yield from check_arrived("vLLM", plan)
+        yield from check_listed("vLLM", plan)
         yield from _check_two_names(settings(plan))
         if release_of(plan) >= JSON_DRAFT_SINCE:
             yield from check_draft("vLLM", plan, schema)

@@ -15,6 +15,7 @@ from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
 from packager.families.arrived import check_arrived
+from packager.families.listed import check_listed
 from packager.families.sagemaker import check_environment
 from packager.families.schema import EngineSchema, added_methods, check_value, facts_schema
 from packager.families.shared import (
@@ -56,6 +57,7 @@ class SglangFamily:
         yield from check_idle_devices(plan)
         schema = facts_schema("sglang")
         yield from check_arrived("SGLang", plan)
+        yield from check_listed("SGLang", plan)
         spelled = {name: _dashed(name) for name, _ in plan.engine_options}
         yield from check_engine_options(plan, _planned(plan), spelled)
         yield from _check_draft(plan, schema)

@@ -21,6 +21,7 @@ from packager.core.plan import Plan
 from packager.core.serving import RenderedFile, ServingConfig
 from packager.core.versions import version_key
 from packager.families.arrived import check_arrived
+from packager.families.listed import check_listed
 from packager.families.sagemaker import check_environment
 from packager.families.schema import check_value, facts_schema, nearest
 from packager.families.shared import (
@@ -71,6 +72,7 @@ class TgiFamily:
         yield from check_one_stage(plan, "TGI")
         yield from check_idle_devices(plan)
         yield from _check_format(plan)
+        yield from check_listed("TGI", plan)
         yield from _check_draft(plan)
         spelled = {name: env_name(name) for name, _ in plan.engine_options}
         yield from check_engine_options(plan, _planned(plan), spelled)

@@ -21,6 +21,7 @@ from packager.core.serving import SERVING_DIR, RenderedFile, ServingConfig
 from packager.core.units import GIB
 from packager.core.versions import version_key
 from packager.families.arrived import check_arrived
+from packager.families.listed import check_listed
 from packager.families.sagemaker import check_environment
 from packager.families.shared import (
     GPU_MEMORY_UTILIZATION,
@@ -77,6 +78,7 @@ class VllmFamily:
         yield from check_options("vLLM", options(plan), schema)
         yield from check_draft("vLLM", plan, schema)
         yield from check_arrived("vLLM", plan)
+        yield from check_listed("vLLM", plan)
         yield from check_asked_draft("vLLM", plan, schema)
         if by_environment(plan):
             env = sagemaker_env(options(plan), plan.container.engine_version)

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from packager.core.findings import Finding
 from packager.core.model import ModelFiles, ModelProfile, TensorInfo
 from packager.planning.architectures import Architecture, find_architecture, is_native
+from packager.planning.kinds import check_kind
 from packager.planning.mtp import MtpHead, read_mtp
 from packager.planning.quantized import (
     Quantized,
@@ -152,6 +153,8 @@ def packed_sizes(model: ModelFiles) -> PackedSizes:
 def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...], PackedSizes]:
     model = same.model
     name, name_findings = _architecture(model.config)
+    if (refused := check_kind(name, model)) is not None:
+        return _no_profile(name, model), (refused,), {}
     row = find_architecture(name)
     text = text_config(model.config)
     config = _Config(text, row.defaults)
@@ -202,8 +205,29 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...], P
         tower_bytes=sums.tower_bytes,
         expert_bytes=sums.expert_bytes,
         unserved_bytes=sums.unserved_bytes,
+        model_type=_model_type(model.config),
     )
     return profile, (*config.findings, *name_findings, *findings), sums.packed
+
+
+def _no_profile(name: str, model: ModelFiles) -> ModelProfile:
+    """Stand for a model whose numbers would be about nothing."""
+    return ModelProfile(
+        architecture=name,
+        parameters=0,
+        weight_bytes=model.weight_bytes,
+        dtype="",
+        hidden_size=0,
+        intermediate_size=0,
+        layers=0,
+        heads=0,
+        kv_heads=0,
+        head_dim=0,
+        vocab_size=0,
+        max_positions=0,
+        kv_bytes_per_token=0,
+        known=False,
+    )
 
 
 def read_head(model: ModelFiles) -> MtpHead:
@@ -334,6 +358,11 @@ def _active(parameters: int, in_experts: int, experts: tuple[int, int, int]) -> 
     count, per_token, _ = experts
     idle = in_experts * (count - per_token) // count if 0 < per_token <= count else 0
     return max(0, parameters - idle)
+
+
+def _model_type(config: Mapping[str, Any]) -> str:
+    stated = config.get("model_type")
+    return stated if isinstance(stated, str) and len(stated) <= LONGEST_NAME else ""
 
 
 def _architecture(config: Mapping[str, Any]) -> tuple[str, list[Finding]]:

@@ -26,7 +26,7 @@ from packager.adapters.sources.walk import Found
 from packager.core.documents import NotStrict, parse_object, shorten
 from packager.core.model import TensorInfo
 from packager.errors import NotFound
-from packager.planning.architectures import is_native
+from packager.planning.registry import GENERATIVE, is_listed, kind_of, reads_type
 
 MAX_CONFIG_BYTES = 10_000_000
 MAX_INDEX_BYTES = 100_000_000  # 91 000 tensors take 9 MB
@@ -71,11 +71,11 @@ def read_config(
     """Read config.json, and refuse a model that needs code from its repository.
 
     Many models still ship the code that engines have since made their own: an
-    architecture that engines know is served without it.
+    architecture and a type of configuration that engines have are read without it.
     """
     config = _read_object(CONFIG, small[CONFIG], MAX_CONFIG_BYTES)
-    if not is_draft and not _is_served_natively(config):
-        _refuse_needed_code(CONFIG, config, prefixes=("AutoConfig", "AutoModel"))
+    if not is_draft:
+        _refuse_own_code(config)
     if TOKENIZER_CONFIG in small:
         tokenizer = _read_object(TOKENIZER_CONFIG, small[TOKENIZER_CONFIG], MAX_CONFIG_BYTES)
         if not has_tokenizer:
@@ -170,22 +170,36 @@ def readable(path: str, found: Found) -> Iterator[BinaryIO]:
         raise Unreadable(path, os.strerror(error.errno or 0)) from error
 
 
-def _is_served_natively(config: Mapping[str, Any]) -> bool:
-    names = config.get("architectures")
-    return (
-        isinstance(names, list)
-        and bool(names)
-        and isinstance(names[0], str)
-        and is_native(names[0])
-    )
+def _refuse_own_code(config: Mapping[str, Any]) -> None:
+    """Refuse a model that no engine loads without the code in its repository.
+
+    An encoder needs none either: the planner refuses it for what it is.
+    """
+    named = _named_code(config, prefixes=("AutoConfig", "AutoModel"))
+    if not named:
+        return
+    names, model_type = config.get("architectures"), config.get("model_type")
+    architecture = names[0] if isinstance(names, list) and names else ""
+    if not isinstance(architecture, str):
+        raise CodeNeeded(CONFIG, named)
+    if kind_of(architecture) not in (*GENERATIVE, ""):
+        return
+    if not is_listed(architecture):
+        raise CodeNeeded(CONFIG, named)
+    if isinstance(model_type, str) and not reads_type(model_type):
+        raise CodeNeeded(CONFIG, named, architecture=architecture, model_type=model_type)
 
 
 def _refuse_needed_code(path: str, config: Mapping[str, Any], *, prefixes: tuple[str, ...]) -> None:
-    auto_map = config.get("auto_map")
-    named = sorted(auto_map) if isinstance(auto_map, dict) else []
-    classes = [name for name in named if name.startswith(prefixes)]
+    classes = _named_code(config, prefixes=prefixes)
     if classes:
         raise CodeNeeded(path, classes)
+
+
+def _named_code(config: Mapping[str, Any], *, prefixes: tuple[str, ...]) -> list[str]:
+    auto_map = config.get("auto_map")
+    named = sorted(auto_map) if isinstance(auto_map, dict) else []
+    return [name for name in named if name.startswith(prefixes)]
 
 
 def _missing_shard(file: str) -> Exception:

@@ -85,11 +85,19 @@ class BrokenJson(ModelRefused):
 class CodeNeeded(ModelRefused):
     """The model works only with Python code from its own repository."""
 
-    def __init__(self, path: str, classes: Sequence[str]) -> None:
+    def __init__(
+        self, path: str, classes: Sequence[str], *, architecture: str = "", model_type: str = ""
+    ) -> None:
+        hint = "such code is never packaged (trust_remote_code is not supported): use a version "
+        if model_type:
+            hint += (
+                f"of the model whose configuration engines read; they have {architecture[:80]}, "
+                f"and no configuration of type {model_type[:40]!r}"
+            )
+        else:
+            hint += "the engine knows"
         super().__init__(
-            f"{path!r} names code of the model's own in 'auto_map': {_some(classes)}",
-            hint="such code is never packaged (trust_remote_code is not supported): use a version "
-            "the engine knows, or remove 'auto_map' if the engine has the classes itself",
+            f"{path!r} names code of the model's own in 'auto_map': {_some(classes)}", hint=hint
         )
 
 

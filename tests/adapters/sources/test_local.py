@@ -328,6 +328,45 @@ def test_code_that_engines_have_themselves_is_not_needed(tmp_path: Path) -> None
     assert found.left_out == {"modeling_deepseek.py": "code is not packaged"}
 
 
+@pytest.mark.parametrize(
+    ("architecture", "model_type"),
+    [
+        ("MiniMaxM2ForCausalLM", "minimax_m2"),
+        ("NemotronHForCausalLM", "nemotron_h"),
+        ("DeepseekV3ForCausalLM", "kimi_k2"),
+        ("KimiK25ForConditionalGeneration", "kimi_k25"),
+        ("PhiMoEForCausalLM", "phimoe"),
+        ("ExaoneForCausalLM", "exaone"),
+        ("BertForMaskedLM", "nomic_bert"),  # refused later, as an encoder
+    ],
+)
+def test_the_code_in_auto_map_is_no_obstacle_where_an_engine_has_the_class(
+    tmp_path: Path, architecture: str, model_type: str
+) -> None:
+    auto_map = {"AutoConfig": "c.C", "AutoModelForCausalLM": "m.M"}
+    config = {"architectures": [architecture], "model_type": model_type, "auto_map": auto_map}
+
+    found = LocalSource().facts(str(write_model(tmp_path / "m", config=config)))
+
+    assert found.config["architectures"] == [architecture]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "model_type"),
+    [("InternLM2ForCausalLM", "internlm2"), ("MiMoForCausalLM", "mimo")],
+)
+def test_a_configuration_that_only_the_models_code_reads_is_refused_with_its_type(
+    tmp_path: Path, architecture: str, model_type: str
+) -> None:
+    """vLLM has the class, and asks for --trust-remote-code to read the configuration."""
+    auto_map = {"AutoConfig": "c.C", "AutoModelForCausalLM": "m.M"}
+    config = {"architectures": [architecture], "model_type": model_type, "auto_map": auto_map}
+
+    error = refused(write_model(tmp_path / "m", config=config), "auto_map")
+
+    assert f"no configuration of type '{model_type}'" in error.hint
+
+
 def test_draft_heads_need_no_tokenizer_and_may_have_a_file_name_of_their_own(
     tmp_path: Path,
 ) -> None:
