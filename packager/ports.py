@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from packager.core.artifact import Artifacts
 from packager.core.devices import GpuUse
-from packager.core.facts import Facts
+from packager.core.facts import ContainerFacts, Facts
 from packager.core.findings import Finding
 from packager.core.image import (
     BaseImage,
@@ -29,6 +29,7 @@ from packager.core.model import ModelFiles
 from packager.core.plan import Plan
 from packager.core.recipe import Step, StepInput, StepResult
 from packager.core.serving import ServingConfig
+from packager.core.split import Abilities
 from packager.core.techniques import Scheme
 from packager.core.tool import Build, ToolFacts
 
@@ -89,6 +90,10 @@ class ContainerFamily(Protocol):
     """Describes one family of serving containers."""
 
     name: str
+
+    def abilities(self, container: ContainerFacts) -> Abilities:
+        """Return the layouts over devices that this version of the container can start."""
+        ...
 
     def check(self, plan: Plan) -> Iterable[Finding]:
         """Say what the engine would refuse or silently drop."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -191,7 +192,14 @@ def _instance(row: Mapping[str, str]) -> Instance:
         cores_per_device=CORES_PER_DEVICE.get(row["neuron_core_version"], 1),
         machine=row["machine"],
         cloud="sagemaker" if hosted else "ec2",
+        network_gbps=_network_gbps(row["network"]),
     )
+
+
+def _network_gbps(words: str) -> int:
+    """Read `3200 Gigabit` and `4x 100 Gigabit`; what comes in bursts, `Up to …`, counts as 0."""
+    match = re.fullmatch(r"(?:(\d+)x )?(\d+)(?:\.\d+)? Gigabit", words)
+    return int(match[1] or 1) * int(match[2]) if match else 0
 
 
 def _devices(row: Mapping[str, str], host_bytes: int) -> tuple[DeviceKind, str, int, int]:

@@ -45,6 +45,7 @@ class Instance:
     machine: str = ""  # its architecture, `x86_64`; "" when nobody says
     isa: tuple[str, ...] = ()  # instruction sets of its processor; () when nobody says
     cloud: Cloud = ""  # who rents it out; "" for the user's own rows and this machine
+    network_gbps: int = 0  # to other machines, Gbit/s that it always has; 0 when nobody says
 
 
 def gpu_formats(compute_capability: float) -> frozenset[str]:

@@ -92,9 +92,8 @@ class Plan:
     instance: Instance
     container: ContainerFacts
     served_name: str
-    shape: Shape
+    shape: Shape  # of one copy: every rank and every worker takes so many requests at once
     tp_degree: int
-    replicas: int  # copies of the model that the instance's devices hold
     dtype: str  # what the engine computes with: `bf16`, `fp16`
     precision: str  # one word for tables: `bf16`, `w4a16`
     budget: MemoryBudget
@@ -115,6 +114,11 @@ class Plan:
     compiler: str = ""  # who compiles ahead of time; "" when the engine does when it starts
     arrived: Arrived | None = None  # of quantized weights, arrived or to be written
     containers: tuple[ContainerFacts, ...] = ()  # that hints may propose; newest first
+
+    @property
+    def replicas(self) -> int:
+        """Count the copies that run: ranks of data parallelism, on all workers."""
+        return self.dp_degree * self.workers
 
     @property
     def split(self) -> Split:

@@ -61,3 +61,18 @@ class Split:
         if self.dp_degree > 1:
             kinds.append("data parallel attention" if self.dp_attention else "data parallel")
         return kinds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """Layouts that one version of a serving container can start."""
+
+    who: str  # `vLLM 0.27.1`, as messages name it
+    pipeline: bool = False
+    data_parallel: bool = False  # several copies in one server
+    own_experts: bool = False  # such copies of a mixture may each keep all experts
+    dp_attention: bool = False  # such copies of a mixture may share one set of experts
+    expert_parallel: bool = False
+    workers: bool = False  # starts a server on each group of devices, asked or not
+    copies_kv_heads: bool = True  # more devices than key-value heads are possible
+    most_nodes: int = 1

@@ -29,21 +29,25 @@ from functools import cache
 from pathlib import Path
 
 from packager.core.artifact import Artifacts
+from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import MODEL_DIR, RenderedFile, ServingConfig
+from packager.core.split import Abilities
 from packager.families import lmi_trtllm
 from packager.families.arrived import check_arrived
 from packager.families.listed import check_listed
 from packager.families.sagemaker import check_environment
-from packager.families.schema import EngineSchema, Option, check_value, nearest
+from packager.families.schema import EngineSchema, Option, check_value, find_schema, nearest
 from packager.families.shared import (
     GPU_MEMORY_UTILIZATION,
     NGRAM_LONGEST,
     NGRAM_SHORTEST,
     OFFLINE_ENV,
+    VLLM_LAYOUT,
     check_engine_options,
     check_input_limit,
+    check_layout_options,
     check_one_stage,
     draft_dir,
     draft_unsupported,
@@ -80,6 +84,12 @@ TWO_NAMES = {
     "option.quantize": "option.quantization",
 }
 
+# Copies are LMI's own business, and a pipeline is refused by its own check.
+LMI_LAYOUT = {
+    **{name: hint for name, hint in VLLM_LAYOUT.items() if name != "pipeline-parallel-size"},
+    "data-parallel-size": "use --tp-degree: LMI starts a server on each group of devices",
+}
+
 OptionType = str | list[str]  # `int`, `float`, `bool`, `word`, the one value, or all of them
 
 
@@ -97,6 +107,19 @@ class LmiFamily:
 
     name = "lmi"
 
+    def abilities(self, container: ContainerFacts) -> Abilities:
+        """Return the layouts that LMI can start.
+
+        DJL Serving loads the model once for each group of `tensor_parallel_degree` devices
+        (ModelInfo.getLoadOnDevices), and each server sees its own group alone.
+        """
+        spreads = container.engine == "vllm" and "enable_expert_parallel" in _fields(container)
+        return Abilities(
+            who=f"LMI {container.release or container.version}".strip(),
+            workers=True,
+            expert_parallel=spreads,
+        )
+
     def check(self, plan: Plan) -> Iterator[Finding]:
         """Say what LMI would drop without a word, or refuse when it starts."""
         if plan.container.engine == TENSORRT:
@@ -111,6 +134,10 @@ class LmiFamily:
         schema = schema_of(plan)
         yield from check_proven("vLLM", plan, schema)
         spelled = {name: option_key(name) for name, _ in plan.engine_options}
+        bare = {
+            name: key.removeprefix("option.").replace("_", "-") for name, key in spelled.items()
+        }
+        yield from check_layout_options(bare, LMI_LAYOUT)
         yield from check_engine_options(plan, _planned(plan), spelled)
         yield from check_arrived("vLLM", plan)
         yield from check_listed("vLLM", plan)
@@ -151,6 +178,11 @@ def release_of(plan: Plan) -> int:
     return int(plan.container.release) if plan.container.release.isdecimal() else ASYNC_SINCE
 
 
+def _fields(container: ContainerFacts) -> frozenset[str]:
+    """Return the options that LMI hands on to this version of vLLM."""
+    return find_schema("vllm", container.engine_version).fields
+
+
 def settings(plan: Plan) -> dict[str, str]:
     """Spell the plan, and the options asked for by name, in LMI's keys."""
     if plan.container.engine == TENSORRT:
@@ -184,6 +216,8 @@ def _planned(plan: Plan) -> dict[str, str]:
         meant["option.quantize"] = load_time_quantization(plan)
     if plan.kv_dtype != "auto":
         meant["option.kv_cache_dtype"] = plan.kv_dtype
+    if plan.expert_parallel:
+        meant["option.enable_expert_parallel"] = "true"
     if plan.draft is not None:
         meant |= _draft(plan)
     return meant

@@ -19,15 +19,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from packager.core.artifact import Artifacts
+from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import COMPILED_DIR, MODEL_DIR, SERVING_DIR, RenderedFile, ServingConfig
+from packager.core.split import Abilities
 from packager.families.sagemaker import check_environment
 from packager.families.schema import EngineSchema, check_value, facts_schema, nearest
 from packager.families.shared import (
     OFFLINE_ENV,
     check_engine_options,
-    check_idle_devices,
     check_input_limit,
     check_one_stage,
     check_unnamed,
@@ -72,6 +73,11 @@ class NeuronFamily:
 
     name = "neuron"
 
+    def abilities(self, container: ContainerFacts) -> Abilities:
+        """Return what a Neuron image can start: one copy, or LMI's server on each group."""
+        named = f"the Neuron image {container.variant}"
+        return Abilities(who=named, workers=container.variant == "lmi-neuronx")
+
     def check(self, plan: Plan) -> Iterator[Finding]:
         """Say what the image refuses or drops, and what static shapes mean."""
         variant = plan.container.variant
@@ -82,8 +88,6 @@ class NeuronFamily:
         yield from check_one_stage(plan, "Neuron")
         yield from _check_techniques(plan)
         yield from _check_shape(plan)
-        if variant != "lmi-neuronx":  # which starts a copy on each group of cores
-            yield from check_idle_devices(plan)
         if variant in BY_COMMAND:
             schema = schema_of(plan)
             yield from check_proven("vLLM", plan, schema)

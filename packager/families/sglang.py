@@ -11,18 +11,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from packager.core.artifact import Artifacts
+from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.plan import Plan
+from packager.core.request import MOST_NODES
 from packager.core.serving import ServingConfig
+from packager.core.split import Abilities
 from packager.families.arrived import check_arrived
 from packager.families.listed import check_listed
 from packager.families.sagemaker import check_environment
 from packager.families.schema import EngineSchema, added_methods, check_value, facts_schema
 from packager.families.shared import (
     OFFLINE_ENV,
+    SGLANG_LAYOUT,
     check_engine_options,
-    check_idle_devices,
     check_input_limit,
+    check_layout_options,
     check_one_stage,
     draft_dir,
     draft_unsupported,
@@ -51,14 +55,31 @@ class SglangFamily:
 
     name = "sglang"
 
+    def abilities(self, container: ContainerFacts) -> Abilities:
+        """Return the layouts that SGLang can start.
+
+        `--dp-size` alone copies the whole model.  With `--enable-dp-attention` the copies are
+        of attention only, inside the `--tp-size` devices, which hold the experts together.
+        """
+        has = facts_schema("sglang").options.keys()
+        return Abilities(
+            who=f"SGLang {container.engine_version}".strip(),
+            pipeline="pp-size" in has,
+            data_parallel="dp-size" in has,
+            own_experts="dp-size" in has,
+            dp_attention="enable-dp-attention" in has,
+            expert_parallel="ep-size" in has,
+            most_nodes=MOST_NODES if "nnodes" in has else 1,
+        )
+
     def check(self, plan: Plan) -> Iterator[Finding]:
         """Say what the server refuses, or leaves unused or unenforced."""
         yield from check_input_limit(plan, "SGLang")
-        yield from check_idle_devices(plan)
         schema = facts_schema("sglang")
         yield from check_arrived("SGLang", plan)
         yield from check_listed("SGLang", plan)
         spelled = {name: _dashed(name) for name, _ in plan.engine_options}
+        yield from check_layout_options(spelled, SGLANG_LAYOUT)
         yield from check_engine_options(plan, _planned(plan), spelled)
         yield from _check_draft(plan, schema)
         yield from _check_options(options(plan), schema)
@@ -80,17 +101,25 @@ def options(plan: Plan) -> dict[str, str]:
 
 
 def _planned(plan: Plan) -> dict[str, str]:
+    attention_copies = plan.dp_degree if plan.dp_attention else 1
     meant = {
         "model-path": model_dir(plan),
         "served-model-name": plan.served_name,
         "dtype": DTYPES[plan.dtype],
-        "tp-size": str(plan.tp_degree),
+        "tp-size": str(plan.split.expert_degree),
         "context-length": str(plan.shape.max_total_tokens),
-        "max-running-requests": str(plan.shape.max_batch),
+        # of one copy of the model; copies of attention alone divide it among themselves
+        "max-running-requests": str(plan.shape.max_batch * attention_copies),
         "mem-fraction-static": _static_share(plan),
     }
     if plan.pp_degree > 1:
         meant["pp-size"] = str(plan.pp_degree)
+    if plan.dp_degree > 1:
+        meant["dp-size"] = str(plan.dp_degree)
+    if plan.dp_attention:
+        meant["enable-dp-attention"] = "true"
+    if plan.expert_parallel:
+        meant["ep-size"] = str(plan.split.expert_degree)
     if plan.max_prefill_tokens is not None:
         meant["chunked-prefill-size"] = str(plan.max_prefill_tokens)
     if load_time_quantization(plan):

@@ -28,7 +28,37 @@ NGRAM_LONGEST, NGRAM_SHORTEST = 3, 1
 
 MEDUSA_MODEL = "llm"  # where the model lies in a mount whose root is the heads
 
-LMI_COPIES = ", or family 'lmi', which starts a copy on each group of devices"
+NODES_OPTION = "use --nodes, which plans with several machines"
+RANK_OPTION = "leave it out: it belongs to a server whose ranks are started one by one"
+
+# Options that lay a model out over devices, and what the request calls them.
+VLLM_LAYOUT: Mapping[str, str] = {
+    "pipeline-parallel-size": "use --pp-degree",
+    "data-parallel-size": "use --dp-degree",
+    "enable-expert-parallel": "use --ep",
+    "nnodes": NODES_OPTION,
+    "node-rank": NODES_OPTION,
+    "headless": NODES_OPTION,
+    "data-parallel-size-local": NODES_OPTION,
+    "data-parallel-start-rank": RANK_OPTION,
+    "data-parallel-rank": RANK_OPTION,
+    "data-parallel-external-lb": RANK_OPTION,
+    "data-parallel-hybrid-lb": RANK_OPTION,
+    "data-parallel-multi-port-external-lb": RANK_OPTION,
+    "prefill-context-parallel-size": "leave it out: it multiplies the devices that are needed",
+}
+SGLANG_LAYOUT: Mapping[str, str] = {
+    "pp-size": "use --pp-degree",
+    "pipeline-parallel-size": "use --pp-degree",
+    "dp-size": "use --dp-degree",
+    "data-parallel-size": "use --dp-degree",
+    "enable-dp-attention": "use --dp-degree",
+    "ep-size": "use --ep",
+    "expert-parallel-size": "use --ep",
+    "nnodes": NODES_OPTION,
+    "node-rank": NODES_OPTION,
+    "dist-init-addr": NODES_OPTION,
+}
 
 _NO = frozenset(("", "0", "false", "no", "off", "none", "null"))
 
@@ -107,19 +137,18 @@ def medusa_dirs(plan: Plan) -> tuple[str, str]:
     return model_dir(plan), f"{model_dir(plan)}/{MEDUSA_MODEL}"
 
 
-def check_idle_devices(plan: Plan) -> Iterator[Finding]:
-    """Say that a server which runs one copy leaves devices unused."""
-    used = plan.tp_degree * plan.pp_degree
-    idle = plan.instance.devices - used
-    if idle > 0:
-        yield Finding(
-            "warning",
-            "devices-idle",
-            f"one copy of the model runs on {used} of "
-            f"{plan.instance.devices} devices; {idle} stay idle",
-            "choose a smaller instance or a larger tp_degree"
-            + (LMI_COPIES if plan.instance.kind == "nvidia" else ""),
-        )
+def check_layout_options(
+    spelled: Mapping[str, str], layout: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Refuse options that would lay the model out otherwise than it is planned.
+
+    `spelled` gives each asked name as the engine writes it, `layout` what to use instead.
+    """
+    for asked, name in spelled.items():
+        instead = layout.get(name)
+        if instead is not None:
+            message = f"{asked!r} decides which devices are used, which the plan does"
+            yield Finding("error", "options-conflict", message, instead)
 
 
 def check_one_stage(plan: Plan, who: str) -> Iterator[Finding]:

@@ -16,9 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from packager.core.artifact import Artifacts
+from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import RenderedFile, ServingConfig
+from packager.core.split import Abilities
 from packager.core.versions import version_key
 from packager.families.arrived import check_arrived
 from packager.families.listed import check_listed
@@ -26,7 +28,6 @@ from packager.families.sagemaker import check_environment
 from packager.families.schema import check_value, facts_schema, nearest
 from packager.families.shared import (
     check_engine_options,
-    check_idle_devices,
     check_one_stage,
     check_unnamed,
     checkpoint_format,
@@ -67,10 +68,13 @@ class TgiFamily:
 
     name = "tgi"
 
+    def abilities(self, container: ContainerFacts) -> Abilities:
+        """Return what TGI's launcher can start: one copy, with every head on one shard alone."""
+        return Abilities(who=f"TGI {container.engine_version}".strip(), copies_kv_heads=False)
+
     def check(self, plan: Plan) -> Iterator[Finding]:
         """Say what launcher, router and shards would refuse, and what they leave unenforced."""
         yield from check_one_stage(plan, "TGI")
-        yield from check_idle_devices(plan)
         yield from _check_format(plan)
         yield from check_listed("TGI", plan)
         yield from _check_draft(plan)

@@ -15,25 +15,30 @@ from dataclasses import replace
 from typing import Any
 
 from packager.core.artifact import Artifacts
+from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import SERVING_DIR, RenderedFile, ServingConfig
+from packager.core.split import Abilities
 from packager.core.units import GIB
 from packager.core.versions import version_key
 from packager.families.arrived import check_arrived
 from packager.families.listed import check_listed
 from packager.families.sagemaker import check_environment
+from packager.families.schema import find_schema
 from packager.families.shared import (
     GPU_MEMORY_UTILIZATION,
     OFFLINE_ENV,
+    VLLM_LAYOUT,
     check_engine_options,
-    check_idle_devices,
     check_input_limit,
+    check_layout_options,
     draft_dir,
     model_dir,
 )
 from packager.families.vllm_options import (
     Options,
+    abilities_of,
     asked_names,
     asked_options,
     check_asked_draft,
@@ -68,12 +73,18 @@ class VllmFamily:
 
     name = "vllm"
 
+    def abilities(self, container: ContainerFacts) -> Abilities:
+        """Return what this vLLM can start; on the processor, one copy."""
+        if container.kind == "cpu":
+            return Abilities(who="vLLM for processors")
+        return abilities_of(container, find_schema("vllm", container.engine_version))
+
     def check(self, plan: Plan) -> Iterator[Finding]:
         """Say what the server refuses, drops, or leaves unused or unenforced."""
         yield from check_input_limit(plan)
-        yield from check_idle_devices(plan)
         schema = schema_of(plan)
         yield from check_proven("vLLM", plan, schema)
+        yield from check_layout_options(asked_names(plan, schema), VLLM_LAYOUT)
         yield from check_engine_options(plan, _own_options(plan), asked_names(plan, schema))
         yield from check_options("vLLM", options(plan), schema)
         yield from check_draft("vLLM", plan, schema)

@@ -9,9 +9,12 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.plan import Plan
+from packager.core.request import MOST_NODES
 from packager.core.serving import RenderedFile
+from packager.core.split import Abilities
 from packager.core.techniques import Draft
 from packager.families.schema import (
     EngineSchema,
@@ -45,6 +48,23 @@ def schema_of(plan: Plan) -> EngineSchema:
     return find_schema("vllm", plan.container.engine_version)
 
 
+def abilities_of(container: ContainerFacts, schema: EngineSchema) -> Abilities:
+    """Return the layouts that vLLM's own server can start on GPUs, by the options it has.
+
+    Each rank of data parallelism is an engine of its own behind one port.  The ranks of a
+    mixture share one set of experts, whole ones with `enable-expert-parallel`, else cut.
+    """
+    has = schema.options.keys()
+    return Abilities(
+        who=f"vLLM {container.engine_version}".strip(),
+        pipeline="pipeline-parallel-size" in has,
+        data_parallel="data-parallel-size" in has,
+        dp_attention="data-parallel-size" in has,
+        expert_parallel="enable-expert-parallel" in has,
+        most_nodes=MOST_NODES if "nnodes" in has else 1,
+    )
+
+
 def planned_options(plan: Plan) -> Options:
     """Spell what the plan decides; the same for the command line, SM_VLLM_* and Neuron."""
     options: Options = {
@@ -57,6 +77,10 @@ def planned_options(plan: Plan) -> Options:
     }
     if plan.pp_degree > 1:
         options["pipeline-parallel-size"] = str(plan.pp_degree)
+    if plan.dp_degree > 1:  # `max-num-seqs` counts for each rank
+        options["data-parallel-size"] = str(plan.dp_degree)
+    if plan.expert_parallel:
+        options["enable-expert-parallel"] = True
     if plan.max_prefill_tokens is not None:
         options["max-num-batched-tokens"] = str(plan.max_prefill_tokens)
     if load_time_quantization(plan):

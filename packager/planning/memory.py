@@ -102,18 +102,22 @@ def make_budget(
     demand: Demand | None = None,
     *,
     pp_degree: int = 1,
+    expert_degree: int = 0,
 ) -> MemoryBudget:
     """Add up what one device needs when `tp_degree` times `pp_degree` share the model.
 
-    Of the stages of a pipeline, the fullest is reckoned.
+    Of the stages of a pipeline, the fullest is reckoned.  `expert_degree` counts the devices
+    over which routed experts are spread, where those are more than `tp_degree`.
     """
     demand = demand or Demand()
     rules = RULES[instance.kind]
     kv_per_token = _kv_bytes_per_token(profile, instance.kind, tp_degree, pp_degree, demand)
     whole = served_weight_bytes(profile) if demand.weight_bytes is None else demand.weight_bytes
-    weights = -(-_stage_bytes(profile, whole, pp_degree) // tp_degree)
+    staged = _stage_bytes(profile, whole, pp_degree)
+    experts = _expert_bytes(profile, staged) if expert_degree > tp_degree else 0
+    weights = -(-(staged - experts) // tp_degree) + -(-experts // max(1, expert_degree))
     overhead = rules.overhead_bytes + int(weights * rules.copy_share * (tp_degree - 1))
-    if tp_degree * pp_degree > 1:
+    if max(tp_degree, expert_degree) * pp_degree > 1:
         overhead += rules.parallel_overhead_bytes
     draft, draft_kv_per_token = demand.draft, _draft_kv_per_token(demand, tp_degree)
     sequences = shape.max_batch if demand.reserve or not rules.kv_block_tokens else 1
@@ -160,6 +164,11 @@ def served_weight_bytes(profile: ModelProfile) -> int:
     cast = profile.dtype == "fp32" and not profile.quantization
     loaded = profile.weight_bytes - profile.unserved_bytes
     return loaded // 2 if cast else loaded
+
+
+def _expert_bytes(profile: ModelProfile, staged: int) -> int:
+    """Return the routed experts' part of one stage, in their share of the checkpoint."""
+    return staged * profile.expert_bytes // max(1, profile.weight_bytes)
 
 
 def _stage_bytes(profile: ModelProfile, whole: int, pp_degree: int) -> int:

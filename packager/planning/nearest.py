@@ -13,6 +13,7 @@ from typing import Any
 from packager.core.facts import Facts
 from packager.core.instance import LOCAL, Instance
 from packager.core.plan import Plan
+from packager.core.request import BuildRequest
 from packager.errors import PlanRejected
 
 MOST_ON_THE_SAME = 4  # suggestions for the instance that was asked for
@@ -31,7 +32,9 @@ class Change:
         return Change(self.options + other.options, self.fields | other.fields)
 
 
-FREE_SPLIT = Change((), {"tp_degree": None, "pp_degree": None})  # the planner chooses
+FREE_SPLIT = Change(
+    (), {"tp_degree": None, "pp_degree": None, "dp_degree": None}
+)  # the planner chooses
 
 
 def find_nearest(facts: Facts, instances: tuple[Instance, ...], plan: Planner) -> tuple[str, ...]:
@@ -53,10 +56,14 @@ def _on_the_same_instance(facts: Facts, plan: Planner) -> tuple[Change, ...]:
 
 def _other_split(facts: Facts, plan: Planner) -> Iterator[Change]:
     request = facts.request
-    if request.tp_degree is not None or request.pp_degree is not None:
+    if _asks_split(request):
         found = _try(facts, FREE_SPLIT, plan)
         if found is not None:
             yield _named_split(facts, found)
+
+
+def _asks_split(request: BuildRequest) -> bool:
+    return any((request.tp_degree, request.pp_degree, request.dp_degree))
 
 
 def _techniques(facts: Facts) -> Iterator[Change]:
@@ -120,6 +127,8 @@ def _named_split(facts: Facts, found: Plan) -> Change:
     options = [f"--tp-degree {found.tp_degree}"]
     if found.pp_degree > 1 or facts.request.pp_degree is not None:
         options.append(f"--pp-degree {found.pp_degree}")
+    if facts.request.dp_degree is not None:
+        options.append(f"--dp-degree {found.dp_degree}")
     return Change(tuple(options), FREE_SPLIT.fields)
 
 
@@ -127,7 +136,7 @@ def _elsewhere(
     facts: Facts, instances: tuple[Instance, ...], plan: Planner, *, may_split: bool
 ) -> tuple[Change, ...]:
     """Find the cheapest instance; with another split only where nothing else helps."""
-    asked_split = facts.request.tp_degree is not None or facts.request.pp_degree is not None
+    asked_split = _asks_split(facts.request)
     for change in (Change(()), FREE_SPLIT) if asked_split and may_split else (Change(()),):
         for instance in sorted(instances, key=_price):
             if not _may_move(facts, instance):

@@ -7,14 +7,14 @@ over are explained, each with its reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import MemoryBudget
 from packager.core.request import BuildRequest
+from packager.core.split import Abilities, Split
 from packager.core.techniques import Rejected
 from packager.core.units import gib
 from packager.planning.memory import is_converted_to_mha
@@ -24,35 +24,44 @@ from packager.planning.memory import is_converted_to_mha
 # optimum-neuron 0.4.5 counts 4 logical cores a device for v3, the rest is a guess.
 NEURON_DEGREES = {"v2": (1, 2, 8), "v3": (1, 2, 4, 8, 16, 32)}
 
-PIPELINES = frozenset({"vllm"})  # families that take a pipeline; LMI starts with 1 only
-
 
 @dataclass(frozen=True, slots=True)
-class TpChoice:
-    """A degree, or None when none fits, and why others were passed over."""
+class SplitChoice:
+    """A layout, or None when none fits, and why others were passed over."""
 
-    tp_degree: int | None
+    split: Split | None
     passed_over: tuple[Rejected, ...]
 
 
 def find_degrees(
-    profile: ModelProfile, instance: Instance, asked: int | None = None
+    profile: ModelProfile,
+    instance: Instance,
+    asked: int | None = None,
+    *,
+    whole_experts: bool = False,
+    copies_kv_heads: bool = True,
 ) -> tuple[tuple[int, ...], tuple[Rejected, ...], tuple[Finding, ...]]:
     """List the degrees that may be tried, best first; only `asked` when it is given.
 
     Divisors of the device count are considered, so that copies of the model
     use all devices.  A forbidden degree is an error only when it was asked for.
-    Neuron servers run one copy: there all cores come first.
+    Neuron servers run one copy: there all cores come first.  `whole_experts` says that
+    the engine can spread experts instead of cutting them, `copies_kv_heads` that it gives
+    several devices a copy of one key-value head.
     """
+
+    def refused(degree: int) -> str:
+        return _refusal_of(profile, instance, degree, whole_experts, copies_kv_heads)
+
     if asked is not None:
-        reason = refusal(profile, instance, asked)
+        reason = refused(asked)
         if not reason:
             return (asked,), (), tuple(_neuron_findings(profile, instance, asked))
-        others, _, _ = find_degrees(profile, instance)
+        others = [degree for degree in _candidates(instance) if not refused(degree)]
         hint = f"possible here: {', '.join(map(str, sorted(others)))}"
         error = Finding("error", "tp-not-allowed", f"TP {asked} is asked for: {reason}", hint)
         return (), (), (error,)
-    reasons = {degree: refusal(profile, instance, degree) for degree in _candidates(instance)}
+    reasons = {degree: refused(degree) for degree in _candidates(instance)}
     rejected = tuple(
         Rejected(
             what=f"tp {degree}",
@@ -63,6 +72,28 @@ def find_degrees(
         if reason
     )
     return tuple(degree for degree, reason in reasons.items() if not reason), rejected, ()
+
+
+def _refusal_of(
+    profile: ModelProfile,
+    instance: Instance,
+    degree: int,
+    whole_experts: bool,
+    copies_kv_heads: bool,
+) -> str:
+    if not copies_kv_heads and profile.kv_heads % degree and degree <= instance.devices:
+        return f"the engine cannot split {profile.kv_heads} key-value heads over it"
+    reason = refusal(profile, instance, degree)
+    if reason and whole_experts and not profile.experts % degree:
+        return refusal(replace(profile, expert_size=0), instance, degree)
+    return reason
+
+
+def refuse_experts(profile: ModelProfile, degree: int) -> str:
+    """Explain why experts cannot be cut into `degree` parts; empty when they can."""
+    if profile.expert_size % degree:
+        return f"the experts' size {profile.expert_size} is not a multiple of it"
+    return refuse_groups(replace(profile, heads=0, attention_size=0), degree, profile.group_size)
 
 
 def refusal(profile: ModelProfile, instance: Instance, degree: int) -> str:
@@ -105,49 +136,51 @@ def refuse_groups(profile: ModelProfile, degree: int, group_size: int) -> str:
     return ""
 
 
-def choose_tp_degree(
-    degrees: tuple[int, ...], budget_at: Callable[[int], MemoryBudget]
-) -> TpChoice:
-    """Pick the first degree whose per-device budget fits.
+def choose_split(
+    splits: tuple[Split, ...], budget_at: Callable[[Split], MemoryBudget]
+) -> SplitChoice:
+    """Pick the first layout whose per-device budget fits.
 
-    On GPUs the smallest comes first: it talks less and leaves devices over
-    for replicas.  Every degree passed over is explained to the user.
+    Every layout passed over is explained to the user, once for each way of cutting the model.
     """
-    passed_over: list[Rejected] = []
-    for tp in degrees:
-        budget = budget_at(tp)
+    passed_over: dict[str, Rejected] = {}
+    for split in splits:
+        budget = budget_at(split)
         if budget.fits:
-            return TpChoice(tp, tuple(passed_over))
-        split = f"TP {tp}" + (f" PP {budget.pp_degree}" if budget.pp_degree > 1 else "")
-        passed_over.append(
+            return SplitChoice(split, tuple(passed_over.values()))
+        cut = f"TP {split.tp_degree}" + (f" PP {split.pp_degree}" if split.pp_degree > 1 else "")
+        passed_over.setdefault(
+            cut,
             Rejected(
-                what=split.lower(),
+                what=cut.lower(),
                 code="tp-does-not-fit",
-                reason=f"{split} needs {gib(budget.needed_bytes)} per device; "
+                reason=f"{cut} needs {gib(budget.needed_bytes)} per device; "
                 f"{gib(budget.usable_bytes)} usable",
-            )
+            ),
         )
-    return TpChoice(None, tuple(passed_over))
+    return SplitChoice(None, tuple(passed_over.values()))
 
 
 def find_pipelines(
-    request: BuildRequest, profile: ModelProfile, instance: Instance, container: ContainerFacts
+    request: BuildRequest, profile: ModelProfile, instance: Instance, abilities: Abilities
 ) -> tuple[tuple[int, ...], tuple[Finding, ...]]:
     """List the depths of pipeline that may be tried, 1 first; only the one asked for, if any."""
     asked = request.pp_degree
     if asked is None:
-        if container.family not in PIPELINES or instance.kind != "nvidia":
+        if not abilities.pipeline or instance.kind != "nvidia":
             return (1,), ()
-        depths = range(1, min(instance.devices, profile.layers) + 1)
-        return tuple(depth for depth in depths if instance.devices % depth == 0), ()
-    if asked > 1 and (container.family not in PIPELINES or instance.kind != "nvidia"):
-        message = f"{container.family} on {instance.name} takes no pipeline: PP {asked} is asked"
+        devices = instance.devices * (request.nodes or 1)
+        depths = range(1, min(devices, profile.layers) + 1)
+        return tuple(depth for depth in depths if devices % depth == 0), ()
+    if asked > 1 and not abilities.pipeline:
+        message = f"{abilities.who} on {instance.name} takes no pipeline: PP {asked} is asked"
         hint = "use `--family vllm` on an instance with NVIDIA GPUs, or leave pp_degree out"
         return (), (Finding("error", "pp-not-supported", message, hint),)
-    if asked > profile.layers or asked * (request.tp_degree or 1) > instance.devices:
+    devices = instance.devices * (request.nodes or 1)
+    if asked > profile.layers or asked * (request.tp_degree or 1) > devices:
         message = (
             f"PP {asked} is asked for: the model has {profile.layers} layers, "
-            f"{instance.name} {instance.devices} devices"
+            f"{instance.name} {devices} devices"
         )
         hint = "lower pp_degree: pp_degree times tp_degree devices are needed"
         return (), (Finding("error", "pp-not-allowed", message, hint),)

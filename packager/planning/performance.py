@@ -305,7 +305,9 @@ def setup_of(
 ) -> Setup:
     """Take from a plan what the formula needs."""
     profile = plan.profile
-    weight_bytes = plan.budget.weights_bytes * plan.tp_degree * plan.pp_degree
+    shared = profile.expert_bytes / max(1, profile.weight_bytes) if plan.dp_attention else 0.0
+    one_of = (1 - shared) / plan.tp_degree + shared / plan.split.expert_degree
+    weight_bytes = round(plan.budget.weights_bytes * plan.pp_degree / one_of)
     scheme = plan.quantization.scheme if plan.quantization else profile.weight_format
     return Setup(
         model=ServedModel(
@@ -321,7 +323,9 @@ def setup_of(
         ),
         accelerator=accelerator,
         tp_degree=plan.tp_degree,
-        replicas=running_copies(plan),
+        replicas=running_copies(plan) // (plan.dp_degree if plan.dp_attention else 1),
+        dp_degree=plan.dp_degree if plan.dp_attention else 1,
+        expert_parallel=plan.expert_parallel,
         draft=served_draft(plan.draft, acceptance_length) if plan.draft else None,
         engine=plan.container.engine,
         engine_version=plan.container.engine_version,
@@ -343,9 +347,8 @@ def served_draft(draft: Draft, acceptance_length: float | None = None) -> Served
 
 
 def running_copies(plan: Plan) -> int:
-    """Count the copies that a server really starts: one, where it leaves devices idle."""
-    idle = any(finding.code == "devices-idle" for finding in plan.findings)
-    return 1 if idle else plan.replicas
+    """Count the copies that a server starts, each with requests of its own."""
+    return plan.replicas
 
 
 def concurrencies_of(plan: Plan) -> tuple[int, ...]:

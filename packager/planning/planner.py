@@ -19,24 +19,20 @@ from packager.core.model import ModelProfile
 from packager.core.plan import MemoryBudget, Plan
 from packager.core.request import BuildRequest
 from packager.core.shape import Shape
+from packager.core.split import Split
 from packager.core.techniques import Rejected
 from packager.errors import PlanRejected
 from packager.planning.arrived import written_demands
 from packager.planning.asked import check_facts
 from packager.planning.compilers import choose_compiler
 from packager.planning.drafts.choose import choose_draft
-from packager.planning.drafts.split import check_draft_split
+from packager.planning.drafts.split import check_draft_split, draft_divides
 from packager.planning.gate import check_head, inspect_quantized
 from packager.planning.memory import Demand, make_budget
 from packager.planning.misfit import explain_misfit
 from packager.planning.nearest import find_nearest
 from packager.planning.neuron_targets import check_exported
-from packager.planning.parallelism import (
-    choose_tp_degree,
-    find_degrees,
-    find_pipelines,
-    note_split,
-)
+from packager.planning.parallelism import choose_split, note_split
 from packager.planning.precision import (
     check_format,
     check_kv_dtype,
@@ -57,6 +53,7 @@ from packager.planning.shape import (
     larger_shapes,
     smaller_shapes,
 )
+from packager.planning.splits import Splits, check_idle, find_splits
 from packager.planning.stacking import check_stack
 from packager.ports import Compiler, ContainerFamily, Quantizer
 
@@ -70,20 +67,10 @@ class Fit:
     """A shape and a split that go together, or the closest miss, and what to say of it."""
 
     shape: Shape
+    split: Split
     budget: MemoryBudget
     findings: tuple[Finding, ...]
     rejected: tuple[Rejected, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Splits:
-    """Ways to spread a model over devices, best first."""
-
-    degrees: tuple[int, ...]
-    depths: tuple[int, ...] = (1,)  # of a pipeline
-
-    def at_depth(self, depth: int, devices: int) -> tuple[int, ...]:
-        return tuple(degree for degree in self.degrees if degree * depth <= devices)
 
 
 def make_plan(
@@ -159,9 +146,13 @@ def _decide(
     quantization = quantized.quantization
     served = quantization if not errors_in(quantized.findings) else None
     grouped = replace(profile, group_size=served.group_size if served else 0)
-    degrees, rejected, found = find_degrees(grouped, instance, request.tp_degree)
-    depths, pipeline_findings = find_pipelines(request, profile, instance, facts.container)
-    findings += [*found, *pipeline_findings, *_notes(rejected)]
+    abilities = family.abilities(facts.container)
+    layouts = find_splits(grouped, instance, abilities, request)
+    draft = drafted.draft
+    if draft is not None:
+        layouts = layouts.where(lambda split: draft_divides(draft, split.tp_degree))
+    rejected = layouts.rejected
+    findings += [*layouts.findings, *_notes(rejected)]
     demand = Demand(
         weight_bytes=quantized_weight_bytes(profile, quantization),
         kv_element_bytes=1 if request.kv_dtype == "fp8" else 2,
@@ -169,18 +160,17 @@ def _decide(
         draft=drafted.draft or drafted.counted,
         windows=facts.container.engine == "vllm" and instance.kind == "nvidia",
     )
-    if request.goal == "latency":
-        degrees = tuple(sorted(degrees, reverse=True))
     may_fit = not errors_in(findings)
     if may_fit:
-        splits = Splits(degrees=degrees, depths=depths)
-        fit = find_fit(request, profile, instance, splits, demand=demand)
+        fit = find_fit(request, profile, instance, layouts, demand=demand)
         findings += fit.findings
     else:
-        fit = _sketch(request, profile, instance, degrees, demand)
-    tp_degree, pp_degree = fit.budget.tp_degree, fit.budget.pp_degree
+        fit = _sketch(request, profile, instance, layouts.splits, demand)
+    split = fit.split
     if may_fit and request.tp_degree is None:
-        findings += note_split(profile, instance, tp_degree)
+        findings += note_split(profile, instance, split.tp_degree)
+    if may_fit:
+        findings += check_idle(split, instance, abilities, request)
     plan = Plan(
         model=facts.model.ref,
         profile=profile,
@@ -188,9 +178,13 @@ def _decide(
         container=facts.container,
         served_name=request.served_name or facts.model.ref.name,
         shape=fit.shape,
-        tp_degree=tp_degree,
-        pp_degree=pp_degree,
-        replicas=instance.devices // (tp_degree * pp_degree),
+        tp_degree=split.tp_degree,
+        pp_degree=split.pp_degree,
+        dp_degree=split.dp_degree,
+        workers=split.workers,
+        nodes=split.nodes,
+        expert_parallel=split.expert_parallel,
+        dp_attention=split.dp_attention,
         dtype=dtype,
         precision=precision_word(profile, dtype, quantization),
         budget=fit.budget,
@@ -207,7 +201,7 @@ def _decide(
                 ()
                 if quantization
                 else passed_over_methods(
-                    profile, instance, tp_degree, facts.container.engine, facts.model.config
+                    profile, instance, split.tp_degree, facts.container.engine, facts.model.config
                 )
             ),
         ),
@@ -244,16 +238,14 @@ def _sketch(
     request: BuildRequest,
     profile: ModelProfile,
     instance: Instance,
-    degrees: tuple[int, ...],
+    splits: tuple[Split, ...],
     demand: Demand,
 ) -> Fit:
     """Give what a plan would be about that is rejected anyway: for rules, never to be shown."""
     shape = first_shape(request, profile.max_positions, instance.kind)
-    degree = degrees[0] if degrees else min(request.tp_degree or 1, instance.devices)
-    budget = make_budget(
-        profile, instance, shape, degree, demand, pp_degree=min(request.pp_degree or 1, 64)
-    )
-    return Fit(shape, budget, ())
+    degree, depth = min(request.tp_degree or 1, instance.devices), min(request.pp_degree or 1, 64)
+    split = splits[0] if splits else Split(tp_degree=degree, pp_degree=depth)
+    return Fit(shape, split, _budget(profile, instance, demand, shape, split), ())
 
 
 def find_fit(
@@ -273,21 +265,20 @@ def find_fit(
     shapes = (asked,) if instance.name == LOCAL else tuple(smaller_shapes(request, asked))
     rejected: tuple[Rejected, ...] = ()
     for depth in splits.depths:
-        degrees = splits.at_depth(depth, instance.devices)
-        budget_for = partial(_budget, profile, instance, demand, depth)
-        for shape in shapes if degrees else ():
-            choice = choose_tp_degree(degrees, partial(budget_for, shape))
-            if choice.tp_degree is None:
+        staged = splits.at_depth(depth)
+        budget_for = partial(_budget, profile, instance, demand)
+        for shape in shapes:
+            choice = choose_split(staged, partial(budget_for, shape))
+            if choice.split is None:
                 continue
             for larger in _growth(request, asked, shape, instance):
-                if not budget_for(larger, choice.tp_degree).fits:
+                if not budget_for(larger, choice.split).fits:
                     break
                 shape = larger
             rejected += choice.passed_over
             said = (*_notes(rejected), *_explain_shape(request, asked, shape))
-            return Fit(shape, budget_for(shape, choice.tp_degree), said, rejected)
-        if degrees:
-            rejected += choose_tp_degree(degrees, partial(budget_for, shapes[-1])).passed_over
+            return Fit(shape, choice.split, budget_for(shape, choice.split), said, rejected)
+        rejected += choose_split(staged, partial(budget_for, shapes[-1])).passed_over
     return _miss(request, profile, instance, splits, demand, shapes[-1], rejected)
 
 
@@ -301,32 +292,36 @@ def _miss(
     rejected: tuple[Rejected, ...],
 ) -> Fit:
     """Give the arithmetic of the split that comes closest."""
-    tried = [
-        _budget(profile, instance, demand, depth, least, degree)
-        for depth in splits.depths
-        for degree in splits.at_depth(depth, instance.devices)
-    ]
-    if not tried:
+    if not splits.splits:
         message = f"no way of splitting the model uses the devices of {instance.name}"
         hint = "lower tp_degree or pp_degree, or choose an instance with other devices"
         finding = Finding("error", "no-split", message, hint)
-        budget = _budget(profile, instance, demand, 1, least, 1)
-        return Fit(least, budget, (finding,), rejected)
-    missed = min(tried, key=lambda budget: budget.needed_bytes)
+        alone = Split()
+        budget = _budget(profile, instance, demand, least, alone)
+        return Fit(least, alone, budget, (finding,), rejected)
+    tried = [(split, _budget(profile, instance, demand, least, split)) for split in splits.splits]
+    split, missed = min(tried, key=lambda one: one[1].needed_bytes)
     pipelined = (missed.pp_degree, demand)
     finding = explain_misfit(profile, instance, least, missed, pipelined, request.quantize)
-    return Fit(least, missed, (*_notes(rejected), finding), rejected)
+    return Fit(least, split, missed, (*_notes(rejected), finding), rejected)
 
 
 def _budget(
     profile: ModelProfile,
     instance: Instance,
     demand: Demand | None,
-    pp_degree: int,
     shape: Shape,
-    tp_degree: int,
+    split: Split,
 ) -> MemoryBudget:
-    return make_budget(profile, instance, shape, tp_degree, demand, pp_degree=pp_degree)
+    return make_budget(
+        profile,
+        instance,
+        shape,
+        split.tp_degree,
+        demand,
+        pp_degree=split.pp_degree,
+        expert_degree=split.expert_degree,
+    )
 
 
 def _notes(rejected: tuple[Rejected, ...]) -> tuple[Finding, ...]:

@@ -143,7 +143,6 @@ def plan_for(container: str, **changes: Any) -> Plan:
         "served_name": "chat",
         "shape": Shape(max_batch=16, max_input_tokens=4096, max_total_tokens=8192),
         "tp_degree": tp_degree,
-        "replicas": devices // tp_degree,
         "dtype": "bf16",
         "precision": "bf16",
         "budget": MemoryBudget(

@@ -132,11 +132,3 @@ def test_a_served_name_that_a_neuron_image_would_drop_is_said(image: str) -> Non
     plan = replace(plan_for(image, **STATIC), served_name="chat")
 
     assert "served-name-unused" in [finding.code for finding in NeuronFamily().check(plan)]
-
-
-@pytest.mark.parametrize("image", ["neuron-vllm", "neuron-nxdi", "neuron-hf", "neuron-tgi"])
-def test_one_neuron_server_is_not_counted_as_a_copy_on_every_core(image: str) -> None:
-    plan = plan_for(image, **{**STATIC, "tp_degree": 8})
-
-    (found,) = [one for one in NeuronFamily().check(plan) if one.code == "devices-idle"]
-    assert "lmi" not in found.hint

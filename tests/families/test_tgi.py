@@ -212,10 +212,3 @@ def test_a_served_name_that_tgi_would_drop_is_said() -> None:
 
     assert "served-name-unused" in codes(replace(SEED_004, served_name="chat"))
     assert "served-name-unused" not in codes(unnamed)
-
-
-def test_one_tgi_is_not_counted_as_a_copy_on_every_device() -> None:
-    alone = replace(SEED_004, tp_degree=2, replicas=2)
-
-    assert "devices-idle" in codes(alone)
-    assert "devices-idle" not in codes(SEED_004)

@@ -209,14 +209,6 @@ def test_the_nearest_name_is_suggested() -> None:
     assert "did you mean 'max-num-seqs'?" in [finding.hint for finding in VllmFamily().check(plan)]
 
 
-def test_devices_without_a_copy_are_said() -> None:
-    findings = plan_of(model_of(LLAMA_3_8B), "g5.12xlarge").findings
-
-    assert "one copy of the model runs on 2 of 4 devices; 2 stay idle" in [
-        finding.message for finding in findings
-    ]
-
-
 @given(
     served_name=st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._/-]{0,127}\Z"),
     max_batch=st.integers(1, 64),

@@ -8,10 +8,11 @@ from packager.catalog.instances import find_instance
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import MemoryBudget
+from packager.core.split import Split
 from packager.core.units import GIB
 from packager.planning.parallelism import (
-    TpChoice,
-    choose_tp_degree,
+    SplitChoice,
+    choose_split,
     find_degrees,
     note_split,
     refusal,
@@ -123,10 +124,14 @@ def test_on_neuron_a_degree_off_the_table_is_a_warning() -> None:
     ]
 
 
-def test_the_smallest_degree_that_fits_is_chosen_and_the_others_explained() -> None:
-    choice = choose_tp_degree((1, 2, 4, 8), budget)
+def degrees(*all_of: int) -> tuple[Split, ...]:
+    return tuple(Split(tp_degree=degree) for degree in all_of)
 
-    assert choice.tp_degree == 4
+
+def test_the_smallest_degree_that_fits_is_chosen_and_the_others_explained() -> None:
+    choice = choose_split(degrees(1, 2, 4, 8), lambda split: budget(split.tp_degree))
+
+    assert choice.split == Split(tp_degree=4)
     assert [one.what for one in choice.passed_over] == ["tp 1", "tp 2"]
     assert [one.reason for one in choice.passed_over] == [
         "TP 1 needs 51.0 GiB per device; 20.0 GiB usable",
@@ -135,5 +140,5 @@ def test_the_smallest_degree_that_fits_is_chosen_and_the_others_explained() -> N
 
 
 def test_no_degree_is_chosen_when_none_fits() -> None:
-    assert choose_tp_degree((1, 2), budget).tp_degree is None
-    assert choose_tp_degree((), budget) == TpChoice(None, ())
+    assert choose_split(degrees(1, 2), lambda split: budget(split.tp_degree)).split is None
+    assert choose_split((), lambda split: budget(split.tp_degree)) == SplitChoice(None, ())

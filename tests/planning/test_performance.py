@@ -225,13 +225,15 @@ def test_a_plan_of_a_mixture_tells_its_experts() -> None:
 
 
 def test_devices_that_a_server_leaves_idle_are_not_counted() -> None:
+    asked = {"max_batch": 4, "tp_degree": 2}
     plans = [
-        plan_of(model_of(LLAMA_3_8B), "ml.g5.12xlarge", family=family, max_batch=4)
-        for family in ("vllm", "lmi")
+        plan_of(model_of(LLAMA_3_8B), "ml.g5.12xlarge", family="vllm", dp_degree=1, **asked),
+        plan_of(model_of(LLAMA_3_8B), "ml.g5.12xlarge", family="vllm", **asked),
+        plan_of(model_of(LLAMA_3_8B), "ml.g5.12xlarge", family="lmi", **asked),
     ]
 
-    assert [plan.replicas for plan in plans] == [2, 2]
-    assert [concurrencies_of(plan)[-1] for plan in plans] == [4, 8]
+    assert [plan.replicas for plan in plans] == [1, 2, 2]
+    assert [concurrencies_of(plan)[-1] for plan in plans] == [4, 8, 8]
 
 
 def test_a_plan_says_what_the_formula_needs() -> None:

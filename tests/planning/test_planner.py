@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packager.core.artifact import Artifacts
+from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding, errors_in
 from packager.core.plan import Plan
 from packager.core.recipe import Recipe
 from packager.core.serving import ServingConfig
 from packager.core.shape import Shape
+from packager.core.split import Abilities
 from packager.core.units import GIB
 from packager.errors import PlanRejected
 from packager.planning.planner import make_plan
@@ -288,6 +290,9 @@ def test_a_gpu_that_the_image_was_not_built_for_is_refused() -> None:
 def test_what_the_family_says_is_part_of_the_plan() -> None:
     class Objecting:
         name = "objecting"
+
+        def abilities(self, container: ContainerFacts) -> Abilities:
+            return Abilities(who=container.engine)
 
         def check(self, plan: Plan) -> Iterable[Finding]:
             return (Finding("error", "no", f"not at TP {plan.tp_degree}"),)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from packager.catalog.instances import find_instance, instances
 from packager.core.artifact import Artifacts
 from packager.core.catalog import Rule
+from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding, errors_in
 from packager.core.image import BaseImage, Platform
 from packager.core.instance import Instance
@@ -20,6 +21,7 @@ from packager.core.model import ModelFiles
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
 from packager.core.shape import Shape
+from packager.core.split import Abilities
 from packager.core.units import GIB
 from packager.errors import PlanRejected
 from packager.planning.drafts.request import DraftRequest, parse_draft
@@ -33,6 +35,8 @@ from packager.planning.schemes import (
     parse_quantize,
     quantized_weight_bytes,
 )
+from packager.plugins import FAMILIES, load
+from packager.ports import ContainerFamily
 from tests.planning import heads, zoo
 from tests.planning.headers import (
     LLAMA_3_8B,
@@ -55,6 +59,10 @@ class Silent:
     """A family that takes everything, so that only the planner speaks."""
 
     name = "vllm"
+
+    def abilities(self, container: ContainerFacts) -> Abilities:
+        family: ContainerFamily = load(FAMILIES, container.family)()
+        return family.abilities(container)
 
     def check(self, plan: Plan) -> Iterable[Finding]:
         return ()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from packager.core.findings import Finding
 from packager.core.plan import Plan
+from packager.core.techniques import Draft
 
 
 def check_draft_split(plan: Plan) -> Iterator[Finding]:
@@ -30,6 +31,12 @@ def check_draft_split(plan: Plan) -> Iterator[Finding]:
         message = f"{count} {what} of the draft do not divide among {degree} devices"
         hint = f"use --tp-degree {fits[-1]}, another draft, or --draft ngram"
         yield Finding("error", "draft-split", message, hint)
+
+
+def draft_divides(draft: Draft, degree: int) -> bool:
+    """Check whether a draft can be split over so many devices."""
+    counts = (draft.attention_heads, draft.intermediate_size)
+    return not any(count % degree for count in counts) and _divides(draft.kv_heads, degree)
 
 
 def _divides(kv_heads: int, degree: int) -> bool:

@@ -1,0 +1,223 @@
+"""Every layout of a model over the devices of an instance that a container can start.
+
+Layouts come best first.  All devices are used where the engine has a way: larger tensor
+parallelism, copies inside one server, a server on each group of devices, experts spread over
+all of them.  Devices stay idle only where none applies, and the reason is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from packager.core.findings import Finding, errors_in
+from packager.core.instance import LOCAL, Instance
+from packager.core.model import ModelProfile
+from packager.core.request import MOST_NODES, BuildRequest
+from packager.core.split import Abilities, Split
+from packager.core.techniques import Rejected
+from packager.planning.parallelism import find_degrees, find_pipelines, refuse_experts
+
+# Between machines every token's hidden state crosses the network once a stage.  AWS sells EFA
+# with remote memory access from 400 Gbit/s on; below, nobody serves one model on two machines.
+LEAST_NETWORK_GBPS = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Splits:
+    """Layouts that may be tried, best first, and what was said of the others."""
+
+    splits: tuple[Split, ...]
+    rejected: tuple[Rejected, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """The numbers of pipeline stages, in the order in which they are tried."""
+        return tuple(dict.fromkeys(split.pp_degree for split in self.splits))
+
+    def at_depth(self, depth: int) -> tuple[Split, ...]:
+        """Return the layouts with so many pipeline stages."""
+        return tuple(split for split in self.splits if split.pp_degree == depth)
+
+    def where(self, fits: Callable[[Split], bool]) -> Splits:
+        """Leave out the layouts that do not fit, unless none does."""
+        fitting = tuple(split for split in self.splits if fits(split))
+        return replace(self, splits=fitting or self.splits)
+
+
+def find_splits(
+    profile: ModelProfile,
+    instance: Instance,
+    abilities: Abilities,
+    request: BuildRequest,
+) -> Splits:
+    """List the layouts that the request, the model, the devices and the engine allow.
+
+    Order: fewer pipeline stages, fewer idle devices, copies that share nothing, then the
+    smaller tensor-parallel degree, which exchanges less.  `--goal latency` and Neuron turn
+    the last around.
+    """
+    nodes = request.nodes or 1
+    faults = tuple(_faults(profile, instance, abilities, request))
+    spread = bool(profile.experts) and abilities.expert_parallel and request.ep is not False
+    degrees, rejected, found = find_degrees(
+        profile,
+        instance,
+        request.tp_degree,
+        whole_experts=spread,
+        copies_kv_heads=abilities.copies_kv_heads,
+    )
+    depths, pipeline_findings = find_pipelines(request, profile, instance, abilities)
+    findings = (*faults, *found, *pipeline_findings)
+    if errors_in(findings):
+        return Splits(splits=(), rejected=rejected, findings=findings)
+    if nodes > 1:
+        depths = tuple(depth for depth in depths if depth % nodes == 0) or (nodes,)
+    candidates = [
+        split
+        for depth in depths
+        for degree in degrees
+        for split in _layouts(profile, instance, abilities, request, degree, depth)
+    ]
+    order = {degree: place for place, degree in enumerate(_preferred(degrees, request))}
+    everything = instance.devices * nodes
+    candidates.sort(
+        key=lambda split: (
+            split.pp_degree,
+            0 if instance.name == LOCAL else everything - split.devices,
+            split.dp_attention,
+            order[split.tp_degree],
+            split.expert_parallel and not request.ep,
+        )
+    )
+    return Splits(splits=tuple(candidates), rejected=rejected, findings=findings)
+
+
+def _preferred(degrees: tuple[int, ...], request: BuildRequest) -> tuple[int, ...]:
+    return tuple(sorted(degrees, reverse=True)) if request.goal == "latency" else degrees
+
+
+def _layouts(
+    profile: ModelProfile,
+    instance: Instance,
+    abilities: Abilities,
+    request: BuildRequest,
+    degree: int,
+    depth: int,
+) -> Iterator[Split]:
+    """Yield what can be done with one tensor-parallel degree and one depth of pipeline."""
+    nodes = request.nodes or 1
+    groups = instance.devices * nodes // (degree * depth)
+    if not groups:
+        return
+    alone = Split(tp_degree=degree, pp_degree=depth, nodes=nodes)
+    if abilities.workers:
+        yield from _with_experts(profile, abilities, request, replace(alone, workers=groups))
+        return
+    copies = request.dp_degree or (1 if instance.name == LOCAL else groups)
+    if copies > groups:
+        return
+    if copies > 1 and abilities.data_parallel:
+        copied = replace(alone, dp_degree=copies)
+        if not profile.experts or abilities.own_experts:
+            yield from _with_experts(profile, abilities, request, copied)
+        if profile.experts and abilities.dp_attention:
+            shared = replace(copied, dp_attention=True)
+            yield from _with_experts(profile, abilities, request, shared)
+    if request.dp_degree in (None, 1):
+        yield from _with_experts(profile, abilities, request, alone)
+
+
+def _with_experts(
+    profile: ModelProfile, abilities: Abilities, request: BuildRequest, split: Split
+) -> Iterator[Split]:
+    """Yield a layout with experts that are cut, and with experts that are kept whole."""
+    if not profile.experts:
+        yield split
+        return
+    if not request.ep and not refuse_experts(profile, split.expert_degree):
+        yield split
+    may_spread = abilities.expert_parallel and request.ep is not False
+    if may_spread and split.expert_degree > 1 and not profile.experts % split.expert_degree:
+        yield replace(split, expert_parallel=True)
+
+
+def _faults(
+    profile: ModelProfile, instance: Instance, abilities: Abilities, request: BuildRequest
+) -> Iterator[Finding]:
+    """Yield an error for each degree that is asked for and cannot be honoured."""
+    copies = request.dp_degree or 1
+    if copies > 1 and abilities.workers:
+        message = f"{abilities.who} starts a server on each group of devices, not copies in one"
+        hint = "leave dp_degree out; `--tp-degree N` makes groups of N devices"
+        yield Finding("error", "dp-not-supported", message, hint)
+    elif copies > 1 and not abilities.data_parallel:
+        message = f"{abilities.who} has no data parallelism: DP {copies} is asked for"
+        hint = "leave dp_degree out, or use `--family vllm` on an instance with NVIDIA GPUs"
+        yield Finding("error", "dp-not-supported", message, hint)
+    devices = instance.devices * (request.nodes or 1)
+    wanted = copies * (request.tp_degree or 1) * (request.pp_degree or 1)
+    if copies > 1 and wanted > devices:
+        message = f"DP {copies} is asked for: {wanted} devices are needed, there are {devices}"
+        hint = "lower dp_degree: dp_degree times tp_degree times pp_degree devices are needed"
+        yield Finding("error", "dp-not-allowed", message, hint)
+    if request.ep and not profile.experts:
+        message = "expert parallelism is asked for, and the model has no experts"
+        yield Finding("error", "ep-not-allowed", message, "leave ep out")
+    elif request.ep and not abilities.expert_parallel:
+        message = f"{abilities.who} has no expert parallelism"
+        yield Finding("error", "ep-not-supported", message, "leave ep out, or use `--family vllm`")
+    yield from _node_faults(instance, abilities, request)
+
+
+def _node_faults(
+    instance: Instance, abilities: Abilities, request: BuildRequest
+) -> Iterator[Finding]:
+    nodes = request.nodes or 1
+    if nodes == 1:
+        return
+    if nodes > abilities.most_nodes:
+        message = f"{abilities.who} serves one model on {abilities.most_nodes} machine: "
+        message += f"{nodes} nodes are asked for"
+        hint = "use `--family vllm` or `--family sglang` with a newer container version"
+        yield Finding("error", "nodes-not-supported", message, hint)
+    elif instance.name == LOCAL:
+        message = "one machine is `local`, and it has no second"
+        yield Finding("error", "nodes-not-supported", message, "name an instance type")
+
+
+def may_use_nodes(instance: Instance, abilities: Abilities) -> range:
+    """Return the numbers of machines that may be tried where one does not hold the model."""
+    if instance.name == LOCAL or instance.network_gbps < LEAST_NETWORK_GBPS:
+        return range(0)
+    return range(2, min(abilities.most_nodes, MOST_NODES) + 1)
+
+
+def check_idle(
+    split: Split, instance: Instance, abilities: Abilities, request: BuildRequest
+) -> Iterator[Finding]:
+    """Yield a warning where devices have no work, with the reason."""
+    idle = instance.devices * split.nodes - split.devices
+    if idle <= 0 or instance.kind == "cpu":
+        return
+    if request.dp_degree is not None:
+        reason = f"DP {request.dp_degree} is asked for"
+        hint = "leave dp_degree out to use all devices"
+    elif instance.name == LOCAL:
+        reason, hint = "on `local` nothing is copied unasked", "ask for copies with --dp-degree"
+    elif not (abilities.data_parallel or abilities.workers):
+        reason = f"{abilities.who} has no data parallelism"
+        asked = request.tp_degree is not None
+        hint = "leave tp_degree out, or " if asked else ""
+        hint += "choose a smaller instance, or `--family vllm` or `lmi`, which run copies"
+        if instance.kind == "neuron":
+            hint = "choose a smaller instance, or a larger tp_degree"
+    else:
+        reason = f"{instance.devices} devices are no multiple of the {split.devices} in use"
+        if split.copies == 1:
+            reason = "the experts cannot be spread over more of them"
+        hint = "choose another tp_degree, or a smaller instance"
+    message = f"{split.words} runs on {split.devices} of {instance.devices * split.nodes} "
+    message += f"devices; {idle} stay idle: {reason}"
+    yield Finding("warning", "devices-idle", message, hint)
