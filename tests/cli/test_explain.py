@@ -74,7 +74,7 @@ def test_a_code_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "devices-idle"]) == 0
 
     assert capsys.readouterr().out.startswith(
-        "devices-idle: some devices would do nothing\n\nmeans      The server runs one copy"
+        "devices-idle: some devices would do nothing\n\nmeans      The layout of the model uses"
     )
 
 
