@@ -210,6 +210,30 @@ def measured_file(data: bytes, place: Path) -> None:
     )
 
 
+def measurements() -> Iterator[bytes]:
+    yield b'{"points":[{"concurrency":8,"tpot_ms":42.7}]}'
+    yield json.dumps(
+        {
+            "inter_token_latency": {"unit": "ms", "avg": 12.5},
+            "output_token_throughput": {"unit": "tokens/sec", "avg": 610.0},
+            "input_config": {"loadgen": {"concurrency": 8}},
+        }
+    ).encode()
+    yield json.dumps(
+        {
+            "model_id": "a/b",
+            "max_concurrency": 16,
+            "completed": 9,
+            "total_input_tokens": 900,
+            "total_output_tokens": 90,
+            "mean_tpot_ms": 13.1,
+        }
+    ).encode()
+    load = {"requests": 8, "failed": 0, "output_tokens": 90, "tpot_p50_s": 0.01}
+    speeds = [{"concurrency": 1, "speculative": load, "plain": load}]
+    yield json.dumps({"speeds": speeds, "acceptance": {"length": 2.4}}).encode()
+
+
 def record_file(data: bytes, place: Path) -> None:
     from packager.adapters.records import load_record
 
@@ -936,7 +960,7 @@ TARGETS: Mapping[str, Target] = {
     "request": Target(request_file, requests),
     "grid": Target(grid_file, grids),
     "catalog": Target(catalog_file, catalogs),
-    "measured": Target(measured_file, lambda: [b'{"points":[{"concurrency":8,"tpot_ms":42.7}]}']),
+    "measured": Target(measured_file, measurements),
     "record": Target(record_file, records),
     "samples": Target(samples_file, sample_rows),
     "offer": Target(offer_file, offers),
