@@ -83,8 +83,14 @@ Text = Annotated[str, Field(min_length=1, max_length=300)]
 HostPattern = Annotated[str, Field(pattern=r"^[a-z0-9.*?:\[\]-]{1,255}$")]
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$")]
 
-FORMATS = gpu_formats(99.0)  # of the newest GPU: all of them
+FORMATS = gpu_formats(99.0) | {"mxfp4"}  # of the newest GPUs: all of them
 TFLOPS = ("bf16", "int8", "fp8", "fp4")
+LINK_WORDS = {
+    "nvlink": "NVLink",
+    "pcie": "PCIe",
+    "neuronlink": "NeuronLink-v2",
+    "xgmi": "Infinity Fabric",
+}
 
 
 class UserCatalogWrong(UsageError):
@@ -118,7 +124,7 @@ class InstanceRow(_Row):
     vcpus: PositiveInt
     compute_capability: Annotated[float, Field(ge=3.0, lt=100.0)] | None = None
     formats: list[str] | None = None
-    link: Literal["nvlink", "pcie", "neuronlink"] | None = None
+    link: Literal["nvlink", "pcie", "neuronlink", "xgmi"] | None = None
     link_gb_s: PositiveFloat | None = None
     bandwidth_gb_s: PositiveFloat | None = None
     tflops: dict[str, PositiveFloat] = {}
@@ -332,9 +338,7 @@ def _instance(row: InstanceRow) -> Instance:
         price_basis="user" if row.price_usd_hour else "",
         source=row.source,
         date=row.day,
-        link={"nvlink": "NVLink", "pcie": "PCIe", "neuronlink": "NeuronLink-v2"}.get(
-            row.link or "", ""
-        ),
+        link=LINK_WORDS.get(row.link or "", ""),
     )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from packager.core.facts import Facts
 from packager.core.findings import Finding
+from packager.core.image import Platform
+from packager.core.instance import LOCAL
 
 SERVED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}", re.ASCII)  # as BuildRequest has it
 
@@ -40,6 +42,13 @@ def _check_device(facts: Facts) -> Iterator[Finding]:
             f"on {instance.name}, which has {instance.kind} devices"
         )
         yield Finding("error", "container-not-for-device", message, "choose another family")
+    elif instance.name != LOCAL and instance.machine not in ("", "x86_64"):
+        message = (
+            f"{instance.name} has {instance.machine} processors, "
+            f"and images are made for {Platform()}"
+        )
+        hint = "choose an instance with x86-64 processors"
+        yield Finding("error", "container-not-for-processor", message, hint)
     elif container.targets and instance.family not in container.targets:
         message = (
             f"the {container.family} image {container.version} serves "

@@ -45,6 +45,15 @@ RULES: dict[DeviceKind, MemoryRules] = {
         kv_block_tokens=16,
         kv_granule_bytes=1,
     ),
+    "amd": MemoryRules(
+        # As on NVIDIA's GPUs: guesses, no start on an AMD device was seen.
+        usable_share=0.9,
+        overhead_bytes=GIB,
+        parallel_overhead_bytes=int(2.2 * GIB),
+        least_reserve_bytes=3 * GIB // 2,
+        kv_block_tokens=16,
+        kv_granule_bytes=1,
+    ),
     "neuron": MemoryRules(
         # A guess: the runtime, compiled graphs and scratch pages share the device.
         usable_share=0.9,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from packager.core.findings import Finding
-from packager.core.instance import Instance
+from packager.core.instance import GPUS, Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import MemoryBudget
 from packager.core.request import BuildRequest
@@ -167,7 +167,7 @@ def find_pipelines(
     """List the depths of pipeline that may be tried, 1 first; only the one asked for, if any."""
     asked = request.pp_degree
     if asked is None:
-        if not abilities.pipeline or instance.kind != "nvidia":
+        if not abilities.pipeline or instance.kind not in GPUS:
             return (1,), ()
         devices = instance.devices * (request.nodes or 1)
         depths = range(1, min(devices, profile.layers) + 1)

@@ -14,7 +14,7 @@ from functools import partial
 from packager.core.catalog import Rule
 from packager.core.facts import Facts
 from packager.core.findings import Finding, errors_in
-from packager.core.instance import LOCAL, Instance
+from packager.core.instance import GPUS, LOCAL, Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import MemoryBudget, Plan
 from packager.core.request import BuildRequest
@@ -158,7 +158,7 @@ def _decide(
         kv_element_bytes=1 if request.kv_dtype == "fp8" else 2,
         max_prefill_tokens=request.max_prefill_tokens,
         draft=drafted.draft or drafted.counted,
-        windows=facts.container.engine == "vllm" and instance.kind == "nvidia",
+        windows=facts.container.engine == "vllm" and instance.kind in GPUS,
     )
     may_fit = not errors_in(findings)
     if may_fit:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from packager.core.findings import Finding
-from packager.core.instance import Instance
+from packager.core.instance import GPUS, Instance
 from packager.core.model import ModelProfile
 from packager.core.techniques import Quantization
 from packager.planning.schemes import scheme_of
@@ -80,7 +80,7 @@ def check_format(profile: ModelProfile, instance: Instance) -> tuple[Finding, ..
         hint = "take the unquantized checkpoint"
         return (Finding("error", "format-unsupported", message, hint),)
     served_by = SERVED_BY.get(wanted, (wanted,))
-    if not wanted or instance.formats & set(served_by[:1]):
+    if not wanted or instance.formats & {wanted, served_by[0]}:
         return ()
     if instance.formats & set(served_by):
         message = f"{instance.device_name} serves {wanted} as weights only: less memory, no faster"
@@ -99,7 +99,7 @@ def check_kv_dtype(asked: str | None, instance: Instance) -> tuple[Finding, ...]
 
     Triton's attention has no FP8 type before compute capability 8.9.
     """
-    if asked != "fp8" or (instance.kind == "nvidia" and "fp8_w8a8" in instance.formats):
+    if asked != "fp8" or (instance.kind in GPUS and "fp8_w8a8" in instance.formats):
         return ()
     message = f"{instance.device_name} cannot read a KV cache in FP8"
     hint = "leave kv_dtype out, or choose an instance with compute capability 8.9 or later"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from packager.core.instance import Instance
+from packager.core.instance import GPUS, Instance
 from packager.core.request import BuildRequest
 
 Goal = Literal["cost", "latency", "throughput"]
@@ -23,7 +23,7 @@ LATENCY_TP_DEGREES = (1, 2, 4, 8)  # over more devices, the exchange outweighs w
 
 # method → formats of which a device must have one
 QUANTIZERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"fp8": ("fp8_w8a8", "fp8_w8a16"), "awq": ("w4a16",)}
+    {"fp8": ("fp8_w8a8", "fp8_w8a16"), "awq": ("w4a16",), "nvfp4": ("nvfp4_w4a4",)}
 )
 
 
@@ -104,7 +104,7 @@ def _drafts(request: BuildRequest, goal: Goal, *, brings_draft: bool) -> Iterato
 
 
 def _methods(request: BuildRequest, instance: Instance) -> Iterator[str]:
-    if request.quantize is not None or instance.kind != "nvidia":
+    if request.quantize is not None or instance.kind not in GPUS:
         return
     for method, formats in QUANTIZERS.items():
         if instance.formats.intersection(formats):
@@ -119,11 +119,11 @@ def _spreads(request: BuildRequest, instance: Instance, goal: Goal) -> Iterator[
     """
     if goal != "latency":
         yield {}
-        if request.tp_degree is None and instance.kind == "nvidia" and instance.devices > 1:
+        if request.tp_degree is None and instance.kind in GPUS and instance.devices > 1:
             yield {"tp_degree": instance.devices}
         return
     batch = {} if request.max_batch else {"max_batch": LATENCY_BATCH}
-    if request.tp_degree is not None or instance.kind != "nvidia":
+    if request.tp_degree is not None or instance.kind not in GPUS:
         yield batch
         return
     for degree in LATENCY_TP_DEGREES:

@@ -14,7 +14,7 @@ from typing import Any
 
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
-from packager.core.instance import Instance
+from packager.core.instance import GPUS, Instance
 from packager.core.model import ModelProfile
 from packager.core.techniques import Quantization, Rejected, Scheme
 from packager.core.versions import version_key
@@ -241,7 +241,7 @@ def _serves(scheme: Scheme, instance: Instance, engine: str) -> bool:
     """Whether the engine has kernels for the scheme on this kind of device."""
     if instance.kind == "cpu":
         return engine == "vllm" and scheme.needs in CPU_KERNELS and not scheme.capabilities
-    if instance.kind != "nvidia" or scheme.needs not in instance.formats:
+    if instance.kind not in GPUS or scheme.needs not in instance.formats:
         return False
     first, last = scheme.capabilities or (0.0, math.inf)
     return first <= (instance.compute_capability or 0.0) <= last

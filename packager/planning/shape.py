@@ -27,6 +27,7 @@ class ShapeDefaults:
 
 DEFAULTS: dict[DeviceKind, ShapeDefaults] = {
     "nvidia": ShapeDefaults(max_batch=8, most_batch=64, max_total_tokens=8192),
+    "amd": ShapeDefaults(max_batch=8, most_batch=64, max_total_tokens=8192),
     # As in AWS's own measurements on Inferentia2: sequences of 8192, batch 8.  Static shapes
     # are compiled for a batch, so it is not made larger unasked.
     "neuron": ShapeDefaults(max_batch=8, most_batch=8, max_total_tokens=8192),
