@@ -72,7 +72,13 @@ class Abilities:
     data_parallel: bool = False  # several copies in one server
     own_experts: bool = False  # such copies of a mixture may each keep all experts
     dp_attention: bool = False  # such copies of a mixture may share one set of experts
+    dp_attention_drafts: frozenset[str] | None = None  # that work with it; None: all
     expert_parallel: bool = False
     workers: bool = False  # starts a server on each group of devices, asked or not
     copies_kv_heads: bool = True  # more devices than key-value heads are possible
     most_nodes: int = 1
+
+    def may_draft(self, split: Split, draft: str) -> bool:
+        """Check whether a draft of this kind works in a layout."""
+        known = self.dp_attention_drafts
+        return not split.dp_attention or known is None or draft in known

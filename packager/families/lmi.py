@@ -180,7 +180,8 @@ def release_of(plan: Plan) -> int:
 
 def _fields(container: ContainerFacts) -> frozenset[str]:
     """Return the options that LMI hands on to this version of vLLM."""
-    return find_schema("vllm", container.engine_version).fields
+    schema = find_schema("vllm", container.engine_version)
+    return schema.fields if schema.is_for(container.engine_version) else frozenset()
 
 
 def settings(plan: Plan) -> dict[str, str]:

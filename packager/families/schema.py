@@ -49,6 +49,11 @@ class EngineSchema:
     source: str = ""
     proven: bool = True  # read from this very version
 
+    def is_for(self, version: str) -> bool:
+        """Check that the options are those of this version or of an older one."""
+        wanted, known = version_key(version), version_key(self.version)
+        return wanted is not None and known is not None and known <= wanted
+
     def find(self, name: str) -> Option | None:
         """Find an option by any of its long names, with dashes or underscores."""
         wanted = name.lower().replace("_", "-")

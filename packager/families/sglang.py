@@ -68,6 +68,7 @@ class SglangFamily:
             data_parallel="dp-size" in has,
             own_experts="dp-size" in has,
             dp_attention="enable-dp-attention" in has,
+            dp_attention_drafts=frozenset({"eagle", "eagle3", "mtp"}),
             expert_parallel="ep-size" in has,
             most_nodes=MOST_NODES if "nnodes" in has else 1,
         )
@@ -108,7 +109,8 @@ def _planned(plan: Plan) -> dict[str, str]:
         "dtype": DTYPES[plan.dtype],
         "tp-size": str(plan.split.expert_degree),
         "context-length": str(plan.shape.max_total_tokens),
-        # of one copy of the model; copies of attention alone divide it among themselves
+        # Of one copy of the model.  Copies of attention divide it among themselves, as they
+        # divide the tokens of a step (SGLang 0.5.17, ServerArgs and pool_configurator).
         "max-running-requests": str(plan.shape.max_batch * attention_copies),
         "mem-fraction-static": _static_share(plan),
     }
@@ -121,7 +123,7 @@ def _planned(plan: Plan) -> dict[str, str]:
     if plan.expert_parallel:
         meant["ep-size"] = str(plan.split.expert_degree)
     if plan.max_prefill_tokens is not None:
-        meant["chunked-prefill-size"] = str(plan.max_prefill_tokens)
+        meant["chunked-prefill-size"] = str(plan.max_prefill_tokens * attention_copies)
     if load_time_quantization(plan):
         meant["quantization"] = load_time_quantization(plan)
     if plan.kv_dtype != "auto":

@@ -54,7 +54,7 @@ def abilities_of(container: ContainerFacts, schema: EngineSchema) -> Abilities:
     Each rank of data parallelism is an engine of its own behind one port.  The ranks of a
     mixture share one set of experts, whole ones with `enable-expert-parallel`, else cut.
     """
-    has = schema.options.keys()
+    has = schema.options.keys() if schema.is_for(container.engine_version) else ()
     return Abilities(
         who=f"vLLM {container.engine_version}".strip(),
         pipeline="pipeline-parallel-size" in has,

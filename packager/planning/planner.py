@@ -150,7 +150,11 @@ def _decide(
     layouts = find_splits(grouped, instance, abilities, request)
     draft = drafted.draft
     if draft is not None:
-        layouts = layouts.where(lambda split: draft_divides(draft, split.tp_degree))
+        layouts = layouts.where(
+            lambda split: (
+                draft_divides(draft, split.tp_degree) and abilities.may_draft(split, draft.kind)
+            )
+        )
     rejected = layouts.rejected
     findings += [*layouts.findings, *_notes(rejected)]
     demand = Demand(

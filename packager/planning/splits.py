@@ -118,15 +118,24 @@ def _layouts(
     copies = request.dp_degree or (1 if instance.name == LOCAL else groups)
     if copies > groups:
         return
-    if copies > 1 and abilities.data_parallel:
-        copied = replace(alone, dp_degree=copies)
-        if not profile.experts or abilities.own_experts:
-            yield from _with_experts(profile, abilities, request, copied)
-        if profile.experts and abilities.dp_attention:
-            shared = replace(copied, dp_attention=True)
-            yield from _with_experts(profile, abilities, request, shared)
-    if request.dp_degree in (None, 1):
+    copied = [*_copies(profile, abilities, request, alone, copies)]
+    yield from copied
+    if not copied and request.dp_degree in (None, 1):
         yield from _with_experts(profile, abilities, request, alone)
+
+
+def _copies(
+    profile: ModelProfile, abilities: Abilities, request: BuildRequest, alone: Split, copies: int
+) -> Iterator[Split]:
+    """Yield layouts with several copies inside one server."""
+    if copies == 1 or not abilities.data_parallel:
+        return
+    copied = replace(alone, dp_degree=copies)
+    if not profile.experts or abilities.own_experts:
+        yield from _with_experts(profile, abilities, request, copied)
+    if profile.experts and abilities.dp_attention:
+        shared = replace(copied, dp_attention=True)
+        yield from _with_experts(profile, abilities, request, shared)
 
 
 def _with_experts(
