@@ -9,7 +9,10 @@ by their addresses, where those say which content they mean.  An entry whose fil
 than two seconds before they were read is kept as a hint only: a later edit could carry the
 same timestamps (git calls this the racy index), so it is hashed again first.
 
-The index is a convenience: when it cannot be used, blobs are read.
+The index is a convenience: when it cannot be used, blobs are read.  Each note is in the file
+before an output has the layer, so that a process that is killed has lost none.  None is forced to
+the disk by itself: syncing each waited for the weights that the registry beside us was writing.
+A machine that loses its power loses the last notes, and those blobs are read again.
 """
 
 from __future__ import annotations
@@ -19,16 +22,19 @@ import json
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from packager.adapters.opening import is_same_file
 from packager.adapters.remote.addresses import content_of
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
 
 RACY_NS = 2_000_000_000
+_Result = TypeVar("_Result")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS blobs_v1 (
     fingerprint TEXT PRIMARY KEY, digest TEXT NOT NULL, proven INTEGER NOT NULL
@@ -61,9 +67,8 @@ class DigestIndex:
     """A small database in the user's state directory."""
 
     def __init__(self, path: Path, *, clock_ns: Callable[[], int] = time.time_ns) -> None:
-        self._path = path
+        self._database = StateDatabase(path, _SCHEMA, _PACKED_SCHEMA)
         self._clock_ns = clock_ns
-        self._lock = threading.Lock()
         self._asked: dict[str, KnownDigest | None] = {}  # by fingerprint, in this process
 
     def get(self, blob: Blob) -> KnownDigest | None:
@@ -71,17 +76,18 @@ class DigestIndex:
         fingerprint = fingerprint_of(blob)
         if fingerprint is None:
             return None
-        with self._lock, suppress(sqlite3.Error, OSError):
-            if fingerprint.text not in self._asked:  # a plan asks for each file many times
-                with closing(self._open()) as database:
-                    row = database.execute(
-                        "SELECT digest, proven FROM blobs_v1 WHERE fingerprint = ?",
-                        (fingerprint.text,),
-                    ).fetchone()
-                known = KnownDigest(row[0], bool(row[1])) if row else None
-                self._asked[fingerprint.text] = known
+        if fingerprint.text in self._asked:  # a plan asks for each file many times
             return self._asked[fingerprint.text]
-        return None
+
+        def look_up(database: sqlite3.Connection) -> KnownDigest | None:
+            row = database.execute(
+                "SELECT digest, proven FROM blobs_v1 WHERE fingerprint = ?", (fingerprint.text,)
+            ).fetchone()
+            known = KnownDigest(row[0], bool(row[1])) if row else None
+            self._asked[fingerprint.text] = known
+            return known
+
+        return self._database.run(look_up, None)
 
     def put(self, blob: Blob, digest: str, before: Fingerprint | None, started_ns: int) -> None:
         """Remember `digest`, when the files are still what they were `before` reading."""
@@ -89,53 +95,85 @@ class DigestIndex:
         if before is None or after is None or before != after:
             return
         proven = after.newest_change_ns + RACY_NS < started_ns
-        with self._lock, suppress(sqlite3.Error, OSError), closing(self._open()) as database:
+
+        def note(database: sqlite3.Connection) -> None:
             database.execute(
                 "INSERT OR REPLACE INTO blobs_v1 VALUES (?, ?, ?)",
                 (after.text, digest, int(proven)),
             )
-            database.commit()
             self._asked.pop(after.text, None)
+
+        self._database.run(note, None)
 
     def get_packed(self, plain: str, how: str) -> tuple[str, int] | None:
         """Find digest and size of what has the digest `plain`, compressed as `how` says."""
-        with self._lock, suppress(sqlite3.Error, OSError), closing(self._open_packed()) as database:
+
+        def look_up(database: sqlite3.Connection) -> tuple[str, int] | None:
             row = database.execute(
                 "SELECT digest, size FROM packed_v1 WHERE plain = ? AND how = ?", (plain, how)
             ).fetchone()
             return (row[0], row[1]) if row else None
-        return None
+
+        return self._database.run(look_up, None)
 
     def put_packed(self, plain: str, how: str, digest: str, size: int) -> None:
         """Remember what compressing gives; where it does not help, that is `plain` itself."""
-        with self._lock, suppress(sqlite3.Error, OSError), closing(self._open_packed()) as database:
-            database.execute(
-                "INSERT OR REPLACE INTO packed_v1 VALUES (?, ?, ?, ?)", (plain, how, digest, size)
-            )
-            database.commit()
-
-    def _open_packed(self) -> sqlite3.Connection:
-        return open_database(self._path, _PACKED_SCHEMA)
+        statement = "INSERT OR REPLACE INTO packed_v1 VALUES (?, ?, ?, ?)"
+        self._database.run(
+            lambda database: database.execute(statement, (plain, how, digest, size)), None
+        )
 
     def now_ns(self) -> int:
         """The clock that file times are compared with."""
         return self._clock_ns()
 
+
+class StateDatabase:
+    """Tables in the state directory's file; opened at the first use and kept open.
+
+    Threads take turns.  Where the file cannot be used nothing is in it, and nothing is kept.
+    """
+
+    def __init__(self, path: Path, *schemas: str) -> None:
+        self._path = path
+        self._schemas = schemas
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    def run(self, work: Callable[[sqlite3.Connection], _Result], otherwise: _Result) -> _Result:
+        """Return what `work` does with the connection, committed; `otherwise` where it fails."""
+        with self._lock, suppress(sqlite3.Error, OSError):
+            try:
+                if self._connection is None:
+                    self._connection = self._open()
+                result = work(self._connection)
+                self._connection.commit()
+                return result
+            except BaseException:
+                self._drop()  # nothing is half written, and the next call may find it in order
+                raise
+        return otherwise
+
     def _open(self) -> sqlite3.Connection:
-        return open_database(self._path, _SCHEMA)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(self._path, timeout=10, check_same_thread=False)
+        try:
+            (journal,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+            if journal == "wal":  # without it, what is not synced could damage the file
+                connection.execute("PRAGMA synchronous=NORMAL")
+            for schema in self._schemas:
+                connection.execute(schema)
+        except BaseException:
+            connection.close()
+            raise
+        weakref.finalize(self, connection.close)  # at the end of the process too
+        return connection
 
-
-def open_database(path: Path, schema: str) -> sqlite3.Connection:
-    """Open the database of the state directory, with one more table where it lacks that."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    database = sqlite3.connect(path, timeout=10)
-    try:
-        database.execute("PRAGMA journal_mode=WAL")
-        database.execute(schema)
-    except sqlite3.DatabaseError:
-        database.close()
-        raise
-    return database
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
 
 
 def fingerprint_of(blob: Blob) -> Fingerprint | None:

@@ -8,13 +8,11 @@ repository closed to us, and then the registry opens an upload instead.
 from __future__ import annotations
 
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import closing, suppress
 from pathlib import Path
 
-from packager.adapters.digest_index import open_database
+from packager.adapters.digest_index import StateDatabase
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS seen_v1 (
@@ -27,9 +25,8 @@ class SeenBlobs:
     """A table beside the digest index. Where it cannot be used, nothing was ever seen."""
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
-        self._path = path
+        self._database = StateDatabase(path, _SCHEMA)
         self._clock = clock
-        self._lock = threading.Lock()
 
     def add(self, host: str, repository: str, digests: Iterable[str]) -> None:
         """Note that the repository holds these blobs now."""
@@ -44,19 +41,16 @@ class SeenBlobs:
 
     def repositories(self, host: str, digest: str) -> tuple[str, ...]:
         """Repositories of the registry that held the blob, the latest first."""
-        with self._lock, suppress(sqlite3.Error, OSError), closing(self._open()) as database:
+
+        def look_up(database: sqlite3.Connection) -> tuple[str, ...]:
             rows = database.execute(
                 "SELECT repository FROM seen_v1 WHERE host = ? AND digest = ? "
                 "ORDER BY seen_at DESC, repository",
                 (host, digest),
             ).fetchall()
             return tuple(str(row[0]) for row in rows)
-        return ()
+
+        return self._database.run(look_up, ())
 
     def _run(self, statement: str, rows: Iterable[tuple[str | int, ...]]) -> None:
-        with self._lock, suppress(sqlite3.Error, OSError), closing(self._open()) as database:
-            database.executemany(statement, rows)
-            database.commit()
-
-    def _open(self) -> sqlite3.Connection:
-        return open_database(self._path, _SCHEMA)
+        self._database.run(lambda database: database.executemany(statement, rows), None)
