@@ -49,6 +49,7 @@ from packager.core.record import (
 from packager.core.request import BuildRequest
 from packager.core.samples import Samples
 from packager.core.serving import ServingConfig
+from packager.core.split import Split
 from packager.core.techniques import Draft
 from packager.core.tool import ToolFacts, build_for
 from packager.errors import (
@@ -538,6 +539,8 @@ def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
         "precision": plan.precision,
         "shape": shape_of(plan),
     }
+    if plan.split != Split(tp_degree=plan.tp_degree):
+        record["split"] = plan.split.words
     if plan.draft is not None:
         record["draft"] = draft_of(plan.draft)
     return {

@@ -22,12 +22,12 @@ from packager.reports.outlook import Outlook, percent, usd
 from packager.reports.plan import (
     PlanPage,
     container_words,
-    copies_words,
     cost_sentence,
     count_words,
     findings_to_show,
     memory_parts,
     rejected_sentence,
+    spread_words,
     work_sentences,
 )
 from packager.reports.rank import (
@@ -52,7 +52,7 @@ def plan_html(page: PlanPage) -> str:
         "parameters": count_words(plan.profile.parameters),
         "weights": decimal(plan.profile.weight_bytes),
         "container": container_words(plan.container),
-        "copies": copies_words(plan),
+        "spread": spread_words(plan),
         "device": gib(plan.instance.device_bytes),
         "work": list(work_sentences(plan, page.recipe, page.forecasts)),
         "cost": cost_sentence(plan, outlook),

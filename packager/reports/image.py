@@ -188,7 +188,8 @@ def _made_rows(image: StoredImage) -> list[tuple[str, str]]:
     revision = f"@{str(model['revision'])[:12]}" if model.get("revision") else ""
     made = [f"packager {labels.get('dev.packager.version', '')}"]
     made += [f"{name} {record[name]}" for name in ("engine", "precision") if record.get(name)]
-    made += [f"TP {record['tp_degree']}"] if record.get("tp_degree") else []
+    layout = record.get("split") or (f"TP {record['tp_degree']}" if "tp_degree" in record else "")
+    made += [str(layout)] if layout else []
     family = labels.get("dev.packager.family", "")
     instance = labels.get("dev.packager.instance", "")
     return [

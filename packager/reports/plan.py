@@ -15,7 +15,6 @@ from packager.core.techniques import Rejected
 from packager.core.text import escape, joined
 from packager.core.units import decimal, gib
 from packager.errors import PlanRejected
-from packager.planning.performance import running_copies
 from packager.reports.outlook import Outlook, outlook_document, outlook_lines, percent, usd
 from packager.reports.rank import Menu, menu_document, menu_lines
 from packager.reports.steps import forecast_documents, forecast_sentences, renewal_sentences
@@ -85,6 +84,12 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "tp_degree": plan.tp_degree,
         "pp_degree": plan.pp_degree,
         "replicas": plan.replicas,
+        "split": {
+            **asdict(plan.split),
+            "devices": plan.split.devices,
+            "copies": plan.split.copies,
+            "words": plan.split.words,
+        },
         "shape": asdict(plan.shape),
         "kv_dtype": plan.kv_dtype,
         "weights": plan.weights,
@@ -150,11 +155,16 @@ def container_words(container: ContainerFacts) -> str:
     return f"{container.family}{variant} {container.version} with {engine}"
 
 
-def copies_words(plan: Plan) -> str:
-    """Say how many copies run, which may be fewer than the devices could hold."""
-    running = running_copies(plan)
-    words = f"{running} {'copy' if running == 1 else 'copies'}"
-    return words if running == plan.replicas else f"{words} of {plan.replicas} possible"
+def spread_words(plan: Plan) -> str:
+    """Write how the model lies on the devices: `8 devices: TP 2 x 4 copies (data parallel)`."""
+    split = plan.split
+    if split.devices == 1:
+        return "tensor parallel 1, 1 copy"
+    total = plan.instance.devices * split.nodes
+    devices = (
+        f"{total} devices" if split.devices == total else f"{split.devices} of {total} devices"
+    )
+    return f"{devices}: {split.words}"
 
 
 def price_words(instance: Instance) -> str:
@@ -237,16 +247,13 @@ def _decision_lines(plan: Plan) -> list[str]:
     profile, instance, shape = plan.profile, plan.instance, plan.shape
     price = price_words(instance)
     source = f"{plan.model.name}@{plan.model.revision[:12]}" if plan.model.revision else "local"
-    degrees = f"tensor parallel {plan.tp_degree}"
-    if plan.pp_degree > 1:
-        degrees += f", pipeline parallel {plan.pp_degree}"
     return [
         f"model      {profile.architecture}, {count_words(profile.parameters)} parameters, "
         f"{plan.precision}, {decimal(profile.weight_bytes)} ({source})",
         f"instance   {instance.name}: {instance.devices} x {instance.device_name}, "
         f"{gib(instance.device_bytes)} each" + (f", {price}" if price else ""),
         f"container  {container_words(plan.container)}",
-        f"serves     {plan.served_name!r}, {degrees}, " + copies_words(plan),
+        f"serves     {plan.served_name!r}, {spread_words(plan)}",
         f"shape      {shape.max_batch} requests, {shape.max_input_tokens} input tokens, "
         f"{shape.max_total_tokens} in all",
     ]
