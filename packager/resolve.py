@@ -38,6 +38,8 @@ def resolve(
     `known_draft` says what `--draft auto` means for a model here, as a request would write it.
     """
     instance = find_instance(request.instance)
+    # `g5.xlarge` and `8xh100` are recorded as what they mean: the record is part of the image.
+    request = request.model_copy(update={"instance": instance.name})
     container = find_container(request, instance)
     samples = find_samples(request)
     evaluation = find_evaluation(request, samples)

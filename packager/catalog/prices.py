@@ -48,6 +48,13 @@ def priced(instance: Instance, region: str | None, extra: tuple[Price, ...]) -> 
     return replace(instance, price_usd_hour=price.usd_hour, price_basis=basis)
 
 
+def at_price(instance: Instance, usd_hour: float | None) -> Instance:
+    """Put the price that a user states on an instance; without one, leave what is known."""
+    if usd_hour is None:
+        return instance
+    return replace(instance, price_usd_hour=usd_hour, price_basis=USER)
+
+
 def prices(extra: tuple[Price, ...] = ()) -> tuple[Price, ...]:
     """List every price, refreshed and own ones first; those replace the same region's."""
     newer = {(price.instance, price.region) for price in extra}

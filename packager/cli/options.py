@@ -82,7 +82,9 @@ REQUEST_OPTIONS = (
         "--model", metavar="MODEL", help="A directory, org/name[@revision], hf://… or s3://…."
     ),
     click.option(
-        "--instance", metavar="TYPE", help="Instance type such as ml.g5.xlarge, or local."
+        "--instance",
+        metavar="TYPE",
+        help="Instance type such as ml.g5.xlarge, devices such as 8xH100-80, or local.",
     ),
     click.option("--family", type=click.Choice(tuple(plugins.FAMILIES)), help="Serving container."),
     click.option(

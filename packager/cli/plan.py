@@ -56,6 +56,12 @@ from packager.reports.rank import ranking_document, ranking_text
     help="Taken off the price of an hour: 0.26 for 26 %.",
 )
 @click.option(
+    "--usd-per-hour",
+    type=FiniteRange(min=0, min_open=True, max=1e6),
+    metavar="USD",
+    help="What an hour of the instance costs you; else the catalog's price, where it has one.",
+)
+@click.option(
     "--measured",
     "measured_files",
     type=click.Path(path_type=Path),
@@ -74,6 +80,7 @@ def plan(
     workload: str,
     tpot_limit_ms: float,
     discount: float,
+    usd_per_hour: float | None,
     measured_files: tuple[Path, ...],
     catalog_file: Path | None,
     cache_dir: Path | None,
@@ -85,6 +92,7 @@ def plan(
     Prints tensor parallelism, memory per device, the shape, predicted speed
     and cost, and every finding.  With --instance all, or a pattern such as
     'ml.g5.*', it ranks the instances that can serve the model instead.
+    A machine that is no row of the catalog is named by its devices: 8xH100-80.
     Ends with status 3 when no plan works.
 
     \b
@@ -97,6 +105,7 @@ def plan(
         wiring.Settings(
             catalog_file=catalog_file,
             region=request.region,
+            usd_per_hour=usd_per_hour,
             headers_only=True,
             cache_dir=cache_dir,
             use_cache=not no_cache,
@@ -113,6 +122,11 @@ def plan(
             raise UsageError(
                 "--measured is of one plan, and several instances are asked for",
                 hint="name the instance that was measured",
+            )
+        if usd_per_hour is not None:
+            raise UsageError(
+                "--usd-per-hour is the price of one instance, and several are asked for",
+                hint="name the instance, or write their prices into rows of --catalog FILE",
             )
         aim = Aim(
             goal=request.goal or "cost",

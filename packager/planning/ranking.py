@@ -130,6 +130,8 @@ def _order(option: Option, goal: Goal) -> tuple[float | bool | str, ...]:
         return (point.tpot_s, point.prefill_s, *ties)
     if goal == "throughput":
         return (not option.in_time, -point.output_tokens_s, *ties)
+    if option.prices is None:  # after those with a price, by what could be priced
+        return (not option.in_time, _usd(option), -point.output_tokens_s, *ties)
     return (not option.in_time, *ties)
 
 

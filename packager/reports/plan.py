@@ -211,7 +211,8 @@ def cost_sentence(plan: Plan, outlook: Outlook | None) -> str:
     """Say what the instance and its tokens cost."""
     hour = price_words(plan.instance)
     if not hour:
-        return "not known: no price of this instance in the catalog"
+        _, none, reason = plan.instance.price_basis.partition("none: ")
+        return f"not known: {reason if none else 'no price of this instance in the catalog'}"
     if outlook is None:
         return f"{hour}; tokens cannot be priced without published figures of the device"
     last = outlook.points[-1]

@@ -148,8 +148,9 @@ def closing_sentence(ranking: Ranking) -> str:
     point = best.point
     name = best.plan.instance.name
     with_options = f" with {best.candidate.options}" if best.candidate.options else ""
+    by_price = "Best price-performance is" if best.prices else "No price is known. Most tokens from"
     sentence = {
-        "cost": f"Best price-performance is {name}{with_options}",
+        "cost": f"{by_price} {name}{with_options}",
         "latency": f"Fastest for one reader is {name}{with_options}",
         "throughput": f"Most tokens come from {name}{with_options}",
     }[ranking.goal]

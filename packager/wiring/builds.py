@@ -20,7 +20,7 @@ from packager.catalog.compatibility import rules
 from packager.catalog.containers import containers, find_container
 from packager.catalog.instances import find_instance, instances
 from packager.catalog.models import drafts_of
-from packager.catalog.prices import priced
+from packager.catalog.prices import at_price, priced
 from packager.core.catalog import Accelerator
 from packager.core.events import StepEvent, ignore
 from packager.core.image import BaseImage, Blob, FileRange, Platform
@@ -99,8 +99,9 @@ def tools_for(settings: Settings) -> Tools:
     return Tools(
         # Ranking plans one model many times.
         find_model=cache(lambda reference: _find_model(reference, settings)),
-        find_instance=lambda name: priced(
-            _find_instance(name, own()), settings.region, own().prices
+        find_instance=lambda name: at_price(
+            priced(_find_instance(name, own()), settings.region, own().prices),
+            settings.usd_per_hour,
         ),
         find_container=lambda request, instance: find_container(
             request.family,

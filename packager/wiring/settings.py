@@ -35,6 +35,7 @@ class Settings:
     record_file: Path | None = None
     catalog_file: Path | None = None  # rows of the user's own
     region: str | None = None  # whose prices a plan shows
+    usd_per_hour: float | None = None  # what the asked instance costs; None: as the catalog says
     runs_elsewhere: bool = False  # steps run on machines of a fleet, not on this one
     headers_only: bool = False  # read no weights: enough for a plan
     read_local: bool = False  # but those on this machine, once: keys need their digests
