@@ -67,6 +67,7 @@ from packager.planning.effort import PastRun
 from packager.planning.gpus import check_gpu_use, check_gpu_wish
 from packager.planning.job import Market, with_effort
 from packager.planning.neuron_targets import serves_only_exported
+from packager.planning.nodes import refuse_nodes
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe, needed_tools
 from packager.ports import Compiler, ContainerFamily, Executor, Quantizer, UsesGpus
@@ -191,6 +192,7 @@ def _with_effort(planned: Planned, tools: Tools) -> Planned:
 def assemble(request: BuildRequest, tools: Tools, run_step: RunStep | None = None) -> Assembled:
     """Do everything but write. Without `run_step` nothing is run either."""
     planned = _planned(request, tools, with_base=True)
+    refuse_nodes(planned.plan)
     forecasts = tuple(map(tools.foresee, planned.recipe.steps))
     planned = as_allowed(replace(planned, forecasts=forecasts), tools.on_miss)
     planned = with_tools_installed(planned, tools) if run_step else _with_effort(planned, tools)

@@ -121,6 +121,12 @@ class Plan:
         return self.dp_degree * self.workers
 
     @property
+    def usd_hour(self) -> float | None:
+        """Return the price of an hour of all machines; None where nobody says."""
+        price = self.instance.price_usd_hour
+        return None if price is None else price * self.nodes
+
+    @property
     def split(self) -> Split:
         """Describe how the model is spread over the devices."""
         return Split(

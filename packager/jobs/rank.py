@@ -132,7 +132,9 @@ def predict_plan(
 
 
 def _try(candidate: Candidate, tools: Tools, aim: Aim) -> Option | None:
-    planned = pipeline.plan(candidate.request, tools)
+    asked = candidate.request  # several machines are compared only where they are asked for
+    request = asked.model_copy(update={"nodes": asked.nodes or 1})
+    planned = pipeline.plan(request, tools)
     plan = planned.plan
     prediction = predict_plan(plan, tools.accelerator_of(plan.instance), aim.workload)
     if prediction is None:

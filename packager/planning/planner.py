@@ -32,6 +32,7 @@ from packager.planning.memory import Demand, make_budget
 from packager.planning.misfit import explain_misfit
 from packager.planning.nearest import find_nearest
 from packager.planning.neuron_targets import check_exported
+from packager.planning.nodes import check_nodes, plan_on_nodes
 from packager.planning.parallelism import choose_split, note_split
 from packager.planning.precision import (
     check_format,
@@ -98,6 +99,16 @@ def make_plan(
     except PlanRejected as rejected:
         if errors_in(gate):
             raise  # no other instance or shape mends a checkpoint
+        together = plan_on_nodes(
+            facts,
+            rejected,
+            family.abilities(facts.container),
+            lambda changed: _decide(
+                changed, family, profile, findings, rules, quantizer, compilers
+            ),
+        )
+        if together is not None:
+            return together
         nearest = find_nearest(
             facts,
             instances,
@@ -175,6 +186,7 @@ def _decide(
         findings += note_split(profile, instance, split.tp_degree)
     if may_fit:
         findings += check_idle(split, instance, abilities, request)
+        findings += check_nodes(split, instance, abilities)
     plan = Plan(
         model=facts.model.ref,
         profile=profile,

@@ -80,11 +80,11 @@ def prices_at(
     plan: Plan, prediction: Prediction, point: Point, *, discount: float = 0.0
 ) -> TokenPrices | None:
     """Price a point by F3, the default formula."""
-    if plan.instance.price_usd_hour is None:
+    if plan.usd_hour is None:
         return None
     workload = prediction.workload
     return make_prices(
-        plan.instance.price_usd_hour,
+        plan.usd_hour,
         formula="F3",
         output_tokens_s=point.output_tokens_s,
         input_per_output=workload.input_tokens / workload.output_tokens,
