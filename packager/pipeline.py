@@ -52,7 +52,6 @@ from packager.core.serving import ServingConfig
 from packager.core.split import Split
 from packager.core.techniques import Draft
 from packager.core.tool import ToolFacts, build_for
-from packager.core.workload import Workload
 from packager.errors import (
     CachedFileChanged,
     LostFromCache,
@@ -68,6 +67,7 @@ from packager.planning.effort import PastRun
 from packager.planning.gpus import check_gpu_use, check_gpu_wish
 from packager.planning.job import Market, with_effort
 from packager.planning.neuron_targets import serves_only_exported
+from packager.planning.nodes import refuse_nodes
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe, needed_tools
 from packager.ports import Compiler, ContainerFamily, Executor, Quantizer, UsesGpus
@@ -136,7 +136,6 @@ class Tools:
     read_scales: Callable[[ModelFiles], ScaleValues | None] = lambda _: None  # of packed weights
     # The model by its headers where `find_model` would download it; None elsewhere.
     peek_model: Callable[[str], ModelFiles | None] = lambda _: None
-    read_workload: Callable[[str], Workload] | None = None  # of a file of requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +192,7 @@ def _with_effort(planned: Planned, tools: Tools) -> Planned:
 def assemble(request: BuildRequest, tools: Tools, run_step: RunStep | None = None) -> Assembled:
     """Do everything but write. Without `run_step` nothing is run either."""
     planned = _planned(request, tools, with_base=True)
+    refuse_nodes(planned.plan)
     forecasts = tuple(map(tools.foresee, planned.recipe.steps))
     planned = as_allowed(replace(planned, forecasts=forecasts), tools.on_miss)
     planned = with_tools_installed(planned, tools) if run_step else _with_effort(planned, tools)
@@ -653,7 +653,6 @@ def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned
         find_evaluation=tools.find_evaluation,
         containers=tools.containers(),
         read_scales=tools.read_scales if headers is None else lambda _: None,
-        read_workload=tools.read_workload,
     )
     family = tools.family(facts.container.family)
     quantizer = tools.find_quantizer(request.quantize)
@@ -665,7 +664,6 @@ def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned
         rules=tools.rules,
         quantizer=quantizer,
         compilers=compilers,
-        accelerator_of=tools.accelerator_of,
     )
     plan = decide(facts)
     if headers is not None:  # what is refused by now has cost no download

@@ -23,7 +23,9 @@ from packager.cli.terminal import print_json, print_text, warn
 from packager.core.instance import Instance
 from packager.core.request import BuildRequest
 from packager.errors import UsageError
-from packager.jobs.rank import menu, predict_plan, rank_instances
+from packager.jobs.rank import Aim, menu, predict_plan, rank_instances
+from packager.planning.performance import WORKLOADS
+from packager.planning.presets import TPOT_LIMIT_S
 from packager.planning.ranking import Ranking
 from packager.reports.outlook import make_outlook
 from packager.reports.plan import PlanPage, page_document, page_text
@@ -32,6 +34,20 @@ from packager.reports.rank import ranking_document, ranking_text
 
 @click.command()
 @request_options
+@click.option(
+    "--workload",
+    type=click.Choice(tuple(WORKLOADS)),
+    default="questions",
+    show_default=True,
+    help="The requests that speed and price are predicted for.",
+)
+@click.option(
+    "--tpot-limit-ms",
+    type=FiniteRange(min=0, min_open=True),
+    default=TPOT_LIMIT_S * 1e3,
+    show_default=True,
+    help="Slowest time per token to rank by.",
+)
 @click.option(
     "--discount",
     type=FiniteRange(0, 1, max_open=True),
@@ -61,6 +77,8 @@ from packager.reports.rank import ranking_document, ranking_text
 def plan(
     output_format: str,
     request_file: Path | None,
+    workload: str,
+    tpot_limit_ms: float,
     discount: float,
     usd_per_hour: float | None,
     measured_files: tuple[Path, ...],
@@ -97,6 +115,7 @@ def plan(
             on_warning=warn,
         )
     )
+    requests = WORKLOADS[workload]
     measured = tuple(load_measurements(file) for file in measured_files)
     if several := instances_named(request.instance, tools.instances):
         if measured:
@@ -109,7 +128,13 @@ def plan(
                 "--usd-per-hour is the price of one instance, and several are asked for",
                 hint="name the instance, or write their prices into rows of --catalog FILE",
             )
-        ranking = rank_instances(request, tools, several, discount=discount)
+        aim = Aim(
+            goal=request.goal or "cost",
+            workload=requests,
+            tpot_limit_s=tpot_limit_ms / 1e3,
+            discount=discount,
+        )
+        ranking = rank_instances(request, tools, several, aim)
         _print_ranking(ranking, request, output_format)
         return
     planned = pipeline.plan(request, tools)
@@ -117,7 +142,7 @@ def plan(
     prediction = predict_plan(
         found,
         tools.accelerator_of(found.instance),
-        found.workload,
+        requests,
         measured,
         known_as=(request.model,),
     )
@@ -128,7 +153,7 @@ def plan(
         recipe=planned.recipe,
         forecasts=planned.forecasts,
         outlook=make_outlook(found, prediction, discount=discount) if prediction else None,
-        menu=menu(request, tools, found.instance, discount) if prediction else (),
+        menu=menu(request, tools, found.instance, requests, discount) if prediction else (),
     )
     _print_plan(page, output_format)
 

@@ -13,7 +13,6 @@ from packager.core.model import ModelProfile, ModelRef
 from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.techniques import Draft, Quantization, Rejected
-from packager.core.workload import QUESTIONS, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +43,8 @@ class MemoryBudget:
     pp_degree: int = 1
     kv_shares: tuple[KvShare, ...] = ()  # of the draft as well; (): every layer keeps every token
     kv_block_tokens: int = 1  # the cache is handed out in blocks of so many tokens
+    visible_bytes: int = 0  # of `device_bytes`, what CUDA shows; 0: all of them
+    lacking_bytes: int = 0  # of what the engine needs beside `usable_bytes`: context, graphs
 
     @property
     def needed_bytes(self) -> int:
@@ -51,7 +52,7 @@ class MemoryBudget:
 
     @property
     def fits(self) -> bool:
-        return self.needed_bytes <= self.usable_bytes
+        return self.needed_bytes <= self.usable_bytes and not self.lacking_bytes
 
     @property
     def kv_tokens_left(self) -> int:
@@ -115,36 +116,17 @@ class Plan:
     compiler: str = ""  # who compiles ahead of time; "" when the engine does when it starts
     arrived: Arrived | None = None  # of quantized weights, arrived or to be written
     containers: tuple[ContainerFacts, ...] = ()  # that hints may propose; newest first
-    workload: Workload = QUESTIONS  # the requests that are planned for
-
-    @property
-    def full_requests(self) -> int:
-        """Count the requests of the longest length that one copy holds at once."""
-        return self._held(self.shape.max_total_tokens)
-
-    @property
-    def typical_tokens(self) -> int:
-        """Return the tokens of a mean request of the workload that the server takes whole."""
-        return min(self.workload.tokens, self.shape.max_total_tokens)
-
-    @property
-    def typical_requests(self) -> int:
-        """Count the mean requests of the workload that one copy holds at once."""
-        return self._held(self.typical_tokens)
-
-    def _held(self, tokens: int) -> int:
-        """Count requests of a length: static slots hold one each, whatever its length."""
-        if self.instance.kind == "neuron":
-            return self.shape.max_batch
-        if self.instance.kind == "cpu":  # the engine takes what is planned, and no more
-            pool = self.budget.kv_bytes + self.budget.draft_kv_bytes + self.budget.state_bytes
-            return pool // max(1, self.budget.request_bytes(tokens))
-        return self.budget.count_requests(tokens)
 
     @property
     def replicas(self) -> int:
         """Count the copies that run: ranks of data parallelism, on all workers."""
         return self.dp_degree * self.workers
+
+    @property
+    def usd_hour(self) -> float | None:
+        """Return the price of an hour of all machines; None where nobody says."""
+        price = self.instance.price_usd_hour
+        return None if price is None else price * self.nodes
 
     @property
     def split(self) -> Split:

@@ -27,6 +27,11 @@ class Split:
         return self.tp_degree * self.pp_degree * self.dp_degree * self.workers
 
     @property
+    def server_devices(self) -> int:
+        """Count the devices of one server."""
+        return self.devices // self.workers
+
+    @property
     def devices_per_node(self) -> int:
         """Count the devices in use of one machine."""
         return self.devices // self.nodes
@@ -77,6 +82,7 @@ class Abilities:
     workers: bool = False  # starts a server on each group of devices, asked or not
     copies_kv_heads: bool = True  # more devices than key-value heads are possible
     most_nodes: int = 1
+    node_options: str = ""  # that every one of several machines is started with
 
     def may_draft(self, split: Split, draft: str) -> bool:
         """Check whether a draft of this kind works in a layout."""

@@ -71,6 +71,7 @@ class SglangFamily:
             dp_attention_drafts=frozenset({"eagle", "eagle3", "mtp"}),
             expert_parallel="ep-size" in has,
             most_nodes=MOST_NODES if "nnodes" in has else 1,
+            node_options="`--nnodes N --node-rank K --dist-init-addr HOST:PORT`",
         )
 
     def check(self, plan: Plan) -> Iterator[Finding]:

@@ -62,6 +62,8 @@ def abilities_of(container: ContainerFacts, schema: EngineSchema) -> Abilities:
         dp_attention="data-parallel-size" in has,
         expert_parallel="enable-expert-parallel" in has,
         most_nodes=MOST_NODES if "nnodes" in has else 1,
+        node_options="`--nnodes N --node-rank K --master-addr HOST`, all but the first "
+        "with `--headless` (no Ray)",
     )
 
 

@@ -1,28 +1,53 @@
-"""Memory of one device, from exact header bytes and a few documented constants.
+"""Memory of one device, from exact header bytes and what engines are seen to take.
 
-Weights are taken as split evenly.  What every device keeps whole (norms, and
-KV projections when there are fewer KV heads than devices) is below one
-percent and ignored.
+What an engine takes beside weights and cache is data: `packager.planning.engine_memory`.
+How it lays out the cache is `packager.planning.kv_cache`.  Weights are taken as split evenly;
+what every device keeps whole (norms, KV projections where KV heads are fewer than devices) is
+below one percent and ignored.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from packager.core.instance import DeviceKind, Instance
+from packager.core.instance import GPUS, DeviceKind, Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import KvShare, MemoryBudget
 from packager.core.shape import Shape
+from packager.core.split import Split
 from packager.core.techniques import Draft
 from packager.core.units import GIB
+from packager.planning.engine_memory import (
+    EngineMemory,
+    engine_memory,
+    extra_weights,
+    graph_sizes,
+    padding_multiple,
+    visible_bytes,
+)
+from packager.planning.kv_cache import (
+    KvLayout,
+    is_converted_to_mha,
+    kv_heads_here,
+    make_layout,
+    round_up,
+)
+
+__all__ = [
+    "Demand",
+    "is_converted_to_mha",
+    "kv_heads_here",
+    "make_budget",
+    "served_weight_bytes",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRules:
-    """How an engine uses one kind of device. Each number's source is beside it, in `RULES`."""
+    """How engines use one kind of device. Each number's source is beside it, in `RULES`."""
 
     usable_share: float  # of the device's memory
-    overhead_bytes: int  # processes, context, captured graphs
+    overhead_bytes: int  # processes, context; of GPUs the engine's own table says it
     parallel_overhead_bytes: int  # communication buffers, once there is more than one device
     least_reserve_bytes: int  # overhead and activations together are never taken for less
     kv_block_tokens: int  # the cache is handed out in blocks; 0: a whole sequence at once
@@ -34,13 +59,9 @@ RULES: dict[DeviceKind, MemoryRules] = {
     "nvidia": MemoryRules(
         # vLLM's documented default for --gpu-memory-utilization, rendered explicitly.
         usable_share=0.9,
-        # CUDA context and graphs. A guess: 0.3 to 0.8 GiB are seen in start-up logs.
-        overhead_bytes=GIB // 2,
-        # aiconfigurator 0.12 reserves 0.34 to 0.4 GiB for NCCL.
-        parallel_overhead_bytes=int(0.4 * GIB),
-        # aiconfigurator 0.12 reserves 1 to 1.5 GiB beside weights and cache.  With 1.5 GiB
-        # Llama-3-70B leaves 122,000 tokens on four A10G as AWQ, and 22,000 in FP8.
-        least_reserve_bytes=3 * GIB // 2,
+        overhead_bytes=0,
+        parallel_overhead_bytes=0,
+        least_reserve_bytes=0,
         # vLLM's default block size.
         kv_block_tokens=16,
         kv_granule_bytes=1,
@@ -86,7 +107,7 @@ RULES: dict[DeviceKind, MemoryRules] = {
 STEP_TOKENS = ((160 * GIB, 16384), (70 * GIB, 8192), (0, 2048))
 
 ELEMENT_BYTES = 2  # weights and activations of 16 bits
-LOGIT_BYTES = 6  # the 16-bit logits and their 32-bit copy for the sampler
+LOGIT_BYTES = 6  # not of GPUs: the 16-bit logits and their 32-bit copy for the sampler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +118,26 @@ class Demand:
     kv_element_bytes: int = 2
     max_prefill_tokens: int | None = None
     draft: Draft | None = None
-    windows: bool = False  # the engine frees what a sliding window has left behind
     usable_share: float | None = None  # of the device, `gpu_memory_utilization`; None: the rules'
     reserve: bool = True  # KV cache of the whole batch; False: of one full-length sequence, which
     # is all that engines with paged caches ask for before they start
+    engine: str = ""  # `vllm`; "": what is reckoned for engines without figures of their own
+    engine_version: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Setting:
+    """What the parts of one budget are reckoned from."""
+
+    profile: ModelProfile
+    instance: Instance
+    shape: Shape  # of one copy of attention
+    split: Split
+    demand: Demand
+    rules: MemoryRules
+    paged: EngineMemory | None  # how the engine gives out the cache of GPUs
+    engine: EngineMemory | None  # what it takes besides, where starts were seen: NVIDIA's
+    step_tokens: int  # that are computed at once
 
 
 def make_budget(
@@ -112,149 +149,205 @@ def make_budget(
     *,
     pp_degree: int = 1,
     expert_degree: int = 0,
+    expert_parallel: bool = False,
 ) -> MemoryBudget:
     """Add up what one device needs when `tp_degree` times `pp_degree` share the model.
 
-    Of the stages of a pipeline, the fullest is reckoned.  `expert_degree` counts the devices
-    over which routed experts are spread, where those are more than `tp_degree`.
+    `shape` is that of one copy of attention.  `expert_degree` counts the devices over which
+    routed experts are spread, where those are more than `tp_degree`; `expert_parallel` gives
+    them out whole.  Of the stages of a pipeline, the fullest is reckoned.
     """
-    demand = demand or Demand()
-    rules = RULES[instance.kind]
-    kv_per_token = _kv_bytes_per_token(profile, instance.kind, tp_degree, pp_degree, demand)
-    whole = served_weight_bytes(profile) if demand.weight_bytes is None else demand.weight_bytes
-    staged = _stage_bytes(profile, whole, pp_degree)
-    experts = _expert_bytes(profile, staged) if expert_degree > tp_degree else 0
-    weights = -(-(staged - experts) // tp_degree) + -(-experts // max(1, expert_degree))
-    overhead = rules.overhead_bytes + int(weights * rules.copy_share * (tp_degree - 1))
-    if max(tp_degree, expert_degree) * pp_degree > 1:
-        overhead += rules.parallel_overhead_bytes
-    draft, draft_kv_per_token = demand.draft, _draft_kv_per_token(demand, tp_degree)
-    sequences = shape.max_batch if demand.reserve or not rules.kv_block_tokens else 1
-    state = -(-profile.state_bytes // (tp_degree * pp_degree))
-    return MemoryBudget(
+    spread = expert_degree > tp_degree
+    split = Split(
         tp_degree=tp_degree,
         pp_degree=pp_degree,
+        dp_degree=expert_degree // tp_degree if spread else 1,
+        dp_attention=spread,
+        expert_parallel=expert_parallel,
+    )
+    setting = _make_setting(profile, instance, shape, split, demand or Demand())
+    demand, rules = setting.demand, setting.rules
+    layout = _kv_layout(setting)
+    weights = _weights_bytes(setting)
+    overhead = _overhead_bytes(setting, weights)
+    activations = _activations_bytes(setting)
+    least = setting.engine.least_reserve_bytes if setting.engine else rules.least_reserve_bytes
+    draft_kv_per_token = _draft_kv_per_token(demand, split.tp_degree)
+    sequences = setting.shape.max_batch
+    if rules.kv_block_tokens and not demand.reserve:
+        sequences = 1
+    return MemoryBudget(
+        tp_degree=split.tp_degree,
+        pp_degree=split.pp_degree,
         device_bytes=instance.device_bytes,
-        usable_bytes=int(instance.device_bytes * (demand.usable_share or rules.usable_share)),
+        usable_bytes=_usable_bytes(setting),
         weights_bytes=weights,
-        activations_bytes=max(
-            rules.least_reserve_bytes - overhead,
-            _activations_bytes(profile, shape, tp_degree, _step_tokens(instance, shape, demand)),
-        ),
+        activations_bytes=max(least - overhead, activations),
         overhead_bytes=overhead,
-        kv_bytes_per_token=kv_per_token,
-        kv_bytes=_kv_bytes(profile, instance, shape, kv_per_token, demand, sequences),
-        draft_weights_bytes=_draft_weights(draft, tp_degree),
+        kv_bytes_per_token=layout.bytes_per_token,
+        kv_bytes=_kv_bytes(setting, layout, sequences),
+        draft_weights_bytes=_draft_weights(demand.draft, split.tp_degree),
         draft_kv_bytes_per_token=draft_kv_per_token,
-        draft_kv_bytes=_whole_blocks(sequences, shape, rules) * draft_kv_per_token,
-        state_bytes=-(-sequences * profile.state_bytes // (tp_degree * pp_degree)),
-        kv_shares=_kv_shares(profile, demand, kv_per_token, draft_kv_per_token, state),
-        kv_block_tokens=max(1, rules.kv_block_tokens),
+        draft_kv_bytes=_whole_blocks(sequences, setting) * draft_kv_per_token,
+        state_bytes=sequences * layout.sequence_bytes,
+        kv_shares=_with_draft(layout.shares, draft_kv_per_token),
+        kv_block_tokens=max(1, layout.block_tokens),
+        visible_bytes=visible_bytes(instance) if setting.engine else 0,
+        lacking_bytes=_lacking_bytes(setting),
     )
 
 
-def _kv_shares(
-    profile: ModelProfile, demand: Demand, per_token: int, draft_per_token: int, state: int
-) -> tuple[KvShare, ...]:
-    """Split the cache of a sequence into what grows with it, its windows and its state."""
-    layers = max(1, profile.cached_layers or profile.layers)
-    windowed = profile.window_layers if demand.windows else 0
-    in_windows = per_token * windowed // layers
-    shares = [KvShare(bytes_per_token=per_token - in_windows + draft_per_token)]
-    if in_windows:
-        shares.append(KvShare(bytes_per_token=in_windows, most_tokens=profile.window_tokens))
-    if state:
-        shares.append(KvShare(bytes_per_token=0, sequence_bytes=state))
-    return tuple(shares)
-
-
 def served_weight_bytes(profile: ModelProfile) -> int:
-    """Give the weights' size in memory: 32-bit weights are cast to 16 bits on loading."""
+    """Return the weights' size in memory: 32-bit weights are cast to 16 bits on loading."""
     cast = profile.dtype == "fp32" and not profile.quantization
     loaded = profile.weight_bytes - profile.unserved_bytes
     return loaded // 2 if cast else loaded
 
 
-def _expert_bytes(profile: ModelProfile, staged: int) -> int:
-    """Return the routed experts' part of one stage, in their share of the checkpoint."""
-    return staged * profile.expert_bytes // max(1, profile.weight_bytes)
+def _make_setting(
+    profile: ModelProfile, instance: Instance, shape: Shape, split: Split, demand: Demand
+) -> _Setting:
+    found = None
+    if instance.kind in GPUS:
+        found = engine_memory(
+            demand.engine, demand.engine_version, profile.weight_format, instance, split
+        )
+    return _Setting(
+        profile=profile,
+        instance=instance,
+        shape=shape,
+        split=split,
+        demand=demand,
+        rules=RULES[instance.kind],
+        paged=found,
+        engine=found if instance.kind == "nvidia" else None,
+        step_tokens=max(_step_tokens(instance, shape, demand), shape.max_batch),
+    )
+
+
+def _usable_bytes(setting: _Setting) -> int:
+    share = setting.demand.usable_share or setting.rules.usable_share
+    whole = setting.instance.device_bytes
+    return int((visible_bytes(setting.instance) if setting.engine else whole) * share)
+
+
+def _lacking_bytes(setting: _Setting) -> int:
+    """Return what is missing beside the share that the engine may take.
+
+    Context, and graphs in versions that do not count them, lie outside of the share: an
+    engine that is given more of the GPU fills its cache, and then runs out of memory.
+    """
+    engine = setting.engine
+    if engine is None:
+        return 0
+    outside = engine.context_bytes + engine.loose_bytes
+    if setting.profile.experts:
+        outside += engine.context_experts_bytes
+    if not engine.graphs_inside:
+        outside += int(_graph_bytes(setting) * engine.graph_excess)
+    return max(0, _usable_bytes(setting) + outside - visible_bytes(setting.instance))
+
+
+def _overhead_bytes(setting: _Setting, weights: int) -> int:
+    split, rules = setting.split, setting.rules
+    if setting.engine is not None:
+        inside = _graph_bytes(setting) if setting.engine.graphs_inside else 0
+        return setting.engine.non_torch_bytes + inside
+    overhead = rules.overhead_bytes + int(weights * rules.copy_share * (split.tp_degree - 1))
+    return overhead + (rules.parallel_overhead_bytes if split.devices > 1 else 0)
+
+
+def _graph_bytes(setting: _Setting) -> int:
+    """Estimate the memory of CUDA graphs: of their sizes, and of the layers of one stage."""
+    engine = setting.engine
+    if engine is None or not engine.graph_layer_bytes:
+        return 0
+    layers = -(-setting.profile.layers // setting.split.pp_degree)
+    sizes = graph_sizes(setting.shape.max_batch)
+    experts = engine.graph_experts_bytes if setting.profile.experts else 0
+    return engine.graph_bytes + experts + layers * sizes * engine.graph_layer_bytes
+
+
+def _weights_bytes(setting: _Setting) -> int:
+    """Return the weights of the fullest stage on one device.
+
+    Experts are spread over more devices than attention where the copies of attention share
+    them; formats whose kernels pad experts do so for the part that one device has.
+    """
+    profile, split, demand = setting.profile, setting.split, setting.demand
+    served = served_weight_bytes(profile)
+    whole = served if demand.weight_bytes is None else demand.weight_bytes
+    staged = _stage_bytes(profile, whole, split.pp_degree)
+    experts = 0
+    if profile.expert_bytes and served:
+        experts = staged * min(profile.expert_bytes, served) // served
+    padded = int(experts * _expert_padding(setting)) // split.expert_degree
+    weights = -(-(staged - experts) // split.tp_degree) + padded
+    if setting.instance.kind == "nvidia":
+        extra = extra_weights(profile.architecture)
+        weights += int(weights * extra.share) + extra.extra_bytes
+    return weights
+
+
+def _expert_padding(setting: _Setting) -> float:
+    profile, split = setting.profile, setting.split
+    multiple = padding_multiple(profile.weight_format)
+    if multiple == 1 or not profile.expert_size or setting.demand.weight_bytes is not None:
+        return 1.0
+    here = profile.expert_size if split.expert_parallel else profile.expert_size // split.tp_degree
+    return round_up(here, multiple) / max(1, here)
 
 
 def _stage_bytes(profile: ModelProfile, whole: int, pp_degree: int) -> int:
-    """Give the fullest stage its share of the layers, and all that is outside of them."""
+    """Return the fullest stage: its share of the layers, and the larger end of the model.
+
+    The embedding lies in the first stage, the output layer in the last.
+    """
     if pp_degree == 1:
         return whole
     outside = min(profile.outside_bytes, whole)
-    return outside + (whole - outside) * -(-profile.layers // pp_degree) // max(1, profile.layers)
+    embedding = profile.vocab_size * profile.hidden_size * ELEMENT_BYTES
+    end = outside - embedding if outside >= 2 * embedding else outside
+    layers = (whole - outside) * -(-profile.layers // pp_degree) // max(1, profile.layers)
+    return end + layers
 
 
-def _kv_bytes_per_token(
-    profile: ModelProfile, kind: DeviceKind, tp_degree: int, pp_degree: int, demand: Demand
-) -> int:
-    layers = profile.cached_layers or profile.layers
-    layers_here = -(-layers // pp_degree)
-    whole = profile.kv_bytes_per_token * demand.kv_element_bytes // 2
-    whole = whole * layers_here // max(1, layers)
-    if profile.attention == "mla":  # the latent of all heads, on every device
-        return whole
-    return whole * kv_heads_here(profile, kind, tp_degree) // profile.kv_heads
+def _kv_layout(setting: _Setting) -> KvLayout:
+    paged = setting.paged
+    return make_layout(
+        setting.profile,
+        setting.instance.kind,
+        setting.split.tp_degree,
+        setting.split.pp_degree,
+        element_bytes=setting.demand.kv_element_bytes,
+        block_tokens=setting.rules.kv_block_tokens,
+        group_ratio=paged.group_ratio if paged and paged.hybrid_cache else 0.0,
+        state_pages=paged.state_pages if paged else 1,
+    )
 
 
-def kv_heads_here(profile: ModelProfile, kind: DeviceKind, tp_degree: int) -> int:
-    """Share the KV heads; with fewer heads than devices, each device keeps a copy of one.
+def _kv_bytes(setting: _Setting, layout: KvLayout, sequences: int) -> int:
+    """Return the cache of full slots, in whole blocks; vLLM keeps one block to itself.
 
-    Neuron's libraries turn what does not divide either way into as many KV heads
-    as attention heads (optimum-neuron, gqa.get_shardable_head_counts).
+    Every sequence keeps its windows; those being read may keep one step's tokens more.
     """
-    if kind == "neuron" and is_converted_to_mha(profile, tp_degree):
-        return -(-profile.heads // tp_degree)
-    return max(1, profile.kv_heads // tp_degree)
+    total = setting.shape.max_total_tokens
+    each = layout.request_bytes(total) - layout.sequence_bytes
+    reading = layout.request_bytes(total, in_flight=setting.step_tokens) - layout.sequence_bytes
+    spare = layout.block_tokens * layout.bytes_per_token
+    needed = sequences * each + (reading - each) + spare
+    return round_up(needed, setting.rules.kv_granule_bytes)
 
 
-def is_converted_to_mha(profile: ModelProfile, tp_degree: int) -> bool:
-    """Whether a Neuron engine gives up sharing KV heads at this degree."""
-    return bool(profile.kv_heads % tp_degree and tp_degree % profile.kv_heads)
+def _whole_blocks(sequences: int, setting: _Setting) -> int:
+    block, total = setting.rules.kv_block_tokens, setting.shape.max_total_tokens
+    return sequences * round_up(total, block) + block
 
 
-def _kv_bytes(
-    profile: ModelProfile,
-    instance: Instance,
-    shape: Shape,
-    per_token: int,
-    demand: Demand,
-    sequences: int,
-) -> int:
-    rules = RULES[instance.kind]
-    needed = _whole_blocks(sequences, shape, rules) * per_token
-    if demand.windows and profile.window_layers and profile.window_tokens < shape.max_total_tokens:
-        layers = max(1, profile.cached_layers or profile.layers)
-        # Every sequence keeps its window; those being read may keep one step's tokens more.
-        step = min(_step_tokens(instance, shape, demand), shape.max_total_tokens)
-        kept = _whole_blocks(sequences, _cut(shape, profile.window_tokens), rules) + _round_up(
-            step, rules.kv_block_tokens
-        )
-        windowed = min(kept * per_token, needed)
-        needed = (
-            needed * (layers - profile.window_layers) + windowed * profile.window_layers
-        ) // layers
-    return _round_up(needed, rules.kv_granule_bytes)
-
-
-def _cut(shape: Shape, tokens: int) -> Shape:
-    return Shape(
-        max_batch=shape.max_batch,
-        max_input_tokens=min(shape.max_input_tokens, tokens),
-        max_total_tokens=min(shape.max_total_tokens, tokens),
-    )
-
-
-def _whole_blocks(sequences: int, shape: Shape, rules: MemoryRules) -> int:
-    """Give the tokens of the blocks that full slots take; vLLM keeps one block to itself."""
-    if not rules.kv_block_tokens:
-        return sequences * shape.max_total_tokens
-    return (
-        sequences * _round_up(shape.max_total_tokens, rules.kv_block_tokens) + rules.kv_block_tokens
-    )
+def _with_draft(shares: tuple[KvShare, ...], draft_per_token: int) -> tuple[KvShare, ...]:
+    if not draft_per_token:
+        return shares
+    return (*shares, KvShare(bytes_per_token=draft_per_token))
 
 
 def _draft_weights(draft: Draft | None, tp_degree: int) -> int:
@@ -271,22 +364,46 @@ def _draft_kv_per_token(demand: Demand, tp_degree: int) -> int:
     return whole * max(1, draft.kv_heads // tp_degree) // max(1, draft.kv_heads)
 
 
-def _activations_bytes(
-    profile: ModelProfile, shape: Shape, tp_degree: int, step_tokens: int
-) -> int:
-    """Estimate the peak of one step.
+def _activations_bytes(setting: _Setting) -> int:
+    """Estimate the peak of one step: that of the layers, or that of sampling.
 
-    Alive at once: four hidden states (residual, norm, input, output), whole on
-    every device; gate, up and their product, and Q, K and V, split over the
-    devices; and the logits of one position of each sequence.  A token meets
-    several experts at once, or the layers without experts, whichever is wider.
+    Alive at once in a layer: four hidden states (residual, norm, input, output), whole on
+    every device; and split over the devices gate, up and their product, or Q, K and V,
+    whichever is wider.  Sampling keeps the hidden states, and works on the logits of one
+    position of each sequence.  What a tower made of its images is kept through both.
     """
-    tokens = max(step_tokens, shape.max_batch)
+    profile, tokens = setting.profile, setting.step_tokens
+    tp_degree, hidden = setting.split.tp_degree, tokens * setting.profile.hidden_size
     qkv = (profile.heads + 2 * profile.kv_heads) * profile.head_dim
-    inner = max(profile.intermediate_size, profile.experts_per_token * profile.expert_size)
-    split = (3 * inner + qkv) // tp_degree
-    hidden_bytes = tokens * (4 * profile.hidden_size + split) * ELEMENT_BYTES
-    return hidden_bytes + shape.max_batch * profile.vocab_size * LOGIT_BYTES
+    inner = 3 * profile.intermediate_size
+    if profile.experts:
+        inner = max(inner, 3 * profile.experts_per_token * profile.expert_size)
+    if setting.engine is None:
+        split = (inner + qkv) // tp_degree * tokens
+        logits = setting.shape.max_batch * profile.vocab_size * LOGIT_BYTES
+        return (4 * hidden + split) * ELEMENT_BYTES + logits
+    held = _workspace_bytes(setting) + (hidden * ELEMENT_BYTES if profile.tower_bytes else 0)
+    dense = 0 if profile.experts and held else inner
+    layer = (4 * hidden + tokens * max(dense, qkv) // tp_degree) * ELEMENT_BYTES
+    entries = setting.shape.max_batch * profile.vocab_size
+    sampling = int(entries * setting.engine.sampler_bytes) + setting.engine.step_bytes
+    sampling += hidden * ELEMENT_BYTES
+    if setting.split.pp_degree > 1:
+        sampling += 2 * hidden * ELEMENT_BYTES  # what one stage hands to the next
+    return held + max(layer, sampling)
+
+
+def _workspace_bytes(setting: _Setting) -> int:
+    """Return the buffers of the experts' kernels: gate and up, their product, the output."""
+    profile, engine = setting.profile, setting.engine
+    packed = padding_multiple(profile.weight_format) > 1  # other kernels, without them
+    if engine is None or not engine.expert_workspace or not profile.experts or packed:
+        return 0
+    size = profile.expert_size
+    if not setting.split.expert_parallel:
+        size //= setting.split.tp_degree
+    pairs = setting.step_tokens * profile.experts_per_token
+    return pairs * (max(2 * size, profile.hidden_size) + size) * ELEMENT_BYTES
 
 
 def _step_tokens(instance: Instance, shape: Shape, demand: Demand) -> int:
@@ -297,7 +414,3 @@ def _step_tokens(instance: Instance, shape: Shape, demand: Demand) -> int:
     if instance.kind == "cpu" or "A100" in instance.device_name:
         return STEP_TOKENS[-1][1]
     return next(tokens for since, tokens in STEP_TOKENS if instance.device_bytes >= since)
-
-
-def _round_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple if multiple else number

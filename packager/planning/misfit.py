@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -31,6 +32,8 @@ def explain_misfit(
     quantize: str | None,
 ) -> Finding:
     """Return the arithmetic of the closest miss as an error, with a way out in its hint."""
+    if budget.lacking_bytes and budget.needed_bytes <= budget.usable_bytes:
+        return _explain_lack(instance, budget)
     pipeline = f" PP {budget.pp_degree}" if budget.pp_degree > 1 else ""
     draft_bytes = budget.draft_weights_bytes + budget.draft_kv_bytes
     draft = f", draft {gib(draft_bytes)}" if draft_bytes else ""
@@ -43,6 +46,19 @@ def explain_misfit(
         f"engine {gib(budget.overhead_bytes)}) and has {gib(budget.usable_bytes)} usable"
     )
     hint = _way_out(profile, instance, shape, budget, pipelined, quantize)
+    return Finding("error", "does-not-fit", message, hint)
+
+
+def _explain_lack(instance: Instance, budget: MemoryBudget) -> Finding:
+    """Explain that the engine's share leaves too little for what lies outside of it."""
+    message = (
+        f"the engine may take {gib(budget.usable_bytes)} of a device of {instance.name}, and "
+        f"lacks {gib(budget.lacking_bytes)} beside that for CUDA's context and graphs: it would "
+        "run out of memory when it starts"
+    )
+    visible = budget.visible_bytes or budget.device_bytes
+    share = math.floor(100 * (budget.usable_bytes - budget.lacking_bytes) / visible) / 100
+    hint = f"lower gpu_memory_utilization to {share:.2f}, or ask for fewer requests at once"
     return Finding("error", "does-not-fit", message, hint)
 
 

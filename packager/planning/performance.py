@@ -352,12 +352,8 @@ def running_copies(plan: Plan) -> int:
 
 
 def concurrencies_of(plan: Plan) -> tuple[int, ...]:
-    """Return powers of two up to what is computed at once on all copies.
-
-    That is what the server admits, what of the workload fits its cache, and what comes.
-    """
-    held = max(1, min(plan.shape.max_batch, plan.typical_requests)) * running_copies(plan)
-    most = min(held, plan.workload.concurrency or held)
+    """Powers of two up to what the plan's shape holds on all copies."""
+    most = plan.shape.max_batch * running_copies(plan)
     return (*(2**n for n in range(most.bit_length()) if 2**n < most), most)
 
 

@@ -120,7 +120,7 @@ def render_page(template: str, page: dict[str, Any]) -> str:
 
 
 def _tiles(plan: Plan, outlook: Outlook | None) -> list[dict[str, str]]:
-    hour = plan.instance.price_usd_hour
+    hour = plan.usd_hour
     tiles = [{"value": f"${usd(hour)}" if hour else "–", "name": "per hour"}]
     if not outlook:
         return tiles

@@ -94,7 +94,7 @@ def usd(amount: float) -> str:
 
 
 def _priced(plan: Plan, prediction: Prediction, point: Point, discount: float) -> PricedPoint:
-    usd_hour, workload = plan.instance.price_usd_hour, prediction.workload
+    usd_hour, workload = plan.usd_hour, prediction.workload
     if usd_hour is None:
         return PricedPoint(point=point, prices=None)
     by_gap = tokens_s_by_gap(point.concurrency, point.tpot_s)

@@ -8,7 +8,6 @@ from typing import Any
 
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
-from packager.core.instance import Instance
 from packager.core.plan import MemoryBudget, Plan
 from packager.core.recipe import Recipe, StepForecast
 from packager.core.techniques import Rejected
@@ -167,13 +166,13 @@ def spread_words(plan: Plan) -> str:
     return f"{devices}: {split.words}"
 
 
-def price_words(instance: Instance) -> str:
-    """Write the hour's price and on whose word it is; empty when nobody says."""
-    if not instance.price_usd_hour:
+def price_words(plan: Plan) -> str:
+    """Write the price of an hour of all machines and its source; empty when nobody says."""
+    if not plan.usd_hour:
         return ""
-    words = instance.price_basis.partition("[")[0]  # `published[F]` names its table
+    words = plan.instance.price_basis.partition("[")[0]  # `published[F]` names its table
     basis = f" ({words})" if words else ""
-    return f"${instance.price_usd_hour:g}/h{basis}"
+    return f"${plan.usd_hour:g}/h{basis}"
 
 
 def _quantization_document(plan: Plan) -> dict[str, Any] | None:
@@ -209,7 +208,7 @@ def work_sentences(
 
 def cost_sentence(plan: Plan, outlook: Outlook | None) -> str:
     """Say what the instance and its tokens cost."""
-    hour = price_words(plan.instance)
+    hour = price_words(plan)
     if not hour:
         _, none, reason = plan.instance.price_basis.partition("none: ")
         return f"not known: {reason if none else 'no price of this instance in the catalog'}"
@@ -246,12 +245,13 @@ def rejected_sentence(rejected: Rejected) -> str:
 
 def _decision_lines(plan: Plan) -> list[str]:
     profile, instance, shape = plan.profile, plan.instance, plan.shape
-    price = price_words(instance)
+    price = price_words(plan)
+    nodes = f"{plan.nodes} x " if plan.nodes > 1 else ""
     source = f"{plan.model.name}@{plan.model.revision[:12]}" if plan.model.revision else "local"
     return [
         f"model      {profile.architecture}, {count_words(profile.parameters)} parameters, "
         f"{plan.precision}, {decimal(profile.weight_bytes)} ({source})",
-        f"instance   {instance.name}: {instance.devices} x {instance.device_name}, "
+        f"instance   {nodes}{instance.name}: {instance.devices} x {instance.device_name}, "
         f"{gib(instance.device_bytes)} each" + (f", {price}" if price else ""),
         f"container  {container_words(plan.container)}",
         f"serves     {plan.served_name!r}, {spread_words(plan)}",

@@ -58,7 +58,7 @@ def ranking_document(ranking: Ranking) -> dict[str, Any]:
                 "tp_degree": option.plan.tp_degree,
                 "replicas": running_copies(option.plan),
                 "container": option.plan.container.family,
-                "usd_hour": option.plan.instance.price_usd_hour,
+                "usd_hour": option.plan.usd_hour,
                 "price_basis": option.plan.instance.price_basis,
                 "workload": asdict(option.prediction.workload),
                 "error_band": option.prediction.band,
@@ -170,7 +170,7 @@ def closing_sentence(ranking: Ranking) -> str:
 def option_cells(option: Option) -> OptionCells:
     """Write an option's values."""
     plan, point = option.plan, option.point
-    hour = plan.instance.price_usd_hour
+    hour = plan.usd_hour
     return OptionCells(
         instance=plan.instance.name,
         devices=f"{plan.instance.devices} x {plan.instance.device_name}",

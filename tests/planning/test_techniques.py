@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance, instances
 from packager.core.artifact import Artifacts
 from packager.core.catalog import Rule
@@ -51,7 +50,6 @@ from tests.planning.headers import (
 
 LLAMA_8B, LLAMA_70B = model_of(LLAMA_3_8B), model_of(LLAMA_3_70B)
 MIXTRAL = zoo.mixtral()
-LONG_8B = model_of(LLAMA_3_8B | {"max_position_embeddings": 131072})
 LLAMA_2_7B = model_of(
     LLAMA_3_8B | {"intermediate_size": 11008, "num_key_value_heads": 32, "vocab_size": 32000}
 )
@@ -123,7 +121,9 @@ def test_mixtral_has_93_gb_and_25_as_awq() -> None:
 
 @pytest.mark.parametrize(
     ("method", "least", "most"),
-    [("awq", 110_000, 134_000), ("fp8", 19_800, 24_200)],  # 122,000 and 22,000 within a tenth
+    # 122,000 and 22,000, where 1.5 GiB are kept of each device for what is measured now:
+    # 0.8 GiB of activations, communication and graphs; CUDA shows 0.4 GiB less of the card.
+    [("awq", 110_000, 134_000), ("fp8", 22_000, 30_000)],
 )
 def test_70b_fits_four_a10g_quantized_with_the_room_that_others_computed(
     method: str, least: int, most: int
@@ -152,7 +152,7 @@ def test_mixtral_fits_four_a10g_with_awq_alone() -> None:
     assert plan.quantization is not None
     assert plan.quantization.checkpoint_format == "awq"  # TGI: QUANTIZE=awq
     assert round(MIXTRAL.weight_bytes / GIB, 1) == 87.0
-    assert round(usable, 1) == 80.5
+    assert round(usable, 1) == 79.1
     assert round(4 * plan.budget.weights_bytes / GIB, 1) == 23.0
     assert error_codes(MIXTRAL, "g5.12xlarge", **asked) == ["does-not-fit"]
 
@@ -269,20 +269,21 @@ def test_a_pipeline_helps_where_no_degree_does() -> None:
 def test_a_pipeline_that_was_asked_for_is_honoured_or_refused() -> None:
     plan = plan_of(LLAMA_8B, "g5.12xlarge", pp_degree=2)
 
-    assert (plan.split.devices, plan.pp_degree, plan.budget.pp_degree) == (4, 2, 2)
+    assert (plan.pp_degree, plan.budget.pp_degree, plan.replicas) == (2, 2, 2)
     assert error_codes(LLAMA_8B, "g5.12xlarge", family="lmi", pp_degree=2) == ["pp-not-supported"]
     assert error_codes(LLAMA_8B, "g5.12xlarge", pp_degree=8) == ["pp-not-allowed"]
     assert error_codes(LLAMA_8B, "g5.12xlarge", pp_degree=4, tp_degree=2) == ["pp-not-allowed"]
 
 
-def test_the_fullest_stage_holds_all_that_is_outside_the_layers() -> None:
+def test_the_fullest_stage_holds_one_end_of_the_model() -> None:
     profile, _ = make_profile(LLAMA_8B)
     shape = Shape(max_batch=1, max_input_tokens=10, max_total_tokens=16)
 
     budget = make_budget(profile, find_instance("g5.12xlarge"), shape, 1, pp_degree=4)
 
     layers = profile.weight_bytes - profile.outside_bytes
-    assert budget.weights_bytes == profile.outside_bytes + layers // 4
+    embedding = 128_256 * 4096 * 2  # in the first stage; the output layer is in the last
+    assert budget.weights_bytes == profile.outside_bytes - embedding + layers // 4
     assert budget.kv_bytes_per_token == 131_072 // 4
 
 
@@ -310,7 +311,9 @@ def test_a_window_frees_the_cache_behind_it() -> None:
     shape = Shape(max_batch=8, max_input_tokens=100_000, max_total_tokens=131_072)
 
     whole = make_budget(profile, g5, shape, 1).kv_bytes
-    windowed = make_budget(profile, g5, shape, 1, Demand(windows=True)).kv_bytes
+    windowed = make_budget(
+        profile, g5, shape, 1, Demand(engine="vllm", engine_version="0.27.1")
+    ).kv_bytes
 
     assert 0.50 < windowed / whole < 0.51
 
@@ -495,26 +498,20 @@ def test_70b_does_not_fit_two_neuron_cores() -> None:
 @pytest.mark.parametrize(
     ("asked", "nearest"),
     [
-        ({"max_total_tokens": 65536}, "--max-total-tokens 16384"),
-        ({"max_total_tokens": 65536}, "--quantize awq"),
-        ({"max_total_tokens": 131072, "quantize": "awq"}, "--max-total-tokens 65536"),
+        ({"max_batch": 32, "max_total_tokens": 8192}, "--max-batch 4"),
+        ({"max_batch": 8, "max_total_tokens": 8192}, "--quantize awq"),
+        ({"max_batch": 32, "max_total_tokens": 8192, "quantize": "awq"}, "--max-batch 13"),
+        ({"max_batch": 32, "max_total_tokens": 8192, "quantize": "awq"}, "--max-total-tokens 2048"),
         ({"tp_degree": 8}, "--tp-degree 1"),
     ],
     ids=str,
 )
 def test_the_nearest_plan_is_one_that_fits(asked: dict[str, Any], nearest: str) -> None:
-    found = rejected(LONG_8B, "g5.xlarge", **asked).nearest
+    found = rejected(LLAMA_8B, "g5.xlarge", **asked).nearest
 
     assert nearest in found
     for suggestion in found:
-        plan_of(LONG_8B, "g5.xlarge", **(asked | options(suggestion)))
-
-
-def test_the_nearest_batch_of_static_slots_is_one_that_fits() -> None:
-    asked = {"max_batch": 128, "max_total_tokens": 4096}
-
-    assert "--max-batch 67" in rejected(LLAMA_8B, "c7i.8xlarge", **asked).nearest
-    plan_of(LLAMA_8B, "c7i.8xlarge", **asked | {"max_batch": 67})
+        plan_of(LLAMA_8B, "g5.xlarge", **(asked | options(suggestion)))
 
 
 def options(suggestion: str) -> dict[str, Any]:
@@ -527,34 +524,22 @@ def options(suggestion: str) -> dict[str, Any]:
 
 
 def test_two_changes_are_tried_where_one_is_not_enough() -> None:
-    long = model_of(LLAMA_3_70B | {"max_position_embeddings": 262144})
-    asked = {"family": "lmi", "max_total_tokens": 262144}
+    error = rejected(LLAMA_70B, "g5.12xlarge", family="lmi", max_batch=64, max_total_tokens=8192)
 
-    nearest = rejected(long, "g5.12xlarge", **asked).nearest
-
-    ways = ("--quantize fp8 --max-total", "--quantize awq --max-total")
-    assert all(one.startswith(ways) for one in nearest)
-    assert len(nearest) == 2
-    for suggestion in nearest:
-        plan_of(long, "g5.12xlarge", **(asked | options(suggestion)))
+    assert error.nearest == (
+        "--quantize fp8 --max-batch 3",
+        "--quantize awq --max-batch 15",
+        "--quantize awq --max-total-tokens 1024",
+    )
 
 
 def test_what_cannot_be_helped_gets_no_suggestion() -> None:
     assert rejected(LLAMA_70B, LOCAL_CPU, served_name="a", max_batch=64).nearest == ()
 
 
-def test_nvlink_lets_latency_take_more_devices_for_a_copy_than_cost() -> None:
-    latency, cost = (
-        make_plan(
-            facts_of(LLAMA_8B, "p4d.24xlarge", family="lmi", goal=goal),
-            Silent(),
-            accelerator_of=accelerator_of,
-        )
-        for goal in ("latency", "cost")
-    )
-
-    assert latency.tp_degree > cost.tp_degree
-    assert latency.shape.max_batch < cost.shape.max_batch
+def test_the_planner_chooses_the_largest_degree_for_latency() -> None:
+    assert plan_of(LLAMA_8B, "p4d.24xlarge", family="lmi", goal="latency").tp_degree == 8
+    assert plan_of(LLAMA_8B, "p4d.24xlarge", family="lmi", goal="cost").tp_degree == 1
 
 
 def test_no_field_of_a_request_is_dropped() -> None:

@@ -254,7 +254,7 @@ def resources_of(step: Step, plan: Plan) -> Resources:
     """Say what machine a step needs: what compiles for a device needs as many as will serve."""
     devices = step.gpus
     if step.gives == "compiled" and plan.instance.kind != "cpu":
-        devices = max(devices, plan.tp_degree * plan.pp_degree)
+        devices = max(devices, plan.split.server_devices)
     if step.gives == "compiled" or not devices:
         accelerator, device = plan.instance.kind, plan.instance.device_name
     else:

@@ -125,7 +125,7 @@ class VllmCacheCompiler:
                 size_bytes=facts.model.weight_bytes,
                 only_here=plan.instance.kind == "cpu",  # code is for this very processor
             ),
-            gpus=plan.tp_degree * plan.pp_degree if plan.instance.kind == "nvidia" else 0,
+            gpus=plan.split.server_devices if plan.instance.kind == "nvidia" else 0,
             gpu=plan.instance.device_name if plan.instance.kind == "nvidia" else "",
             image=facts.base,
             places={
