@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,16 @@ from packager.cli.options import (
     request_options,
     take_cache_options,
 )
+from packager.cli.progress import shown_progress
 from packager.cli.terminal import print_json, print_text, warn
 from packager.core.instance import Instance
 from packager.core.request import BuildRequest
 from packager.errors import UsageError
+from packager.jobs.opinion import check_installed
+from packager.jobs.opinion import second_opinion as ask_second_opinion
 from packager.jobs.rank import Aim, menu, predict_plan, rank_instances
-from packager.planning.performance import WORKLOADS
+from packager.planning.opinion import Opinion
+from packager.planning.performance import WORKLOADS, Prediction, Workload, concurrencies_of
 from packager.planning.presets import TPOT_LIMIT_S
 from packager.planning.ranking import Ranking
 from packager.reports.outlook import make_outlook
@@ -69,6 +74,11 @@ from packager.reports.rank import ranking_document, ranking_text
     metavar="FILE",
     help="Results of a benchmark of this plan: predictions are fitted to them (repeatable).",
 )
+@click.option(
+    "--second-opinion",
+    is_flag=True,
+    help="Also show what aiconfigurator estimates (`packager tools install aiconfigurator`).",
+)
 @catalog_option
 @cache_options
 @format_option_of(
@@ -82,6 +92,7 @@ def plan(
     discount: float,
     usd_per_hour: float | None,
     measured_files: tuple[Path, ...],
+    second_opinion: bool,
     catalog_file: Path | None,
     cache_dir: Path | None,
     no_cache: bool,
@@ -101,27 +112,27 @@ def plan(
     """
     cache = take_cache_options(given)
     request = make_request(request_file, **given)
-    tools = wiring.tools_for(
-        wiring.Settings(
-            catalog_file=catalog_file,
-            region=request.region,
-            usd_per_hour=usd_per_hour,
-            headers_only=True,
-            cache_dir=cache_dir,
-            use_cache=not no_cache,
-            cache=cache,
-            executor=request.executor or "local",
-            address=request.address or "",
-            on_warning=warn,
-        )
+    settings = wiring.Settings(
+        catalog_file=catalog_file,
+        region=request.region,
+        usd_per_hour=usd_per_hour,
+        headers_only=True,
+        cache_dir=cache_dir,
+        use_cache=not no_cache,
+        cache=cache,
+        executor=request.executor or "local",
+        address=request.address or "",
+        on_warning=warn,
     )
+    tools = wiring.tools_for(settings)
     requests = WORKLOADS[workload]
     measured = tuple(load_measurements(file) for file in measured_files)
     if several := instances_named(request.instance, tools.instances):
-        if measured:
+        if measured or second_opinion:
+            asked = "--measured" if measured else "--second-opinion"
             raise UsageError(
-                "--measured is of one plan, and several instances are asked for",
-                hint="name the instance that was measured",
+                f"{asked} is of one plan, and several instances are asked for",
+                hint="name the instance that was measured" if measured else "name one of them",
             )
         if usd_per_hour is not None:
             raise UsageError(
@@ -137,6 +148,8 @@ def plan(
         ranking = rank_instances(request, tools, several, aim)
         _print_ranking(ranking, request, output_format)
         return
+    if second_opinion:
+        check_installed(wiring.opinion_executor(settings))
     planned = pipeline.plan(request, tools)
     found = planned.plan
     prediction = predict_plan(
@@ -154,8 +167,33 @@ def plan(
         forecasts=planned.forecasts,
         outlook=make_outlook(found, prediction, discount=discount) if prediction else None,
         menu=menu(request, tools, found.instance, requests, discount) if prediction else (),
+        opinion=_opinion(planned, requests, prediction, settings, as_json=output_format == "json")
+        if second_opinion
+        else None,
     )
     _print_plan(page, output_format)
+
+
+def _opinion(
+    planned: pipeline.Planned,
+    workload: Workload,
+    prediction: Prediction | None,
+    settings: wiring.Settings,
+    *,
+    as_json: bool,
+) -> Opinion:
+    """Ask the other predictor about the concurrencies that ours has figures for."""
+    points = [point.concurrency for point in prediction.points] if prediction else []
+    with shown_progress("auto", as_json=as_json) as on_event:
+        told = replace(settings, on_event=on_event)
+        return ask_second_opinion(
+            planned.plan,
+            planned.facts.model,
+            workload,
+            points or concurrencies_of(planned.plan),
+            wiring.opinion_executor(told),
+            wiring.opinion_workspace(told),
+        )
 
 
 def _print_ranking(ranking: Ranking, request: BuildRequest, output_format: str) -> None:

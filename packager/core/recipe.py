@@ -18,7 +18,7 @@ from packager.core.model import ModelFile, TensorInfo
 if TYPE_CHECKING:
     from artifact_cache.key import KeyDocument
 
-OutputRole = Literal["model", "draft", "compiled", "quality", "answers", "head"]
+OutputRole = Literal["model", "draft", "compiled", "quality", "answers", "head", "opinion"]
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 

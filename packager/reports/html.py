@@ -18,6 +18,8 @@ from packager.planning.presets import PRESETS
 from packager.planning.pricing import LABELS
 from packager.planning.ranking import Ranking
 from packager.reports.charts import Chart, Mark, make_chart
+from packager.reports.opinion import HEADER as OPINION_HEADER
+from packager.reports.opinion import RATIOS, opinion_rows, opinion_sentence, unanswered
 from packager.reports.outlook import Outlook, percent, usd
 from packager.reports.plan import (
     PlanPage,
@@ -75,6 +77,7 @@ def plan_html(page: PlanPage) -> str:
         "formulas": LABELS,
         "band": percent(outlook.prediction.band) if outlook else "",
         "chart": _plan_chart(outlook) if outlook else None,
+        "opinion": _opinion(page),
         "menu_header": MENU_HEADER,
         "menu": [menu_cells(goal, option) for goal, option in page.menu],
         "rejected": [
@@ -86,6 +89,18 @@ def plan_html(page: PlanPage) -> str:
         ),
     }
     return render_page("plan.html.j2", values)
+
+
+def _opinion(page: PlanPage) -> dict[str, Any] | None:
+    if page.opinion is None:
+        return None
+    return {
+        "sentence": opinion_sentence(page.opinion),
+        "header": OPINION_HEADER,
+        "rows": opinion_rows(page.opinion, page.prediction),
+        "unanswered": unanswered(page.opinion),
+        "ratios": RATIOS,
+    }
 
 
 def ranking_html(ranking: Ranking, model: str) -> str:

@@ -14,6 +14,9 @@ from packager.core.techniques import Rejected
 from packager.core.text import escape, joined
 from packager.core.units import decimal, gib
 from packager.errors import PlanRejected
+from packager.planning.opinion import Opinion
+from packager.planning.performance import Prediction
+from packager.reports.opinion import opinion_document, opinion_lines
 from packager.reports.outlook import Outlook, outlook_document, outlook_lines, percent, usd
 from packager.reports.rank import Menu, menu_document, menu_lines
 from packager.reports.steps import forecast_documents, forecast_sentences, renewal_sentences
@@ -50,6 +53,11 @@ class PlanPage:
     forecasts: tuple[StepForecast, ...] = ()
     outlook: Outlook | None = None  # None: nobody published figures of the device
     menu: Menu = ()
+    opinion: Opinion | None = None  # None: nobody else was asked
+
+    @property
+    def prediction(self) -> Prediction | None:
+        return self.outlook.prediction if self.outlook else None
 
 
 def page_document(page: PlanPage) -> dict[str, Any]:
@@ -59,6 +67,7 @@ def page_document(page: PlanPage) -> dict[str, Any]:
         "steps": [step.name for step in page.recipe.steps],
         "forecasts": forecast_documents(page.forecasts),
         "predicted": outlook_document(page.outlook) if page.outlook else None,
+        "second_opinion": opinion_document(page.opinion, page.prediction) if page.opinion else None,
         "to_try": menu_document(page.menu),
     }
 
@@ -117,6 +126,8 @@ def page_text(page: PlanPage) -> str:
     ]
     if page.outlook:
         lines += ["", *outlook_lines(page.outlook)]
+    if page.opinion:
+        lines += ["", *opinion_lines(page.opinion, page.prediction)]
     if page.menu:
         lines += ["", *menu_lines(page.menu)]
     if plan.rejected:

@@ -19,6 +19,8 @@ from packager.wiring.cluster import node_tools_for as node_tools_for
 from packager.wiring.heads import head_tools_for as head_tools_for
 from packager.wiring.images import ImageTools as ImageTools
 from packager.wiring.images import image_tools_for as image_tools_for
+from packager.wiring.opinions import opinion_executor as opinion_executor
+from packager.wiring.opinions import opinion_workspace as opinion_workspace
 from packager.wiring.outputs import sinks_for as sinks_for
 from packager.wiring.registries import Clients as Clients
 from packager.wiring.settings import EPOCH as EPOCH

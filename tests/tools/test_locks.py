@@ -36,8 +36,8 @@ def locked(name: str) -> dict[str, set[str]]:
 
 
 def test_there_is_a_lock_for_each_tool_that_installs() -> None:
-    assert INSTALLING == ["draft-heads", "llmcompressor", "specforge"]
-    assert len(LOCKS) == 13
+    assert INSTALLING == ["aiconfigurator", "draft-heads", "llmcompressor", "specforge"]
+    assert len(LOCKS) == 14
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: f"{lock.parent.parent.name}-{lock.name}")
@@ -115,7 +115,7 @@ def test_whoever_asks_for_a_package_is_in_the_lock_too(name: str) -> None:
         for by in pin.wanted_by
     }
 
-    assert "torch" in askers
+    assert ("torch" if "torch" in pins else name) in askers
     assert askers - set(pins) == set()
 
 

@@ -1,0 +1,102 @@
+"""aiconfigurator itself, in the environment that `packager tools install` makes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager.adapters.executors.workspace import Workspace
+from packager.core.image import Inline
+from packager.core.model import ModelFile
+from packager.core.plan import Plan
+from packager.core.workload import WORKLOADS
+from packager.jobs.opinion import second_opinion
+from packager.planning.opinion import Opinion
+from packager.ports import Executor
+from packager.wiring import Settings, environments_for, opinion_executor
+from tests.planning import zoo
+from tests.planning.headers import LLAMA_3_8B, model_of, plan_of
+
+pytestmark = pytest.mark.live
+
+QUESTIONS = WORKLOADS["questions"]
+
+
+@pytest.fixture(scope="module")
+def executor() -> Executor:
+    settings = Settings()
+    environments_for(settings).install("aiconfigurator")
+    return opinion_executor(settings)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with Workspace(tmp_path) as found:
+        yield found
+
+
+def opinion_of(
+    plan: Plan, config: dict[str, Any], executor: Executor, workspace: Workspace
+) -> Opinion:
+    file = ModelFile(path="config.json", role="config", content=Inline(json.dumps(config).encode()))
+    model = zoo.config_only(config)
+    model = type(model)(ref=model.ref, files=(file,), config=config, tensors=model.tensors)
+    return second_opinion(plan, model, QUESTIONS, (1, 8, 32), executor, workspace)
+
+
+def test_llama_8b_on_an_h100_gets_times_of_the_right_size(
+    executor: Executor, workspace: Workspace
+) -> None:
+    plan = plan_of(model_of(LLAMA_3_8B), "ml.p5.4xlarge", family="vllm")
+
+    opinion = opinion_of(plan, LLAMA_3_8B, executor, workspace)
+
+    assert opinion.source == "aiconfigurator 0.12.0"
+    assert opinion.engine.startswith("vllm 0.")
+    times = [point.tpot_s for point in opinion.points]
+    # 16 GB of weights at 3.35 TB/s take 4.8 ms; measured on vLLM are 6 to 8 ms at one request.
+    assert times[0] is not None and 0.0048 < times[0] < 0.009
+    assert None not in times and times == sorted(times, key=lambda value: value or 0.0)
+    rates = [point.output_tokens_s or 0.0 for point in opinion.points]
+    assert rates == sorted(rates) and 100 < rates[0] < 250
+
+
+def test_a_mixture_of_experts_is_asked_about_with_its_split(
+    executor: Executor, workspace: Workspace
+) -> None:
+    model = zoo.mixtral()
+    plan = plan_of(model, "ml.p5.48xlarge", family="vllm", tp_degree=8)
+
+    opinion = opinion_of(plan, dict(model.config), executor, workspace)
+
+    assert [point.concurrency for point in opinion.points] == [1, 8, 32]
+    assert all(0.001 < (point.tpot_s or 0.0) < 0.03 for point in opinion.points)
+    assert "moe bfloat16" in opinion.formats
+
+
+def test_an_architecture_that_it_does_not_know_is_an_answer(
+    executor: Executor, workspace: Workspace
+) -> None:
+    plan = plan_of(model_of(LLAMA_3_8B), "ml.p5.4xlarge", family="vllm")
+    config = {**LLAMA_3_8B, "architectures": ["GPTBigCodeForCausalLM"]}
+
+    opinion = opinion_of(plan, config, executor, workspace)
+
+    assert opinion.points == ()
+    assert "GPTBigCodeForCausalLM" in opinion.reason
+    assert "/" not in opinion.reason.partition("Supported")[0]
+
+
+def test_a_gpu_without_measured_tables_is_an_answer(
+    executor: Executor, workspace: Workspace
+) -> None:
+    plan = plan_of(model_of(LLAMA_3_8B), "ml.g6.xlarge", family="vllm", max_total_tokens=2048)
+
+    opinion = opinion_of(plan, LLAMA_3_8B, executor, workspace)
+
+    assert opinion.points == ()
+    assert "l4" in opinion.reason
