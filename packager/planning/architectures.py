@@ -34,10 +34,11 @@ class Architecture:
     fields: Mapping[str, tuple[str, ...]]  # our word → keys, the first that is there wins
     defaults: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     intermediate_multiple: int = 0  # of the hidden size, where no key states the intermediate
-    heads: Literal["stated", "falcon"] = "stated"
-    cache: Literal["heads", "mla"] = "heads"
+    heads: Literal["stated", "falcon", "multi_query"] = "stated"
+    cache: Literal["", "mla", "expanded"] = ""  # "": a latent where config.json states its rank
     window: Literal["", "all", "pattern"] = ""
     linear: bool = False
+    state: Literal["", "all", "both"] = ""  # layers that keep a state: all, or beside attention
     experts: ExpertKeys | None = None
 
 
@@ -53,7 +54,8 @@ def is_native(name: str) -> bool:
 
 @cache
 def _table() -> Mapping[str, Architecture]:
-    rows = tomllib.loads(TABLE.read_text(encoding="utf-8"))["architectures"]
+    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    rows = {**table["architectures"], **table["readings"]}
     return {
         name: Architecture(
             name=name,
@@ -63,9 +65,10 @@ def _table() -> Mapping[str, Architecture]:
             defaults=MappingProxyType(row.get("defaults", {})),
             intermediate_multiple=row.get("intermediate_multiple", 0),
             heads=row.get("heads", "stated"),
-            cache=row.get("cache", "heads"),
+            cache=row.get("cache", ""),
             window=row.get("window", ""),
             linear=row.get("linear", False),
+            state=row.get("state", ""),
             experts=_expert_keys(row["experts"]) if "experts" in row else None,
         )
         for name, row in rows.items()

@@ -1,0 +1,132 @@
+"""What the headers of a checkpoint add up to: parameters, experts, and bytes by where they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from packager.core.model import TensorInfo
+from packager.planning.experts import Experts
+from packager.planning.quantized import Quantized, holds_no_weights, parameters_in
+
+LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.", re.ASCII)
+OTHER_PARTS = re.compile(
+    r"(?:^|\.)(?:visual|vision|audio|multi_modal|mtp|image|vpm|apm|talker|code2wav|token2wav)",
+    re.ASCII,
+)
+# Routers decide by small differences: every quantizer leaves them whole.
+NOT_PACKED = (
+    ".gate.weight",
+    ".router.weight",
+    ".router.layer.weight",
+    "shared_expert_gate.weight",
+    "norm.weight",
+)
+# Experts by themselves, or all in one: Granite's linears (not those of its `shared_mlp`).
+EXPERTS = (".experts.", "moe.input_linear.", "moe.output_linear.")
+
+PackedSizes = Mapping[tuple[int, ...], tuple[str, int]]
+
+
+@dataclass(slots=True)
+class Sums:
+    """What the headers add up to."""
+
+    parameters: int | None = 0  # None: packed words do not tell how many they hold
+    expert_parameters: int = 0
+    linear_parameters: int = 0
+    outside_bytes: int = 0
+    tower_bytes: int = 0
+    expert_bytes: int = 0
+    unserved_bytes: int = 0
+    layers: int = 0  # distinct ones
+    packed: dict[tuple[int, ...], tuple[str, int]] = field(default_factory=dict)  # `packed_sizes`
+
+
+def add_up(
+    tensors: Iterable[TensorInfo], head: frozenset[str], stated: int, quantization: Quantized
+) -> Sums:
+    """Sort every tensor in one pass: a checkpoint may have 100 000 of them.
+
+    `head` names the tensors of an MTP head, which only drafting loads; layers beyond the
+    `stated` ones are not quantized.
+    """
+    sums = Sums()
+    layers: set[str] = set()
+    served: set[str] = set()
+    kinds: dict[tuple[object, ...], tuple[int | None, bool, bool]] = {}
+    for tensor in tensors:
+        name = tensor.name
+        if name in head:
+            sums.unserved_bytes += tensor.size
+            continue
+        match = LAYER.search(name)
+        if match is None or OTHER_PARTS.search(name, 0, match.end()):
+            sums.outside_bytes += tensor.size
+            if match is not None or OTHER_PARTS.search(name):
+                sums.tower_bytes += tensor.size
+            match = None
+        else:
+            if match[1] not in layers:
+                layers.add(match[1])
+                if len(match[1]) < 10 and int(match[1]) < stated:
+                    served.add(match[1])
+        # Layers and experts repeat each other: what is asked of a name is asked once.
+        rest = name[match.end() :] if match else name
+        alike = (name[: match.start(1)] if match else "", rest, tensor.dtype, tensor.shape)
+        kind = kinds.get(alike)
+        if kind is None:
+            in_experts = is_expert(tensor)
+            count = parameters_in(tensor, quantization)
+            kind = kinds[alike] = (count, in_experts, is_packable(tensor, in_experts=in_experts))
+        count, in_experts, packs = kind
+        if match is not None and in_experts:
+            sums.expert_bytes += tensor.size
+        if count is None or sums.parameters is None:
+            sums.parameters = None
+            continue
+        sums.parameters += count
+        if match is None:
+            continue
+        if in_experts:
+            sums.expert_parameters += count
+        if packs:
+            sums.linear_parameters += count
+            if len(tensor.shape) == 2 and match[1] in served:
+                first, alike_before = sums.packed.get(tensor.shape, (name, 0))
+                sums.packed[tensor.shape] = first, alike_before + 1
+    sums.layers = len(layers)
+    return sums
+
+
+def is_expert(tensor: TensorInfo) -> bool:
+    """Whether a tensor belongs to routed experts: by its name, or all of a layer in one."""
+    if any(part in tensor.name for part in EXPERTS):
+        return True
+    return len(tensor.shape) == 3 and ".moe." in tensor.name  # Step 3.5
+
+
+def has_experts(tensors: Iterable[TensorInfo]) -> bool:
+    """Whether the checkpoint holds routed experts."""
+    return any(is_expert(tensor) for tensor in tensors)
+
+
+def is_packable(tensor: TensorInfo, *, in_experts: bool) -> bool:
+    """Whether quantizers pack it: matrices of the layers, also those of all experts in one."""
+    dimensions = len(tensor.shape)
+    if dimensions == 3:
+        return in_experts and not tensor.name.endswith(("bias", "_scales"))
+    return dimensions == 2 and tensor.name.endswith(".weight") and not holds_whole(tensor.name)
+
+
+def holds_whole(name: str) -> bool:
+    """Whether a matrix of a layer stays in 16 bits."""
+    return name.endswith(NOT_PACKED) or holds_no_weights(name)
+
+
+def active_parameters(parameters: int, in_experts: int, experts: Experts) -> int:
+    """Leave out the experts that a token does not meet."""
+    count, per_token = experts.count, experts.per_token
+    idle = in_experts * (count - per_token) // count if 0 < per_token <= count else 0
+    return max(0, parameters - idle)
