@@ -25,7 +25,7 @@ from packager.planning.quantized import read_quantization
 from packager.planning.reading import PUBLISHED, Config, shown, text_config
 from packager.planning.registry import is_listed
 from packager.planning.states import KV_ELEMENT_BYTES
-from packager.planning.sums import PackedSizes, Sums, active_parameters, add_up, has_experts
+from packager.planning.sums import PackedSizes, Sums, active_parameters, add_up
 
 __all__ = [
     "KV_ELEMENT_BYTES",
@@ -86,10 +86,10 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...], P
     findings += dtype_findings
 
     cache = read_cache(config, row, numbers)
-    experts = read_experts(config, row, has_weights=has_experts(model.tensors))
     head = frozenset(tensor.name for tensor in _read_head(same).tensors)
     sums = add_up(model.tensors, head, numbers["layers"], quantization)
     findings += _disagreements(numbers, model.tensors, sums)
+    experts = read_experts(config, row, has_weights=sums.expert_bytes > 0)
     unknown = (*_unknown(name), *_unclear_experts(experts, sums))
 
     parameters = sums.parameters or 0

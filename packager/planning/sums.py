@@ -107,11 +107,6 @@ def is_expert(tensor: TensorInfo) -> bool:
     return len(tensor.shape) == 3 and ".moe." in tensor.name  # Step 3.5
 
 
-def has_experts(tensors: Iterable[TensorInfo]) -> bool:
-    """Whether the checkpoint holds routed experts."""
-    return any(is_expert(tensor) for tensor in tensors)
-
-
 def is_packable(tensor: TensorInfo, *, in_experts: bool) -> bool:
     """Whether quantizers pack it: matrices of the layers, also those of all experts in one."""
     dimensions = len(tensor.shape)
