@@ -2,7 +2,7 @@
 
 Five forms are read, told apart by their keys:
 
-    points                our own, written by hand; see docs/predictions.md
+    points                our own, written by hand; see docs/measured.md
     speeds                `packager draft measure --output`
     request, speculation  a build record with such figures
     inter_token_latency   `profile_export_aiperf.json` of AIPerf, schema 1.0 to 1.5
