@@ -77,7 +77,6 @@ class KeyPart(BaseModel):
         strict=True,
         frozen=True,
         extra="forbid",
-        use_attribute_docstrings=True,
         validate_by_name=True,
         validate_by_alias=True,
     )

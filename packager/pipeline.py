@@ -52,6 +52,7 @@ from packager.core.serving import ServingConfig
 from packager.core.split import Split
 from packager.core.techniques import Draft
 from packager.core.tool import ToolFacts, build_for
+from packager.core.workload import Workload
 from packager.errors import (
     CachedFileChanged,
     LostFromCache,
@@ -136,6 +137,7 @@ class Tools:
     read_scales: Callable[[ModelFiles], ScaleValues | None] = lambda _: None  # of packed weights
     # The model by its headers where `find_model` would download it; None elsewhere.
     peek_model: Callable[[str], ModelFiles | None] = lambda _: None
+    read_workload: Callable[[str], Workload] | None = None  # of a file of requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -653,6 +655,7 @@ def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned
         find_evaluation=tools.find_evaluation,
         containers=tools.containers(),
         read_scales=tools.read_scales if headers is None else lambda _: None,
+        read_workload=tools.read_workload,
     )
     family = tools.family(facts.container.family)
     quantizer = tools.find_quantizer(request.quantize)
@@ -664,6 +667,7 @@ def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned
         rules=tools.rules,
         quantizer=quantizer,
         compilers=compilers,
+        accelerator_of=tools.accelerator_of,
     )
     plan = decide(facts)
     if headers is not None:  # what is refused by now has cost no download

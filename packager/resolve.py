@@ -11,6 +11,7 @@ from packager.core.instance import Instance
 from packager.core.model import ModelFiles, ScaleValues
 from packager.core.request import BuildRequest
 from packager.core.samples import Samples
+from packager.core.workload import WORKLOADS, Workload, parse_workload
 from packager.errors import UsageError
 from packager.planning.drafts.known import KnownChoice
 from packager.planning.drafts.request import DraftRequest, parse_draft
@@ -31,6 +32,7 @@ def resolve(
     find_evaluation: Callable[[BuildRequest, Samples | None], Samples | None] = lambda *_: None,
     containers: tuple[ContainerFacts, ...] = (),
     read_scales: Callable[[ModelFiles], ScaleValues | None] = lambda _: None,
+    read_workload: Callable[[str], Workload] | None = None,
 ) -> Facts:
     """Pin the model, the instance, the container and, for a build, the base image.
 
@@ -41,6 +43,7 @@ def resolve(
     # `g5.xlarge` and `8xh100` are recorded as what they mean: the record is part of the image.
     request = request.model_copy(update={"instance": instance.name})
     container = find_container(request, instance)
+    workload = find_workload(request.workload, read_workload)
     samples = find_samples(request)
     evaluation = find_evaluation(request, samples)
     base = None
@@ -71,7 +74,18 @@ def resolve(
         evaluation=evaluation,
         containers=containers,
         scales=read_scales(model),
+        workload=workload,
     )
+
+
+def find_workload(asked: str | None, read: Callable[[str], Workload] | None) -> Workload:
+    """Return the workload of a name or of counts, or read it from a file of requests."""
+    found = parse_workload(asked)
+    if found is not None:
+        return found
+    if read is None or asked is None:
+        raise UsageError(f"{asked!r} is no workload", hint=f"choose from {', '.join(WORKLOADS)}")
+    return read(asked)
 
 
 def _find_draft(

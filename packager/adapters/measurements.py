@@ -94,7 +94,7 @@ class _Setup(_Closed):
 
 class _Results(_Closed):
     points: tuple[_Point, ...] = Field(min_length=1, max_length=MAX_LOADS)
-    setup: _Setup = _Setup()
+    setup: _Setup = Field(default_factory=_Setup)
 
 
 def _of_points(path: Path, document: Mapping[str, Any]) -> MeasuredRun:

@@ -19,7 +19,7 @@ from packager.core.request import LARGEST, MOST_GPUS, MOST_NODES, MOST_THREADS, 
 from packager.core.validation import first_fault
 from packager.errors import UsageError
 from packager.families.shared import NEVER_PACKAGED, asks_for_code
-from packager.planning.presets import PRESETS
+from packager.planning.presets import PRESETS, TPOT_LIMIT_S
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -95,6 +95,24 @@ REQUEST_OPTIONS = (
         "--goal",
         type=click.Choice(tuple(PRESETS)),
         help="What to choose for, where the request leaves room.",
+    ),
+    click.option(
+        "--workload",
+        metavar="NAME|IN:OUT[:N]|FILE",
+        help="Requests to plan for: a name such as chat, tokens in and out with how many at once, "
+        "or a file of requests. Question answering, 622:250, if none.",
+    ),
+    click.option(
+        "--tpot-limit-ms",
+        type=FiniteRange(min=0, min_open=True),
+        metavar="MS",
+        help=f"Slowest time per token; {TPOT_LIMIT_S * 1e3:.0f} if none.",
+    ),
+    click.option(
+        "--ttft-limit-ms",
+        type=FiniteRange(min=0, min_open=True),
+        metavar="MS",
+        help="Slowest first token.",
     ),
     gpus_option,
     threads_option,

@@ -27,10 +27,9 @@ from packager.core.request import BuildRequest
 from packager.errors import UsageError
 from packager.jobs.opinion import check_installed
 from packager.jobs.opinion import second_opinion as ask_second_opinion
-from packager.jobs.rank import Aim, menu, predict_plan, rank_instances
+from packager.jobs.rank import menu, predict_plan, rank_instances
 from packager.planning.opinion import Opinion
-from packager.planning.performance import WORKLOADS, Prediction, Workload, concurrencies_of
-from packager.planning.presets import TPOT_LIMIT_S
+from packager.planning.performance import Prediction, Workload, concurrencies_of
 from packager.planning.ranking import Ranking
 from packager.reports.outlook import make_outlook
 from packager.reports.plan import PlanPage, page_document, page_text
@@ -39,20 +38,6 @@ from packager.reports.rank import ranking_document, ranking_text
 
 @click.command()
 @request_options
-@click.option(
-    "--workload",
-    type=click.Choice(tuple(WORKLOADS)),
-    default="questions",
-    show_default=True,
-    help="The requests that speed and price are predicted for.",
-)
-@click.option(
-    "--tpot-limit-ms",
-    type=FiniteRange(min=0, min_open=True),
-    default=TPOT_LIMIT_S * 1e3,
-    show_default=True,
-    help="Slowest time per token to rank by.",
-)
 @click.option(
     "--discount",
     type=FiniteRange(0, 1, max_open=True),
@@ -87,8 +72,6 @@ from packager.reports.rank import ranking_document, ranking_text
 def plan(
     output_format: str,
     request_file: Path | None,
-    workload: str,
-    tpot_limit_ms: float,
     discount: float,
     usd_per_hour: float | None,
     measured_files: tuple[Path, ...],
@@ -125,7 +108,6 @@ def plan(
         on_warning=warn,
     )
     tools = wiring.tools_for(settings)
-    requests = WORKLOADS[workload]
     measured = tuple(load_measurements(file) for file in measured_files)
     if several := instances_named(request.instance, tools.instances):
         if measured or second_opinion:
@@ -139,13 +121,7 @@ def plan(
                 "--usd-per-hour is the price of one instance, and several are asked for",
                 hint="name the instance, or write their prices into rows of --catalog FILE",
             )
-        aim = Aim(
-            goal=request.goal or "cost",
-            workload=requests,
-            tpot_limit_s=tpot_limit_ms / 1e3,
-            discount=discount,
-        )
-        ranking = rank_instances(request, tools, several, aim)
+        ranking = rank_instances(request, tools, several, discount=discount)
         _print_ranking(ranking, request, output_format)
         return
     if second_opinion:
@@ -155,21 +131,23 @@ def plan(
     prediction = predict_plan(
         found,
         tools.accelerator_of(found.instance),
-        requests,
+        found.workload,
         measured,
         known_as=(request.model,),
     )
     if measured and prediction is None:
         warn("--measured changes nothing: no figures of the device are published")
+    opinion = None
+    if second_opinion:
+        as_json = output_format == "json"
+        opinion = _opinion(planned, found.workload, prediction, settings, as_json=as_json)
     page = PlanPage(
         plan=found,
         recipe=planned.recipe,
         forecasts=planned.forecasts,
         outlook=make_outlook(found, prediction, discount=discount) if prediction else None,
-        menu=menu(request, tools, found.instance, requests, discount) if prediction else (),
-        opinion=_opinion(planned, requests, prediction, settings, as_json=output_format == "json")
-        if second_opinion
-        else None,
+        menu=menu(request, tools, found.instance, discount) if prediction else (),
+        opinion=opinion,
     )
     _print_plan(page, output_format)
 

@@ -13,6 +13,7 @@ from packager.core.model import ModelFiles, ScaleValues
 from packager.core.request import BuildRequest
 from packager.core.samples import Samples
 from packager.core.tool import ToolFacts
+from packager.core.workload import QUESTIONS, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,3 +58,4 @@ class Facts:
     evaluation: Samples | None = None  # to measure quality with; None where nobody asks
     scales: ScaleValues | None = None  # of quantized weights; None where they were not read
     containers: tuple[ContainerFacts, ...] = ()  # of the catalog, for hints; newest first
+    workload: Workload = QUESTIONS  # the requests that are planned for

@@ -13,6 +13,7 @@ from packager.core.model import ModelProfile, ModelRef
 from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.techniques import Draft, Quantization, Rejected
+from packager.core.workload import QUESTIONS, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +117,31 @@ class Plan:
     compiler: str = ""  # who compiles ahead of time; "" when the engine does when it starts
     arrived: Arrived | None = None  # of quantized weights, arrived or to be written
     containers: tuple[ContainerFacts, ...] = ()  # that hints may propose; newest first
+    workload: Workload = QUESTIONS  # the requests that are planned for
+
+    @property
+    def full_requests(self) -> int:
+        """Count the requests of the longest length that one copy holds at once."""
+        return self._held(self.shape.max_total_tokens)
+
+    @property
+    def typical_tokens(self) -> int:
+        """Return the tokens of a mean request of the workload that the server takes whole."""
+        return min(self.workload.tokens, self.shape.max_total_tokens)
+
+    @property
+    def typical_requests(self) -> int:
+        """Count the mean requests of the workload that one copy holds at once."""
+        return self._held(self.typical_tokens)
+
+    def _held(self, tokens: int) -> int:
+        """Count requests of a length: static slots hold one each, whatever its length."""
+        if self.instance.kind == "neuron":
+            return self.shape.max_batch
+        if self.instance.kind == "cpu":  # the engine takes what is planned, and no more
+            pool = self.budget.kv_bytes + self.budget.draft_kv_bytes + self.budget.state_bytes
+            return pool // max(1, self.budget.request_bytes(tokens))
+        return self.budget.count_requests(tokens)
 
     @property
     def replicas(self) -> int:

@@ -10,6 +10,7 @@ from pydantic import (
     ConfigDict,
     Field,
     NonNegativeFloat,
+    PositiveFloat,
 )
 
 from packager.core.units import MIB, parse_size
@@ -139,6 +140,17 @@ class BuildRequest(BaseModel):
     )
     goal: Literal["cost", "latency", "throughput"] | None = Field(
         default=None, description="what the planner chooses for, where the request leaves room"
+    )
+    workload: Reference | None = Field(
+        default=None,
+        description="the requests that are planned for: a name, `IN:OUT[:CONCURRENCY]` in tokens, "
+        "or a file of requests",
+    )
+    ttft_limit_ms: PositiveFloat | None = Field(
+        default=None, description="slowest first token that requests at once are chosen by"
+    )
+    tpot_limit_ms: PositiveFloat | None = Field(
+        default=None, description="slowest time per token that requests at once are chosen by"
     )
     weights: Literal["baked", "mounted"] = Field(
         default="baked", description="where the weights are at run time"

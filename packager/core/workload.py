@@ -53,6 +53,9 @@ class Workload:
         return text + (f", {self.concurrency} at once" if self.concurrency else "")
 
 
+QUESTIONS = Workload()
+
+
 def _of_creator(name: str, concurrency: int, input_tokens: int, output_tokens: int) -> Workload:
     """Make a workload of awslabs/ml-container-creator 1.0.0 (2026-06-24), `do/benchmark`."""
     return Workload(
@@ -66,7 +69,7 @@ def _of_creator(name: str, concurrency: int, input_tokens: int, output_tokens: i
 
 WORKLOADS: Mapping[str, Workload] = MappingProxyType(
     {
-        "questions": Workload(),
+        "questions": QUESTIONS,
         # The AWS guide on inference recommendations states 550 and 150.
         "chat": Workload(name="chat", input_tokens=550, output_tokens=150),
         "summarise": Workload(name="summarising", input_tokens=3000, output_tokens=200),
@@ -87,7 +90,7 @@ def parse_workload(text: str | None) -> Workload | None:
     Raise `UsageError` where the counts cannot be.
     """
     if text is None:
-        return WORKLOADS["questions"]
+        return QUESTIONS
     if text in WORKLOADS:
         return WORKLOADS[text]
     counts = COUNTS.fullmatch(text)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 from packager import pipeline
@@ -22,11 +22,13 @@ from packager.core.request import BuildRequest
 from packager.errors import PlanRejected, UsageError
 from packager.pipeline import Tools
 from packager.planning.calibration import predict_measured
+from packager.planning.choice import Target, target_of
 from packager.planning.measured import measured_acceptance, measured_points
 from packager.planning.performance import Prediction, Workload, concurrencies_of, setup_of
-from packager.planning.presets import PRESETS, TPOT_LIMIT_S, Candidate, Goal, candidates
+from packager.planning.presets import PRESETS, Candidate, Goal, candidates
 from packager.planning.profile import read_head
 from packager.planning.ranking import Option, Ranking, Skipped, make_option, rank
+from packager.resolve import find_workload
 
 FITS = "it fits"
 
@@ -36,23 +38,17 @@ DOES_NOT_FIT = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Aim:
-    """What options are ordered by, and the requests they are predicted for."""
-
-    goal: Goal
-    workload: Workload
-    tpot_limit_s: float = TPOT_LIMIT_S
-    discount: float = 0.0
-
-
 def rank_instances(
     request: BuildRequest,
     tools: Tools,
     instances: Iterable[Instance],
-    aim: Aim,
+    *,
+    goal: Goal | None = None,
+    discount: float = 0.0,
 ) -> Ranking:
     """Plan the model on every instance and order what works by the goal.
+
+    The goal is the request's where none is given, and cost where it has none.
 
     A model that cannot be found ends it; an instance that cannot serve the
     model is left out with its reason.
@@ -69,6 +65,10 @@ def rank_instances(
         pin_files=_unpinned,
     )
     model = find_model(request.model)
+    goal = goal or request.goal or "cost"
+    workload = find_workload(request.workload, tools.read_workload)
+    target = replace(target_of(request, workload), goal=goal)
+    once = replace(once, read_workload=lambda _: workload)
     quantized = bool(model.config.get("quantization_config"))
     brings_draft = read_head(model).layers > 0
     options: list[Option] = []
@@ -77,10 +77,10 @@ def rank_instances(
         found: list[Option] = []
         reasons: list[str] = []
         for candidate in candidates(
-            request, instance, aim.goal, quantized=quantized, brings_draft=brings_draft
+            request, instance, goal, quantized=quantized, brings_draft=brings_draft
         ):
             try:
-                option = _try(candidate, once, aim)
+                option = _try(candidate, once, target, discount)
             except (PlanRejected, UsageError) as error:
                 reasons.append(_reason(error, candidate))
             else:
@@ -91,24 +91,15 @@ def rank_instances(
         options += found
         if not found:
             skipped.append(Skipped(instance.name, _closest(reasons)))
-    return rank(options, skipped, aim.goal, aim.tpot_limit_s)
+    return rank(options, skipped, goal, target.tpot_limit_s)
 
 
 def menu(
-    request: BuildRequest,
-    tools: Tools,
-    instance: Instance,
-    workload: Workload,
-    discount: float = 0.0,
+    request: BuildRequest, tools: Tools, instance: Instance, discount: float = 0.0
 ) -> tuple[tuple[Goal, Option], ...]:
     """Give the best configuration of one instance for every goal: what to try instead."""
     rankings = (
-        rank_instances(
-            request,
-            tools,
-            (instance,),
-            Aim(goal=goal, workload=workload, discount=discount),
-        )
+        rank_instances(request, tools, (instance,), goal=goal, discount=discount)
         for goal in PRESETS
     )
     return tuple((ranking.goal, ranking.options[0]) for ranking in rankings if ranking.options)
@@ -131,12 +122,12 @@ def predict_plan(
     return predict_measured(setup, workload, concurrencies_of(plan), points)
 
 
-def _try(candidate: Candidate, tools: Tools, aim: Aim) -> Option | None:
+def _try(candidate: Candidate, tools: Tools, target: Target, discount: float) -> Option | None:
     asked = candidate.request  # several machines are compared only where they are asked for
     request = asked.model_copy(update={"nodes": asked.nodes or 1})
     planned = pipeline.plan(request, tools)
     plan = planned.plan
-    prediction = predict_plan(plan, tools.accelerator_of(plan.instance), aim.workload)
+    prediction = predict_plan(plan, tools.accelerator_of(plan.instance), plan.workload)
     if prediction is None:
         return None
     changes_weights = plan.quantization is not None and not plan.quantization.existing
@@ -144,9 +135,8 @@ def _try(candidate: Candidate, tools: Tools, aim: Aim) -> Option | None:
         candidate,
         plan,
         prediction,
-        aim.goal,
-        tpot_limit_s=aim.tpot_limit_s,
-        discount=aim.discount,
+        target,
+        discount=discount,
         buildable=bool(planned.recipe.steps) or not changes_weights,
     )
 

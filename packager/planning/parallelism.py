@@ -148,17 +148,20 @@ def choose_split(
         budget = budget_at(split)
         if budget.fits:
             return SplitChoice(split, tuple(passed_over.values()))
-        cut = f"TP {split.tp_degree}" + (f" PP {split.pp_degree}" if split.pp_degree > 1 else "")
-        passed_over.setdefault(
-            cut,
-            Rejected(
-                what=cut.lower(),
-                code="tp-does-not-fit",
-                reason=f"{cut} needs {gib(budget.needed_bytes)} per device; "
-                f"{gib(budget.usable_bytes)} usable",
-            ),
-        )
+        explained = explain_cut(split, budget)
+        passed_over.setdefault(explained.what, explained)
     return SplitChoice(None, tuple(passed_over.values()))
+
+
+def explain_cut(split: Split, budget: MemoryBudget) -> Rejected:
+    """Return why a way of cutting the model does not fit, in numbers."""
+    cut = f"TP {split.tp_degree}" + (f" PP {split.pp_degree}" if split.pp_degree > 1 else "")
+    return Rejected(
+        what=cut.lower(),
+        code="tp-does-not-fit",
+        reason=f"{cut} needs {gib(budget.needed_bytes)} per device; "
+        f"{gib(budget.usable_bytes)} usable",
+    )
 
 
 def find_pipelines(

@@ -352,8 +352,12 @@ def running_copies(plan: Plan) -> int:
 
 
 def concurrencies_of(plan: Plan) -> tuple[int, ...]:
-    """Powers of two up to what the plan's shape holds on all copies."""
-    most = plan.shape.max_batch * running_copies(plan)
+    """Return powers of two up to what is computed at once on all copies.
+
+    That is what the server admits, what of the workload fits its cache, and what comes.
+    """
+    held = max(1, min(plan.shape.max_batch, plan.typical_requests)) * running_copies(plan)
+    most = min(held, plan.workload.concurrency or held)
     return (*(2**n for n in range(most.bit_length()) if 2**n < most), most)
 
 

@@ -7,33 +7,35 @@ field of the request is either honoured or refused; none is dropped silently.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
-from packager.core.catalog import Rule
+from packager.core.catalog import Accelerator, Rule
 from packager.core.facts import Facts
 from packager.core.findings import Finding, errors_in
-from packager.core.instance import LOCAL, Instance
+from packager.core.instance import Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import MemoryBudget, Plan
 from packager.core.request import BuildRequest
-from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.techniques import Rejected
 from packager.errors import PlanRejected
 from packager.planning.arrived import written_demands
 from packager.planning.asked import check_facts
+from packager.planning.choice import target_of
 from packager.planning.compilers import choose_compiler
+from packager.planning.concurrency import most_at_once
 from packager.planning.drafts.choose import choose_draft
 from packager.planning.drafts.split import check_draft_split, draft_divides
+from packager.planning.fit import Fit, Room, find_fit, notes_of, reserves
 from packager.planning.gate import check_head, inspect_quantized
-from packager.planning.memory import Demand, make_budget
-from packager.planning.misfit import explain_misfit
+from packager.planning.memory import Demand
 from packager.planning.nearest import find_nearest
 from packager.planning.neuron_targets import check_exported
 from packager.planning.nodes import check_nodes, plan_on_nodes
-from packager.planning.parallelism import choose_split, note_split
+from packager.planning.parallelism import note_split
+from packager.planning.performance import Setup, can_predict, setup_of
 from packager.planning.precision import (
     check_format,
     check_kv_dtype,
@@ -47,31 +49,16 @@ from packager.planning.schemes import (
     passed_over_methods,
     quantized_weight_bytes,
 )
-from packager.planning.shape import (
-    check_prefill,
-    check_shape,
-    first_shape,
-    larger_shapes,
-    smaller_shapes,
-)
-from packager.planning.splits import Splits, check_idle, find_splits
+from packager.planning.shape import check_prefill, check_shape
+from packager.planning.splits import check_idle, find_splits
 from packager.planning.stacking import check_stack
 from packager.ports import Compiler, ContainerFamily, Quantizer
+
+AcceleratorOf = Callable[[Instance], Accelerator]
 
 NOBODY: Mapping[str, Compiler] = {}
 
 COMPILER_THAT_QUANTIZES = "tensorrt_llm"  # with ModelOpt, of whose architectures nothing is known
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """A shape and a split that go together, or the closest miss, and what to say of it."""
-
-    shape: Shape
-    split: Split
-    budget: MemoryBudget
-    findings: tuple[Finding, ...]
-    rejected: tuple[Rejected, ...] = ()
 
 
 def make_plan(
@@ -82,11 +69,13 @@ def make_plan(
     rules: tuple[Rule, ...] = (),
     quantizer: Quantizer | None = None,
     compilers: Mapping[str, Compiler] = NOBODY,
+    accelerator_of: AcceleratorOf | None = None,
 ) -> Plan:
     """Decide, or raise `PlanRejected` with every finding and the nearest plans that fit.
 
     `instances` are those that may be suggested instead; `rules` say which
     techniques go together; of `compilers` the request names one, or none.
+    `accelerator_of` gives figures of devices: without them nothing is predicted.
     """
     profile, findings = make_profile(facts.model)
     if errors_in(findings):
@@ -94,39 +83,38 @@ def make_plan(
         raise PlanRejected(tuple(early))
     gate = inspect_quantized(facts.model, facts.scales).findings
     findings += gate
+    decide = partial(
+        _decide,
+        family=family,
+        profile=profile,
+        read=findings,
+        rules=rules,
+        quantizer=quantizer,
+        compilers=compilers,
+        accelerator_of=accelerator_of,
+    )
     try:
-        return _decide(facts, family, profile, findings, rules, quantizer, compilers)
+        return decide(facts)
     except PlanRejected as rejected:
         if errors_in(gate):
             raise  # no other instance or shape mends a checkpoint
-        together = plan_on_nodes(
-            facts,
-            rejected,
-            family.abilities(facts.container),
-            lambda changed: _decide(
-                changed, family, profile, findings, rules, quantizer, compilers
-            ),
-        )
+        together = plan_on_nodes(facts, rejected, family.abilities(facts.container), decide)
         if together is not None:
             return together
-        nearest = find_nearest(
-            facts,
-            instances,
-            lambda changed: _decide(
-                changed, family, profile, findings, rules, quantizer, compilers
-            ),
-        )
+        nearest = find_nearest(facts, instances, decide)
         raise PlanRejected(rejected.findings, nearest) from None
 
 
 def _decide(
     facts: Facts,
+    *,
     family: ContainerFamily,
     profile: ModelProfile,
     read: tuple[Finding, ...],
     rules: tuple[Rule, ...],
     quantizer: Quantizer | None,
     compilers: Mapping[str, Compiler],
+    accelerator_of: AcceleratorOf | None,
 ) -> Plan:
     """Decide for a model whose numbers are sound.
 
@@ -167,7 +155,7 @@ def _decide(
             )
         )
     rejected = layouts.rejected
-    findings += [*layouts.findings, *_notes(rejected)]
+    findings += [*layouts.findings, *notes_of(rejected)]
     demand = Demand(
         weight_bytes=quantized_weight_bytes(profile, quantization),
         kv_element_bytes=1 if request.kv_dtype == "fp8" else 2,
@@ -175,58 +163,68 @@ def _decide(
         draft=drafted.draft or drafted.counted,
         engine=facts.container.engine,
         engine_version=facts.container.engine_version,
+        reserve=reserves(instance),
     )
     may_fit = not errors_in(findings)
-    if may_fit:
-        fit = find_fit(request, profile, instance, layouts, demand=demand)
-        findings += fit.findings
-    else:
-        fit = _sketch(request, profile, instance, layouts.splits, demand)
-    split = fit.split
-    if may_fit and request.tp_degree is None:
-        findings += note_split(profile, instance, split.tp_degree)
-    if may_fit:
-        findings += check_idle(split, instance, abilities, request)
-        findings += check_nodes(split, instance, abilities)
+    room = Room(
+        request=request,
+        profile=profile,
+        instance=instance,
+        demand=demand,
+        workload=facts.workload,
+    )
+    sketch = _sketch(room, layouts.splits)
     plan = Plan(
         model=facts.model.ref,
         profile=profile,
         instance=instance,
         container=facts.container,
         served_name=request.served_name or facts.model.ref.name,
-        shape=fit.shape,
-        tp_degree=split.tp_degree,
-        pp_degree=split.pp_degree,
-        dp_degree=split.dp_degree,
-        workers=split.workers,
-        nodes=split.nodes,
-        expert_parallel=split.expert_parallel,
-        dp_attention=split.dp_attention,
+        shape=sketch.shape,
+        tp_degree=sketch.split.tp_degree,
+        pp_degree=sketch.split.pp_degree,
         dtype=dtype,
         precision=precision_word(profile, dtype, quantization),
-        budget=fit.budget,
+        budget=sketch.budget,
         findings=(),
         max_prefill_tokens=request.max_prefill_tokens,
         kv_dtype=request.kv_dtype or "auto",
         weights=request.weights,
         quantization=quantization,
         draft=drafted.draft,
-        rejected=(
-            *rejected,
-            *fit.rejected,
-            *(
-                ()
-                if quantization
-                else passed_over_methods(
-                    profile, instance, split.tp_degree, facts.container.engine, facts.model.config
-                )
-            ),
-        ),
         engine_options=tuple((request.engine_options or {}).items()),
         arrived=inspect_quantized(facts.model, facts.scales).arrived
         or written_demands(quantization),
         containers=facts.containers,
+        workload=facts.workload,
     )
+    if may_fit:
+        fit = _find_served(
+            plan,
+            layouts.splits,
+            partial(
+                find_fit,
+                room,
+                target=target_of(request, facts.workload),
+                most=most_at_once(facts.container, instance),
+                setup_at=partial(_setup_at, plan, accelerator_of(instance))
+                if accelerator_of
+                else _unpredicted,
+            ),
+            family,
+        )
+        findings += fit.findings
+        rejected += fit.rejected
+        plan = _laid_out(plan, fit)
+        if request.tp_degree is None:
+            findings += note_split(profile, instance, plan.tp_degree)
+        findings += check_idle(plan.split, instance, abilities, request)
+        findings += check_nodes(plan.split, instance, abilities)
+    if quantization is None:
+        rejected += passed_over_methods(
+            profile, instance, plan.tp_degree, facts.container.engine, facts.model.config
+        )
+    plan = replace(plan, rejected=rejected)
     fits = may_fit and not errors_in(findings)
     said = {finding.code for finding in findings}
     chosen = choose_compiler(facts, plan, compilers)
@@ -251,119 +249,74 @@ def _asks_table(request: BuildRequest, quantizer: Quantizer | None) -> bool:
     return (quantizer is None or quantizer.name == TABLE_OF) and not by_compiler
 
 
-def _sketch(
-    request: BuildRequest,
-    profile: ModelProfile,
-    instance: Instance,
-    splits: tuple[Split, ...],
-    demand: Demand,
-) -> Fit:
+def _sketch(room: Room, splits: tuple[Split, ...]) -> Fit:
     """Give what a plan would be about that is rejected anyway: for rules, never to be shown."""
-    shape = first_shape(request, profile.max_positions, instance.kind)
-    degree, depth = min(request.tp_degree or 1, instance.devices), min(request.pp_degree or 1, 64)
-    split = splits[0] if splits else Split(tp_degree=degree, pp_degree=depth)
-    return Fit(shape, split, _budget(profile, instance, demand, shape, split), ())
+    request = room.request
+    degree = min(request.tp_degree or 1, room.instance.devices)
+    alone = Split(tp_degree=degree, pp_degree=min(request.pp_degree or 1, 64))
+    split, shape = splits[0] if splits else alone, room.first_shape
+    return Fit(shape, split, room.budget(split, shape), ())
 
 
-def find_fit(
-    request: BuildRequest,
-    profile: ModelProfile,
-    instance: Instance,
-    splits: Splits,
-    *,
-    demand: Demand | None = None,
+def _find_served(
+    plan: Plan,
+    splits: tuple[Split, ...],
+    find: Callable[[tuple[Split, ...]], Fit],
+    family: ContainerFamily,
 ) -> Fit:
-    """Find the first shape that fits at some split, then let its batch grow there.
+    """Find the best fit that the server takes; where it takes none, the best of all.
 
-    A pipeline only comes when no degree fits in any shape: it waits where
-    tensor parallelism works.
+    What a server refuses of one split, such as heads that do not divide, need not hold of others.
     """
-    asked = first_shape(request, profile.max_positions, instance.kind)
-    shapes = (asked,) if instance.name == LOCAL else tuple(smaller_shapes(request, asked))
-    rejected: tuple[Rejected, ...] = ()
-    for depth in splits.depths:
-        staged = splits.at_depth(depth)
-        budget_for = partial(_budget, profile, instance, demand)
-        for shape in shapes:
-            choice = choose_split(staged, partial(budget_for, shape))
-            if choice.split is None:
-                continue
-            for larger in _growth(request, asked, shape, instance):
-                if not budget_for(larger, choice.split).fits:
-                    break
-                shape = larger
-            rejected += choice.passed_over
-            said = (*_notes(rejected), *_explain_shape(request, asked, shape))
-            return Fit(shape, choice.split, budget_for(shape, choice.split), said, rejected)
-        rejected += choose_split(staged, partial(budget_for, shapes[-1])).passed_over
-    return _miss(request, profile, instance, splits, demand, shapes[-1], rejected)
+    if len(splits) < 2 or reserves(plan.instance):
+        return find(splits)
+    best: Fit | None = None
+    fewest = 0
+    refused: tuple[Rejected, ...] = ()
+    while splits:
+        fit = find(splits)
+        if errors_in(fit.findings):
+            return best or fit
+        laid_out = _laid_out(plan, fit)
+        errors = errors_in((*check_draft_split(laid_out), *family.check(laid_out)))
+        if not errors:
+            return replace(fit, rejected=(*refused, *fit.rejected))
+        if best is None or len(errors) < fewest:
+            best, fewest = fit, len(errors)
+        words, error = fit.split.words, errors[0]
+        reason = f"{words} is not possible: {error.message}"
+        refused += (Rejected(what=words.lower(), code=error.code, reason=reason),)
+        splits = tuple(split for split in splits if split != fit.split)
+    assert best is not None
+    return best
 
 
-def _miss(
-    request: BuildRequest,
-    profile: ModelProfile,
-    instance: Instance,
-    splits: Splits,
-    demand: Demand | None,
-    least: Shape,
-    rejected: tuple[Rejected, ...],
-) -> Fit:
-    """Give the arithmetic of the split that comes closest."""
-    if not splits.splits:
-        message = f"no way of splitting the model uses the devices of {instance.name}"
-        hint = "lower tp_degree or pp_degree, or choose an instance with other devices"
-        finding = Finding("error", "no-split", message, hint)
-        alone = Split()
-        budget = _budget(profile, instance, demand, least, alone)
-        return Fit(least, alone, budget, (finding,), rejected)
-    tried = [(split, _budget(profile, instance, demand, least, split)) for split in splits.splits]
-    split, missed = min(tried, key=lambda one: one[1].needed_bytes)
-    pipelined = (missed.pp_degree, demand)
-    finding = explain_misfit(profile, instance, least, missed, pipelined, request.quantize)
-    return Fit(least, split, missed, (*_notes(rejected), finding), rejected)
+def _laid_out(plan: Plan, fit: Fit) -> Plan:
+    """Give a plan the shape, split and memory that were found."""
+    return replace(_with_split(plan, fit.split, fit.budget), shape=fit.shape)
 
 
-def _budget(
-    profile: ModelProfile,
-    instance: Instance,
-    demand: Demand | None,
-    shape: Shape,
-    split: Split,
-) -> MemoryBudget:
-    return make_budget(
-        profile,
-        instance,
-        shape,
-        split.tp_degree,
-        demand,
+def _with_split(plan: Plan, split: Split, budget: MemoryBudget) -> Plan:
+    return replace(
+        plan,
+        tp_degree=split.tp_degree,
         pp_degree=split.pp_degree,
-        expert_degree=split.expert_degree,
+        dp_degree=split.dp_degree,
+        workers=split.workers,
+        nodes=split.nodes,
         expert_parallel=split.expert_parallel,
+        dp_attention=split.dp_attention,
+        budget=budget,
     )
 
 
-def _notes(rejected: tuple[Rejected, ...]) -> tuple[Finding, ...]:
-    return tuple(Finding("note", one.code, one.reason) for one in rejected)
+def _setup_at(
+    plan: Plan, accelerator: Accelerator, split: Split, budget: MemoryBudget
+) -> Setup | None:
+    """Return what the prediction needs of a split; None without figures of the device."""
+    setup = setup_of(_with_split(plan, split, budget), accelerator)
+    return setup if can_predict(setup) else None
 
 
-def _growth(
-    request: BuildRequest, asked: Shape, shape: Shape, instance: Instance
-) -> Iterator[Shape]:
-    if instance.name != LOCAL and shape == asked:
-        yield from larger_shapes(request, shape, instance.kind)
-
-
-def _explain_shape(request: BuildRequest, asked: Shape, shape: Shape) -> Iterator[Finding]:
-    words = (
-        f"{shape.max_batch} at once, {shape.max_total_tokens} tokens each "
-        f"({shape.max_input_tokens} of them prompt)"
-    )
-    if shape.kv_tokens < asked.kv_tokens:
-        message = (
-            f"{asked.max_batch} requests of {asked.max_total_tokens} tokens do not fit; "
-            f"planned for {words}"
-        )
-        hint = "ask for max_batch and max_total_tokens to choose otherwise"
-        yield Finding("note", "shape-reduced", message, hint)
-    elif None in (request.max_batch, request.max_input_tokens, request.max_total_tokens):
-        yield Finding("note", "shape-chosen", f"planned for {words}")
+def _unpredicted(split: Split, budget: MemoryBudget) -> None:
+    """Predict nothing: nobody gave figures of devices."""

@@ -18,8 +18,11 @@ Goal = Literal["cost", "latency", "throughput"]
 
 TPOT_LIMIT_S = 0.1  # slower than this, people read faster than the model writes
 
-LATENCY_BATCH = 4
-LATENCY_TP_DEGREES = (1, 2, 4, 8)  # over more devices, the exchange outweighs what each saves
+# A goal of low latency computes requests together while each token takes no longer than this
+# many times what it takes alone.  Ours.
+LATENCY_SLACK = 1.25
+
+LATENCY_BATCH = 4  # of engines whose shapes are static
 
 # method → formats of which a device must have one
 QUANTIZERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -47,7 +50,7 @@ PRESETS: Mapping[Goal, Preset] = MappingProxyType(
         "latency": Preset(
             goal="latency",
             title="latency optimized",
-            summary="shortest time per token for few requests at once, over up to 8 devices",
+            summary="shortest time per token, for as many requests at once as hardly slow it",
         ),
         "throughput": Preset(
             goal="throughput",
@@ -67,7 +70,7 @@ class Candidate:
 
     @property
     def options(self) -> str:
-        """The command-line options that ask for it: `--quantize awq --tp-degree 4`."""
+        """The command-line options that ask for it: `--goal cost --quantize awq`."""
         pairs = self.changes.items()
         return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in pairs)
 
@@ -86,13 +89,15 @@ def candidates(
     `brings_draft` that it has an MTP head of its own, which costs a reader nothing to try.
     """
     named = request.model_copy(update={"instance": instance.name, "goal": goal})
+    # On one instance the fewest dollars per token and the most tokens per second are one.
+    aimed = {} if (request.goal == "latency") == (goal == "latency") else {"goal": goal}
     methods = (None,) if quantized else (None, *_methods(request, instance))
     return tuple(
         Candidate(request=named.model_copy(update=changes), changes=MappingProxyType(changes))
         for method in methods
         for draft in _drafts(request, goal, brings_draft=brings_draft)
         for spread in _spreads(request, instance, goal)
-        for changes in [({"quantize": method} if method else {}) | draft | spread]
+        for changes in [aimed | ({"quantize": method} if method else {}) | draft | spread]
     )
 
 
@@ -112,20 +117,10 @@ def _methods(request: BuildRequest, instance: Instance) -> Iterator[str]:
 
 
 def _spreads(request: BuildRequest, instance: Instance, goal: Goal) -> Iterator[dict[str, int]]:
-    """Give batch and degree.
+    """Yield batches to try.
 
-    The planner's own choice is the smallest degree that fits; all devices
-    together are tried beside it, since some servers leave the others idle.
+    On GPUs the planner itself chooses split and requests at once for the goal; where shapes
+    are static, few slots make each token faster.
     """
-    if goal != "latency":
-        yield {}
-        if request.tp_degree is None and instance.kind in GPUS and instance.devices > 1:
-            yield {"tp_degree": instance.devices}
-        return
-    batch = {} if request.max_batch else {"max_batch": LATENCY_BATCH}
-    if request.tp_degree is not None or instance.kind not in GPUS:
-        yield batch
-        return
-    for degree in LATENCY_TP_DEGREES:
-        if degree <= instance.devices and instance.devices % degree == 0:
-            yield {**batch, "tp_degree": degree}
+    static = instance.kind == "neuron" and goal == "latency" and not request.max_batch
+    yield {"max_batch": LATENCY_BATCH} if static else {}

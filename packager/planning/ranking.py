@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from packager.core.plan import Plan
+from packager.planning.choice import Target, keeps_limits
 from packager.planning.performance import Point, Prediction
 from packager.planning.presets import TPOT_LIMIT_S, Candidate, Goal
 from packager.planning.pricing import TokenPrices, make_prices
@@ -46,32 +47,33 @@ def make_option(
     candidate: Candidate,
     plan: Plan,
     prediction: Prediction,
-    goal: Goal,
+    target: Target,
     *,
-    tpot_limit_s: float = TPOT_LIMIT_S,
     discount: float = 0.0,
     buildable: bool = True,
 ) -> Option:
-    """Choose a plan's concurrency and price it."""
-    point = choose_point(prediction, goal, tpot_limit_s)
+    """Choose the point that the goal looks at, and price it."""
+    point = choose_point(prediction, target)
     return Option(
         candidate=candidate,
         plan=plan,
         prediction=prediction,
         point=point,
         prices=prices_at(plan, prediction, point, discount=discount),
-        in_time=point.tpot_s <= tpot_limit_s,
+        in_time=keeps_limits(point, target),
         buildable=buildable,
     )
 
 
-def choose_point(prediction: Prediction, goal: Goal, tpot_limit_s: float = TPOT_LIMIT_S) -> Point:
-    """Take one request for latency, else the most that get each token in time.
+def choose_point(prediction: Prediction, target: Target) -> Point:
+    """Take the workload's requests at once; else one for latency, the most in time otherwise.
 
-    Where none does, the fastest stands in: the user sees that it is too slow.
+    Where none is in time, the fastest stands in: the user sees that it is too slow.
     """
-    in_time = [point for point in prediction.points if point.tpot_s <= tpot_limit_s]
-    if goal == "latency" or not in_time:
+    if target.workload.concurrency:
+        return prediction.points[-1]
+    in_time = [point for point in prediction.points if keeps_limits(point, target)]
+    if target.goal == "latency" or not in_time:
         return min(prediction.points, key=lambda point: point.tpot_s)
     return max(in_time, key=lambda point: point.output_tokens_s)
 

@@ -23,11 +23,13 @@ class ShapeDefaults:
     max_batch: int
     most_batch: int  # where growing stops
     max_total_tokens: int
+    paged: bool = False  # engines hand out the cache as requests grow: a slot reserves nothing
 
 
 DEFAULTS: dict[DeviceKind, ShapeDefaults] = {
-    "nvidia": ShapeDefaults(max_batch=8, most_batch=64, max_total_tokens=8192),
-    "amd": ShapeDefaults(max_batch=8, most_batch=64, max_total_tokens=8192),
+    # `most_batch` is of `local`; elsewhere `planning.concurrency` limits it.
+    "nvidia": ShapeDefaults(max_batch=8, most_batch=64, max_total_tokens=8192, paged=True),
+    "amd": ShapeDefaults(max_batch=8, most_batch=64, max_total_tokens=8192, paged=True),
     # As in AWS's own measurements on Inferentia2: sequences of 8192, batch 8.  Static shapes
     # are compiled for a batch, so it is not made larger unasked.
     "neuron": ShapeDefaults(max_batch=8, most_batch=8, max_total_tokens=8192),
@@ -37,6 +39,7 @@ DEFAULTS: dict[DeviceKind, ShapeDefaults] = {
 ANSWER_TOKENS = 1024  # kept for the answer where the shape is ours to choose
 COMFORTABLE_TOKENS = 4096  # prefer fewer sequences at once to shorter ones than this
 LEAST_TOKENS = 512
+LENGTH_STEP = 1024  # lengths that a workload asks for are multiples of this
 
 
 def check_shape(request: BuildRequest, max_positions: int) -> tuple[Finding, ...]:
@@ -73,12 +76,18 @@ def check_prefill(request: BuildRequest) -> tuple[Finding, ...]:
     return (Finding("error", "prefill-too-small", message, hint),)
 
 
-def first_shape(request: BuildRequest, max_positions: int, kind: DeviceKind) -> Shape:
-    """Complete a request that `check_shape` finds no error in."""
+def first_shape(
+    request: BuildRequest, max_positions: int, kind: DeviceKind, longest_tokens: int = 0
+) -> Shape:
+    """Complete a request that `check_shape` finds no error in.
+
+    `longest_tokens` are those of a request of the workload that the server must take.
+    """
     default = DEFAULTS[kind]
     total = request.max_total_tokens
     if total is None:
         needed = request.max_input_tokens + ANSWER_TOKENS if request.max_input_tokens else 0
+        needed = max(needed, -(-longest_tokens // LENGTH_STEP) * LENGTH_STEP)
         total = min(max_positions, max(default.max_total_tokens, needed))
     return Shape(
         max_batch=request.max_batch or default.max_batch,
@@ -102,6 +111,15 @@ def smaller_shapes(request: BuildRequest, shape: Shape) -> Iterator[Shape]:
     while request.max_batch is None and shape.max_batch > 1:
         shape = replace(shape, max_batch=shape.max_batch // 2)
         yield shape
+    while may_shorten and shape.max_total_tokens // 2 >= LEAST_TOKENS:
+        shape = _with_total(shape, shape.max_total_tokens // 2)
+        yield shape
+
+
+def shorter_shapes(request: BuildRequest, shape: Shape) -> Iterator[Shape]:
+    """Yield ever shorter shapes, beginning with `shape`; a length that was asked for stays."""
+    yield shape
+    may_shorten = request.max_total_tokens is None and request.max_input_tokens is None
     while may_shorten and shape.max_total_tokens // 2 >= LEAST_TOKENS:
         shape = _with_total(shape, shape.max_total_tokens // 2)
         yield shape

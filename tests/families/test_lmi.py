@@ -71,8 +71,8 @@ def test_the_plan_is_spelled_in_lmis_keys() -> None:
     read = properties(PLAN)
 
     assert read["engine"] == "Python"
-    assert read["option.tensor_parallel_degree"] == "2"
-    assert read["option.max_rolling_batch_size"] == "16"
+    assert read["option.tensor_parallel_degree"] == str(PLAN.tp_degree)
+    assert read["option.max_rolling_batch_size"] == str(PLAN.shape.max_batch)
     assert read["option.max_model_len"] == "8192"
     assert read["option.dtype"] == "bf16"
     assert read["option.served_model_name"] == "llama"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from packager.catalog.accelerators import accelerator_of
 from packager.catalog.containers import find_container
 from packager.catalog.instances import find_instance
 from packager.core.facts import Facts
@@ -66,7 +67,7 @@ class Case:
     @property
     def plan(self) -> Plan:
         facts = self.facts
-        return make_plan(facts, family_of(facts.container.family))
+        return make_plan(facts, family_of(facts.container.family), accelerator_of=accelerator_of)
 
 
 def family_of(name: str) -> ContainerFamily:

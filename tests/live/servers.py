@@ -12,6 +12,10 @@ from typing import Any
 
 READY_S = 600.0
 
+# Threads of a small model only wait for each other.  The process that schedules computes, too:
+# a third one of vLLM's would load all of its modules once more.
+SMALL_MODEL = {"OMP_NUM_THREADS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+
 
 @contextmanager
 def served(docker_host: str, image: str, **environment: str) -> Iterator[tuple[Any, str]]:
@@ -49,6 +53,13 @@ def served(docker_host: str, image: str, **environment: str) -> Iterator[tuple[A
         yield container, url
     finally:
         container.remove(force=True, v=True)
+
+
+def small_model_words() -> tuple[str, ...]:
+    """Return the same as options of commands that start containers."""
+    return tuple(
+        word for name, value in SMALL_MODEL.items() for word in ("--env", f"{name}={value}")
+    )
 
 
 def ask(url: str, path: str, body: Mapping[str, Any] | None = None) -> Any:

@@ -23,7 +23,7 @@ from packager.core.samples import Message, Sample
 from packager.core.speculation import NUMERIC_NOISE
 from tests.commandline import ROOT, TINY, Packager, packager_in
 from tests.live.processors import cap_words, caps
-from tests.live.servers import ask, served
+from tests.live.servers import SMALL_MODEL, ask, served, small_model_words
 
 Report = dict[str, Any]
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
@@ -34,8 +34,8 @@ everything = pytest.mark.skipif(
 
 DRAFT = ROOT / "examples" / "tiny-llama-draft"
 SHIPPED = ROOT / "packager" / "catalog" / "data" / "samples.jsonl"
-BUSY = {"OMP_NUM_THREADS": "1", **caps()}  # threads of a small model only wait for each other
-ON_ONE = ("--env", "OMP_NUM_THREADS=1", *cap_words())
+BUSY = {**SMALL_MODEL, **caps()}
+ON_ONE = (*small_model_words(), *cap_words())
 PROMPTS = (
     "import json\nimport os\nimport sys\n",
     "def main():\n    parser = argparse.ArgumentParser(",
@@ -173,7 +173,15 @@ def test_a_draft_model_is_accepted_and_is_no_second_model(
     with served(docker_host, image, **BUSY) as (_, url):
         models = ask(url, "/v1/models")["data"]
         found = measured(packager_here, url, plain, prompts)
+        alone = packager_here(
+            *("draft", "measure", url, "--plain", "none", "--require-identical"),
+            *("--samples", "4", "--max-tokens", "16", "--concurrency", "1"),
+        )
 
+    assert alone.status == 7
+    assert "no answers were compared with a plain server's" in alone.err
+    assert "tokens a step, by vLLM's own count" in alone.out
+    assert "of the proposed tokens taken" in alone.out
     assert [model["id"] for model in models] == ["model"]
     say("draft model", found)
     assert found["length"] > AT_LEAST["draft model"]

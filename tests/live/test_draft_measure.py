@@ -1,6 +1,7 @@
 """`packager draft measure` of images that packager built, served by a real vLLM on processors.
 
-A start takes half a minute and more: what other kinds of drafts do is in test_draft_images.py.
+A start takes half a minute and more: what other kinds of drafts do, and what a server that runs
+already is asked, is in test_draft_images.py.
 """
 
 from __future__ import annotations
@@ -15,15 +16,12 @@ from packager.adapters.serving.containers import find_image
 from packager.families.plain import Changes, without_draft
 from tests.commandline import ROOT, TINY, Packager
 from tests.live.processors import cap_words
+from tests.live.servers import small_model_words
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
 DRAFT = ROOT / "examples" / "tiny-llama-draft"
-BUSY = (
-    "--env",
-    "OMP_NUM_THREADS=1",
-    *cap_words(),
-)  # threads of a small model only wait for each other
+BUSY = (*small_model_words(), *cap_words())
 FEW = ("--samples", "8", "--max-tokens", "32", "--concurrency", "1,4")
 
 
@@ -66,22 +64,6 @@ def test_a_draft_model_is_measured_against_the_same_image_without_it(
         assert speed["speedup"] > 0
     record = json.loads(Path(report["record"]).read_text())
     assert record["speculation"]["acceptance"] == found
-
-
-def test_n_grams_are_measured_alone_and_what_is_demanded_is_refused(
-    packager: Packager, engine: str, serving_base: str
-) -> None:
-    name = "packager-test:ngram"
-    build(packager, name, "ngram", serving_base)
-
-    done = packager(
-        *("draft", "measure", name, *FEW, *BUSY, "--plain", "none", "--require-identical")
-    )
-
-    assert done.status == 7
-    assert "no answers were compared with a plain server's" in done.err
-    assert "tokens a step, by vLLM's own count" in done.out
-    assert "of the proposed tokens taken" in done.out
 
 
 def test_an_image_without_a_draft_is_refused_with_a_way_out(

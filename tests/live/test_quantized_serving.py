@@ -20,6 +20,7 @@ import pytest
 from tests.commandline import TINY, Packager
 from tests.live.checkpoints import unpack_model
 from tests.live.processors import cap_words
+from tests.live.servers import small_model_words
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
@@ -119,8 +120,12 @@ def test_what_the_engine_cannot_load_fails_as_the_rule_says(
 @contextmanager
 def container(image: str, *command: str) -> Iterator[str]:
     """Run an image without a network; it is asked from inside."""
-    env = ("OMP_NUM_THREADS=1", "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=nobind")
-    words = [*cap_words(), *(word for pair in env for word in ("--env", pair))]
+    env = ("VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=nobind")
+    words = [
+        *cap_words(),
+        *small_model_words(),
+        *(word for pair in env for word in ("--env", pair)),
+    ]
     if command:
         words += ["--entrypoint", command[0]]
     name = docker("run", "--detach", "--network=none", "--shm-size=1g", *words, image, *command[1:])

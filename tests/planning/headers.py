@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from packager.catalog.accelerators import accelerator_of
 from packager.catalog.containers import find_container
 from packager.catalog.instances import find_instance
 from packager.core.facts import Facts
@@ -107,7 +108,7 @@ def plan_of(
 ) -> Plan:
     """Plan with the family that the catalog chooses."""
     facts = facts_of(model, instance, family=family, **asked)
-    return make_plan(facts, FAMILIES[facts.container.family])
+    return make_plan(facts, FAMILIES[facts.container.family], accelerator_of=accelerator_of)
 
 
 def model_of(config: dict[str, Any], *, dtype: str = "BF16", name: str = "model") -> ModelFiles:

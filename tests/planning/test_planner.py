@@ -94,24 +94,29 @@ def test_a_name_that_cannot_be_served_is_an_error() -> None:
     ]
 
 
-def test_the_smallest_degree_that_fits_leaves_devices_for_copies() -> None:
+def test_copies_use_the_devices_that_one_copy_leaves_over() -> None:
     plan = plan_of(model_of(LLAMA_3_8B), "g5.12xlarge", family="lmi")
 
-    assert (plan.tp_degree, plan.replicas) == (2, 2)
-    assert "TP 1 needs 23.7 GiB per device; 19.8 GiB usable" in [
-        finding.message for finding in plan.findings
-    ]
+    assert plan.split.devices == 4
+    assert sum("is predicted to give" in finding.message for finding in plan.findings) == 2
 
 
-def test_a_shape_of_ours_shrinks_until_it_fits() -> None:
-    plan = plan_of(model_of(LLAMA_3_8B), "g5.xlarge")
+def test_a_length_of_ours_shrinks_until_one_sequence_fits() -> None:
+    whole_heads = model_of(LLAMA_3_8B | {"num_key_value_heads": 32})
 
-    assert plan.shape == Shape(max_batch=8, max_input_tokens=3072, max_total_tokens=4096)
+    plan = plan_of(whole_heads, "g5.xlarge")
+
+    assert (plan.shape.max_input_tokens, plan.shape.max_total_tokens) == (3072, 4096)
     assert "shape-reduced" in codes(plan.findings)
 
 
-def test_a_batch_of_ours_grows_where_there_is_room() -> None:
-    assert plan_of(model_of(LLAMA_3_8B), "p5.48xlarge").shape.max_batch == 32
+def test_8b_on_g5_xlarge_is_not_served_four_at_a_time() -> None:
+    """The batch was how many full-length sequences fit, which no server asks for."""
+    plan = plan_of(model_of(LLAMA_3_8B), "g5.xlarge")
+
+    assert plan.shape.max_total_tokens == 8192
+    assert 16 <= plan.shape.max_batch <= plan.typical_requests
+    assert plan.full_requests < 4
 
 
 def test_a_shape_that_was_asked_for_is_not_changed() -> None:
@@ -136,11 +141,29 @@ def test_a_long_prompt_leaves_room_for_an_answer() -> None:
 
 
 def test_a_shape_that_does_not_fit_gets_one_that_does() -> None:
-    *_, finding = rejection(model_of(LLAMA_3_8B), "g5.xlarge", max_batch=32, max_total_tokens=8192)
+    asked = {"max_batch": 128, "max_total_tokens": 4096}
+    *_, finding = rejection(model_of(LLAMA_3_8B), "c7i.8xlarge", **asked)
 
     assert finding.code == "does-not-fit"
-    assert finding.hint == "lower max_batch to 3, or choose an instance with more memory"
-    assert plan_of(model_of(LLAMA_3_8B), "g5.xlarge", max_batch=3, max_total_tokens=8192)
+    assert finding.hint == "lower max_batch to 67, or choose an instance with more memory"
+    assert plan_of(model_of(LLAMA_3_8B), "c7i.8xlarge", **asked | {"max_batch": 67})
+
+
+def test_a_batch_that_was_asked_for_reserves_no_full_sequences() -> None:
+    plan = plan_of(model_of(LLAMA_3_8B), "g5.xlarge", max_batch=32, max_total_tokens=8192)
+
+    assert plan.shape == Shape(max_batch=32, max_input_tokens=7168, max_total_tokens=8192)
+    assert plan.typical_requests >= 32
+    assert "cache-too-small" not in codes(plan.findings)
+
+
+def test_more_requests_than_the_cache_holds_are_kept_with_a_warning() -> None:
+    plan = plan_of(model_of(LLAMA_3_8B), "g5.xlarge", max_batch=200)
+
+    (warning,) = [one for one in plan.findings if one.code == "cache-too-small"]
+    assert plan.shape.max_batch == 200
+    assert f"the cache holds {plan.typical_requests} of 872 tokens" in warning.message
+    assert warning.hint.startswith(f"lower max_batch to {plan.typical_requests}, or")
 
 
 def test_the_hint_of_a_single_long_request_fits_too() -> None:

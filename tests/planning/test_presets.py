@@ -23,18 +23,32 @@ def test_cost_tries_the_weights_as_they_are_and_what_the_device_has_kernels_for(
     assert tried("ml.inf2.48xlarge", "cost") == [""]
 
 
-def test_latency_spreads_over_every_degree_and_keeps_the_batch_small() -> None:
-    assert tried("ml.g5.12xlarge", "latency", quantize="none") == [
-        "--max-batch 4 --tp-degree 1",
-        "--max-batch 4 --tp-degree 2",
-        "--max-batch 4 --tp-degree 4",
-    ]
+def test_split_and_requests_at_once_are_left_to_the_planner_but_for_static_slots() -> None:
+    assert tried("ml.g5.12xlarge", "latency", quantize="none") == ["--goal latency"]
+    assert tried("ml.g5.12xlarge", "cost", quantize="none") == [""]
+    assert tried("ml.inf2.48xlarge", "latency") == ["--goal latency --max-batch 4"]
+
+
+def test_another_goal_than_the_one_asked_for_is_named() -> None:
+    request = BuildRequest(model="m", instance="all", quantize="none", goal="latency")
+    found: list[Goal] = ["cost", "latency"]
+
+    assert [
+        candidates(request, find_instance("ml.g5.xlarge"), goal, quantized=False)[0].options
+        for goal in found
+    ] == ["--goal cost", ""]
 
 
 @pytest.mark.parametrize("goal", PRESETS)
 def test_what_was_asked_for_stays(goal: Goal) -> None:
     request = BuildRequest(
-        model="m", instance="all", quantize="fp8", tp_degree=2, max_batch=16, family="lmi"
+        model="m",
+        instance="all",
+        quantize="fp8",
+        tp_degree=2,
+        max_batch=16,
+        family="lmi",
+        goal=goal,
     )
 
     (only,) = candidates(request, find_instance("ml.g5.12xlarge"), goal, quantized=False)
@@ -46,7 +60,7 @@ def test_what_was_asked_for_stays(goal: Goal) -> None:
 
 
 def test_a_quantized_checkpoint_is_not_quantized_again() -> None:
-    assert tried("ml.g5.12xlarge", "cost", quantized=True) == ["", "--tp-degree 4"]
+    assert tried("ml.g5.12xlarge", "cost", quantized=True) == [""]
 
 
 def test_latency_tries_the_head_that_the_checkpoint_brings() -> None:
@@ -58,6 +72,6 @@ def test_latency_tries_the_head_that_the_checkpoint_brings() -> None:
         found = candidates(changed, instance, goal, quantized=False, brings_draft=True)
         return [candidate.options for candidate in found]
 
-    assert options("latency") == ["", "--draft mtp"]
-    assert options("latency", draft="none") == [""]
+    assert options("latency") == ["--goal latency", "--goal latency --draft mtp"]
+    assert options("latency", draft="none") == ["--goal latency"]
     assert options("cost") == options("throughput") == [""]

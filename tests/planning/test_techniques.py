@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance, instances
 from packager.core.artifact import Artifacts
 from packager.core.catalog import Rule
@@ -50,6 +51,7 @@ from tests.planning.headers import (
 
 LLAMA_8B, LLAMA_70B = model_of(LLAMA_3_8B), model_of(LLAMA_3_70B)
 MIXTRAL = zoo.mixtral()
+LONG_8B = model_of(LLAMA_3_8B | {"max_position_embeddings": 131072})
 LLAMA_2_7B = model_of(
     LLAMA_3_8B | {"intermediate_size": 11008, "num_key_value_heads": 32, "vocab_size": 32000}
 )
@@ -269,7 +271,7 @@ def test_a_pipeline_helps_where_no_degree_does() -> None:
 def test_a_pipeline_that_was_asked_for_is_honoured_or_refused() -> None:
     plan = plan_of(LLAMA_8B, "g5.12xlarge", pp_degree=2)
 
-    assert (plan.pp_degree, plan.budget.pp_degree, plan.replicas) == (2, 2, 2)
+    assert (plan.split.devices, plan.pp_degree, plan.budget.pp_degree) == (4, 2, 2)
     assert error_codes(LLAMA_8B, "g5.12xlarge", family="lmi", pp_degree=2) == ["pp-not-supported"]
     assert error_codes(LLAMA_8B, "g5.12xlarge", pp_degree=8) == ["pp-not-allowed"]
     assert error_codes(LLAMA_8B, "g5.12xlarge", pp_degree=4, tp_degree=2) == ["pp-not-allowed"]
@@ -498,20 +500,26 @@ def test_70b_does_not_fit_two_neuron_cores() -> None:
 @pytest.mark.parametrize(
     ("asked", "nearest"),
     [
-        ({"max_batch": 32, "max_total_tokens": 8192}, "--max-batch 4"),
-        ({"max_batch": 8, "max_total_tokens": 8192}, "--quantize awq"),
-        ({"max_batch": 32, "max_total_tokens": 8192, "quantize": "awq"}, "--max-batch 13"),
-        ({"max_batch": 32, "max_total_tokens": 8192, "quantize": "awq"}, "--max-total-tokens 2048"),
+        ({"max_total_tokens": 65536}, "--max-total-tokens 32768"),
+        ({"max_total_tokens": 65536}, "--quantize awq"),
+        ({"max_total_tokens": 131072, "quantize": "awq"}, "--max-total-tokens 65536"),
         ({"tp_degree": 8}, "--tp-degree 1"),
     ],
     ids=str,
 )
 def test_the_nearest_plan_is_one_that_fits(asked: dict[str, Any], nearest: str) -> None:
-    found = rejected(LLAMA_8B, "g5.xlarge", **asked).nearest
+    found = rejected(LONG_8B, "g5.xlarge", **asked).nearest
 
     assert nearest in found
     for suggestion in found:
-        plan_of(LLAMA_8B, "g5.xlarge", **(asked | options(suggestion)))
+        plan_of(LONG_8B, "g5.xlarge", **(asked | options(suggestion)))
+
+
+def test_the_nearest_batch_of_static_slots_is_one_that_fits() -> None:
+    asked = {"max_batch": 128, "max_total_tokens": 4096}
+
+    assert "--max-batch 67" in rejected(LLAMA_8B, "c7i.8xlarge", **asked).nearest
+    plan_of(LLAMA_8B, "c7i.8xlarge", **asked | {"max_batch": 67})
 
 
 def options(suggestion: str) -> dict[str, Any]:
@@ -524,22 +532,34 @@ def options(suggestion: str) -> dict[str, Any]:
 
 
 def test_two_changes_are_tried_where_one_is_not_enough() -> None:
-    error = rejected(LLAMA_70B, "g5.12xlarge", family="lmi", max_batch=64, max_total_tokens=8192)
+    long = model_of(LLAMA_3_70B | {"max_position_embeddings": 262144})
+    asked = {"family": "lmi", "max_total_tokens": 262144}
 
-    assert error.nearest == (
-        "--quantize fp8 --max-batch 3",
-        "--quantize awq --max-batch 15",
-        "--quantize awq --max-total-tokens 1024",
-    )
+    nearest = rejected(long, "g5.12xlarge", **asked).nearest
+
+    ways = ("--quantize fp8 --max-total", "--quantize awq --max-total")
+    assert all(one.startswith(ways) for one in nearest)
+    assert len(nearest) == 2
+    for suggestion in nearest:
+        plan_of(long, "g5.12xlarge", **(asked | options(suggestion)))
 
 
 def test_what_cannot_be_helped_gets_no_suggestion() -> None:
     assert rejected(LLAMA_70B, LOCAL_CPU, served_name="a", max_batch=64).nearest == ()
 
 
-def test_the_planner_chooses_the_largest_degree_for_latency() -> None:
-    assert plan_of(LLAMA_8B, "p4d.24xlarge", family="lmi", goal="latency").tp_degree == 8
-    assert plan_of(LLAMA_8B, "p4d.24xlarge", family="lmi", goal="cost").tp_degree == 1
+def test_nvlink_lets_latency_take_more_devices_for_a_copy_than_cost() -> None:
+    latency, cost = (
+        make_plan(
+            facts_of(LLAMA_8B, "p4d.24xlarge", family="lmi", goal=goal),
+            Silent(),
+            accelerator_of=accelerator_of,
+        )
+        for goal in ("latency", "cost")
+    )
+
+    assert latency.tp_degree > cost.tp_degree
+    assert latency.shape.max_batch < cost.shape.max_batch
 
 
 def test_no_field_of_a_request_is_dropped() -> None:

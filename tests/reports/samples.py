@@ -17,6 +17,7 @@ from packager.core.speculation import (
     Speed,
 )
 from packager.jobs.rank import predict_plan
+from packager.planning.choice import Target
 from packager.planning.performance import WORKLOADS
 from packager.planning.presets import Candidate, Goal
 from packager.planning.ranking import Option, make_option
@@ -41,7 +42,7 @@ def option_on(instance: str, goal: Goal, *, usd_hour: float | None = None, **ask
     if usd_hour is not None:
         plan = replace(plan, instance=replace(plan.instance, price_usd_hour=usd_hour or None))
     candidate = Candidate(request=facts_of(LLAMA_8B, instance).request, changes=asked)
-    return make_option(candidate, plan, outlook_of(plan).prediction, goal)
+    return make_option(candidate, plan, outlook_of(plan).prediction, Target(goal=goal))
 
 
 def comparison(**changes: float | None) -> Comparison:

@@ -191,7 +191,7 @@ def test_the_document_has_what_the_text_shows() -> None:
     assert document["predicted"]["error_band"] == 0.4
     assert document["predicted"]["points"][0]["concurrency"] == 1
     assert set(document["predicted"]["points"][0]["usd_per_million"]) == {"F1", "F2", "F3"}
-    assert document["rejected"][0]["what"] == "tp 1"
+    assert document["rejected"][0]["code"] in ("tp-does-not-fit", "split-slower")
 
 
 def test_a_refused_plan_shows_what_fits_instead() -> None:

@@ -60,8 +60,8 @@ def test_a_head_that_is_not_there_is_refused_however_it_is_asked_for(
     assert refusals(LLAMA, options, family=family)[0].code == "draft-mtp-none"
     counted = plan(MODELS["mimo"](), options, family=family)
     assert counted.draft is None
-    assert counted.budget.draft_weights_bytes == 421_568_512
-    assert counted.budget.draft_kv_bytes_per_token == 4096
+    assert counted.budget.draft_weights_bytes * counted.tp_degree == 421_568_512
+    assert counted.budget.draft_kv_bytes_per_token * counted.tp_degree == 4096
 
 
 def test_a_draft_model_that_the_option_names_is_left_to_the_engine() -> None:
