@@ -207,7 +207,7 @@ def test_requests_of_other_lengths_move_a_prediction_and_narrow_nothing() -> Non
     assert fitted.fit is not None
     assert before is not None
     assert fitted.points[0].tpot_s == pytest.approx(2 * before.points[0].tpot_s, rel=0.05)
-    assert fitted.fit.band == 0.4
+    assert fitted.fit.band == before.band == 0.6
     assert "other lengths" in fitted.assumptions[0]
 
 

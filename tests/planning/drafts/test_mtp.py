@@ -26,7 +26,7 @@ from packager.families.tgi import TgiFamily
 from packager.families.vllm import VllmFamily
 from packager.planning.drafts.mtp import check_mtp
 from packager.planning.drafts.mtp_engines import served_models
-from packager.planning.performance import DEFAULTS, Setup, _draft_s, setup_of
+from packager.planning.performance import Setup, draft_s, setup_of
 from packager.planning.planner import make_plan
 from packager.planning.profile import make_profile
 from tests.planning.drafts import mtp_models
@@ -382,6 +382,6 @@ def test_experts_of_the_head_slow_a_step_as_those_of_a_layer_do() -> None:
     whole = replace(setup, draft=replace(setup.draft, has_experts=False))
 
     def of_draft(setup: Setup) -> float:
-        return _draft_s(setup, setup.draft, 1, DEFAULTS) if setup.draft else 0.0
+        return draft_s(setup, setup.draft, 1) if setup.draft else 0.0
 
     assert 0 < of_draft(setup) < 0.3 * of_draft(whole)
