@@ -137,6 +137,17 @@ REQUEST_OPTIONS = (
         "--kv-dtype", type=click.Choice(("auto", "fp8")), help="Element type of the KV cache."
     ),
     click.option(
+        "--dtype",
+        type=click.Choice(("auto", "bfloat16", "float16")),
+        help="What the engine computes with; as the checkpoint if none.",
+    ),
+    click.option(
+        "--gpu-memory-utilization",
+        type=FiniteRange(0, 1, min_open=True, max_open=True),
+        metavar="SHARE",
+        help="Of each GPU's memory, what the engine takes for weights, cache and all; 0.9 if none.",
+    ),
+    click.option(
         "--quantize",
         metavar="METHOD[,OPTION]",
         help="none, awq, gptq, fp8 or smoothquant for the weights; awq,group=64 and the like.",

@@ -15,6 +15,9 @@ from packager.core.split import Split
 from packager.core.techniques import Draft, Quantization, Rejected
 from packager.core.workload import QUESTIONS, Workload
 
+# vLLM's documented default for --gpu-memory-utilization, rendered explicitly.
+GPU_MEMORY_UTILIZATION = 0.9
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvShare:
@@ -117,6 +120,7 @@ class Plan:
     compiler: str = ""  # who compiles ahead of time; "" when the engine does when it starts
     arrived: Arrived | None = None  # of quantized weights, arrived or to be written
     containers: tuple[ContainerFacts, ...] = ()  # that hints may propose; newest first
+    gpu_memory_utilization: float = GPU_MEMORY_UTILIZATION  # what the engine takes of each GPU
     workload: Workload = QUESTIONS  # the requests that are planned for
 
     @property

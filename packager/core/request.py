@@ -82,6 +82,13 @@ class BuildRequest(BaseModel):
     kv_dtype: Literal["auto", "fp8"] | None = Field(
         default=None, description="element type of the KV cache"
     )
+    dtype: Literal["auto", "bfloat16", "float16"] | None = Field(
+        default=None, description="what the engine computes with; `auto`: as the checkpoint"
+    )
+    gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None,
+        description="share of each GPU's memory that the engine takes, for weights, cache and all",
+    )
     quantize: str | None = Field(
         default=None,
         description="`none`, or `[QUANTIZER:]METHOD[,OPTION…]`: awq, gptq, fp8, smoothquant",

@@ -40,7 +40,6 @@ from packager.families.listed import check_listed
 from packager.families.sagemaker import check_environment
 from packager.families.schema import EngineSchema, Option, check_value, find_schema, nearest
 from packager.families.shared import (
-    GPU_MEMORY_UTILIZATION,
     NGRAM_LONGEST,
     NGRAM_SHORTEST,
     OFFLINE_ENV,
@@ -206,7 +205,7 @@ def _planned(plan: Plan) -> dict[str, str]:
         "option.max_rolling_batch_size": str(plan.shape.max_batch),
         "option.max_model_len": str(plan.shape.max_total_tokens),
         "option.dtype": plan.dtype,
-        "option.gpu_memory_utilization": str(GPU_MEMORY_UTILIZATION),
+        "option.gpu_memory_utilization": str(plan.gpu_memory_utilization),
         "option.served_model_name": plan.served_name,
         "option.trust_remote_code": "false",
     }

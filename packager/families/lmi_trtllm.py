@@ -18,7 +18,6 @@ from packager.core.plan import Plan
 from packager.core.serving import COMPILED_DIR
 from packager.families.schema import Option, check_value
 from packager.families.shared import (
-    GPU_MEMORY_UTILIZATION,
     check_engine_options,
     check_one_stage,
     draft_unsupported,
@@ -86,7 +85,7 @@ def _planned(plan: Plan) -> dict[str, str]:
         "option.max_seq_len": str(shape.max_total_tokens),
         "option.max_num_tokens": str(batched_tokens(plan)),
         "option.dtype": DTYPES[plan.dtype],
-        "option.free_gpu_memory_fraction": str(GPU_MEMORY_UTILIZATION),
+        "option.free_gpu_memory_fraction": str(plan.gpu_memory_utilization),
         "option.trust_remote_code": "false",
     }
     if plan.compiler == COMPILER:

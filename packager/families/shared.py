@@ -19,9 +19,6 @@ OFFLINE_ENV: Mapping[str, str] = {
     "DO_NOT_TRACK": "1",
 }
 
-# The share of device memory that `packager.planning.memory` reckons with.
-GPU_MEMORY_UTILIZATION = 0.9
-
 # The n-gram draft looks for the last 3 tokens in what came before, then for fewer, down to 1:
 # as measured on code with vLLM 0.32.0, 2.97 tokens a step.
 NGRAM_LONGEST, NGRAM_SHORTEST = 3, 1

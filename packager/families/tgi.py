@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from packager.core.artifact import Artifacts
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
-from packager.core.plan import Plan
+from packager.core.plan import GPU_MEMORY_UTILIZATION, Plan
 from packager.core.serving import RenderedFile, ServingConfig
 from packager.core.split import Abilities
 from packager.core.versions import version_key
@@ -192,6 +192,8 @@ def _planned(plan: Plan) -> dict[str, str]:
         env["SPECULATE"] = str(plan.draft.speculative_tokens)  # as many as heads without it
     if shape.max_batch > DEFAULT_CONCURRENT:
         env["MAX_CONCURRENT_REQUESTS"] = str(shape.max_batch)
+    if plan.gpu_memory_utilization != GPU_MEMORY_UTILIZATION:
+        env["CUDA_MEMORY_FRACTION"] = str(plan.gpu_memory_utilization)
     if not names:
         env |= {"HOSTNAME": "0.0.0.0", "PORT": str(PORT)}
     return env

@@ -27,7 +27,6 @@ from packager.families.listed import check_listed
 from packager.families.sagemaker import check_environment
 from packager.families.schema import find_schema
 from packager.families.shared import (
-    GPU_MEMORY_UTILIZATION,
     OFFLINE_ENV,
     VLLM_LAYOUT,
     check_engine_options,
@@ -205,14 +204,14 @@ def _own_options(plan: Plan) -> Options:
     options = planned_options(plan)
     options["port"] = str(PORT)
     if by_environment(plan):
-        options["gpu-memory-utilization"] = str(GPU_MEMORY_UTILIZATION)
+        options["gpu-memory-utilization"] = str(plan.gpu_memory_utilization)
         return options
     options |= {"host": "0.0.0.0", "middleware": "inputs_adapter.InputsAdapter"}
     if plan.instance.kind == "cpu":
         if not plan.compiler:
             options["enforce-eager"] = True  # compiling at each start doubles its time
     else:
-        options["gpu-memory-utilization"] = str(GPU_MEMORY_UTILIZATION)
+        options["gpu-memory-utilization"] = str(plan.gpu_memory_utilization)
     return options
 
 

@@ -16,7 +16,7 @@ from packager.core.facts import Facts
 from packager.core.findings import Finding, errors_in
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile
-from packager.core.plan import MemoryBudget, Plan
+from packager.core.plan import GPU_MEMORY_UTILIZATION, MemoryBudget, Plan
 from packager.core.request import BuildRequest
 from packager.core.split import Split
 from packager.core.techniques import Rejected
@@ -49,7 +49,7 @@ from packager.planning.schemes import (
     passed_over_methods,
     quantized_weight_bytes,
 )
-from packager.planning.shape import check_prefill, check_shape
+from packager.planning.shape import check_prefill, check_shape, check_utilization
 from packager.planning.splits import check_idle, find_splits
 from packager.planning.stacking import check_stack
 from packager.ports import Compiler, ContainerFamily, Quantizer
@@ -124,8 +124,8 @@ def _decide(
     """
     request, instance = facts.request, facts.instance
     findings = [*check_facts(facts), *read, *check_shape(request, profile.max_positions)]
-    findings += check_prefill(request)
-    dtype, found = choose_dtype(profile, instance)
+    findings += [*check_prefill(request), *check_utilization(request, instance)]
+    dtype, found = choose_dtype(profile, instance, request.dtype)
     methods = quantizer.methods if quantizer else {}
     quantized = choose_quantization(
         request.quantize,
@@ -163,6 +163,7 @@ def _decide(
         draft=drafted.draft or drafted.counted,
         engine=facts.container.engine,
         engine_version=facts.container.engine_version,
+        usable_share=request.gpu_memory_utilization,
         reserve=reserves(instance),
     )
     may_fit = not errors_in(findings)
@@ -196,6 +197,7 @@ def _decide(
         arrived=inspect_quantized(facts.model, facts.scales).arrived
         or written_demands(quantization),
         containers=facts.containers,
+        gpu_memory_utilization=request.gpu_memory_utilization or GPU_MEMORY_UTILIZATION,
         workload=facts.workload,
     )
     if may_fit:

@@ -42,8 +42,10 @@ PRECISIONS = {
 SPELLED = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
-def choose_dtype(profile: ModelProfile, instance: Instance) -> tuple[str, tuple[Finding, ...]]:
-    """Pick a 16-bit type, the checkpoint's own where device and model allow it.
+def choose_dtype(
+    profile: ModelProfile, instance: Instance, asked: str | None = None
+) -> tuple[str, tuple[Finding, ...]]:
+    """Pick a 16-bit type, the checkpoint's own where device and model allow it, or the one asked.
 
     Engines cast 32-bit checkpoints to 16 bits by default, so we plan for that.
     On a CPU the answer never depends on the processor: engines compute bf16
@@ -57,6 +59,10 @@ def choose_dtype(profile: ModelProfile, instance: Instance) -> tuple[str, tuple[
     wanted = "fp16" if profile.dtype == "fp16" else "bf16"
     if profile.architecture in NEEDS_RANGE:
         wanted = "bf16"
+    refused = _refuse_dtype(profile, instance, asked, has_bf16=has_bf16)
+    if refused:
+        return wanted, refused
+    wanted = {"bfloat16": "bf16", "float16": "fp16"}.get(asked or "", wanted)
     dtype = wanted if has_bf16 else "fp16"
     findings = []
     if dtype != profile.dtype:
@@ -70,6 +76,21 @@ def choose_dtype(profile: ModelProfile, instance: Instance) -> tuple[str, tuple[
         message = f"{instance.device_name} has no bf16 instructions: it will be slow"
         findings.append(Finding("warning", "dtype-emulated", message))
     return dtype, tuple(findings)
+
+
+def _refuse_dtype(
+    profile: ModelProfile, instance: Instance, asked: str | None, *, has_bf16: bool
+) -> tuple[Finding, ...]:
+    """Find a type that was asked for and that the device or the model cannot compute with."""
+    if asked == "bfloat16" and not has_bf16:
+        message = f"{instance.device_name} has no bf16, which is asked for"
+        hint = "leave dtype out, or choose an instance with compute capability 8.0 or later"
+    elif asked == "float16" and profile.architecture in NEEDS_RANGE:
+        message = f"{profile.architecture} overflows in float16, which is asked for"
+        hint = "leave dtype out"
+    else:
+        return ()
+    return (Finding("error", "dtype-unsupported", message, hint),)
 
 
 def check_format(profile: ModelProfile, instance: Instance) -> tuple[Finding, ...]:

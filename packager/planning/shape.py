@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from packager.core.findings import Finding
-from packager.core.instance import DeviceKind
+from packager.core.instance import GPUS, DeviceKind, Instance
 from packager.core.request import BuildRequest
 from packager.core.shape import Shape
 
@@ -74,6 +74,16 @@ def check_prefill(request: BuildRequest) -> tuple[Finding, ...]:
     message = f"max_prefill_tokens {prefill} is less than one for each of {batch} requests"
     hint = f"raise max_prefill_tokens to {batch} or more, or leave it out"
     return (Finding("error", "prefill-too-small", message, hint),)
+
+
+def check_utilization(request: BuildRequest, instance: Instance) -> tuple[Finding, ...]:
+    """Find a share of GPU memory that is asked for where no engine takes one."""
+    share = request.gpu_memory_utilization
+    if share is None or instance.kind in GPUS:
+        return ()
+    message = f"gpu_memory_utilization {share:g} is asked for, and {instance.name} has no GPU"
+    hint = "leave it out; on a processor the cache is planned in whole GiB"
+    return (Finding("error", "no-gpu-memory", message, hint),)
 
 
 def first_shape(

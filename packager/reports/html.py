@@ -17,6 +17,7 @@ from packager.core.units import decimal, gib
 from packager.planning.presets import PRESETS
 from packager.planning.pricing import LABELS
 from packager.planning.ranking import Ranking
+from packager.reports.capacity import capacity_sentence
 from packager.reports.charts import Chart, Mark, make_chart
 from packager.reports.opinion import HEADER as OPINION_HEADER
 from packager.reports.opinion import RATIOS, opinion_rows, opinion_sentence, unanswered
@@ -27,6 +28,7 @@ from packager.reports.plan import (
     cost_sentence,
     count_words,
     findings_to_show,
+    free_bytes,
     memory_parts,
     rejected_sentence,
     spread_words,
@@ -48,7 +50,7 @@ SEVERITIES = ("error", "warning", "note")
 def plan_html(page: PlanPage) -> str:
     """The plan as a page: what the text shows, with the bar and the chart drawn."""
     plan, outlook, budget = page.plan, page.outlook, page.plan.budget
-    free = max(0, budget.usable_bytes - budget.needed_bytes)
+    free = free_bytes(plan)
     values = {
         "plan": plan,
         "parameters": count_words(plan.profile.parameters),
@@ -66,8 +68,9 @@ def plan_html(page: PlanPage) -> str:
                 "size": gib(part.size),
                 "share": part.size / max(1, budget.usable_bytes),
             }
-            for part in memory_parts(budget)
+            for part in memory_parts(plan)
         ],
+        "holds": capacity_sentence(plan),
         "usable": gib(budget.usable_bytes),
         "free": gib(free),
         "free_share": free / max(1, budget.usable_bytes),

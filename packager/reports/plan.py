@@ -8,14 +8,16 @@ from typing import Any
 
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
-from packager.core.plan import MemoryBudget, Plan
+from packager.core.plan import Plan
 from packager.core.recipe import Recipe, StepForecast
 from packager.core.techniques import Rejected
 from packager.core.text import escape, joined
 from packager.core.units import decimal, gib
 from packager.errors import PlanRejected
+from packager.planning.fit import reserves
 from packager.planning.opinion import Opinion
 from packager.planning.performance import Prediction
+from packager.reports.capacity import capacity_document, capacity_sentence
 from packager.reports.opinion import opinion_document, opinion_lines
 from packager.reports.outlook import Outlook, outlook_document, outlook_lines, percent, usd
 from packager.reports.rank import Menu, menu_document, menu_lines
@@ -99,6 +101,10 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "words": plan.split.words,
         },
         "shape": asdict(plan.shape),
+        "capacity": capacity_document(plan),
+        "workload": asdict(plan.workload),
+        "gpu_memory_utilization": plan.gpu_memory_utilization,
+        "dtype": plan.dtype,
         "kv_dtype": plan.kv_dtype,
         "weights": plan.weights,
         "quantization": _quantization_document(plan),
@@ -118,11 +124,12 @@ def page_text(page: PlanPage) -> str:
     plan = page.plan
     lines = [
         *_decision_lines(plan),
+        *wrapped("holds", capacity_sentence(plan)),
         *wrapped("will run", "; ".join(work_sentences(plan, page.recipe, page.forecasts))),
         *wrapped("kept", "; ".join(renewal_sentences(page.forecasts))),
         *wrapped("costs", cost_sentence(plan, page.outlook)),
         "",
-        *_memory_lines(plan.budget),
+        *_memory_lines(plan),
     ]
     if page.outlook:
         lines += ["", *outlook_lines(page.outlook)]
@@ -235,14 +242,24 @@ def cost_sentence(plan: Plan, outlook: Outlook | None) -> str:
     )
 
 
-def memory_parts(budget: MemoryBudget) -> tuple[MemoryPart, ...]:
-    """What fills a device, in the order of the bar, without what is not there."""
+def memory_parts(plan: Plan) -> tuple[MemoryPart, ...]:
+    """What fills a device, in the order of the bar, without what is not there.
+
+    An engine with a paged cache takes for it whatever the rest leaves.
+    """
+    budget = plan.budget
+    cache, drafted, state = budget.kv_bytes, budget.draft_kv_bytes, budget.state_bytes
+    if not reserves(plan.instance):
+        share = drafted / max(1, cache + drafted)
+        pool = max(budget.kv_pool_bytes, cache + drafted)
+        drafted, state = int(pool * share), 0
+        cache = pool - drafted
     parts = (
         MemoryPart("weights", "W", budget.weights_bytes),
         MemoryPart("draft", "D", budget.draft_weights_bytes),
-        MemoryPart("kv cache", "K", budget.kv_bytes),
-        MemoryPart("draft cache", "d", budget.draft_kv_bytes),
-        MemoryPart("state", "S", budget.state_bytes),
+        MemoryPart("kv cache", "K", cache),
+        MemoryPart("draft cache", "d", drafted),
+        MemoryPart("state", "S", state),
         MemoryPart("activations", "A", budget.activations_bytes),
         MemoryPart("overhead", "O", budget.overhead_bytes),
     )
@@ -271,17 +288,24 @@ def _decision_lines(plan: Plan) -> list[str]:
     ]
 
 
-def _memory_lines(budget: MemoryBudget) -> list[str]:
-    parts = memory_parts(budget)
+def free_bytes(plan: Plan) -> int:
+    """Count the bytes of a device that the engine may take and leaves."""
+    budget = plan.budget
+    return max(0, budget.usable_bytes - budget.needed_bytes) if reserves(plan.instance) else 0
+
+
+def _memory_lines(plan: Plan) -> list[str]:
+    parts, budget = memory_parts(plan), plan.budget
     usable = max(1, budget.usable_bytes)
     bar = "".join(part.letter * round(part.size / usable * _BAR) for part in parts)
-    free = max(0, budget.usable_bytes - budget.needed_bytes)
+    free = free_bytes(plan)
     usable_words = f"{gib(budget.usable_bytes)} of {gib(budget.device_bytes)}"
     lines = [
         f"memory     {usable_words} usable on each device",
         f"           [{bar[:_BAR].ljust(_BAR, '.')}]",
     ]
-    rows = [(part.letter, part.name, part.size) for part in parts] + [(".", "free", free)]
+    rows = [(part.letter, part.name, part.size) for part in parts]
+    rows += [(".", "free", free)] if free else []
     for letter, name, size in rows:
         lines.append(f"  {letter} {name:<12} {gib(size):>10}  {size / usable:>5.0%}")
     lines.append(f"           room for {budget.kv_tokens_left:,} tokens of KV cache")

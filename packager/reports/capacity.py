@@ -1,0 +1,45 @@
+"""How many requests a plan holds at once, and what happens to more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from packager.core.plan import Plan
+from packager.planning.fit import reserves
+
+# What an engine does with requests beyond those that it computes at once, and when its cache
+# is full: vLLM and SGLang compute the latest again, TensorRT-LLM and TGI begin only what fits.
+BEYOND = {
+    "vllm": "more wait in a queue; when the cache is full, the latest is preempted and computed "
+    "again",
+    "sglang": "more wait in a queue; when the cache is full, the latest is retracted and computed "
+    "again",
+    "tgi": "more wait until their tokens fit, and beyond MAX_CONCURRENT_REQUESTS are refused",
+}
+WAIT = "more wait in a queue"
+
+
+def capacity_sentence(plan: Plan) -> str:
+    """Write how many requests fit, at full length and as the workload has them."""
+    each = " on each copy" if plan.replicas > 1 else ""
+    beyond = BEYOND.get(plan.container.engine, WAIT)
+    if plan.instance.kind == "neuron":
+        return f"{plan.shape.max_batch} at once{each}, at any length; {WAIT}"
+    return (
+        f"{plan.full_requests:,} of {plan.shape.max_total_tokens:,} tokens, or "
+        f"{plan.typical_requests:,} typical of {plan.typical_tokens:,}{each}; "
+        f"{plan.shape.max_batch:,} are computed at once; {beyond}"
+    )
+
+
+def capacity_document(plan: Plan) -> dict[str, Any]:
+    """Return the same as JSON."""
+    return {
+        "copies": plan.replicas,
+        "full_length_requests": plan.full_requests,
+        "full_length_tokens": plan.shape.max_total_tokens,
+        "typical_requests": plan.typical_requests,
+        "typical_tokens": plan.typical_tokens,
+        "reserved": reserves(plan.instance),
+        "beyond": BEYOND.get(plan.container.engine, WAIT),
+    }

@@ -1,0 +1,105 @@
+"""The share of GPU memory and the element type that a request asks for, in every family."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from packager.catalog.accelerators import accelerator_of
+from packager.core.artifact import Artifacts
+from packager.core.findings import errors_in
+from packager.core.plan import Plan
+from packager.core.serving import ServingConfig
+from packager.errors import PlanRejected
+from packager.planning.planner import make_plan
+from packager.plugins import FAMILIES, load
+from tests.planning.headers import GEMMA_2_2B, LLAMA_3_8B, LOCAL_CPU, facts_of, model_of
+
+LLAMA_8B = model_of(LLAMA_3_8B)
+
+
+def planned(family: str, instance: Any = "g6.xlarge", **asked: Any) -> Plan:
+    facts = facts_of(asked.pop("model", LLAMA_8B), instance, family=family, **asked)
+    return make_plan(facts, load(FAMILIES, family)(), accelerator_of=accelerator_of)
+
+
+def written(plan: Plan) -> str:
+    config: ServingConfig = load(FAMILIES, plan.container.family)().render(
+        plan, Artifacts(model=())
+    )
+    files = [file.data.decode() for file in config.files if not file.path.endswith(".py")]
+    return "\n".join([*(f"{name}={value}" for name, value in config.env.items()), *files])
+
+
+@pytest.mark.parametrize(
+    ("family", "said"),
+    [
+        ("vllm", "SM_VLLM_GPU_MEMORY_UTILIZATION=0.8"),
+        ("lmi", "option.gpu_memory_utilization=0.8"),
+        ("tgi", "CUDA_MEMORY_FRACTION=0.8"),
+        ("sglang", "SM_SGLANG_MEM_FRACTION_STATIC="),
+    ],
+)
+def test_the_share_of_memory_is_planned_with_and_rendered(family: str, said: str) -> None:
+    plan, usual = planned(family, gpu_memory_utilization=0.8), planned(family)
+
+    assert plan.budget.usable_bytes / usual.budget.usable_bytes == pytest.approx(8 / 9)
+    assert plan.typical_requests < usual.typical_requests
+    assert said in written(plan)
+    assert written(plan) != written(usual)
+
+
+def test_sglang_is_given_less_static_memory_by_the_same_amount() -> None:
+    def static(plan: Plan) -> float:
+        name = "SM_SGLANG_MEM_FRACTION_STATIC="
+        (line,) = [line for line in written(plan).splitlines() if line.startswith(name)]
+        return float(line.removeprefix(name))
+
+    less = static(planned("sglang")) - static(planned("sglang", gpu_memory_utilization=0.8))
+    assert less == pytest.approx(0.1, abs=0.011)
+
+
+@pytest.mark.parametrize(
+    ("family", "instance"), [("vllm", LOCAL_CPU), ("neuron", "inf2.48xlarge")], ids=str
+)
+def test_a_share_of_gpu_memory_without_gpus_is_refused(family: str, instance: Any) -> None:
+    with pytest.raises(PlanRejected) as caught:
+        planned(family, instance, gpu_memory_utilization=0.8)
+
+    assert "no-gpu-memory" in [finding.code for finding in errors_in(caught.value.findings)]
+
+
+@pytest.mark.parametrize(
+    ("family", "said"),
+    [
+        ("vllm", "SM_VLLM_DTYPE=float16"),
+        ("lmi", "option.dtype=fp16"),
+        ("tgi", "DTYPE=float16"),
+        ("sglang", "SM_SGLANG_DTYPE=float16"),
+    ],
+)
+def test_the_element_type_that_is_asked_for_is_rendered(family: str, said: str) -> None:
+    plan = planned(family, dtype="float16")
+
+    assert plan.dtype == "fp16"
+    assert said in written(plan)
+    assert "dtype-cast" in [finding.code for finding in plan.findings]
+
+
+@pytest.mark.parametrize(
+    ("model", "instance", "dtype"),
+    [(LLAMA_8B, "g4dn.12xlarge", "bfloat16"), (model_of(GEMMA_2_2B), "g5.xlarge", "float16")],
+    ids=["no-bf16", "needs-range"],
+)
+def test_an_element_type_that_would_not_compute_is_refused(
+    model: Any, instance: str, dtype: str
+) -> None:
+    with pytest.raises(PlanRejected) as caught:
+        planned("vllm", instance, model=model, dtype=dtype)
+
+    assert "dtype-unsupported" in [finding.code for finding in errors_in(caught.value.findings)]
+
+
+def test_auto_is_the_checkpoints_own_type() -> None:
+    assert planned("vllm", dtype="auto") == planned("vllm")
