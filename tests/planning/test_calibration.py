@@ -9,7 +9,13 @@ import pytest
 
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance
-from packager.planning.calibration import Measured, calibrate, fit_sentence, predict_measured
+from packager.planning.calibration import (
+    ImplausibleTime,
+    Measured,
+    calibrate,
+    fit_sentence,
+    predict_measured,
+)
 from packager.planning.performance import (
     ServedDraft,
     ServedModel,
@@ -209,6 +215,29 @@ def test_requests_of_other_lengths_move_a_prediction_and_narrow_nothing() -> Non
     assert fitted.points[0].tpot_s == pytest.approx(2 * before.points[0].tpot_s, rel=0.05)
     assert fitted.fit.band == before.band == 0.6
     assert "other lengths" in fitted.assumptions[0]
+
+
+def test_seconds_given_as_milliseconds_are_refused_before_anything_is_fitted() -> None:
+    with pytest.raises(ImplausibleTime, match="seconds given as milliseconds"):
+        predict_measured(ON_L40S, QUESTIONS, (1, 8), times(ON_L40S, (1, 8), UNSCALED, 1e-3, 1.0))
+
+
+def test_measured_tokens_per_second_have_a_band_of_their_own() -> None:
+    rates = [
+        replace(
+            point,
+            output_tokens_s=1.25
+            * predict_point(ON_L40S, QUESTIONS, point.concurrency).output_tokens_s,
+        )
+        for point in times(ON_L40S, (1, 4, 16))
+    ]
+
+    fit = calibrate(rates, 0.2)
+
+    assert (fit.band, fit.ttft_band) == (0.1, None)
+    assert fit.throughput_band == pytest.approx(0.25, abs=0.01)
+    assert "tokens/s ±25 %" in fit_sentence(fit)
+    assert calibrate(rates[:2], 0.2).throughput_band is None
 
 
 def test_without_measurements_a_prediction_is_the_general_one() -> None:
