@@ -16,7 +16,7 @@ from tests.reports.samples import option_on
 
 CHEAP = option_on("ml.g5.xlarge", "cost")
 # One copy on one of eight H100: faster than an A10G, and dear.
-FAST = option_on("ml.p5.48xlarge", "cost", tp_degree=1, dp_degree=1)
+FAST = option_on("ml.p5.48xlarge", "cost", tp_degree=1, dp_degree=1, max_batch=32)
 RANKING = rank([FAST, CHEAP], [Skipped("ml.g4dn.xlarge", "ml.g4dn.xlarge is too small")], "cost")
 
 
