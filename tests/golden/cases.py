@@ -389,6 +389,27 @@ CASES = (
         asked=MOUNTED,
     ),
     Case(id="mixtral-g5.12xlarge-tgi", model=MIXTRAL, instance="ml.g5.12xlarge", family="tgi"),
+    Case(
+        id="mixtral-p5-vllm-dp-ep",
+        model=MIXTRAL,
+        instance="ml.p5.48xlarge",
+        family="vllm",
+        asked=SHORT | {"tp_degree": 2, "dp_degree": 4, "ep": True},
+    ),
+    Case(
+        id="mixtral-p5-sglang-dp-attention",
+        model=MIXTRAL,
+        instance="ml.p5.48xlarge",
+        family="sglang",
+        asked=SHORT | {"tp_degree": 1, "dp_degree": 8},
+    ),
+    Case(
+        id="mixtral-p5-lmi-ep",
+        model=MIXTRAL,
+        instance="ml.p5.48xlarge",
+        family="lmi",
+        asked=SHORT | {"tp_degree": 4, "ep": True},
+    ),
     Case(id="mixtral-p4d-vllm", model=MIXTRAL, instance="ml.p4d.24xlarge", family="vllm"),
     Case(
         id="mixtral-awq-g5.12xlarge-vllm",

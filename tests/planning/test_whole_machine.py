@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 
+from packager.catalog.accelerators import accelerator_of
 from packager.catalog.containers import find_container
 from packager.catalog.instances import find_instance
 from packager.core.artifact import Artifacts
@@ -50,7 +51,11 @@ def default_plan(name: str, instance: str, family: str) -> Plan | PlanRejected:
     found = facts.instance
     container = find_container(family, found.kind, instance_name=found.name)
     try:
-        return make_plan(replace(facts, container=container), load(FAMILIES, family)())
+        return make_plan(
+            replace(facts, container=container),
+            load(FAMILIES, family)(),
+            accelerator_of=accelerator_of,
+        )
     except PlanRejected as refused:
         return refused
 
