@@ -75,6 +75,11 @@ def startups() -> tuple[Startup, ...]:
         )
 
 
+def is_compared(startup: Startup) -> bool:
+    """Check whether a row states what its server was started with, and what it found."""
+    return startup.started and not startup.note.startswith("left out")
+
+
 def budget_of(startup: Startup) -> MemoryBudget:
     """Budget a start with the settings of its log."""
     profile, _ = make_profile(startup_model(startup.model))

@@ -1,0 +1,94 @@
+"""Budgets against the start-up logs of real servers."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from packager.core.units import GIB
+from packager.planning.memory import served_weight_bytes
+from packager.planning.profile import make_profile
+from tests.planning.startup_models import startup_model
+from tests.planning.startups import Startup, budget_of, error_of, is_compared, startups
+
+STARTED = [one for one in startups() if is_compared(one)]
+REFUSED = [one for one in startups() if not one.started]
+WEIGHED = [one for one in startups() if one.weights_bytes and one.pp == 1]
+
+
+def by_id(startup: Startup) -> str:
+    return startup.id
+
+
+@pytest.mark.parametrize("startup", STARTED, ids=by_id)
+def test_the_cache_of_a_server_is_predicted_within_a_tenth(startup: Startup) -> None:
+    assert budget_of(startup).fits
+    assert abs(error_of(startup)) <= 0.10
+
+
+def test_half_of_all_caches_are_predicted_within_two_percent() -> None:
+    assert len(STARTED) >= 60
+    assert statistics.median(abs(error_of(one)) for one in STARTED) <= 0.02
+
+
+@pytest.mark.parametrize("startup", REFUSED, ids=by_id)
+def test_what_did_not_start_does_not_fit(startup: Startup) -> None:
+    assert not budget_of(startup).fits
+
+
+@pytest.mark.parametrize("startup", WEIGHED, ids=by_id)
+def test_the_weights_of_a_server_are_predicted_within_a_twentieth(startup: Startup) -> None:
+    assert budget_of(startup).weights_bytes == pytest.approx(startup.weights_bytes, rel=0.05)
+
+
+def test_a_checkpoint_of_16_bits_takes_its_own_bytes() -> None:
+    profile, _ = make_profile(startup_model("qwen3-32b"))
+
+    assert served_weight_bytes(profile) / GIB == pytest.approx(61.03, abs=0.02)  # vLLM 0.11
+
+
+def test_more_sequences_at_once_cost_logits() -> None:
+    """12.2 to 14.6 bytes of each of 128,256 entries: 1.66 GiB from 32 to 1024 sequences."""
+    (many, *_) = (one for one in STARTED if one.id == "llama-3.1-8b-vllm-0.19.0-tp1-8192")
+    few = replace(many, max_num_seqs=32)
+
+    more = budget_of(many).activations_bytes - budget_of(few).activations_bytes
+
+    assert budget_of(many).activations_bytes / GIB == pytest.approx(1.89, abs=0.02)
+    assert more / GIB == pytest.approx(1.89 - 0.91, abs=0.05)  # the layers' own peak is 0.91
+
+
+def test_an_older_version_keeps_twice_as_much_for_sampling() -> None:
+    """Qwen3-14B: 5.64 GiB up to vLLM 0.16, 2.23 GiB from 0.17 on."""
+    found = {
+        one.engine_version: budget_of(one).activations_bytes / GIB
+        for one in STARTED
+        if one.model == "qwen3-14b"
+    }
+
+    assert found["0.16.0"] == pytest.approx(5.64, abs=0.05)
+    assert found["0.17.0"] == pytest.approx(2.23, abs=0.02)
+
+
+def test_gemma_3_takes_573_440_bytes_of_a_token_in_groups_of_ten_layers() -> None:
+    """52 layers with windows are padded to 60: vLLM's own log has 573,582."""
+    (gemma,) = (one for one in STARTED if one.model == "gemma-3-27b")
+
+    assert budget_of(gemma).kv_bytes_per_token == 573_440
+
+
+def test_graphs_come_off_the_cache_since_0_21() -> None:
+    (llama, *_) = (one for one in STARTED if one.id == "llama-3.1-8b-vllm-0.19.0-tp1-8192")
+    before, after = (budget_of(replace(llama, engine_version=v)) for v in ("0.20.2", "0.21.0"))
+
+    assert (before.kv_pool_bytes - after.kv_pool_bytes) / GIB == pytest.approx(0.82, abs=0.05)
+
+
+def test_buffers_of_several_devices_depend_on_their_link() -> None:
+    (pair,) = (one for one in STARTED if one.id == "qwen2.5-7b-vllm-0.19.0-tp2-8192")
+    pcie = replace(pair, instance="ml.g6e.12xlarge")
+
+    assert budget_of(pair).overhead_bytes / GIB == pytest.approx(2.1)
+    assert budget_of(pcie).overhead_bytes / GIB == pytest.approx(0.25)
