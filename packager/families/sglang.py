@@ -133,10 +133,14 @@ def _planned(plan: Plan) -> dict[str, str]:
 
 
 def _static_share(plan: Plan) -> str:
-    """Give the share of memory for weights and cache: SGLang keeps the rest for computing."""
+    """Return the share of memory for weights and cache: SGLang keeps the rest for computing.
+
+    It is of what context and communication leave of a device, as CUDA shows it.
+    """
     budget = plan.budget
     static_bytes = budget.usable_bytes - budget.activations_bytes - budget.overhead_bytes
-    return f"{math.floor(100 * static_bytes / budget.device_bytes) / 100:.2f}"
+    whole = (budget.visible_bytes or budget.device_bytes) - budget.overhead_bytes
+    return f"{math.floor(100 * static_bytes / whole) / 100:.2f}"
 
 
 def _draft(plan: Plan) -> dict[str, str]:

@@ -32,6 +32,7 @@ class EngineMemory:
     sampler_bytes: float  # of one entry of the vocabulary, for each sequence sampled at once
     step_bytes: int  # held while sampling
     non_torch_bytes: int  # inside the share that the engine may take
+    static_share: bool  # a share that is asked for is that of weights and cache alone
     least_reserve_bytes: int  # all but weights and cache is never taken for less
     context_bytes: int  # outside the share, as all below but the graphs of some versions
     context_experts_bytes: int  # more for a mixture of experts
@@ -136,6 +137,7 @@ def _engine_memory(
         sampler_bytes=find("sampler_bytes"),
         step_bytes=int(find("step_gib") * GIB),
         non_torch_bytes=int(find("non_torch_gib", talking) * GIB),
+        static_share=find("static_share") == 1,
         least_reserve_bytes=int(find("least_reserve_gib") * GIB),
         context_bytes=int(find("context_gib") * GIB),
         context_experts_bytes=int(find("context_experts_gib") * GIB),

@@ -170,8 +170,9 @@ def make_budget(
     layout = _kv_layout(setting)
     weights = _weights_bytes(setting)
     overhead = _overhead_bytes(setting, weights)
-    activations = _activations_bytes(setting)
     least = setting.engine.least_reserve_bytes if setting.engine else rules.least_reserve_bytes
+    activations = max(least - overhead, _activations_bytes(setting))
+    usable = _usable_bytes(setting, activations + overhead, overhead)
     draft_kv_per_token = _draft_kv_per_token(demand, split.tp_degree)
     sequences = setting.shape.max_batch
     if rules.kv_block_tokens and not demand.reserve:
@@ -180,9 +181,9 @@ def make_budget(
         tp_degree=split.tp_degree,
         pp_degree=split.pp_degree,
         device_bytes=instance.device_bytes,
-        usable_bytes=_usable_bytes(setting),
+        usable_bytes=usable,
         weights_bytes=weights,
-        activations_bytes=max(least - overhead, activations),
+        activations_bytes=activations,
         overhead_bytes=overhead,
         kv_bytes_per_token=layout.bytes_per_token,
         kv_bytes=_kv_bytes(setting, layout, sequences),
@@ -193,7 +194,7 @@ def make_budget(
         kv_shares=_with_draft(layout.shares, draft_kv_per_token),
         kv_block_tokens=max(1, layout.block_tokens),
         visible_bytes=visible_bytes(instance) if setting.engine else 0,
-        lacking_bytes=_lacking_bytes(setting),
+        lacking_bytes=_lacking_bytes(setting, usable),
     )
 
 
@@ -225,13 +226,16 @@ def _make_setting(
     )
 
 
-def _usable_bytes(setting: _Setting) -> int:
-    share = setting.demand.usable_share or setting.rules.usable_share
-    whole = setting.instance.device_bytes
-    return int((visible_bytes(setting.instance) if setting.engine else whole) * share)
+def _usable_bytes(setting: _Setting, reserve: int, overhead: int) -> int:
+    """Return what the engine may take, `reserve` for computing included."""
+    asked, rules, engine = setting.demand.usable_share, setting.rules, setting.engine
+    whole = visible_bytes(setting.instance) if engine else setting.instance.device_bytes
+    if asked is not None and engine is not None and engine.static_share:
+        return int((whole - overhead) * asked) + reserve
+    return int(whole * (asked or rules.usable_share))
 
 
-def _lacking_bytes(setting: _Setting) -> int:
+def _lacking_bytes(setting: _Setting, usable: int) -> int:
     """Return what is missing beside the share that the engine may take.
 
     Context, and graphs in versions that do not count them, lie outside of the share: an
@@ -245,7 +249,7 @@ def _lacking_bytes(setting: _Setting) -> int:
         outside += engine.context_experts_bytes
     if not engine.graphs_inside:
         outside += int(_graph_bytes(setting) * engine.graph_excess)
-    return max(0, _usable_bytes(setting) + outside - visible_bytes(setting.instance))
+    return max(0, usable + outside - visible_bytes(setting.instance))
 
 
 def _overhead_bytes(setting: _Setting, weights: int) -> int:

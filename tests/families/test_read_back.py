@@ -284,7 +284,7 @@ def test_the_variables_of_sglang(plan: Plan) -> None:
         "chunked-prefill-size": plan.max_prefill_tokens,
         "quantization": "fp8" if plan.quantization == FP8_AT_LOAD else None,
         "kv-cache-dtype": "fp8_e4m3" if plan.kv_dtype == "fp8" else None,
-        "mem-fraction-static": "0.75",
+        "mem-fraction-static": "0.78",
         "speculative-algorithm": ALGORITHMS[draft.kind] if draft else None,
         "speculative-num-draft-tokens": draft.speculative_tokens + 1 if draft else None,
         "speculative-draft-model-path": where(plan)[1] if heads else None,

@@ -35,7 +35,7 @@ def test_the_plan_is_spelled_in_variables() -> None:
         "TP_SIZE": "4",
         "CONTEXT_LENGTH": "8192",
         "MAX_RUNNING_REQUESTS": "16",
-        "MEM_FRACTION_STATIC": "0.75",
+        "MEM_FRACTION_STATIC": "0.78",
     }
     assert errors(plan_for("sglang")) == []
 
