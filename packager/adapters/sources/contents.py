@@ -75,7 +75,7 @@ def read_config(
     """
     config = _read_object(CONFIG, small[CONFIG], MAX_CONFIG_BYTES)
     if not is_draft:
-        _refuse_own_code(config)
+        refuse_own_code(config)
     if TOKENIZER_CONFIG in small:
         tokenizer = _read_object(TOKENIZER_CONFIG, small[TOKENIZER_CONFIG], MAX_CONFIG_BYTES)
         if not has_tokenizer:
@@ -170,7 +170,7 @@ def readable(path: str, found: Found) -> Iterator[BinaryIO]:
         raise Unreadable(path, os.strerror(error.errno or 0)) from error
 
 
-def _refuse_own_code(config: Mapping[str, Any]) -> None:
+def refuse_own_code(config: Mapping[str, Any]) -> None:
     """Refuse a model that no engine loads without the code in its repository.
 
     An encoder needs none either: the planner refuses it for what it is.
