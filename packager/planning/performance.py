@@ -45,7 +45,7 @@ from packager.planning.speed_terms import (
 UNMEASURED_BAND = 0.6  # the device, the engine
 UNKNOWN_BAND = 0.8  # the architecture, or a kind of device of which nothing was
 ASSUMED_BAND = 0.4  # how many tokens a draft yields
-MOST_SHOWN = 1.0  # a figure that may be off by more is not shown
+MOST_SHOWN = 4.0  # a time to first token that may be longer by more is not shown
 
 # Below this, a step takes less than the engine needs between two: the smallest measured was 8B.
 SMALL_BYTES = 1_000_000_000
@@ -121,6 +121,11 @@ class Prediction:
     bands: Bands | None = None  # by figure
     fit: Fit | None = None  # to what a user measured
 
+    @property
+    def widest(self) -> float:
+        """Return the band that holds for times per token, tokens a second and prices alike."""
+        return max(self.band, self.bands.throughput.share) if self.bands else self.band
+
 
 def predict(
     setup: Setup,
@@ -194,18 +199,18 @@ def bands_of(setup: Setup) -> Bands:
     names = KIND_NAMES[kind.kind]
     if cell is None:
         errors = _at_least(kind.errors, UNMEASURED_BAND)
-        source = f"models left out of {kind.points} points of {names} on other devices"
+        source = f"9 of 10 points of {names} that were left out, on other devices ({kind.points:,})"
     else:
         errors = cell.errors
         where = f"{ENGINE_NAMES[cell.engine]} on {cell.device}"
-        source = f"9 of 10 unseen points of {names}, {where}: {cell.points} points"
+        source = f"9 of 10 unseen points of {names} with {where} ({cell.points:,})"
         if not _is_in(cell, setup):
             errors = Errors(
                 tpot=max(errors.tpot, kind.errors.tpot),
                 ttft=max(errors.ttft, kind.errors.ttft),
                 throughput=max(errors.throughput, kind.errors.throughput),
             )
-            source = f"models left out of {kind.points} points of {names}"
+            source = f"9 of 10 points of {names} that were left out ({kind.points:,})"
     least = 0.0
     if setup.engine and setup.engine not in MEASURED_ENGINES:
         least = UNMEASURED_BAND

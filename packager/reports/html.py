@@ -21,7 +21,7 @@ from packager.reports.capacity import capacity_sentence
 from packager.reports.charts import Chart, Mark, make_chart
 from packager.reports.opinion import HEADER as OPINION_HEADER
 from packager.reports.opinion import RATIOS, opinion_rows, opinion_sentence, unanswered
-from packager.reports.outlook import Outlook, percent, usd
+from packager.reports.outlook import Outlook, band_sentences, first_token_words, usd
 from packager.reports.plan import (
     PlanPage,
     container_words,
@@ -78,7 +78,7 @@ def plan_html(page: PlanPage) -> str:
         "outlook": outlook,
         "rows": _rows(outlook) if outlook else [],
         "formulas": LABELS,
-        "band": percent(outlook.prediction.band) if outlook else "",
+        "bands": band_sentences(outlook.prediction) if outlook else (),
         "chart": _plan_chart(outlook) if outlook else None,
         "opinion": _opinion(page),
         "menu_header": MENU_HEADER,
@@ -162,7 +162,7 @@ def _rows(outlook: Outlook) -> list[dict[str, str]]:
     return [
         {
             "concurrency": str(priced.point.concurrency),
-            "prefill": f"{priced.point.prefill_s * 1e3:,.0f}",
+            "first": first_token_words(outlook.prediction, priced.point).removesuffix(" ms"),
             "tpot": f"{priced.point.tpot_s * 1e3:,.1f}",
             "rate": f"{priced.point.output_tokens_s:,.0f}",
             "user": f"{priced.point.output_tokens_s_user:,.0f}",

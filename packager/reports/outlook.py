@@ -15,7 +15,7 @@ from packager.planning.pricing import (
     tokens_s_by_gap,
     tokens_s_by_latency,
 )
-from packager.reports.text import right_table_lines
+from packager.reports.text import right_table_lines, wrapped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +49,14 @@ def outlook_document(outlook: Outlook) -> dict[str, Any]:
     return {
         "workload": asdict(prediction.workload),
         "error_band": prediction.band,
+        "bands": asdict(prediction.bands) if prediction.bands else None,
         "assumptions": list(prediction.assumptions),
         "fit": asdict(prediction.fit) if prediction.fit else None,
         "discount": outlook.discount,
         "formulas": dict(LABELS),
         "points": [
             {
-                **asdict(priced.point),
+                **point_document(prediction, priced.point),
                 "output_tokens_s_user": priced.point.output_tokens_s_user,
                 "usd_per_million": _prices_document(priced),
             }
@@ -67,20 +68,50 @@ def outlook_document(outlook: Outlook) -> dict[str, Any]:
 def outlook_lines(outlook: Outlook) -> list[str]:
     """The outlook as a table, with what it rests on."""
     prediction = outlook.prediction
-    workload, band = prediction.workload, percent(prediction.band)
+    workload = prediction.workload
     lines = [
         f"predicted  {workload.name}: {workload.input_tokens} tokens in, "
-        f"{workload.output_tokens} out; every figure ±{band}",
+        f"{workload.output_tokens} out",
     ]
-    header = ["requests", "prefill", "per token", "tokens/s", "per user"]
+    header = ["requests", "first token", "per token", "tokens/s", "per user"]
     if outlook.points[0].prices:
         header += ["$/1M out", "$/1M all", "F1", "F2", "F3"]
-    lines += right_table_lines(header, [_cells(priced) for priced in outlook.points])
-    lines.append("           prefill is the time to first token without queueing")
+    lines += right_table_lines(header, [_cells(priced, prediction) for priced in outlook.points])
+    lines += [line for words in band_sentences(prediction) for line in wrapped("", words)]
     if outlook.points[0].prices:
         lines.append("           F1 to F3: blended price, 3 tokens in to 1 out; F3 is the default")
         lines += [f"             {name}  {label}" for name, label in LABELS.items()]
     return lines + [f"           {words}" for words in prediction.assumptions]
+
+
+def band_sentences(prediction: Prediction) -> list[str]:
+    """Describe how far off each figure may be, and what that rests on."""
+    bands, per_token = prediction.bands, percent(prediction.band)
+    if bands is None:
+        return [f"every figure ±{per_token}"]
+    words = f"per token ±{per_token}, tokens/s and prices ±{percent(bands.throughput.share)}"
+    if bands.ttft is None:
+        words += "; nothing is promised of the time to first token"
+    elif bands.ttft.share <= 1:
+        words += f", first token ±{percent(bands.ttft.share)}"
+    else:
+        words += f", first token up to {1 + bands.ttft.share:.1f} times as long"
+    return [words, bands.throughput.source if prediction.fit else f"within it: {bands.tpot.source}"]
+
+
+def first_token_words(prediction: Prediction, point: Point) -> str:
+    """Write the time to first token with its queue; a dash where it must not be shown."""
+    return f"{point.ttft_s * 1e3:,.0f} ms" if _shows_first_token(prediction) else "–"
+
+
+def point_document(prediction: Prediction, point: Point) -> dict[str, Any]:
+    """The point as JSON; the time to first token is null where it must not be shown."""
+    shown = point.ttft_s if _shows_first_token(prediction) else None
+    return {**asdict(point), "ttft_s": shown}
+
+
+def _shows_first_token(prediction: Prediction) -> bool:
+    return prediction.bands is not None and prediction.bands.ttft is not None
 
 
 def percent(share: float) -> str:
@@ -113,11 +144,11 @@ def _priced(plan: Plan, prediction: Prediction, point: Point, discount: float) -
     )
 
 
-def _cells(priced: PricedPoint) -> list[str]:
+def _cells(priced: PricedPoint, prediction: Prediction) -> list[str]:
     point, prices = priced.point, priced.prices
     cells = [
         str(point.concurrency),
-        f"{point.prefill_s * 1e3:,.0f} ms",
+        first_token_words(prediction, point),
         f"{point.tpot_s * 1e3:,.1f} ms",
         f"{point.output_tokens_s:,.0f}",
         f"{point.output_tokens_s_user:,.0f}",

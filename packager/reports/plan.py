@@ -238,7 +238,7 @@ def cost_sentence(plan: Plan, outlook: Outlook | None) -> str:
     return (
         f"{hour}{discount}; at {last.point.concurrency} requests at once "
         f"${usd(last.prices.output)} per million tokens out, "
-        f"${usd(last.prices.total)} per million in and out, ±{percent(outlook.prediction.band)}"
+        f"${usd(last.prices.total)} per million in and out, ±{percent(outlook.prediction.widest)}"
     )
 
 

@@ -11,7 +11,7 @@ from packager.planning.performance import running_copies
 from packager.planning.presets import PRESETS, Goal
 from packager.planning.ranking import Option, Ranking, Skipped, pareto
 from packager.reports.charts import Mark, text_chart
-from packager.reports.outlook import percent, usd
+from packager.reports.outlook import percent, point_document, usd
 from packager.reports.text import table_lines, wrapped
 
 Menu = tuple[tuple[Goal, Option], ...]
@@ -62,11 +62,12 @@ def ranking_document(ranking: Ranking) -> dict[str, Any]:
                 "price_basis": option.plan.instance.price_basis,
                 "workload": asdict(option.prediction.workload),
                 "error_band": option.prediction.band,
+                "bands": asdict(option.prediction.bands) if option.prediction.bands else None,
                 "assumptions": list(option.prediction.assumptions),
                 "in_time": option.in_time,
                 "buildable": option.buildable,
                 "pareto": option in front,
-                "point": asdict(option.point),
+                "point": point_document(option.prediction, option.point),
                 "usd_per_million": asdict(option.prices) if option.prices else None,
             }
             for option in ranking.options
@@ -112,7 +113,7 @@ def menu_document(menu: Menu) -> list[dict[str, Any]]:
             "precision": option.plan.precision,
             "tp_degree": option.plan.tp_degree,
             "buildable": option.buildable,
-            "point": asdict(option.point),
+            "point": point_document(option.prediction, option.point),
             "usd_per_million": asdict(option.prices) if option.prices else None,
         }
         for goal, option in menu
@@ -158,7 +159,7 @@ def closing_sentence(ranking: Ranking) -> str:
     sentence += (
         f": {point.output_tokens_s:,.0f} tokens/s at {point.concurrency} "
         f"{'request' if point.concurrency == 1 else 'requests'}, "
-        f"{point.tpot_s * 1e3:.3g} ms per token{price} (±{percent(best.prediction.band)})"
+        f"{point.tpot_s * 1e3:.3g} ms per token{price} (±{percent(best.prediction.widest)})"
     )
     others = [option for option in ranking.options[1:] if option.prices]
     if ranking.goal == "cost" and best.prices and others and others[0].prices:
@@ -181,7 +182,7 @@ def option_cells(option: Option) -> OptionCells:
         rate=f"{point.output_tokens_s:,.0f}",
         output=usd(option.prices.output) if option.prices else "–",
         hour=f"{hour:g}" if hour else "–",
-        band=percent(option.prediction.band),
+        band=percent(option.prediction.widest),
         options=option.candidate.options,
         in_time=option.in_time,
     )

@@ -288,14 +288,15 @@ def test_an_unknown_mixture_of_experts_never_gets_the_band_of_a_known_one() -> N
     assert unknown.band >= 0.8
 
 
-def test_a_time_to_first_token_that_may_be_off_by_more_than_itself_is_not_shown() -> None:
+def test_a_time_to_first_token_has_a_band_of_its_own_or_is_not_shown() -> None:
+    """Times of GPT-OSS-120B and MiniMax on H100 are up to 29 times what the fit says."""
     measured = predict(MEASURED_SETUP, OPEN_ORCA, (8,))
-    stranger = predict(setup(QWEN3_32B, "ml.g5.48xlarge", 8), OPEN_ORCA, (8,))
+    stranger = predict(setup(MIXTRAL_8X7B, "ml.p5.48xlarge", 8), OPEN_ORCA, (8,))
 
     assert measured is not None
     assert measured.bands is not None
     assert measured.bands.ttft is not None
-    assert 0 < measured.bands.ttft.share <= 1
+    assert measured.bands.tpot.share < measured.bands.ttft.share <= 1
     assert stranger is not None
     assert stranger.bands is not None
     assert stranger.bands.ttft is None
