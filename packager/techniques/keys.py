@@ -144,14 +144,16 @@ def _digest_of_text(text: str) -> str:
     return f"sha256:{digest} of {len(text)} characters"
 
 
-def parallelism_of(*, tp: int, pp: int, sharding: str) -> Parallelism:
+def parallelism_of(
+    *, tp: int, pp: int, sharding: str, ep: int = 1, attention_dp: int = 1
+) -> Parallelism:
     """State a model that all devices of one machine hold together."""
-    world = tp * pp
+    world = tp * pp * attention_dp
     return Parallelism(
         tp=tp,
         pp=pp,
-        ep=1,
-        attention_dp=1,
+        ep=ep,
+        attention_dp=attention_dp,
         cp=1,
         world=world,
         local_ranks=world,

@@ -287,3 +287,17 @@ def test_two_starts_on_this_processor_are_timed_and_offered_nowhere_else() -> No
         ("verifying", 25.0),
     ]
     assert needs.only_here
+
+
+def test_copies_that_share_experts_are_compiled_together_and_named_in_the_key() -> None:
+    facts = compile_facts()
+    shared = replace(
+        plan_for(facts), tp_degree=2, dp_degree=4, dp_attention=True, expert_parallel=True
+    )
+    serving = VllmFamily().render(shared, Artifacts(model=()))
+
+    key = COMPILER.step(facts, shared, serving, {}).key
+    assert isinstance(key, VllmCompileKey)
+    cut = key.parallelism
+    assert (cut.tp, cut.ep, cut.attention_dp, cut.world) == (2, 8, 4, 8)
+    assert key.invocation.engine_args["data-parallel-size"] == "4"

@@ -232,7 +232,13 @@ def _key(
             dynamic=(),
         ),
         precision=_precision(facts, plan),
-        parallelism=parallelism_of(tp=plan.tp_degree, pp=plan.pp_degree, sharding="replicate"),
+        parallelism=parallelism_of(
+            tp=plan.tp_degree,
+            pp=plan.pp_degree,
+            sharding="replicate",
+            ep=plan.split.expert_degree if plan.expert_parallel else 1,
+            attention_dp=plan.dp_degree if plan.dp_attention else 1,
+        ),
         target=_target(plan),
         toolchain=toolchain_in_image(facts.tools["vllm-cache"], base, plan.container, serving),
         invocation=Invocation(
