@@ -19,6 +19,7 @@ from typing import Literal, TypeVar
 from packager.core.artifact import Artifacts
 from packager.core.cached import difference_name
 from packager.core.catalog import Accelerator, Rule
+from packager.core.checkpoint import QuantizedCheckpoint
 from packager.core.devices import (
     LARGE_HIDDEN,
     GpuUse,
@@ -130,6 +131,7 @@ class Tools:
     find_draft: Callable[[str], ModelFiles] | None = None
     known_draft: KnownDraftOf | None = None  # what `--draft auto` means
     instances: tuple[Instance, ...] = ()  # that may be suggested when nothing fits
+    smaller_checkpoints: Callable[[str], tuple[QuantizedCheckpoint, ...]] = lambda _: ()
     rules: tuple[Rule, ...] = ()  # what goes together and what does not
     this_machine: Callable[[], Instance] | None = None  # where steps run; None: nobody says
     past: Callable[[], tuple[PastRun, ...]] = tuple  # steps that were run, with their times
@@ -664,6 +666,7 @@ def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned
         make_plan,
         family=family,
         instances=tools.instances,
+        smaller=tools.smaller_checkpoints(request.model),
         rules=tools.rules,
         quantizer=quantizer,
         compilers=compilers,

@@ -14,10 +14,12 @@ from functools import cache
 from pathlib import Path
 
 from packager.core.catalog import CatalogModel, KnownDraft
+from packager.core.checkpoint import QuantizedCheckpoint
 
 DATA = Path(__file__).parent / "data"
 MODELS_TABLE = DATA / "models.csv"
 DRAFTS_TABLE = DATA / "drafts.toml"
+CHECKPOINTS_TABLE = DATA / "checkpoints.toml"
 
 SAID = {"Yes": True, "No": False}
 
@@ -48,6 +50,14 @@ def find_model(name: str, extra: tuple[CatalogModel, ...] = ()) -> CatalogModel 
 def eagle_dispatch() -> Mapping[str, str]:
     """Say which EAGLE SageMaker trains for an architecture: `eagle3` or `eagle2`."""
     return {model.architecture: model.eagle for model in _statements() if model.eagle}
+
+
+@cache
+def quantized_checkpoints(hf_id: str) -> tuple[QuantizedCheckpoint, ...]:
+    """Return published checkpoints of a model with 4 bits a weight, whatever the letters' case."""
+    wanted = hf_id.partition("@")[0].removeprefix("hf://").lower()
+    table = tomllib.loads(CHECKPOINTS_TABLE.read_text(encoding="utf-8"))["checkpoint"]
+    return tuple(QuantizedCheckpoint(**row) for row in table if row["model"].lower() == wanted)
 
 
 @cache

@@ -1,24 +1,41 @@
 """What to change so that a rejected request fits: every suggestion was planned.
 
 First the same instance: techniques, then a smaller shape, then both.  Then the
-cheapest instance that takes the request as it is.
+instances that take the request as it is: the one whose tokens cost the least, and
+the one whose hour does where that is another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from packager.core.facts import Facts
-from packager.core.instance import LOCAL, Instance
+from packager.core.findings import Finding
+from packager.core.instance import LOCAL, Cloud, Instance
 from packager.core.plan import Plan
 from packager.core.request import BuildRequest
 from packager.errors import PlanRejected
 
 MOST_ON_THE_SAME = 4  # suggestions for the instance that was asked for
+MOST_BARE = 8  # devices of a machine that is suggested by its devices
+
+# Whose machines are suggested to somebody who asked for one of these.
+OFFERED: Mapping[Cloud, tuple[Cloud, ...]] = MappingProxyType(
+    {
+        "": ("sagemaker", ""),
+        "sagemaker": ("sagemaker", ""),
+        "ec2": ("ec2", "sagemaker", ""),
+        "gcp": ("gcp", ""),
+        "azure": ("azure", ""),
+        "bare": ("bare", "sagemaker", ""),
+    }
+)
 
 Planner = Callable[[Facts], Plan]
+TokenCost = Callable[[Plan], float | None]  # US dollars per million output tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +54,31 @@ FREE_SPLIT = Change(
 )  # the planner chooses
 
 
-def find_nearest(facts: Facts, instances: tuple[Instance, ...], plan: Planner) -> tuple[str, ...]:
-    """List changes that make a plan, as one would type them; empty when none was found."""
+def find_nearest(
+    facts: Facts,
+    instances: tuple[Instance, ...],
+    plan: Planner,
+    token_cost: TokenCost = lambda _: None,
+) -> tuple[str, ...]:
+    """List changes that make a plan, as one would type them; empty when none was found.
+
+    What follows a `#` is for the reader: what another instance costs.
+    """
     same = _on_the_same_instance(facts, plan)
-    elsewhere = _elsewhere(facts, instances, plan, may_split=not same)
+    elsewhere = _elsewhere(facts, instances, plan, token_cost, may_split=not same)
     return tuple(" ".join(change.options) for change in (*same, *elsewhere))
+
+
+def note_one_machine(
+    facts: Facts, instances: tuple[Instance, ...], plan: Planner, token_cost: TokenCost
+) -> tuple[Finding, ...]:
+    """Note which single machine of another type holds a model that needs several of this one."""
+    found = _elsewhere(facts, instances, plan, token_cost, may_split=False)
+    if not found:
+        return ()
+    names = " or ".join(" ".join(change.options) for change in found)
+    message = "one machine of another type holds the model"
+    return (Finding("note", "one-machine", message, f"planned just now: {names}"),)
 
 
 def _on_the_same_instance(facts: Facts, plan: Planner) -> tuple[Change, ...]:
@@ -133,25 +170,82 @@ def _named_split(facts: Facts, found: Plan) -> Change:
 
 
 def _elsewhere(
-    facts: Facts, instances: tuple[Instance, ...], plan: Planner, *, may_split: bool
+    facts: Facts,
+    instances: tuple[Instance, ...],
+    plan: Planner,
+    token_cost: TokenCost,
+    *,
+    may_split: bool,
 ) -> tuple[Change, ...]:
-    """Find the cheapest instance; with another split only where nothing else helps."""
+    """Find the instances to move to; with another split only where nothing else helps."""
     asked_split = _asks_split(facts.request)
+    offered = (*_more_devices(facts.instance), *sorted(instances, key=_price))
     for change in (Change(()), FREE_SPLIT) if asked_split and may_split else (Change(()),):
-        for instance in sorted(instances, key=_price):
-            if not _may_move(facts, instance):
-                continue
+        fitting: list[tuple[Plan, float | None]] = []
+        tried: set[tuple[object, ...]] = set()
+        for instance in offered:
+            if not _may_move(facts, instance) or _hardware(instance) in tried:
+                continue  # the same devices give the same tokens, and were cheaper
+            tried.add(_hardware(instance))
             found = _try(replace(facts, instance=instance), change, plan)
             if found is not None:
-                moved = Change((f"--instance {instance.name}",))
-                return (moved + _named_split(facts, found) if change.fields else moved,)
+                fitting.append((found, token_cost(found)))
+        if fitting:
+            return tuple(
+                _moved(facts, found, usd, named_split=bool(change.fields))
+                for found, usd in _cheapest(fitting)
+            )
     return ()
+
+
+def _cheapest(fitting: list[tuple[Plan, float | None]]) -> list[tuple[Plan, float | None]]:
+    """Choose more of one's own devices, the least dollars for tokens, and the least by the hour."""
+
+    def dearness(one: tuple[Plan, float | None]) -> tuple[float, tuple[float, str]]:
+        return float("inf") if one[1] is None else one[1], _price(one[0].instance)
+
+    more = [one for one in fitting if one[0].instance.cloud == "bare"]
+    by_token = min(fitting, key=dearness)
+    by_hour = min(fitting, key=lambda one: _price(one[0].instance))
+    chosen = [*more[:1], by_token, by_hour]
+    return [one for number, one in enumerate(chosen) if one not in chosen[:number]]
+
+
+def _moved(facts: Facts, found: Plan, usd: float | None, *, named_split: bool) -> Change:
+    """Name the instance, and behind a `#` what it costs."""
+    moved = Change((f"--instance {found.instance.name}",))
+    if named_split:
+        moved = moved + _named_split(facts, found)
+    words = [] if usd is None else [f"${usd:.2f} per million tokens out"]
+    if found.instance.price_usd_hour is not None:
+        words.append(f"${found.instance.price_usd_hour:.2f} an hour")
+    return moved + Change((f" # {', '.join(words)}",)) if words else moved
+
+
+def _more_devices(instance: Instance) -> Iterator[Instance]:
+    """Yield machines with more of the devices that a machine was named by."""
+    if instance.cloud != "bare":
+        return
+    _, _, device = instance.name.partition("x")
+    count = instance.devices * 2
+    while count <= MOST_BARE:
+        yield replace(
+            instance, name=f"{count}x{device}", devices=count, price_usd_hour=None, price_basis=""
+        )
+        count *= 2
+
+
+def _hardware(instance: Instance) -> tuple[object, ...]:
+    is_bare = instance.cloud == "bare"
+    return instance.device_name, instance.devices, instance.device_bytes, instance.link, is_bare
 
 
 def _may_move(facts: Facts, instance: Instance) -> bool:
     container = facts.container
     served = not container.targets or instance.family in container.targets
-    return instance.kind == container.kind and served and instance.name not in _here(facts)
+    offered = instance.cloud in OFFERED[facts.instance.cloud]
+    is_kind = instance.kind == container.kind
+    return is_kind and served and offered and instance.name not in _here(facts)
 
 
 def _here(facts: Facts) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from packager.core.catalog import Accelerator, Rule
+from packager.core.checkpoint import QuantizedCheckpoint
 from packager.core.facts import Facts
 from packager.core.findings import Finding, errors_in
 from packager.core.instance import Instance
@@ -31,7 +32,7 @@ from packager.planning.drafts.split import check_draft_split, draft_divides
 from packager.planning.fit import Fit, Room, find_fit, notes_of, reserves
 from packager.planning.gate import check_head, inspect_quantized
 from packager.planning.memory import Demand
-from packager.planning.nearest import find_nearest
+from packager.planning.nearest import find_nearest, note_one_machine
 from packager.planning.neuron_targets import check_exported
 from packager.planning.nodes import check_nodes, plan_on_nodes
 from packager.planning.parallelism import note_split
@@ -50,8 +51,10 @@ from packager.planning.schemes import (
     quantized_weight_bytes,
 )
 from packager.planning.shape import check_prefill, check_shape, check_utilization
+from packager.planning.smaller import find_smaller_checkpoint
 from packager.planning.splits import check_idle, find_splits
 from packager.planning.stacking import check_stack
+from packager.planning.token_cost import token_cost
 from packager.ports import Compiler, ContainerFamily, Quantizer
 
 AcceleratorOf = Callable[[Instance], Accelerator]
@@ -70,12 +73,14 @@ def make_plan(
     quantizer: Quantizer | None = None,
     compilers: Mapping[str, Compiler] = NOBODY,
     accelerator_of: AcceleratorOf | None = None,
+    smaller: tuple[QuantizedCheckpoint, ...] = (),
 ) -> Plan:
     """Decide, or raise `PlanRejected` with every finding and the nearest plans that fit.
 
     `instances` are those that may be suggested instead; `rules` say which
     techniques go together; of `compilers` the request names one, or none.
     `accelerator_of` gives figures of devices: without them nothing is predicted.
+    `smaller` are published checkpoints of the model with fewer bits.
     """
     profile, findings = make_profile(facts.model)
     if errors_in(findings):
@@ -86,30 +91,56 @@ def make_plan(
     decide = partial(
         _decide,
         family=family,
-        profile=profile,
         read=findings,
         rules=rules,
         quantizer=quantizer,
         compilers=compilers,
         accelerator_of=accelerator_of,
     )
+
+    def cost(found: Plan) -> float | None:
+        if accelerator_of is None:
+            return None
+        return token_cost(
+            found,
+            accelerator_of(found.instance),
+            replace(target_of(facts.request, facts.workload), goal="cost"),
+        )
+
     try:
-        return decide(facts)
+        return decide(facts, profile=profile)
     except PlanRejected as rejected:
         if errors_in(gate):
             raise  # no other instance or shape mends a checkpoint
-        together = plan_on_nodes(facts, rejected, family.abilities(facts.container), decide)
+        planned = partial(decide, profile=profile)
+        fewer_bits = partial(decide, facts)
+        together = plan_on_nodes(facts, rejected, family.abilities(facts.container), planned)
+        noted = _note_smaller(rejected, profile, facts.instance, fewer_bits, smaller)
         if together is not None:
-            return together
-        nearest = find_nearest(facts, instances, decide)
-        raise PlanRejected(rejected.findings, nearest) from None
+            noted += note_one_machine(facts, instances, planned, cost)
+            return replace(together, findings=(*together.findings, *noted))
+        nearest = find_nearest(facts, instances, planned, cost)
+        raise PlanRejected((*rejected.findings, *noted), nearest) from None
+
+
+def _note_smaller(
+    rejected: PlanRejected,
+    profile: ModelProfile,
+    instance: Instance,
+    plan: Callable[[ModelProfile], Plan],
+    smaller: tuple[QuantizedCheckpoint, ...],
+) -> tuple[Finding, ...]:
+    """Note a checkpoint with fewer bits where nothing but memory is in the way."""
+    if [error.code for error in errors_in(rejected.findings)] != ["does-not-fit"]:
+        return ()
+    return find_smaller_checkpoint(profile, instance, plan, smaller)
 
 
 def _decide(
     facts: Facts,
+    profile: ModelProfile,
     *,
     family: ContainerFamily,
-    profile: ModelProfile,
     read: tuple[Finding, ...],
     rules: tuple[Rule, ...],
     quantizer: Quantizer | None,

@@ -19,7 +19,7 @@ from packager.catalog.accelerators import accelerator_of
 from packager.catalog.compatibility import rules
 from packager.catalog.containers import containers, find_container
 from packager.catalog.instances import find_instance, instances
-from packager.catalog.models import drafts_of
+from packager.catalog.models import drafts_of, quantized_checkpoints
 from packager.catalog.prices import at_price, priced
 from packager.core.catalog import Accelerator
 from packager.core.events import StepEvent, ignore
@@ -137,6 +137,7 @@ def tools_for(settings: Settings) -> Tools:
         instances=tuple(
             priced(known, settings.region, own().prices) for known in instances(own().instances)
         ),
+        smaller_checkpoints=quantized_checkpoints,
         rules=rules(),
         this_machine=here,
         past=cache(lambda: past_runs(settings)),
