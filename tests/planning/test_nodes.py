@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from packager.core.facts import Facts
+from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.split import Split
 from packager.errors import PlanRejected
-from packager.planning.nodes import refuse_nodes
+from packager.planning.nodes import plan_on_nodes, refuse_nodes
 from packager.planning.planner import make_plan
 from packager.plugins import FAMILIES, load
 from packager.reports.plan import plan_document, spread_words
@@ -114,3 +116,16 @@ def test_the_layout_over_nodes_keeps_tensor_parallelism_inside_a_machine() -> No
     split = plan_of("ml.p5.48xlarge", tp_degree=8, max_batch=8, max_total_tokens=8192).split
 
     assert split == Split(tp_degree=8, pp_degree=2, nodes=2)
+
+
+def test_what_more_devices_do_not_cure_is_not_tried_again() -> None:
+    def decide(_: Facts) -> Plan:
+        raise AssertionError("tried again")
+
+    facts = facts_of(LLAMA_405B, "ml.p5.48xlarge", family="vllm")
+    offered = load(FAMILIES, "vllm")().abilities(facts.container)
+    refused = PlanRejected(
+        (Finding("error", "does-not-fit", "too large"), Finding("error", "served-name", "odd"))
+    )
+
+    assert plan_on_nodes(facts, refused, offered, decide) is None

@@ -13,6 +13,8 @@ from packager.core.facts import ContainerFacts
 from packager.core.model import ModelProfile
 from packager.core.request import BuildRequest
 from packager.core.split import Abilities, Split
+from packager.core.techniques import Draft
+from packager.planning.drafts.split import draft_divides
 from packager.planning.profile import make_profile
 from packager.planning.splits import Splits, check_idle, find_splits, may_use_nodes
 from packager.plugins import FAMILIES, load
@@ -72,6 +74,7 @@ COPIES = "copies (data parallel)"
         (LLAMA_8B, "ml.p5.48xlarge", "tgi", "TP 8"),
         (QWEN_7B, "ml.g5.12xlarge", "tgi", "TP 4"),
         (QWEN_7B, "ml.p5.48xlarge", "tgi", "TP 4"),
+        (replace(LLAMA_8B, kv_heads=4), "ml.p5.48xlarge", "tgi", "TP 4"),
         (LLAMA_8B, "ml.g5.xlarge", "vllm", "TP 1"),
         (LLAMA_8B, "ml.g5.xlarge", "lmi", "TP 1"),
         (MIXTRAL, "ml.p5.48xlarge", "vllm", "TP 8"),
@@ -280,3 +283,47 @@ def test_stages_of_a_pipeline_span_the_machines() -> None:
     assert splits[0].devices == 16
     assert all(split.pp_degree % 2 == 0 and split.tp_degree <= 8 for split in splits)
     assert Split(tp_degree=8, pp_degree=2, nodes=2) in splits
+
+
+def test_experts_whose_number_does_not_divide_are_not_given_out() -> None:
+    """Qwen1.5-MoE has 60 experts: not the same number on each of 8 devices."""
+    sixty = replace(MIXTRAL, experts=60, expert_size=1408)
+    splits = found(sixty, "ml.p5.48xlarge", "vllm").splits
+
+    spread = {split.expert_degree for split in splits if split.expert_parallel}
+    assert spread == {2, 4}
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "degree", "divides"),
+    [(32, 8, 8, True), (12, 12, 8, False), (32, 8, 16, True), (32, 6, 4, False), (0, 0, 8, True)],
+)
+def test_a_draft_is_laid_out_only_where_its_heads_divide(
+    heads: int, kv_heads: int, degree: int, divides: bool
+) -> None:
+    draft = Draft(
+        kind="eagle3",
+        speculative_tokens=3,
+        attention_heads=heads,
+        kv_heads=kv_heads,
+        intermediate_size=14336,
+    )
+
+    assert draft_divides(draft, degree) == divides
+
+
+def test_layouts_that_do_not_fit_a_draft_are_left_out_unless_none_fits() -> None:
+    splits = found(LLAMA_8B, "ml.p5.48xlarge", "tgi")
+    four = splits.where(lambda split: split.tp_degree == 4)
+
+    assert [split.tp_degree for split in four.splits] == [4]
+    assert splits.where(lambda split: split.tp_degree == 3) == splits
+
+
+def test_sglang_lays_attention_out_in_copies_for_some_drafts_only() -> None:
+    offered = abilities_of(find_container("sglang", "nvidia"))
+    shared, alone = Split(dp_degree=8, dp_attention=True), Split(dp_degree=8)
+
+    assert offered.may_draft(shared, "eagle3") and offered.may_draft(alone, "ngram")
+    assert not offered.may_draft(shared, "ngram")
+    assert abilities_of(find_container("vllm", "nvidia")).may_draft(shared, "ngram")

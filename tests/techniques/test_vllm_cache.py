@@ -301,3 +301,13 @@ def test_copies_that_share_experts_are_compiled_together_and_named_in_the_key() 
     cut = key.parallelism
     assert (cut.tp, cut.ep, cut.attention_dp, cut.world) == (2, 8, 4, 8)
     assert key.invocation.engine_args["data-parallel-size"] == "4"
+
+
+def test_a_server_with_copies_compiles_on_as_many_gpus_as_it_serves_with() -> None:
+    facts = compile_facts()
+    gpus = replace(facts.instance, kind="nvidia", devices=8, device_name="H100")
+    copies = replace(plan_for(facts), tp_degree=2, dp_degree=4)
+    serving = VllmFamily().render(copies, Artifacts(model=()))
+
+    on_gpus = replace(copies, instance=gpus)
+    assert COMPILER.step(facts, on_gpus, serving, {}).gpus == 8
