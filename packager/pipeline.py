@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Literal, TypeVar
@@ -65,9 +65,11 @@ from packager.errors import (
 )
 from packager.imaging.assemble import assemble_image, check_layers
 from packager.imaging.reshard import split_large
+from packager.planning.choice import target_of
 from packager.planning.effort import PastRun
 from packager.planning.gpus import check_gpu_use, check_gpu_wish
 from packager.planning.job import Market, with_effort
+from packager.planning.method import AUTO, NONE, choose_method, methods_to_try
 from packager.planning.neuron_targets import serves_only_exported
 from packager.planning.nodes import refuse_nodes
 from packager.planning.planner import make_plan
@@ -645,33 +647,13 @@ def shape_of(plan: Plan) -> dict[str, int]:
 def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned:
     refuse_missing_gpus(request.gpus, tools)
     headers = tools.peek_model(request.model)
-    facts = resolve(
-        request,
-        find_model=tools.find_model if headers is None else lambda _: headers,
-        find_instance=tools.find_instance,
-        find_container=tools.find_container,
-        find_base=tools.find_base if with_base else None,
-        find_draft=tools.find_draft,
-        known_draft=tools.known_draft,
-        find_samples=tools.find_samples,
-        find_evaluation=tools.find_evaluation,
-        containers=tools.containers(),
-        read_scales=tools.read_scales if headers is None else lambda _: None,
-        read_workload=tools.read_workload,
-    )
-    family = tools.family(facts.container.family)
+    chosen: tuple[Finding, ...] = ()
+    if request.quantize == AUTO:
+        request, chosen = _with_method(request, tools, headers)
+    facts = _gather(request, tools, headers, with_base=with_base)
     quantizer = tools.find_quantizer(request.quantize)
     compilers = tools.find_compilers(request.compile)
-    decide = partial(
-        make_plan,
-        family=family,
-        instances=tools.instances,
-        smaller=tools.smaller_checkpoints(request.model),
-        rules=tools.rules,
-        quantizer=quantizer,
-        compilers=compilers,
-        accelerator_of=tools.accelerator_of,
-    )
+    decide = _decider(facts, tools)
     plan = decide(facts)
     if headers is not None:  # what is refused by now has cost no download
         model = tools.find_model(request.model)
@@ -689,7 +671,63 @@ def _planned(request: BuildRequest, tools: Tools, *, with_base: bool) -> Planned
         building = {quantizer.tool: build_for(facts.gpus)} if quantizer else {}
         found = {name: tools.executor.find_tool(name, building.get(name, "cpu")) for name in names}
         facts = replace(facts, model=tools.pin_files(facts.model), tools=found)
+    plan = replace(plan, findings=(*plan.findings, *chosen))
     return Planned(facts=facts, plan=plan, recipe=_recipe(plan, facts, tools))
+
+
+def _gather(
+    request: BuildRequest, tools: Tools, headers: ModelFiles | None, *, with_base: bool
+) -> Facts:
+    """Pin every name; the model by its headers where they were found alone."""
+    return resolve(
+        request,
+        find_model=tools.find_model if headers is None else lambda _: headers,
+        find_instance=tools.find_instance,
+        find_container=tools.find_container,
+        find_base=tools.find_base if with_base else None,
+        find_draft=tools.find_draft,
+        known_draft=tools.known_draft,
+        find_samples=tools.find_samples,
+        find_evaluation=tools.find_evaluation,
+        containers=tools.containers(),
+        read_scales=tools.read_scales if headers is None else lambda _: None,
+        read_workload=tools.read_workload,
+    )
+
+
+def _decider(facts: Facts, tools: Tools) -> Callable[[Facts], Plan]:
+    """Return the planner with the doers of a request, for facts with more or less detail."""
+    return partial(
+        make_plan,
+        family=tools.family(facts.container.family),
+        instances=tools.instances,
+        smaller=tools.smaller_checkpoints(facts.request.model),
+        rules=tools.rules,
+        quantizer=tools.find_quantizer(facts.request.quantize),
+        compilers=tools.find_compilers(facts.request.compile),
+        accelerator_of=tools.accelerator_of,
+    )
+
+
+def _with_method(
+    request: BuildRequest, tools: Tools, headers: ModelFiles | None
+) -> tuple[BuildRequest, tuple[Finding, ...]]:
+    """Name the method that `--quantize auto` stands for; where none works, weights as they are."""
+    alone = replace(tools, instances=())  # no other instance is suggested for what is tried
+    plain = request.model_copy(update={"quantize": NONE})
+    facts = _gather(plain, alone, headers, with_base=False)
+    plans: dict[str, Plan] = {}
+    quantized = bool(facts.model.config.get("quantization_config"))
+    for method in methods_to_try(facts.instance, quantized=quantized):
+        asked = request.model_copy(update={"quantize": method})
+        tried = replace(facts, request=asked, samples=tools.find_samples(asked))
+        with suppress(PlanRejected):
+            plans[method] = _decider(tried, alone)(tried)
+    if not plans:
+        return plain, ()
+    target = target_of(request, facts.workload)
+    method, why = choose_method(plans, target, tools.accelerator_of(facts.instance))
+    return request.model_copy(update={"quantize": method}), (why,)
 
 
 def _with_gpus(

@@ -150,7 +150,8 @@ REQUEST_OPTIONS = (
     click.option(
         "--quantize",
         metavar="METHOD[,OPTION]",
-        help="none, awq, gptq, fp8 or smoothquant for the weights; awq,group=64 and the like.",
+        help="none, awq, gptq, fp8 or smoothquant for the weights; awq,group=64 and the like; "
+        "auto: what is best for the goal.",
     ),
     click.option(
         "--quantize-ignore",

@@ -91,7 +91,8 @@ class BuildRequest(BaseModel):
     )
     quantize: str | None = Field(
         default=None,
-        description="`none`, or `[QUANTIZER:]METHOD[,OPTION…]`: awq, gptq, fp8, smoothquant",
+        description="`none`, `auto` for the goal's best, or `[QUANTIZER:]METHOD[,OPTION…]`: awq, "
+        "gptq, fp8, smoothquant",
     )
     quantize_ignore: tuple[str, ...] | None = Field(
         default=None, description="modules that are left as they are, by name or `re:PATTERN`"

@@ -238,5 +238,5 @@ def _explain_requests(request: BuildRequest, layout: Layout, target: Target) -> 
             f"{point.tpot_s * 1e3:,.1f} ms per token and {first_s * 1e3:,.0f} ms to the first; "
             f"the limit is {limits}"
         )
-        hint = "try --quantize auto, --goal latency or a faster instance"
+        hint = "try `--quantize auto`, `--goal latency` or a faster instance"
         yield Finding("warning", "limit-missed", message, hint)

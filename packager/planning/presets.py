@@ -88,7 +88,8 @@ def candidates(
     `quantized` says that the checkpoint is already quantized, so that it cannot be again;
     `brings_draft` that it has an MTP head of its own, which costs a reader nothing to try.
     """
-    named = request.model_copy(update={"instance": instance.name, "goal": goal})
+    asked = None if request.quantize == "auto" else request.quantize
+    named = request.model_copy(update={"instance": instance.name, "goal": goal, "quantize": asked})
     # On one instance the fewest dollars per token and the most tokens per second are one.
     aimed = {} if (request.goal == "latency") == (goal == "latency") else {"goal": goal}
     methods = (None,) if quantized else (None, *_methods(request, instance))
@@ -109,7 +110,7 @@ def _drafts(request: BuildRequest, goal: Goal, *, brings_draft: bool) -> Iterato
 
 
 def _methods(request: BuildRequest, instance: Instance) -> Iterator[str]:
-    if request.quantize is not None or instance.kind not in GPUS:
+    if request.quantize not in (None, "auto") or instance.kind not in GPUS:
         return
     for method, formats in QUANTIZERS.items():
         if instance.formats.intersection(formats):
