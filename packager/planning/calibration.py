@@ -4,20 +4,22 @@ The formula stays as it is; groups of its terms are multiplied (`Scale`).  With 
 concurrencies at most k - 1 factors are fitted, and each is pulled towards 1, so that figures that
 say nothing of a term leave it alone:
 
+    1 or 2            none, where all lie inside the general band
     2 concurrencies   one factor on everything
     3                 one on the step, one on prompts
     4 or more         one each on memory, on overhead, on prompts
 
 The band that comes out is the largest error that is left, at a measured point or at one that was
 left out of the fit.  It holds between the lowest and the highest measured concurrency only, and
-replaces the general band from `LEAST_POINTS` concurrencies on.  Elsewhere nothing is promised
-below `UNPROVEN_BAND`: one measurement shows that the prediction was wrong, never that it is right.
+replaces the general band from `LEAST_POINTS` concurrencies on.  Elsewhere the general band holds
+while every measurement lies inside it.  Where one does not, nothing is promised below
+`UNPROVEN_BAND`: it shows that the prediction was wrong, and not that the corrected one is right.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
@@ -102,13 +104,13 @@ def predict_measured(
     fit = calibrate(measured, general.band)
     alike = all(_are_alike(point.workload, workload) for point in measured)
     if not alike:
-        fit = replace(fit, band=fit.outside)
+        fit = replace(fit, band=fit.outside, ttft_band=None, throughput_band=None)
     fitted = predict(setup, workload, wanted, fit.scale)
     assert fitted is not None  # the same device
     return replace(
         fitted,
         band=fit.outside,
-        bands=_widened(general.bands, fit),
+        bands=_widened(general.bands, fit, measured),
         fit=fit,
         assumptions=(fit_sentence(fit, alike=alike), *fitted.assumptions),
     )
@@ -125,29 +127,47 @@ def check_units(measured: Iterable[Measured]) -> None:
 def calibrate(measured: Sequence[Measured], general_band: float) -> Fit:
     """Fit factors to at least one measured time per output token."""
     places = _by_concurrency(measured)
-    scale = _fitted(places)
+    agrees = all(abs(_error(point, UNSCALED)) <= general_band for point in measured)
+    is_proof = len(places) >= LEAST_POINTS
+    scale = UNSCALED if agrees and not is_proof else _fitted(places)
     errors = [abs(_error(point, scale)) for point in measured]
-    if len(places) >= LEAST_POINTS:
+    if is_proof:
         errors += _left_out_errors(places)
-    band = max(LEAST_BAND, *errors)
-    outside = max(UNPROVEN_BAND, general_band, band)
+    band = max(min(LEAST_BAND, general_band), *errors)
+    general = _moved(general_band, scale) if agrees else max(UNPROVEN_BAND, general_band)
+    outside = max(general, band)
     return Fit(
         scale=scale,
         points=len(places),
         lowest=places[0].concurrency,
         highest=places[-1].concurrency,
-        factors=len(_groups(len(places))),
-        band=band if len(places) >= LEAST_POINTS else outside,
+        factors=0 if scale == UNSCALED else len(_groups(len(places))),
+        agrees=agrees,
+        band=band if is_proof else outside,
         outside=outside,
         ttft_band=_side_band(measured, scale, "ttft_s"),
         throughput_band=_side_band(measured, scale, "output_tokens_s"),
     )
 
 
+def _moved(band: float, scale: Scale) -> float:
+    """Return the band that a scaled prediction needs to cover all that the unscaled one's did.
+
+    A prediction changes by no more than the factors on its terms.
+    """
+    if scale == UNSCALED:
+        return band
+    factors = (scale.memory, scale.overhead, scale.prefill)
+    least, most = min(1.0, *factors), max(1.0, *factors)
+    return max((1 + band) / least - 1, 1 - (1 - band) / most)
+
+
 def fit_sentence(fit: Fit, *, alike: bool = True) -> str:
     """Describe what a prediction was fitted to and where its bands come from."""
     points = f"{fit.points} measured point{'' if fit.points == 1 else 's'} at {_range_words(fit)}"
     done = f"fitted to {points}" if fit.factors else f"held against {points}"
+    if fit.points < LEAST_POINTS and fit.agrees:
+        return f"{done}, inside the general band, which stays"
     if fit.points < LEAST_POINTS:
         return f"{done}: no band is narrowed before there are {LEAST_POINTS} concurrencies"
     if not alike:
@@ -170,18 +190,26 @@ def _range_words(fit: Fit) -> str:
     return f"{fit.lowest}-{fit.highest} requests"
 
 
-def _widened(bands: Bands | None, fit: Fit) -> Bands | None:
-    """Return the general bands, none narrower than what the measurements leave unproven."""
+def _widened(bands: Bands | None, fit: Fit, measured: Sequence[Measured]) -> Bands | None:
+    """Return the general bands, each wide enough for what was measured and what it left unproven.
+
+    A prediction that measurements moved has tokens per second no surer than times per token.
+    """
     if bands is None:
         return None
-    least = Band(
-        share=fit.outside,
-        source=f"outside the measured concurrencies, {_range_words(fit)}",
-    )
+    source = f"outside the measured concurrencies, {_range_words(fit)}"
+
+    def wide(band: Band, share: float) -> Band:
+        return band if band.share >= share else Band(share=share, source=source)
+
+    stays = fit.agrees and fit.scale == UNSCALED
+    first = max(_side_errors(measured, fit.scale, "ttft_s").values(), default=0.0)
+    rate = max(_side_errors(measured, fit.scale, "output_tokens_s").values(), default=0.0)
     return replace(
         bands,
-        tpot=max(least, bands.tpot, key=lambda band: band.share),
-        throughput=max(least, bands.throughput, key=lambda band: band.share),
+        tpot=wide(bands.tpot, fit.outside),
+        throughput=wide(bands.throughput, rate if stays else max(fit.outside, rate)),
+        ttft=wide(bands.ttft, first) if bands.ttft else None,
     )
 
 
@@ -200,13 +228,21 @@ def _by_concurrency(measured: Sequence[Measured]) -> tuple[Measured, ...]:
 
 def _side_band(measured: Sequence[Measured], scale: Scale, name: SideFigure) -> float | None:
     """Return the largest error of another figure; None where too few were measured."""
+    errors = _side_errors(measured, scale, name)
+    return max(LEAST_BAND, *errors.values()) if len(errors) >= LEAST_POINTS else None
+
+
+def _side_errors(
+    measured: Sequence[Measured], scale: Scale, name: SideFigure
+) -> Mapping[int, float]:
+    """Return the largest error of another figure by concurrency, where it was measured."""
     errors: dict[int, float] = {}
     for point in measured:
         found, predicted = getattr(point, name), getattr(_predicted(point, scale), name)
         if found is not None and predicted:
             error = abs(found / predicted - 1)
             errors[point.concurrency] = max(error, errors.get(point.concurrency, 0.0))
-    return max(LEAST_BAND, *errors.values()) if len(errors) >= LEAST_POINTS else None
+    return errors
 
 
 def _left_out_errors(places: Sequence[Measured]) -> list[float]:

@@ -126,6 +126,10 @@ class Prediction:
         """Return the band that holds for times per token, tokens a second and prices alike."""
         return max(self.band, self.bands.throughput.share) if self.bands else self.band
 
+    def band_at(self, concurrency: int) -> float:
+        """Return the band of the time per token at one concurrency."""
+        return self.fit.band_at(concurrency) if self.fit else self.band
+
 
 def predict(
     setup: Setup,

@@ -29,6 +29,7 @@ class Fit:
     lowest: int  # of the concurrencies
     highest: int
     factors: int  # how many were fitted: fewer than there are points
+    agrees: bool  # whether all lay inside the general band before anything was fitted
     band: float  # relative error of times per token from `lowest` to `highest`
     outside: float  # of every other figure; never below `band`
     ttft_band: float | None = None  # of times to first token, as `band`; None: too few measured

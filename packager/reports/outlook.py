@@ -58,6 +58,7 @@ def outlook_document(outlook: Outlook) -> dict[str, Any]:
             {
                 **point_document(prediction, priced.point),
                 "output_tokens_s_user": priced.point.output_tokens_s_user,
+                "tpot_band": prediction.band_at(priced.point.concurrency),
                 "usd_per_million": _prices_document(priced),
             }
             for priced in outlook.points

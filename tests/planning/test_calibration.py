@@ -98,9 +98,12 @@ def test_one_measured_point_never_narrows_a_band(found: Setup) -> None:
     assert general is not None
     assert fitted is not None
     assert fitted.fit is not None
-    assert fitted.band >= max(0.4, general.band)
-    assert [fitted.fit.band_at(concurrency) >= 0.4 for concurrency in (1, 8, 64)] == [True] * 3
+    assert [fitted.fit.band_at(concurrency) for concurrency in (1, 8, 64)] == [general.band] * 3
+    assert (fitted.band, fitted.bands) == (general.band, general.bands)
     assert fitted.fit.scale == UNSCALED
+    assert fitted.assumptions[0] == (
+        "held against 1 measured point at 8 requests, inside the general band, which stays"
+    )
 
 
 def test_one_point_that_contradicts_the_prediction_widens_its_band_to_hold_it() -> None:
@@ -119,15 +122,40 @@ def test_two_points_move_a_prediction_and_narrow_nothing() -> None:
 
 @pytest.mark.parametrize(("points", "factors"), [(1, 0), (2, 1), (3, 2), (4, 3), (9, 3)])
 def test_fewer_factors_are_fitted_than_there_are_points(points: int, factors: int) -> None:
-    concurrencies = tuple(2**n for n in range(points))
+    slower = times(ON_L40S, tuple(2**n for n in range(points)), Scale(memory=2, overhead=1.5))
 
-    assert calibrate(times(ON_L40S, concurrencies), 0.4).factors == factors
+    assert calibrate(slower, 0.2).factors == factors
 
 
 def test_three_measurements_at_one_concurrency_are_one_point() -> None:
-    fit = calibrate([*times(ON_L40S, (8,))] * 3, 0.2)
+    fit = calibrate(times(ON_L40S, (8,), UNSCALED, 1.3) * 3, 0.2)
 
     assert (fit.points, fit.factors, fit.band) == (1, 0, 0.4)
+
+
+def test_points_inside_a_narrow_general_band_do_not_widen_it() -> None:
+    fit = calibrate(times(ON_L40S, (1, 8), UNSCALED, 1.05, 0.97), 0.06)
+
+    assert (fit.scale, fit.factors, fit.agrees) == (UNSCALED, 0, True)
+    assert (fit.band, fit.outside) == (0.06, 0.06)
+
+
+def test_a_fit_inside_a_narrow_general_band_keeps_what_that_covered_elsewhere() -> None:
+    points = times(ON_L40S, (1, 4, 16), UNSCALED, 1.05, 1.05, 1.05)
+
+    fit = calibrate(points, 0.06)
+
+    far = predict_point(ON_L40S, QUESTIONS, 512).tpot_s
+    moved = predict_point(ON_L40S, QUESTIONS, 512, scale=fit.scale).tpot_s
+    assert 0.06 < fit.outside < 0.15
+    assert moved * (1 - fit.outside) <= far * 0.94
+    assert moved * (1 + fit.outside) >= far * 1.06
+
+
+def test_one_point_outside_a_narrow_general_band_leaves_nothing_proven() -> None:
+    fit = calibrate(times(ON_L40S, (8,), UNSCALED, 1.1), 0.06)
+
+    assert (fit.agrees, fit.band, fit.outside) == (False, 0.4, 0.4)
 
 
 def test_five_points_that_agree_have_their_own_band_between_them_alone() -> None:
@@ -173,7 +201,7 @@ def test_two_results_at_one_concurrency_that_differ_widen_the_band() -> None:
     agreeing = times(ON_L40S, (1, 4, 16, 64))
     twice = [*agreeing, *times(ON_L40S, (16,), UNSCALED, 2.0)]
 
-    assert calibrate(agreeing, 0.2).band == 0.1
+    assert calibrate(agreeing, 0.2).band == pytest.approx(0.1)
     assert calibrate(twice, 0.2).band > 0.3
 
 
@@ -198,8 +226,8 @@ def test_every_measured_point_is_inside_its_band_after_calibrating(found: Setup,
     for point in points:
         predicted = predict_point(found, QUESTIONS, point.concurrency, scale=fit.scale).tpot_s
         assert abs(point.tpot_s / predicted - 1) <= fit.band_at(point.concurrency) + 1e-9
-    assert fit.outside >= max(0.4, fit.band)
-    assert fit.band >= (0.1 if fit.points >= 3 else 0.4)
+    assert fit.outside >= max(0.2 if fit.agrees else 0.4, fit.band)
+    assert fit.band >= (0.1 if fit.points >= 3 else fit.outside)
 
 
 def test_requests_of_other_lengths_move_a_prediction_and_narrow_nothing() -> None:
@@ -240,6 +268,46 @@ def test_measured_tokens_per_second_have_a_band_of_their_own() -> None:
     assert calibrate(rates[:2], 0.2).throughput_band is None
 
 
+def measured_first(*factors: float) -> list[Measured]:
+    """Make measurements of times to first token, each the predicted one multiplied."""
+    return [
+        replace(
+            point,
+            ttft_s=factor * predict_point(ON_L40S, QUESTIONS, point.concurrency).ttft_s,
+        )
+        for point, factor in zip(times(ON_L40S, (1, 4, 16)[: len(factors)]), factors, strict=True)
+    ]
+
+
+def test_measured_times_to_first_token_have_a_band_of_their_own() -> None:
+    fit = calibrate(measured_first(1.1, 1.2, 1.3), 0.2)
+
+    assert fit.ttft_band is not None
+    assert 0.1 <= fit.ttft_band < 0.3
+    assert fit.band < 0.4
+    assert "to the first token ±" in fit_sentence(fit)
+    assert calibrate(measured_first(1.1, 1.2), 0.2).ttft_band is None
+
+
+def test_a_measured_first_token_or_rate_that_is_far_off_widens_its_own_band() -> None:
+    on_h100 = setup(QWEN3_32B, "ml.p5.48xlarge", 8, engine="vllm")
+    right = predict_point(on_h100, QUESTIONS, 1)
+    late = replace(
+        times(on_h100, (1,))[0],
+        ttft_s=9 * right.ttft_s,
+        output_tokens_s=5 * right.output_tokens_s,
+    )
+
+    found = predict_measured(on_h100, QUESTIONS, (1, 64), [late])
+    before = predict(on_h100, QUESTIONS, (1, 64))
+
+    assert found is not None and found.bands is not None and found.bands.ttft is not None
+    assert before is not None and before.bands is not None
+    assert found.bands.ttft.share == pytest.approx(8.0)
+    assert found.bands.throughput.share == pytest.approx(4.0)
+    assert found.bands.tpot == before.bands.tpot
+
+
 def test_without_measurements_a_prediction_is_the_general_one() -> None:
     assert predict_measured(ON_L40S, QUESTIONS, (1, 8)) == predict(ON_L40S, QUESTIONS, (1, 8))
 
@@ -277,7 +345,9 @@ def test_measurements_of_a_device_without_published_figures_predict_nothing() ->
 def test_a_prediction_says_what_it_was_fitted_to(
     concurrencies: tuple[int, ...], sentence: str
 ) -> None:
-    assert fit_sentence(calibrate(times(ON_L40S, concurrencies), 0.2)) == sentence
+    slower = times(ON_L40S, concurrencies, Scale(memory=1.5, overhead=1.5, prefill=1.5))
+
+    assert fit_sentence(calibrate(slower, 0.2)) == sentence
 
 
 def test_a_thousand_measured_concurrencies_are_fitted_at_once() -> None:
