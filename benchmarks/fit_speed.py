@@ -43,7 +43,7 @@ KIND_PULL = 0.05  # share of the points that those of a kind are held to `EXPECT
 ROUNDS = 12
 LEAST_ERROR = 0.02  # below it, a residual weighs no more
 COVERAGE = 0.90
-LEAST_POINTS = 12  # a cell with fewer is no cell of its own
+LEAST_CURVES = 8  # a cell with fewer is no cell of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ MEASURED = (
     ("H200", "ml.p5en.48xlarge", "h200_sxm", "0.19.0", ""),
     ("B200", "ml.p6-b200.48xlarge", "b200_sxm", "0.19.0", ""),
     ("B300", "ml.p6-b300.48xlarge", "b300_sxm", "0.19.0", ""),
-    ("GB200", "ml.p6-b200.48xlarge", "gb200", "0.19.0", ""),
+    ("GB200", "ml.p6e-gb200.36xlarge", "gb200", "0.19.0", ""),
     ("A100-80", "ml.p4de.24xlarge", "a100_sxm", "0.14.0", ""),
     ("L40S", "ml.g6e.12xlarge", "l40s", "0.14.0", ""),
     ("RTX PRO Server 6000", "ml.g7e.24xlarge", "rtx_pro_6000_server", "0.19.0", "2.29.2"),
@@ -127,7 +127,7 @@ def fit_kind(samples: Sequence[Sample]) -> dict[tuple[str, str, Kind] | Kind, Fi
     found: dict[tuple[str, str, Kind] | Kind, Fitted] = {kind: whole}
     for cell in sorted({sample.point.cell for sample in samples}):
         inside = [sample for sample in samples if sample.point.cell == cell]
-        if len(inside) >= LEAST_POINTS:
+        if len({sample.point.curve for sample in inside}) >= LEAST_CURVES:
             found[cell] = _fit(inside, whole)
     return found
 

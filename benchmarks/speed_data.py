@@ -35,7 +35,7 @@ SYSTEMS = {
     "h200_sxm": ("ml.p5en.48xlarge", "H200"),
     "b200_sxm": ("ml.p6-b200.48xlarge", "B200"),
     "b300_sxm": ("ml.p6-b300.48xlarge", "B300"),
-    "gb200": ("ml.p6-b200.48xlarge", "GB200"),
+    "gb200": ("ml.p6e-gb200.36xlarge", "GB200"),
 }
 
 # Names of the points whose configuration has another name.
