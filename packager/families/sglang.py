@@ -38,6 +38,7 @@ from packager.families.vllm import launched
 PORT = 8080
 PREFIX = "SM_SGLANG_"
 BY_COMMAND = ("upstream",)
+ROUNDING = 1e-6  # a share of whole bytes lies just below the one that was asked for
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 KV_DTYPES = {"fp8": "fp8_e4m3"}
 ALGORITHMS = {
@@ -140,7 +141,8 @@ def _static_share(plan: Plan) -> str:
     budget = plan.budget
     static_bytes = budget.usable_bytes - budget.activations_bytes - budget.overhead_bytes
     whole = (budget.visible_bytes or budget.device_bytes) - budget.overhead_bytes
-    return f"{math.floor(100 * static_bytes / whole) / 100:.2f}"
+    share = math.floor(100 * static_bytes / whole + ROUNDING) / 100
+    return f"{share:.2f}"
 
 
 def _draft(plan: Plan) -> dict[str, str]:

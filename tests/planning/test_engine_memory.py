@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 
 from packager.catalog.instances import find_instance
+from packager.core.artifact import Artifacts
 from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.units import GIB
+from packager.families.sglang import SglangFamily
 from packager.planning.engine_memory import (
     TABLE,
     EngineMemory,
@@ -19,8 +21,9 @@ from packager.planning.engine_memory import (
     visible_bytes,
 )
 from packager.planning.memory import Demand, make_budget
+from packager.planning.planner import make_plan
 from packager.planning.profile import make_profile
-from tests.planning.headers import LLAMA_3_8B, model_of
+from tests.planning.headers import LLAMA_3_8B, facts_of, model_of
 from tests.planning.startup_models import startup_model
 
 P5, G5 = find_instance("p5.48xlarge"), find_instance("g5.12xlarge")
@@ -166,3 +169,16 @@ def test_blocks_of_a_hybrid_have_the_1568_tokens_that_vllm_logs() -> None:
 
     assert budget.kv_block_tokens == 1568
     assert budget.request_bytes(1568) == (16 + 2 * 48) * 1568 * 2048
+
+
+@pytest.mark.parametrize("instance", ["p5.48xlarge", "g6e.12xlarge", "g5.12xlarge"])
+@pytest.mark.parametrize("share", [0.7, 0.85, 0.93])
+def test_a_static_share_that_is_asked_for_is_the_one_that_sglang_is_given(
+    share: float, instance: str
+) -> None:
+    facts = facts_of(model_of(LLAMA_3_8B), instance, family="sglang", gpu_memory_utilization=share)
+
+    plan = make_plan(facts, SglangFamily())
+    rendered = SglangFamily().render(plan, Artifacts(model=()))
+
+    assert rendered.env["SM_SGLANG_MEM_FRACTION_STATIC"] == f"{share:.2f}"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -183,6 +184,19 @@ def test_a_model_too_large_for_the_instance_gets_the_arithmetic_and_a_way_out() 
     assert "19.8 GiB usable" in error.message
     assert error.hint.startswith("use a 4-bit checkpoint (about 9.2 GiB of weights per device)")
     assert codes(findings).count("tp-does-not-fit") == 3
+
+
+def test_a_share_without_room_for_context_and_graphs_gets_one_that_has_it() -> None:
+    model = model_of(LLAMA_3_8B)
+    asked = {"gpu_memory_utilization": 0.99, "max_batch": 256, "tp_degree": 1}
+
+    (error,) = errors_in(rejection(model, "g6e.xlarge", **asked))
+    said = re.search(r"lower gpu_memory_utilization to (0\.\d\d), or", error.hint)
+
+    assert "beside that for CUDA's context and graphs" in error.message
+    assert said is not None
+    asked["gpu_memory_utilization"] = float(said[1])
+    assert plan_of(model, "g6e.xlarge", **asked)
 
 
 def test_the_four_bit_checkpoint_fits_where_the_whole_one_does_not() -> None:
