@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
 
 from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.versions import version_key
+from packager.families.schema import ENGINES
 from packager.planning.model_types import generating_classes
 from packager.planning.registry import (
     Listing,
@@ -44,6 +48,19 @@ def check_listed(who: str, plan: Plan) -> Iterator[Finding]:
         yield _lacks(who, plan, listing)
     elif is_listed(architecture) or architecture in generating_classes():
         yield _never_had(who, plan)
+
+
+def check_neuron_type(plan: Plan) -> Iterator[Finding]:
+    """Find that the image's library for Neuron devices does not list the type of the model."""
+    model_type, variant = plan.profile.model_type, plan.container.variant
+    for library in _neuron_libraries():
+        if model_type and variant in library["variants"] and model_type not in library["types"]:
+            message = (
+                f"{library['name']} does not list models of type {model_type[:40]!r} "
+                f"({library['date']}); it has {', '.join(library['types'])}"
+            )
+            hint = "compile it before you rely on it, or choose an instance with NVIDIA GPUs"
+            yield Finding("warning", "engine-lacks-architecture", message, hint)
 
 
 def _lacks(who: str, plan: Plan, listing: Listing) -> Finding:
@@ -124,3 +141,9 @@ def _containers_hint(plan: Plan, listing: Listing, otherwise: str) -> str:
     if not names:
         return otherwise
     return f"use --container-version {' or '.join([*names][:MOST_NAMED])}; or {otherwise}"
+
+
+@cache
+def _neuron_libraries() -> tuple[Mapping[str, Any], ...]:
+    rows = tomllib.loads((ENGINES / "neuron_models.toml").read_text(encoding="utf-8"))["library"]
+    return tuple(rows)

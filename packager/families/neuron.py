@@ -24,6 +24,7 @@ from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import COMPILED_DIR, MODEL_DIR, SERVING_DIR, RenderedFile, ServingConfig
 from packager.core.split import Abilities
+from packager.families.listed import check_neuron_type
 from packager.families.sagemaker import check_environment
 from packager.families.schema import EngineSchema, check_value, facts_schema, nearest
 from packager.families.shared import (
@@ -85,6 +86,7 @@ class NeuronFamily:
             message = f"packager writes no configuration for the Neuron image {variant!r}"
             yield Finding("error", "engine-not-rendered", message, f"use {', '.join(VARIANTS)}")
             return
+        yield from check_neuron_type(plan)
         yield from check_one_stage(plan, "Neuron")
         yield from _check_techniques(plan)
         yield from _check_shape(plan)

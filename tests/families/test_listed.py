@@ -8,7 +8,7 @@ import pytest
 
 from packager.catalog.containers import containers, find_container
 from packager.core.findings import Finding
-from packager.families.listed import check_listed
+from packager.families.listed import check_listed, check_neuron_type
 from tests.families.plans import LLAMA_8B, plan_for
 
 
@@ -113,3 +113,25 @@ def test_tgi_is_asked_by_the_type_of_the_configuration() -> None:
 
     assert (finding.severity, finding.code) == ("warning", "engine-falls-back")
     assert "'qwen3_moe'" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("container", "model_type", "is_listed"),
+    [
+        ("neuron-nxdi", "llama", True),
+        ("neuron-nxdi", "qwen3_moe", True),
+        ("neuron-nxdi", "mamba", False),
+        ("neuron-nxdi", "phi3", False),
+        ("neuron-tgi", "phi3", True),
+        ("neuron-tgi", "gpt_oss", False),
+    ],
+)
+def test_a_neuron_library_is_asked_for_the_type_that_it_compiles(
+    container: str, model_type: str, is_listed: bool
+) -> None:
+    plan = plan_for(container, profile=replace(LLAMA_8B, model_type=model_type))
+
+    found = list(check_neuron_type(plan))
+
+    assert (found == []) is is_listed
+    assert all(one.code == "engine-lacks-architecture" for one in found)
