@@ -218,6 +218,8 @@ def bands_of(setup: Setup) -> Bands:
     least = 0.0
     if setup.engine and setup.engine not in MEASURED_ENGINES:
         least = UNMEASURED_BAND
+    if setup.pp_degree > 1 or setup.dp_degree > 1:
+        least = UNMEASURED_BAND
     if setup.accelerator.kind == "neuron" or not model.known:
         least = UNKNOWN_BAND
     if model.weight_bytes < SMALL_BYTES:
@@ -253,6 +255,10 @@ def unmeasured(setup: Setup) -> tuple[str, ...]:
     if setup.engine and setup.engine not in MEASURED_ENGINES:
         name = ENGINE_NAMES.get(setup.engine, setup.engine)
         found.append(f"{name}, taken as {ENGINE_NAMES[STAND_IN]}")
+    if setup.pp_degree > 1:
+        found.append("stages one after the other")
+    if setup.dp_degree > 1:
+        found.append("ranks that share experts")
     if not model.known:
         found.append("this architecture, which no table has: it may be several times off")
     if model.weight_bytes < SMALL_BYTES:

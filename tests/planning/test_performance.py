@@ -236,6 +236,8 @@ MEASURED_SETUP = replace(P5, model=FP8_70B, engine="vllm")
             0.6,
             "models this small",
         ),
+        (replace(MEASURED_SETUP, pp_degree=2), 0.6, 0.6, "stages one after the other"),
+        (replace(MEASURED_SETUP, dp_degree=8), 0.6, 0.6, "ranks that share experts"),
         (
             replace(MEASURED_SETUP, draft=EAGLE),
             0.4,
@@ -256,6 +258,8 @@ MEASURED_SETUP = replace(P5, model=FP8_70B, engine="vllm")
         "tgi",
         "unknown architecture",
         "tiny",
+        "pipeline",
+        "dp attention",
         "a draft that is assumed",
     ],
 )
