@@ -60,7 +60,7 @@ COMPILED = "compiled_cache.py"  # beside them, where something is compiled ahead
 PERMISSIONS = "sitecustomize.py"  # beside them, where the engine computes on the processor
 
 PREFIX = "SM_VLLM_"
-BY_COMMAND = ("upstream", "rocm")  # variants of GPU images that take a command line
+BY_COMMAND = ("upstream",)  # variants of GPU images that take a command line
 
 # Images up to here join the command line with spaces and split it again as a shell would
 # (standard-supervisor before 0.1.16): what has quotes in it must be quoted.

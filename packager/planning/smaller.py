@@ -30,7 +30,7 @@ def find_smaller_checkpoint(
 
     The size is reckoned, the plan is made as any other; `known` are published checkpoints.
     """
-    if profile.weight_format not in HALVED or W4A16.needs not in instance.formats:
+    if profile.weight_format not in HALVED:
         return ()
     smaller = with_four_bits(profile)
     try:

@@ -65,7 +65,10 @@ def test_a_machine_without_endpoints_has_ec2s_price() -> None:
 
     assert price is not None
     assert (price.usd_hour, price.basis, price.region) == (1.5392, "ec2 on-demand", "us-east-1")
-    assert find_instance("trn2.3xlarge").price_usd_hour is None
+    found = find_instance("gr6.4xlarge")
+    assert (found.price_usd_hour, found.price_basis) == (1.5392, "ec2 on-demand")
+    unknown = find_instance("trn2.3xlarge")
+    assert (unknown.price_usd_hour, unknown.price_basis) == (None, "none")
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,13 @@ def test_a_result_for_one_gpu_is_made_on_that_gpu() -> None:
     assert cheapest_place(wanted, market(other)) is None
 
 
+def test_ec2s_prices_are_not_compared_with_sagemakers() -> None:
+    cheaper = replace(SMALL, name="c9.small", cloud="ec2", price_usd_hour=0.1)
+
+    assert name_of(cheapest_place(step(8 * GB), market(cheaper, SMALL))) == "ml.small"
+    assert cheapest_place(step(8 * GB), market(cheaper)) is None
+
+
 def test_nothing_is_said_where_nothing_holds_it_or_nobody_knows() -> None:
     assert cheapest_place(step(500 * GB), market(*EVERYTHING)) is None
     assert cheapest_place(step(0), market(*EVERYTHING)) is None
