@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from packager.core.text import escape
 from packager.planning.opinion import Opinion, OpinionPoint
 from packager.planning.performance import Point, Prediction
+from packager.reports.outlook import shows_first_token
 from packager.reports.text import right_table_lines
 
 HEADER = ("requests", "per token", "ours", "ratio", "first token", "ours", "ratio", "tokens/s",
@@ -77,7 +78,14 @@ def unanswered(opinion: Opinion) -> list[str]:
 
 
 def _by_concurrency(prediction: Prediction | None) -> Mapping[int, Point]:
-    return {point.concurrency: point for point in prediction.points} if prediction else {}
+    """Return our points; a time to first token without a band is none."""
+    if prediction is None:
+        return {}
+    shown = shows_first_token(prediction)
+    return {
+        point.concurrency: replace(point, ttft_s=point.ttft_s if shown else 0.0)
+        for point in prediction.points
+    }
 
 
 def _ratios(point: OpinionPoint, own: Point | None) -> dict[str, float | None]:

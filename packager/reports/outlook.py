@@ -102,16 +102,17 @@ def band_sentences(prediction: Prediction) -> list[str]:
 
 def first_token_words(prediction: Prediction, point: Point) -> str:
     """Write the time to first token with its queue; a dash where it must not be shown."""
-    return f"{point.ttft_s * 1e3:,.0f} ms" if _shows_first_token(prediction) else "–"
+    return f"{point.ttft_s * 1e3:,.0f} ms" if shows_first_token(prediction) else "–"
 
 
 def point_document(prediction: Prediction, point: Point) -> dict[str, Any]:
     """The point as JSON; the time to first token is null where it must not be shown."""
-    shown = point.ttft_s if _shows_first_token(prediction) else None
+    shown = point.ttft_s if shows_first_token(prediction) else None
     return {**asdict(point), "ttft_s": shown}
 
 
-def _shows_first_token(prediction: Prediction) -> bool:
+def shows_first_token(prediction: Prediction) -> bool:
+    """Return whether the time to first token has a band, without which it is not shown."""
     return prediction.bands is not None and prediction.bands.ttft is not None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from packager.planning.opinion import Opinion, OpinionPoint
+from packager.planning.performance import Band, Bands
 from packager.reports.html import plan_html
 from packager.reports.opinion import opinion_document, opinion_lines
 from packager.reports.plan import PlanPage, page_document, page_text
@@ -13,7 +14,10 @@ from tests.reports.samples import outlook_of, plan_on
 PLAN = plan_on("ml.p5.4xlarge", family="vllm")
 OUTLOOK = outlook_of(PLAN)
 OURS = replace(OUTLOOK.prediction.points[0], tpot_s=0.008, ttft_s=0.05, output_tokens_s=100.0)
-PREDICTION = replace(OUTLOOK.prediction, points=(OURS,))
+BAND = Band(share=0.3, source="a test")
+PREDICTION = replace(
+    OUTLOOK.prediction, points=(OURS,), bands=Bands(tpot=BAND, throughput=BAND, ttft=BAND)
+)
 ANSWER = Opinion(
     source="aiconfigurator 0.12.0",
     engine="vllm 0.24.0",
@@ -49,6 +53,17 @@ def test_where_ours_has_no_figure_there_is_no_ratio() -> None:
         "output_tokens_s": None,
     }
     assert opinion_lines(ANSWER, None)[2].split()[3] == "-"
+
+
+def test_our_first_token_without_a_band_is_not_compared() -> None:
+    unsure = replace(PREDICTION, bands=Bands(tpot=BAND, throughput=BAND))
+
+    assert opinion_document(ANSWER, unsure)["points"][0]["ratios"] == {
+        "tpot": 0.75,
+        "ttft": None,
+        "output_tokens_s": 1.5,
+    }
+    assert opinion_lines(ANSWER, unsure)[2].split()[6:10] == ["40.0", "ms", "-", "-"]
 
 
 def test_a_document_has_figures_and_ratios() -> None:
