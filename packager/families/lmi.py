@@ -89,6 +89,9 @@ LMI_LAYOUT = {
     "data-parallel-size": "use --tp-degree: LMI starts a server on each group of devices",
 }
 
+# With these LMI sets load_on_devices=0 and maxWorkers=1.
+ALONE = ("option.enable_lora", "option.enable_stateful_sessions")
+
 OptionType = str | list[str]  # `int`, `float`, `bool`, `word`, the one value, or all of them
 
 
@@ -141,6 +144,7 @@ class LmiFamily:
         yield from check_arrived("vLLM", plan)
         yield from check_listed("vLLM", plan)
         yield from _check_two_names(settings(plan))
+        yield from _check_workers(plan)
         if release_of(plan) >= JSON_DRAFT_SINCE:
             yield from check_draft("vLLM", plan, schema)
             yield from check_asked_draft("vLLM", plan, schema)
@@ -221,6 +225,16 @@ def _planned(plan: Plan) -> dict[str, str]:
     if plan.draft is not None:
         meant |= _draft(plan)
     return meant
+
+
+def _check_workers(plan: Plan) -> Iterator[Finding]:
+    """Refuse options with which LMI starts one server only: LmiConfigRecommender."""
+    asked = settings(plan)
+    for name in ALONE:
+        if plan.workers > 1 and asked.get(name, "").lower() == "true":
+            message = f"with {name!r} LMI starts one server, and the plan has {plan.workers}"
+            hint = f"use --tp-degree {plan.tp_degree * plan.workers}, or leave it out"
+            yield Finding("error", "options-conflict", message, hint)
 
 
 def _check_two_names(meant: Mapping[str, str]) -> Iterator[Finding]:

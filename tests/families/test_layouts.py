@@ -154,3 +154,17 @@ def test_options_beside_the_layout_are_left_to_the_user() -> None:
 
     assert errors(plan) == []
     assert told(plan)["SM_VLLM_DATA_PARALLEL_BACKEND"] == "mp"
+
+
+@pytest.mark.parametrize("option", ["enable_lora", "option.enable_stateful_sessions"])
+def test_what_makes_lmi_start_one_server_is_refused_beside_several(option: str) -> None:
+    """LmiConfigRecommender sets maxWorkers=1 for adapters: the other devices would idle."""
+    asked = {"engine_options": ((option, "true"),)}
+    several, alone = (
+        errors(plan_for("lmi", tp_degree=degree, workers=4 // degree, **asked)) for degree in (1, 4)
+    )
+
+    name = f"option.{option.removeprefix('option.')}"
+    message = f"with {name!r} LMI starts one server, and the plan has 4"
+    assert (message, "use --tp-degree 4, or leave it out") in several
+    assert message not in [said for said, _ in alone]
