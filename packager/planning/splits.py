@@ -115,7 +115,8 @@ def _layouts(
     if abilities.workers:
         yield from _with_experts(profile, abilities, request, replace(alone, workers=groups))
         return
-    copies = request.dp_degree or (1 if instance.name == LOCAL else groups)
+    one = instance.name == LOCAL or nodes > 1  # what several machines hold is one copy
+    copies = request.dp_degree or (1 if one else groups)
     if copies > groups:
         return
     copied = [*_copies(profile, abilities, request, alone, copies)]
@@ -194,6 +195,10 @@ def _node_faults(
     elif instance.name == LOCAL:
         message = "one machine is `local`, and it has no second"
         yield Finding("error", "nodes-not-supported", message, "name an instance type")
+    elif (request.dp_degree or 1) > 1:
+        message = f"several machines hold one copy: DP {request.dp_degree} is asked for"
+        hint = "leave dp_degree or nodes out; groups of machines are scaled as a whole"
+        yield Finding("error", "dp-not-allowed", message, hint)
 
 
 def may_use_nodes(instance: Instance, abilities: Abilities) -> range:

@@ -196,6 +196,14 @@ def test_expert_parallelism_that_was_asked_for_is_the_only_way() -> None:
         (MIXTRAL, "ml.p5.48xlarge", "tgi", {"ep": True}, "ep-not-supported", "TGI 3.3.6 has no"),
         (LLAMA_8B, "ml.p5.48xlarge", "lmi", {"nodes": 2}, "nodes-not-supported", "LMI 28 serves"),
         (LLAMA_8B, "ml.p5.48xlarge", "lmi", {"pp_degree": 2}, "pp-not-supported", "LMI 28 on"),
+        (
+            LLAMA_8B,
+            "ml.p5.48xlarge",
+            "vllm",
+            {"nodes": 2, "dp_degree": 2},
+            "dp-not-allowed",
+            "several machines hold one copy",
+        ),
     ],
     ids=[
         "copies in tgi",
@@ -207,6 +215,7 @@ def test_expert_parallelism_that_was_asked_for_is_the_only_way() -> None:
         "experts in tgi",
         "nodes of lmi",
         "pipeline in lmi",
+        "copies on several machines",
     ],
 )
 def test_a_degree_that_cannot_be_is_refused_with_its_reason(
@@ -277,12 +286,13 @@ def test_several_machines_need_a_fast_network(instance: str, nodes: list[int]) -
     assert list(may_use_nodes(find_instance(instance), offered)) == nodes
 
 
-def test_stages_of_a_pipeline_span_the_machines() -> None:
-    splits = found(LLAMA_70B, "ml.p5.48xlarge", "vllm", nodes=2).splits
+def test_stages_of_a_pipeline_span_the_machines_and_nothing_is_copied() -> None:
+    """Copies would be laid beside each other on every machine, and their experts across both."""
+    splits = found(DEEPSEEK, "ml.p5.48xlarge", "vllm", nodes=2).splits
 
-    assert splits[0].devices == 16
+    assert splits[0] == Split(tp_degree=8, pp_degree=2, nodes=2)
     assert all(split.pp_degree % 2 == 0 and split.tp_degree <= 8 for split in splits)
-    assert Split(tp_degree=8, pp_degree=2, nodes=2) in splits
+    assert all(split.dp_degree == 1 for split in splits)
 
 
 def test_experts_whose_number_does_not_divide_are_not_given_out() -> None:

@@ -236,3 +236,30 @@ def test_names_of_strangers_cannot_steer_the_terminal() -> None:
     for text in (page_text(PlanPage(plan=plan)), *rejection_lines(error)):
         assert not {"\x1b", "\x07", "\u202e"} & set(text)
         assert "Llama" in text
+
+
+def test_text_page_and_document_describe_how_the_model_lies_on_the_devices() -> None:
+    plan = plan_on("ml.g5.12xlarge", family="vllm", max_batch=8, tp_degree=2)
+    page = PlanPage(plan=plan)
+    words = "4 devices: TP 2 x 2 copies (data parallel)"
+
+    assert f", {words}\n" in page_text(page)
+    assert words in plan_html(page)
+    assert page_document(page)["split"] == {
+        "tp_degree": 2,
+        "pp_degree": 1,
+        "dp_degree": 2,
+        "workers": 1,
+        "nodes": 1,
+        "expert_parallel": False,
+        "dp_attention": False,
+        "devices": 4,
+        "copies": 2,
+        "words": "TP 2 x 2 copies (data parallel)",
+    }
+
+
+def test_devices_without_work_are_counted_beside_those_in_use() -> None:
+    plan = plan_on("ml.g5.12xlarge", family="vllm", max_batch=8, tp_degree=2, dp_degree=1)
+
+    assert ", 2 of 4 devices: TP 2\n" in page_text(PlanPage(plan=plan))
