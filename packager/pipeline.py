@@ -132,7 +132,8 @@ class Tools:
     read_header: Callable[[ModelFile], WeightsHeader]  # of weights to be split, wherever they are
     find_draft: Callable[[str], ModelFiles] | None = None
     known_draft: KnownDraftOf | None = None  # what `--draft auto` means
-    instances: tuple[Instance, ...] = ()  # that may be suggested when nothing fits
+    # That may be suggested when nothing fits; None: nothing is suggested, not even another shape.
+    instances: tuple[Instance, ...] | None = ()
     smaller_checkpoints: Callable[[str], tuple[QuantizedCheckpoint, ...]] = lambda _: ()
     rules: tuple[Rule, ...] = ()  # what goes together and what does not
     this_machine: Callable[[], Instance] | None = None  # where steps run; None: nobody says
@@ -177,7 +178,7 @@ def market_of(tools: Tools) -> Market:
     """Gather what steps are timed and priced with."""
     return Market(
         here=tools.this_machine() if tools.this_machine else None,
-        instances=tools.instances,
+        instances=tools.instances or (),
         accelerator_of=tools.accelerator_of,
         past=tools.past(),
     )

@@ -109,7 +109,7 @@ def plan(
     )
     tools = wiring.tools_for(settings)
     measured = tuple(load_measurements(file) for file in measured_files)
-    if several := instances_named(request.instance, tools.instances):
+    if several := instances_named(request.instance, tools.instances or ()):
         if measured or second_opinion:
             asked = "--measured" if measured else "--second-opinion"
             raise UsageError(

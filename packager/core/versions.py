@@ -7,6 +7,7 @@ Enough of the Python packaging rules for engine releases, without importing
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 PARTS = re.compile(
     r"v?(?P<release>\d{1,18}(?:\.\d{1,18})*)"
@@ -21,6 +22,7 @@ FINAL = 4
 VersionKey = tuple[tuple[int, ...], int, int, int]
 
 
+@lru_cache(maxsize=4096)  # a ranking compares the same few thousands of times
 def version_key(text: str) -> VersionKey | None:
     """Give something that sorts as the version does, or None when `text` is no version."""
     match = PARTS.fullmatch(text.strip())

@@ -14,7 +14,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return found[0] if found else ""
 
 
+@lru_cache(maxsize=256)  # a ranking asks hundreds of times; versions may be a user's
 def find_schema(engine: str, version: str) -> EngineSchema:
     """Give the schema of a version, or of the nearest one there is, marked as unproven."""
     wanted = version_key(version)

@@ -54,13 +54,13 @@ def rank_instances(
     model is left out with its reason.
     """
     find_model: Callable[[str], ModelFiles] = cache(tools.find_model)
-    # No other instance is suggested for one that is refused: all of them are tried anyway.
+    # Nothing is suggested for an instance that is refused: its row has the reason only.
     once = replace(
         tools,
         find_model=find_model,
         peek_model=lambda _: None,  # it is found above: every plan takes what was found
         find_draft=cache(tools.find_draft) if tools.find_draft else None,
-        instances=(),
+        instances=None,
         foresee=_unasked,
         pin_files=_unpinned,
     )

@@ -68,7 +68,7 @@ def make_plan(
     facts: Facts,
     family: ContainerFamily,
     *,
-    instances: tuple[Instance, ...] = (),
+    instances: tuple[Instance, ...] | None = (),
     rules: tuple[Rule, ...] = (),
     quantizer: Quantizer | None = None,
     compilers: Mapping[str, Compiler] = NOBODY,
@@ -77,8 +77,8 @@ def make_plan(
 ) -> Plan:
     """Decide, or raise `PlanRejected` with every finding and the nearest plans that fit.
 
-    `instances` are those that may be suggested instead; `rules` say which
-    techniques go together; of `compilers` the request names one, or none.
+    `instances` are those that may be suggested instead; None: nobody reads suggestions.
+    `rules` say which techniques go together; of `compilers` the request names one, or none.
     `accelerator_of` gives figures of devices: without them nothing is predicted.
     `smaller` are published checkpoints of the model with fewer bits.
     """
@@ -115,11 +115,13 @@ def make_plan(
         planned = partial(decide, profile=profile)
         fewer_bits = partial(decide, facts)
         together = plan_on_nodes(facts, rejected, family.abilities(facts.container), planned)
+        if together is None and instances is None:
+            raise
         noted = _note_smaller(rejected, profile, facts.instance, fewer_bits, smaller)
         if together is not None:
-            noted += note_one_machine(facts, instances, planned, cost)
+            noted += note_one_machine(facts, instances or (), planned, cost)
             return replace(together, findings=(*together.findings, *noted))
-        nearest = find_nearest(facts, instances, planned, cost)
+        nearest = find_nearest(facts, instances or (), planned, cost)
         raise PlanRejected((*rejected.findings, *noted), nearest) from None
 
 

@@ -14,6 +14,7 @@ from packager.core.recipe import Step, StepForecast
 from packager.core.request import BuildRequest
 from packager.errors import NotFound
 from packager.jobs.rank import menu, rank_instances
+from packager.planning import planner
 from packager.planning.ranking import Ranking
 from tests.planning.drafts.mtp_models import mimo_7b, without
 from tests.planning.headers import LLAMA_3_8B, LLAMA_3_70B, awq_model_of, model_of
@@ -50,6 +51,20 @@ def test_the_model_is_found_once_for_all_instances() -> None:
 
     rank_instances(BuildRequest(model="m", instance="all"), tools, instances())
     assert find_model.calls == 1
+
+
+def test_nothing_is_sought_in_place_of_an_instance_that_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Other shapes and methods were planned for each that is refused, and shown nowhere."""
+    sought: list[str] = []
+    monkeypatch.setattr(planner, "find_nearest", lambda *_: sought.append("nearest") or ())
+    monkeypatch.setattr(planner, "_note_smaller", lambda *_: sought.append("smaller") or ())
+
+    ranking = ranked(model_of(LLAMA_3_70B), "ml.g5.xlarge", quantize="none")
+
+    assert [one.instance for one in ranking.skipped] == ["ml.g5.xlarge"]
+    assert sought == []
 
 
 def test_a_ranking_does_not_ask_the_cache() -> None:
