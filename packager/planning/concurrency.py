@@ -24,7 +24,17 @@ UNKNOWN_ENGINE = 256  # of an engine without a row
 
 # Sizes that are tried: engines capture graphs for about these (vLLM 0.32.0: 1, 2, 4, every 8
 # up to 256, every 16 up to 512), and a batch between two of them is padded to the larger.
-SIZES: tuple[int, ...] = (1, 2, 4, *range(8, 257, 8), *range(272, 513, 16), *range(576, 1025, 64))
+SIZES: tuple[int, ...] = (
+    1,
+    2,
+    4,
+    6,
+    8,
+    12,
+    *range(16, 257, 8),
+    *range(272, 513, 16),
+    *range(576, 1025, 64),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
