@@ -16,6 +16,7 @@ from tests.doubles.models import BYTES_PER_ELEMENT
 SIGLIP = 417_000_000  # parameters of 27 layers of 1152, patches of 14
 MOONVIT = 413_000_000
 PIXTRAL = 403_000_000
+QWEN_VISION = 456_000_000  # 27 layers of 1152, and what merges patches
 LLAMA_4_VISION = 850_000_000
 
 FP8 = {
@@ -93,6 +94,7 @@ LLAMA = "LlamaForCausalLM"
 QWEN_2 = "Qwen2ForCausalLM"
 QWEN_3 = "Qwen3ForCausalLM"
 SLIDING_5 = ("sliding_attention",) * 5 + ("full_attention",)
+LINEAR_3 = ("linear_attention",) * 3 + ("full_attention",)
 TIED = {"tie_word_embeddings": True}
 
 LLAMA_8B = _config(LLAMA, 4096, 14336, 32, 32, 8, 128256)
@@ -157,6 +159,14 @@ MODELS: dict[str, tuple[dict[str, Any], int]] = {
     "qwen3-8b": (_config(QWEN_3, 4096, 12288, 36, 32, 8, 151936), 0),
     "qwen3-14b": (_config(QWEN_3, 5120, 17408, 40, 40, 8, 151936), 0),
     "qwen3-32b": (_config(QWEN_3, 5120, 25600, 64, 64, 8, 151936, 128), 0),
+    "qwen3.5-9b": (
+        _nested("Qwen3_5ForConditionalGeneration",
+                _config("", 4096, 12288, 32, 16, 4, 248320, 256,
+                        layer_types=_alternating(LINEAR_3, 32), linear_num_key_heads=16,
+                        linear_num_value_heads=32, linear_key_head_dim=128,
+                        linear_value_head_dim=128, linear_conv_kernel_dim=4)),
+        QWEN_VISION,
+    ),
     "qwen1.5-moe-a2.7b": (
         _config("Qwen2MoeForCausalLM", 2048, 5632, 24, 16, 16, 151936, num_experts=60,
                 num_experts_per_tok=4, moe_intermediate_size=1408,
@@ -244,8 +254,10 @@ def _tensors(config: dict[str, Any], text: dict[str, Any], prefix: str) -> Itera
         yield _tensor(f"{stem}.input_layernorm.weight", "BF16", (hidden,))
         yield _tensor(f"{stem}.post_attention_layernorm.weight", "BF16", (hidden,))
         attention = {} if quantization.get("quant_method") == "mxfp4" else quantization
-        for name, outputs, inputs in _attention(text):
-            yield from _linear(f"{stem}.self_attn.{name}", outputs, inputs, attention)
+        kind = text.get("layer_types", ["full_attention"] * (layer + 1))[layer]
+        matrices = _linear_attention(text) if kind == "linear_attention" else _attention(text)
+        for name, outputs, inputs in matrices:
+            yield from _linear(f"{stem}.{name}", outputs, inputs, attention)
         yield from _feed_forward(config, text, stem, layer)
     yield _tensor(f"{prefix}model.norm.weight", "BF16", (hidden,))
     if not text.get("tie_word_embeddings"):
@@ -258,16 +270,27 @@ def _attention(text: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
         nope, rope, value = (
             text[key] for key in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
         )
-        yield "q_proj", heads * (nope + rope), hidden
-        yield "kv_a_proj_with_mqa", text["kv_lora_rank"] + rope, hidden
-        yield "kv_b_proj", heads * (nope + value), text["kv_lora_rank"]
-        yield "o_proj", hidden, heads * value
+        yield "self_attn.q_proj", heads * (nope + rope), hidden
+        yield "self_attn.kv_a_proj_with_mqa", text["kv_lora_rank"] + rope, hidden
+        yield "self_attn.kv_b_proj", heads * (nope + value), text["kv_lora_rank"]
+        yield "self_attn.o_proj", hidden, heads * value
         return
     size = text["head_dim"]
-    yield "q_proj", heads * size, hidden
-    yield "k_proj", text["num_key_value_heads"] * size, hidden
-    yield "v_proj", text["num_key_value_heads"] * size, hidden
-    yield "o_proj", hidden, heads * size
+    gated = 2 if "linear_num_key_heads" in text else 1  # Qwen3.5 gates its attention
+    yield "self_attn.q_proj", gated * heads * size, hidden
+    yield "self_attn.k_proj", text["num_key_value_heads"] * size, hidden
+    yield "self_attn.v_proj", text["num_key_value_heads"] * size, hidden
+    yield "self_attn.o_proj", hidden, heads * size
+
+
+def _linear_attention(text: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
+    hidden = text["hidden_size"]
+    keys = text["linear_num_key_heads"] * text["linear_key_head_dim"]
+    values = text["linear_num_value_heads"] * text["linear_value_head_dim"]
+    yield "linear_attn.in_proj_qkv", 2 * keys + values, hidden
+    yield "linear_attn.in_proj_z", values, hidden
+    yield "linear_attn.in_proj_ba", 2 * text["linear_num_value_heads"], hidden
+    yield "linear_attn.out_proj", hidden, values
 
 
 def _feed_forward(

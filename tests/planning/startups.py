@@ -31,6 +31,7 @@ class Startup:
     gpu_memory_utilization: float
     max_num_seqs: int
     max_model_len: int
+    max_num_batched_tokens: int | None  # None: the engine's own choice for the device
     kv_dtype: str
     weights_bytes: float
     kv_bytes: float
@@ -45,6 +46,8 @@ class Startup:
         kv = f"-kv-{self.kv_dtype}" if self.kv_dtype != "auto" else ""
         state = "" if self.started else "-refused"
         version = f"{self.engine}-{self.engine_version}"
+        if self.instance != "ml.p5.48xlarge":
+            version += f"-{self.instance}"
         return f"{self.model}-{version}-{split}-{self.max_model_len}{kv}{state}"
 
 
@@ -63,6 +66,7 @@ def startups() -> tuple[Startup, ...]:
                 gpu_memory_utilization=float(row["gpu_memory_utilization"]),
                 max_num_seqs=int(row["max_num_seqs"]),
                 max_model_len=int(row["max_model_len"]),
+                max_num_batched_tokens=int(row["max_num_batched_tokens"] or 0) or None,
                 kv_dtype=row["kv_dtype"],
                 weights_bytes=float(row["weights_gib"] or 0) * GIB,
                 kv_bytes=float(row["kv_gib"] or 0) * GIB,
@@ -90,6 +94,7 @@ def budget_of(startup: Startup) -> MemoryBudget:
     )
     demand = Demand(
         kv_element_bytes=1 if startup.kv_dtype == "fp8" else 2,
+        max_prefill_tokens=startup.max_num_batched_tokens,
         usable_share=startup.gpu_memory_utilization,
         reserve=False,
         engine=startup.engine,

@@ -160,7 +160,7 @@ def test_a_request_beyond_a_window_takes_less_than_its_tokens() -> None:
     assert budget.request_bytes(512) == 512 * 131_072
 
 
-@pytest.mark.parametrize(("version", "states"), [("0.19.0", 24), ("0.27.1", 48)])
+@pytest.mark.parametrize(("version", "states"), [("0.17.0", 24), ("0.27.1", 48)])
 def test_blocks_grow_until_a_state_fits_into_one(version: str, states: int) -> None:
     """A state of 1 MiB is as large as 256 tokens of a layer; later versions keep two of them."""
     profile, _ = make_profile(model_of(LLAMA_3_8B))

@@ -113,3 +113,13 @@ def test_the_peak_of_a_step_is_that_of_the_log(start: str, gib: float) -> None:
     (found, *_) = (one for one in STARTED if one.id == start)
 
     assert budget_of(found).activations_bytes / GIB == pytest.approx(gib, abs=0.06)
+
+
+def test_requests_of_a_hybrid_fit_as_often_as_vllm_logs() -> None:
+    """Qwen3.5-9B on an L40S: 18.23 requests of 65,536 tokens in 20.27 GiB, blocks of 1056."""
+    (hybrid,) = (one for one in STARTED if one.model == "qwen3.5-9b")
+
+    budget = budget_of(hybrid)
+
+    assert budget.kv_block_tokens == 1056
+    assert 20.27 * GIB / budget.request_bytes(65_536) == pytest.approx(18.23, abs=0.02)
