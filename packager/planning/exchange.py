@@ -78,7 +78,7 @@ def is_measured(accelerator: Accelerator) -> bool:
 def exchange_of(name: str, link: str, link_bytes_s: float, tp_degree: int) -> Exchange | None:
     """Find the measured row for a device, or that of one with such a link, slowed down to it."""
     links = _links()
-    known = name if name in links and links[name][0] == link else ALIKE.get(name, "")
+    known = name if name in links else ALIKE.get(name, "")
     if known not in links or links[known][0] != link:
         known = BY_LINK.get(link, "")
     if not known:

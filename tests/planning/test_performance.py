@@ -13,10 +13,12 @@ from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance
 from packager.core.techniques import Draft
 from packager.planning.performance import (
+    Band,
     ServedDraft,
     ServedModel,
     Setup,
     Workload,
+    coefficients_of,
     concurrencies_of,
     predict,
     predict_point,
@@ -24,6 +26,7 @@ from packager.planning.performance import (
     setup_of,
 )
 from packager.planning.served import precision_of
+from packager.planning.speed_table import speed_table
 from packager.planning.speed_terms import STEP_TERMS, looked_at_tokens, step_terms
 from tests.planning import zoo
 from tests.planning.headers import LLAMA_3_8B, model_of, plan_of
@@ -290,6 +293,31 @@ def test_an_unknown_mixture_of_experts_never_gets_the_band_of_a_known_one() -> N
     assert unknown is not None
     assert known.band < 0.5
     assert unknown.band >= 0.8
+
+
+def test_devices_without_curves_are_corrected_by_what_they_were_measured_to_reach() -> None:
+    """An A100 reaches 0.686 of its bandwidth, the devices with curves 0.753 in the mean."""
+    kind = speed_table().kinds["dense"]
+    a100, v100 = (
+        coefficients_of(setup(LLAMA_3_70B, name, 8))
+        for name in ("ml.p4d.24xlarge", "ml.p3.16xlarge")
+    )
+
+    assert a100[0][0] / kind.step[0] == pytest.approx(0.753 / 0.686, rel=0.001)
+    assert a100[1][0] / kind.prompt[0] == pytest.approx(0.742 / 0.848, rel=0.001)
+    assert a100[2][1] / kind.first[1] == pytest.approx(0.753 / 0.686, rel=0.001)
+    assert v100 == (kind.step, kind.prompt, kind.first)
+
+
+def test_the_widest_band_stands_for_figures_of_both_kinds() -> None:
+    found = predict(setup(QWEN3_32B, "ml.p5.4xlarge", 1), OPEN_ORCA, (1,))
+    assert found is not None
+    assert found.bands is not None
+    wider = replace(found.bands, throughput=Band(share=0.9, source="a test"))
+
+    assert found.widest == found.band
+    assert replace(found, bands=wider).widest == 0.9
+    assert replace(found, bands=None).widest == found.band
 
 
 def test_a_time_to_first_token_has_a_band_of_its_own_or_is_not_shown() -> None:
