@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from packager.catalog.containers import find_container
-from packager.catalog.instances import find_instance
+from packager.catalog.instances import find_instance, instances
 from packager.core.facts import ContainerFacts
 from packager.core.model import ModelProfile
 from packager.core.request import BuildRequest
@@ -337,3 +337,30 @@ def test_sglang_lays_attention_out_in_copies_for_some_drafts_only() -> None:
     assert offered.may_draft(shared, "eagle3") and offered.may_draft(alone, "ngram")
     assert not offered.may_draft(shared, "ngram")
     assert abilities_of(find_container("vllm", "nvidia")).may_draft(shared, "ngram")
+
+
+def test_layouts_keep_the_rules_on_every_instance() -> None:
+    """Whole devices, none twice, heads and experts that divide, and one of them uses all it can."""
+    profiles = (LLAMA_8B, LLAMA_70B, MIXTRAL, GPT_OSS, DEEPSEEK, QWEN_7B, QWEN_235B_FP8)
+    machines = {(one.devices, one.device_name): one for one in instances() if one.kind == "nvidia"}
+    looked_at = 0
+    for family in ("vllm", "sglang", "lmi", "tgi"):
+        offered = abilities_of(find_container(family, "nvidia"))
+        for machine in machines.values():
+            request = BuildRequest(model="m", instance=machine.name)
+            for profile in profiles:
+                splits = find_splits(profile, machine, offered, request).splits
+                assert len(set(splits)) == len(splits) > 0
+                for split in splits:
+                    looked_at += 1
+                    assert split.devices <= machine.devices
+                    assert profile.heads % split.tp_degree == 0
+                    assert split.pp_degree <= profile.layers
+                    assert split.workers == 1 or (split.dp_degree == 1 and family == "lmi")
+                    if split.expert_parallel:
+                        assert profile.experts % split.expert_degree == 0
+                    elif profile.experts:
+                        assert profile.expert_size % split.expert_degree == 0
+                flat = [split.devices for split in splits if split.pp_degree == 1]
+                assert flat[0] == max(flat)
+    assert looked_at > 2000
