@@ -35,6 +35,7 @@ from packager.wiring.techniques import tool_names as tool_names
 from packager.wiring.texts import evaluation_texts as evaluation_texts
 from packager.wiring.texts import find_evaluation as find_evaluation
 from packager.wiring.texts import find_samples as find_samples
+from packager.wiring.texts import read_workload as read_workload
 from packager.wiring.texts import training_texts as training_texts
 from packager.wiring.warm_up import fleet_for as fleet_for
 from packager.wiring.warm_up import presence_for as presence_for

@@ -56,7 +56,7 @@ from packager.wiring.settings import (
 )
 from packager.wiring.steps import choose_executor, foresee_step, run_steps
 from packager.wiring.techniques import environments_for, find_compilers, find_quantizer
-from packager.wiring.texts import find_evaluation, find_samples
+from packager.wiring.texts import find_evaluation, find_samples, read_workload
 
 
 def tools_for(settings: Settings) -> Tools:
@@ -146,6 +146,7 @@ def tools_for(settings: Settings) -> Tools:
         peek_model=lambda reference: _peek_model(reference, settings),
         accelerator_of=describe,
         read_header=lambda file: _read_header(file, reader),
+        read_workload=cache(read_workload),
     )
 
 

@@ -15,7 +15,23 @@ from packager.core.samples import (
     choose_samples,
 )
 from packager.core.training import TrainingTexts, split_texts
+from packager.core.workload import WORKLOADS, Workload
+from packager.errors import NotFound, UsageError
 from packager.planning.schemes import NONE
+
+
+def read_workload(reference: str) -> Workload:
+    """Read how long the requests of a file are."""
+    from packager.adapters.samples.lengths import load_workload
+
+    try:
+        return load_workload(reference)
+    except NotFound as error:
+        raise UsageError(
+            f"--workload {reference!r} is no name, no IN:OUT[:CONCURRENCY] and no file of requests:"
+            f" {error.message}",
+            hint=f"names: {', '.join(WORKLOADS)}",
+        ) from error
 
 
 def find_samples(request: BuildRequest) -> Samples | None:

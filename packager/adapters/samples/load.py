@@ -53,7 +53,7 @@ def load_samples(
     or `default`.  Rows that are no samples are counted and, with `broken="refuse"`, refused.
     `download(name, revision, file)` fetches a dataset and gives its place on disk.
     """
-    rows = _rows(_files(reference, download or _download), reference)
+    rows = read_rows(reference, download)
     taken: dict[Sample, None] = {}
     formats: Counter[str] = Counter()
     skipped: list[Skipped] = []
@@ -83,6 +83,13 @@ def load_samples(
         skipped_count=count,
         repeated=repeated,
     )
+
+
+def read_rows(
+    reference: str, download: Callable[[str, str, str | None], Path] | None = None
+) -> Iterator[Row]:
+    """Yield every row of `reference` with its place, whatever it holds; see `load_samples`."""
+    return _rows(_files(reference, download or _download), reference)
 
 
 def _files(

@@ -29,6 +29,7 @@ from packager.core.warmup import (
     Resources,
     WarmPlan,
 )
+from packager.core.workload import parse_workload
 from packager.errors import PackagerError, PlanRejected
 from packager.jobs.warmup.grid import expand
 from packager.pipeline import Planned, Tools, market_of, with_devices_pinned
@@ -82,6 +83,8 @@ def pinned(request: BuildRequest, planned: Planned) -> BuildRequest:
         changes["draft"] = absolute_draft(request.draft)
     if request.calibration:
         changes["calibration"] = _absolute(request.calibration)
+    if request.workload and parse_workload(request.workload) is None:
+        changes["workload"] = _absolute(request.workload)
     return request.model_copy(update=changes)
 
 

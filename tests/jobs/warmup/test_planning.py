@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance, instances
 from packager.core.devices import GpuUse
 from packager.core.instance import Instance
-from packager.core.recipe import Step
+from packager.core.recipe import Recipe, Step
 from packager.core.warmup import Resources
-from packager.jobs.warmup.planning import _Making
+from packager.jobs.warmup.planning import _Making, pinned
+from packager.pipeline import Planned
 from packager.planning.amounts import Texts
 from packager.planning.job import Market, Place
 from packager.planning.profile import make_profile
-from tests.planning.headers import LLAMA_3_8B, model_of, plan_of
+from tests.planning.headers import LLAMA_3_8B, facts_of, model_of, plan_of
 from tests.planning.test_effort import HERE, step_of
 
 PLAN = plan_of(model_of(LLAMA_3_8B), "ml.g5.12xlarge")
@@ -72,3 +76,21 @@ def test_where_no_machine_holds_it_the_time_is_that_of_this_one() -> None:
 
     assert found.instance.name == "local"
     assert found.timing.seconds > 3600
+
+
+@pytest.mark.parametrize(
+    ("workload", "whole"),
+    [("log.jsonl", True), ("chat", False), ("622:250:8", False), (None, False)],
+)
+def test_a_job_elsewhere_finds_the_file_of_requests(
+    workload: str | None, whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory may be called as a workload is: the name wins, here as there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log.jsonl").write_text('{"input_length": 5, "output_length": 5}\n')
+    (tmp_path / "chat").mkdir()
+    facts = facts_of(model_of(LLAMA_3_8B), "ml.g5.xlarge", workload=workload)
+
+    found = pinned(facts.request, Planned(facts=facts, plan=PLAN, recipe=Recipe()))
+
+    assert found.workload == (str(tmp_path / "log.jsonl") if whole else workload)
