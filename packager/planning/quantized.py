@@ -9,6 +9,7 @@ from typing import Any
 
 from packager.core.findings import Finding
 from packager.core.model import TensorInfo
+from packager.planning.arrived import stated_quantization
 
 # method → format, for methods that have one only; packed integers also need their bits
 ONE_FORMAT = {
@@ -71,10 +72,12 @@ class Quantized:
 
 
 def read_quantization(config: Mapping[str, Any]) -> tuple[Quantized, list[Finding]]:
-    """Read `quantization_config`, as every quantizer writes it into config.json."""
+    """Read `quantization_config`, at the top of config.json or in the part that it nests."""
     stated = config.get("quantization_config")
     if stated is None:
-        return Quantized(), []
+        stated = stated_quantization(config)
+        if not stated:
+            return Quantized(), []
     method = stated.get("quant_method") if isinstance(stated, Mapping) else None
     if not isinstance(stated, Mapping) or not isinstance(method, str) or not method:
         message = "config.json has a quantization_config that names no quant_method"

@@ -31,6 +31,7 @@ from packager.reports.plan import (
     free_bytes,
     memory_parts,
     rejected_sentence,
+    room_words,
     spread_words,
     work_sentences,
 )
@@ -74,7 +75,7 @@ def plan_html(page: PlanPage) -> str:
         "usable": gib(budget.usable_bytes),
         "free": gib(free),
         "free_share": free / max(1, budget.usable_bytes),
-        "kv_tokens": f"{budget.kv_tokens_left:,}",
+        "room": room_words(plan),
         "outlook": outlook,
         "rows": _rows(outlook) if outlook else [],
         "formulas": LABELS,

@@ -288,6 +288,13 @@ def _decision_lines(plan: Plan) -> list[str]:
     ]
 
 
+def room_words(plan: Plan) -> str:
+    """Tell of tokens, or that a model without attention keeps none."""
+    if not plan.profile.kv_bytes_per_token:
+        return "no KV cache: each request keeps a state of constant size"
+    return f"room for {plan.budget.kv_tokens_left:,} tokens of KV cache"
+
+
 def free_bytes(plan: Plan) -> int:
     """Count the bytes of a device that the engine may take and leaves."""
     budget = plan.budget
@@ -308,7 +315,7 @@ def _memory_lines(plan: Plan) -> list[str]:
     rows += [(".", "free", free)] if free else []
     for letter, name, size in rows:
         lines.append(f"  {letter} {name:<12} {gib(size):>10}  {size / usable:>5.0%}")
-    lines.append(f"           room for {budget.kv_tokens_left:,} tokens of KV cache")
+    lines.append(f"           {room_words(plan)}")
     return lines
 
 

@@ -342,3 +342,14 @@ def test_experts_that_config_json_does_not_count_make_a_model_unknown() -> None:
     assert not profile.known
     assert [finding.code for finding in findings] == ["experts-unknown"]
     assert profile.active_parameters == profile.parameters
+
+
+def test_a_quantization_that_a_multimodal_config_nests_is_read() -> None:
+    """Kimi-K2.5 states that its experts have four bits within text_config alone."""
+    model = plain("Qwen/Qwen3-30B-A3B")
+    config = config_of("moonshotai/Kimi-K2.5")
+    stated = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
+    nested = config | {"text_config": config["text_config"] | {"quantization_config": stated}}
+
+    assert make_profile(replace(model, config=config))[0].quantization == ""
+    assert make_profile(replace(model, config=nested))[0].quantization == "compressed-tensors"

@@ -263,3 +263,14 @@ def test_devices_without_work_are_counted_beside_those_in_use() -> None:
     plan = plan_on("ml.g5.12xlarge", family="vllm", max_batch=8, tp_degree=2, dp_degree=1)
 
     assert ", 2 of 4 devices: TP 2\n" in page_text(PlanPage(plan=plan))
+
+
+def test_a_model_without_attention_is_not_said_to_hold_billions_of_tokens() -> None:
+    mamba = replace(PLAN, profile=replace(PLAN.profile, kv_bytes_per_token=0))
+    page, shown = PlanPage(plan=mamba), PlanPage(plan=PLAN)
+
+    words = "no KV cache: each request keeps a state of constant size"
+    assert words in page_text(page)
+    assert words in plan_html(page)
+    assert "tokens of KV cache" in page_text(shown)
+    assert "tokens of KV cache" in plan_html(shown)
