@@ -157,9 +157,11 @@ def _of_record(path: Path, document: Mapping[str, Any]) -> MeasuredRun:
         raise NotStrict("it is a build record, and `packager draft measure` put no figures in it")
     request = field(document, "request", dict)
     model = field(document, "model", dict)
+    is_local = model.get("source") == "local"
     draft = document.get("draft")
     setup = MeasuredSetup(
-        model=field(model, "name", str, "model"),
+        # every directory has the name "model" in a record
+        model=field(*((request, "model") if is_local else (model, "name")), str),
         instance=field(request, "instance", str, "request"),
         tp_degree=field(document, "tp_degree", int),
         quantization=request.get("quantize") or None,

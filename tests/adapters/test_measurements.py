@@ -11,6 +11,8 @@ import pytest
 from packager.adapters.measurements import load_measurements
 from packager.core.measurement import MeasuredLoad
 from packager.errors import NotFound, UsageError
+from tests.adapters.test_records import record
+from tests.reports.samples import speculation_report
 
 AIPERF: dict[str, Any] = {
     "schema_version": "1.4",
@@ -201,7 +203,30 @@ def test_a_build_record_says_what_its_figures_were_measured_on(tmp_path: Path) -
 
     assert run.setup.instance == "ml.g5.12xlarge"
     assert (run.setup.tp_degree, run.setup.quantization, run.setup.draft) == (4, "awq", "eagle3")
+    assert run.setup.model == "/models/llama"
     assert len(run.loads) == 2
+
+
+def test_what_draft_measure_really_writes_is_read(tmp_path: Path) -> None:
+    report = speculation_report()
+
+    run = load_measurements(
+        written(tmp_path, {**report.model_dump(mode="json"), "record": "/state/record.json"})
+    )
+
+    assert [load.tpot_s for load in run.loads] == [0.005, 0.01]
+    assert [load.output_tokens_s for load in run.plain_loads] == [100.0, 300.0]
+    assert run.acceptance_length == 2.345
+
+
+def test_the_record_of_a_build_with_such_figures_is_read(tmp_path: Path) -> None:
+    measured = record().model_copy(update={"speculation": speculation_report()})
+
+    run = load_measurements(written(tmp_path, measured.model_dump_json()))
+
+    assert len(run.loads) == 2
+    assert run.setup.instance == measured.request.instance
+    assert (run.setup.model, run.setup.tp_degree) == ("model", 1)
 
 
 @pytest.mark.parametrize(

@@ -88,3 +88,16 @@ def test_runs_of_several_benchmarks_are_taken_together(packager: Packager, tmp_p
     assert (found["fit"]["points"], found["fit"]["lowest"], found["fit"]["highest"]) == (3, 1, 4)
     assert found["fit"]["band"] < 0.4 <= found["error_band"]
     assert found["assumptions"][0].startswith("fitted to 3 measured points at 1-4 requests: ±")
+
+
+def test_measurements_of_a_device_without_figures_are_said_to_change_nothing(
+    packager: Packager, tmp_path: Path
+) -> None:
+    (tmp_path / "results.json").write_text('{"points": [{"concurrency": 1, "tpot_ms": 5}]}')
+
+    done = packager(
+        *("plan", "--model", str(TINY), "--instance", "local", "--measured", "results.json")
+    )
+
+    assert done.status == 0, done.err
+    assert "--measured changes nothing" in done.err
