@@ -187,21 +187,32 @@ def _of_aiperf(path: Path, document: Mapping[str, Any]) -> MeasuredRun:
         input_tokens=_average(document, "input_sequence_length"),
         output_tokens=_average(document, "output_sequence_length"),
     )
-    endpoint = config.get("endpoint")
+    return MeasuredRun(
+        source=str(path), setup=MeasuredSetup(model=_aiperf_model(config)), loads=(load,)
+    )
+
+
+def _aiperf_model(config: Mapping[str, Any]) -> str:
+    """Return the model's name, from either form of the input; "" where there is none."""
+    endpoint, models = config.get("endpoint"), config.get("models")
     names = endpoint.get("model_names") if isinstance(endpoint, dict) else None
-    name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
-    return MeasuredRun(source=str(path), setup=MeasuredSetup(model=name), loads=(load,))
+    items = models.get("items") if isinstance(models, dict) else None
+    found: list[Any] = [*(names if isinstance(names, list) else [])]
+    if isinstance(items, list):
+        found += [item.get("name") for item in items if isinstance(item, dict)]
+    return found[0] if found and isinstance(found[0], str) else ""
 
 
 def _aiperf_concurrency(document: Mapping[str, Any], config: Mapping[str, Any]) -> object:
     """Return the concurrency of the phase that is reported, from either form of the input."""
     loadgen = config.get("loadgen")
     if isinstance(loadgen, dict) and loadgen.get("concurrency") is not None:
-        return loadgen["concurrency"]
+        return None if loadgen.get("request_rate") else loadgen["concurrency"]
     phases = config.get("phases")
     for phase in phases if isinstance(phases, list) else ():
         if isinstance(phase, dict) and not phase.get("exclude_from_results"):
-            return phase.get("concurrency")
+            is_closed = phase.get("type", "concurrency") == "concurrency"
+            return phase.get("concurrency") if is_closed else None
     info = document.get("run_info")
     values = info.get("variation_values") if isinstance(info, dict) else None
     return values.get("phases.profiling.concurrency") if isinstance(values, dict) else None
@@ -214,6 +225,8 @@ def _of_vllm(path: Path, document: Mapping[str, Any]) -> MeasuredRun:
         raise NotStrict("no request was completed")
     if document.get("max_concurrency") is None:
         raise NotStrict("max_concurrency is missing: measure with --max-concurrency N")
+    if document.get("request_rate", "inf") not in ("inf", math.inf):
+        raise NotStrict("it was measured at a request_rate: max_concurrency is only a limit then")
     load = MeasuredLoad(
         concurrency=_concurrency(document["max_concurrency"], "max_concurrency"),
         tpot_s=_positive(document.get("mean_tpot_ms"), "mean_tpot_ms") / 1e3,

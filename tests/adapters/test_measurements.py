@@ -126,10 +126,12 @@ def test_points_by_hand_say_what_they_were_measured_on(tmp_path: Path) -> None:
         pytest.param(AIPERF["input_config"], id="loadgen"),
         pytest.param(
             {
+                "models": {"items": [{"name": "meta-llama/Llama-3.1-8B-Instruct"}]},
+                "endpoint": {"urls": ["http://localhost:8000"], "type": "chat"},
                 "phases": [
-                    {"concurrency": 2, "exclude_from_results": True},
-                    {"concurrency": 8, "exclude_from_results": False},
-                ]
+                    {"type": "concurrency", "concurrency": 2, "exclude_from_results": True},
+                    {"name": "profiling", "type": "concurrency", "concurrency": 8},
+                ],
             },
             id="phases",
         ),
@@ -148,6 +150,7 @@ def test_a_summary_of_aiperf_is_one_load(tmp_path: Path, config: dict[str, Any])
             output_tokens=250.0,
         ),
     )
+    assert run.setup.model == "meta-llama/Llama-3.1-8B-Instruct"
 
 
 def test_the_concurrency_of_a_sweep_of_aiperf_is_in_its_variation(tmp_path: Path) -> None:
@@ -272,7 +275,18 @@ def test_the_record_of_a_build_with_such_figures_is_read(tmp_path: Path) -> None
             "requests at once",
             id="aiperf-rate",
         ),
+        pytest.param(
+            {**AIPERF, "input_config": {"loadgen": {"request_rate": 4, "concurrency": 64}}},
+            "requests at once",
+            id="aiperf-rate-with-a-limit",
+        ),
+        pytest.param(
+            {**AIPERF, "input_config": {"phases": [{"type": "poisson", "concurrency": 64}]}},
+            "requests at once",
+            id="aiperf-phase-at-a-rate",
+        ),
         pytest.param({**AIPERF, "inter_token_latency": 3}, "inter_token_latency", id="aiperf-flat"),
+        pytest.param({**VLLM, "request_rate": 4.0}, "request_rate", id="vllm-rate"),
         pytest.param({**VLLM, "max_concurrency": None}, "--max-concurrency", id="vllm-unbounded"),
         pytest.param({**VLLM, "completed": 0}, "no request was completed", id="vllm-nothing"),
         pytest.param({**VLLM, "mean_tpot_ms": 0.0}, "mean_tpot_ms", id="vllm-no-time"),
