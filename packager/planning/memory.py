@@ -296,7 +296,7 @@ def _weights_bytes(setting: _Setting) -> int:
 def _expert_padding(setting: _Setting) -> float:
     profile, split = setting.profile, setting.split
     multiple = padding_multiple(profile.weight_format)
-    if multiple == 1 or not profile.expert_size or setting.demand.weight_bytes is not None:
+    if multiple == 1 or not profile.expert_size:
         return 1.0
     here = profile.expert_size if split.expert_parallel else profile.expert_size // split.tp_degree
     return round_up(here, multiple) / max(1, here)

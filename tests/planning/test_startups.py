@@ -10,6 +10,7 @@ import pytest
 from packager.core.units import GIB
 from packager.planning.memory import served_weight_bytes
 from packager.planning.profile import make_profile
+from tests.planning.headers import plan_of
 from tests.planning.startup_models import startup_model
 from tests.planning.startups import Startup, budget_of, error_of, is_compared, startups
 
@@ -123,3 +124,17 @@ def test_requests_of_a_hybrid_fit_as_often_as_vllm_logs() -> None:
 
     assert budget.kv_block_tokens == 1056
     assert 20.27 * GIB / budget.request_bytes(65_536) == pytest.approx(18.23, abs=0.02)
+
+
+def test_a_plan_pads_the_experts_of_gpt_oss_as_its_server_does() -> None:
+    """64.38 GiB of one H100 in vLLM 0.11; the checkpoint has 60.77."""
+    budget = plan_of(startup_model("gpt-oss-120b"), "ml.p5.4xlarge").budget
+
+    assert budget.weights_bytes / GIB == pytest.approx(64.38, abs=0.3)
+
+
+def test_a_plan_gives_dense_models_the_cache_that_their_servers_log() -> None:
+    """Qwen3-32B at 0.9: 4.45 GiB with 1024 sequences in vLLM 0.11, of which logits took 5.58."""
+    budget = plan_of(startup_model("qwen3-32b"), "ml.p5.4xlarge", max_batch=32).budget
+
+    assert budget.kv_pool_bytes / GIB == pytest.approx(4.45 + 5.64 - 1.48 + 0.14 - 0.72, abs=0.1)
