@@ -18,6 +18,7 @@ from functools import cache
 from operator import mul
 from types import MappingProxyType
 
+from packager.core.versions import version_key
 from packager.core.workload import WORKLOADS as WORKLOADS
 from packager.core.workload import Workload as Workload
 from packager.planning.exchange import exchange_s, is_measured
@@ -216,6 +217,8 @@ def bands_of(setup: Setup) -> Bands:
             )
             source = f"9 of 10 points of {names} that were left out ({kind.points:,})"
     least = 0.0
+    if cell and _is_other_version(cell, setup):
+        least = speed_table().drift
     if setup.engine and setup.engine not in MEASURED_ENGINES:
         least = UNMEASURED_BAND
     if setup.pp_degree > 1 or setup.dp_degree > 1:
@@ -255,6 +258,10 @@ def unmeasured(setup: Setup) -> tuple[str, ...]:
     if setup.engine and setup.engine not in MEASURED_ENGINES:
         name = ENGINE_NAMES.get(setup.engine, setup.engine)
         found.append(f"{name}, taken as {ENGINE_NAMES[STAND_IN]}")
+    elif cell and _is_other_version(cell, setup):
+        name, (oldest, newest) = ENGINE_NAMES[cell.engine], cell.versions
+        measured = f"{oldest} to {newest}" if oldest != newest else oldest
+        found.append(f"{name} {setup.engine_version} there; {measured or 'older ones'} was")
     if setup.pp_degree > 1:
         found.append("stages one after the other")
     if setup.dp_degree > 1:
@@ -348,6 +355,14 @@ def _is_in(cell: Cell, setup: Setup) -> bool:
     model = setup.model
     form = (model.hidden_size, model.layers, model.experts)
     return (form, precision_of(setup)) in cell.forms
+
+
+def _is_other_version(cell: Cell, setup: Setup) -> bool:
+    """Return whether the engine's version lies outside those that a cell was measured with."""
+    if setup.engine not in MEASURED_ENGINES or not setup.engine_version:
+        return False
+    version, oldest, newest = map(version_key, (setup.engine_version, *cell.versions))
+    return version is None or not (oldest and newest and oldest <= version <= newest)
 
 
 def _at_least(errors: Errors, share: float) -> Errors:

@@ -51,6 +51,7 @@ class Cell:
     median: float  # of the times per token, on the same
     forms: frozenset[tuple[Form, str]] = frozenset()  # and the arithmetic they were measured in
     most_sequences: int = 0  # at once on one server
+    versions: tuple[str, str] = ("", "")  # of the engine, the oldest and the newest measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,7 @@ class SpeedTable:
     date: str
     cells: Mapping[tuple[str, str, Kind], Cell]
     kinds: Mapping[Kind, Cell]
+    drift: float  # by how much 9 of 10 points differ between two versions of an engine
     memory_share: Mapping[str, float]  # device → of its bandwidth, what products of matrices reach
     compute_share: Mapping[str, float]  # device → of its peak
 
@@ -83,6 +85,7 @@ def parse_table(document: Mapping[str, Any]) -> SpeedTable:
         date=document["date"],
         cells={(cell.engine, cell.device, cell.kind): cell for cell in cells},
         kinds={cell.kind: cell for cell in map(_cell, document["kind"])},
+        drift=document["drift"]["share"],
         memory_share={row["device"]: row["memory_share"] for row in document["device"]},
         compute_share={row["device"]: row["compute_share"] for row in document["device"]},
     )
@@ -105,4 +108,5 @@ def _cell(row: Mapping[str, Any]) -> Cell:
             for hidden, layers, experts, precision in row["forms"]
         ),
         most_sequences=row.get("most_sequences", 0),
+        versions=tuple(row.get("versions", ("", ""))),
     )

@@ -173,6 +173,21 @@ def test_the_table_that_is_written_is_the_one_that_is_read(
     assert table.kinds["moe"].points == 72
 
 
+def test_versions_that_differ_at_the_same_point_are_a_drift(
+    scripts: tuple[ModuleType, ModuleType],
+) -> None:
+    fit_speed, speed_data = scripts
+    point = points(speed_data, fit_speed)[0]
+
+    def of(version: str, tpot_s: float):
+        setup = replace(point.setup, engine_version=version)
+        return replace(point, setup=setup, tpot_s=tpot_s)
+
+    same = [of("0.12.0", 1.0), of("0.12.0", 3.0), of("", 5.0)]
+    assert fit_speed.drift_of(same) == (0, 0.0)
+    assert fit_speed.drift_of([*same[:1], of("0.19.0", 1.25)]) == (1, 0.25)
+
+
 DEVICE = {"device": "H200", "memory_share": 0.75, "compute_share": 0.7, "source": "a test"}
 
 
