@@ -70,10 +70,8 @@ def outlook_lines(outlook: Outlook) -> list[str]:
     """The outlook as a table, with what it rests on."""
     prediction = outlook.prediction
     workload = prediction.workload
-    lines = [
-        f"predicted  {workload.name}: {workload.input_tokens} tokens in, "
-        f"{workload.output_tokens} out",
-    ]
+    lines = [f"predicted  {workload.words}"]
+    lines += wrapped("", workload.source) if workload.source else []
     header = ["requests", "first token", "per token", "tokens/s", "per user"]
     if outlook.points[0].prices:
         header += ["$/1M out", "$/1M all", "F1", "F2", "F3"]

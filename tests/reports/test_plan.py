@@ -7,22 +7,28 @@ from typing import Any
 
 import pytest
 
+from packager.catalog.accelerators import accelerator_of
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.recipe import Recipe, Step, StepForecast
 from packager.core.techniques import Draft, Quantization, Rejected
 from packager.errors import PlanRejected
+from packager.planning.planner import make_plan
+from packager.plugins import FAMILIES, load
 from packager.reports.html import plan_html
 from packager.reports.outlook import usd
 from packager.reports.plan import (
     PlanPage,
     container_words,
     cost_sentence,
+    memory_parts,
     page_document,
     page_text,
     rejection_lines,
 )
-from tests.reports.samples import option_on, outlook_of, plan_on
+from tests.golden.cases import CASES
+from tests.planning.headers import facts_of
+from tests.reports.samples import LLAMA_8B, option_on, outlook_of, plan_on
 
 PLAN = plan_on("ml.g5.12xlarge", family="lmi", max_batch=8)
 
@@ -274,3 +280,47 @@ def test_a_model_without_attention_is_not_said_to_hold_billions_of_tokens() -> N
     assert words in plan_html(page)
     assert "tokens of KV cache" in page_text(shown)
     assert "tokens of KV cache" in plan_html(shown)
+
+
+@pytest.mark.parametrize(
+    ("family", "beyond"),
+    [
+        ("vllm", "when the cache is full, the latest is preempted and computed again"),
+        ("sglang", "when the cache is full, the latest is retracted and computed again"),
+        ("tgi", "beyond MAX_CONCURRENT_REQUESTS are refused"),
+    ],
+)
+def test_a_plan_says_how_many_requests_fit_and_what_happens_to_more(
+    family: str, beyond: str
+) -> None:
+    facts = facts_of(LLAMA_8B, "ml.g5.xlarge", family=family)
+    plan = make_plan(facts, load(FAMILIES, family)(), accelerator_of=accelerator_of)
+
+    page = PlanPage(plan=plan)
+    text, document = " ".join(page_text(page).split()), page_document(page)
+
+    said = (
+        f"holds {plan.full_requests} of 8,192 tokens, or {plan.typical_requests} typical of 872; "
+        f"{plan.shape.max_batch} are computed at once; more wait"
+    )
+    assert said in text
+    assert beyond in text
+    assert document["capacity"]["typical_requests"] == plan.typical_requests
+    assert document["capacity"]["full_length_requests"] == plan.full_requests
+    assert document["capacity"]["beyond"].endswith(beyond)
+    assert "Holds</dt><dd>" in plan_html(page)
+
+
+def test_static_slots_hold_a_request_each_whatever_its_length() -> None:
+    (plan,) = (case.plan for case in CASES if case.id == "llama-3-8b-inf2-neuron")
+
+    assert plan.full_requests == plan.typical_requests == plan.shape.max_batch
+    assert f"{plan.shape.max_batch} at once, at any length; more wait in a queue" in " ".join(
+        page_text(PlanPage(plan=plan)).split()
+    )
+
+
+def test_the_bar_of_a_paged_cache_leaves_nothing_free() -> None:
+    """The engine takes for its cache whatever the rest leaves: free memory was shown before."""
+    assert sum(part.size for part in memory_parts(PLAN)) == PLAN.budget.usable_bytes
+    assert "free" not in page_text(PlanPage(plan=PLAN))
