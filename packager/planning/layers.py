@@ -14,6 +14,7 @@ from typing import Literal
 from packager.core.model import KvGroup
 from packager.planning.architectures import Architecture
 from packager.planning.blocks import read_blocks
+from packager.planning.numbers import MOST_LAYERS
 from packager.planning.reading import Config
 from packager.planning.states import KV_ELEMENT_BYTES, find_state
 
@@ -43,6 +44,7 @@ class Cache:
     state_bytes: int = 0
     split_counts: tuple[int, ...] = ()
     groups: tuple[KvGroup, ...] = ()
+    unclear: bool = False  # layers keep a state that nothing describes: reckoned as attention
 
 
 def read_cache(config: Config, row: Architecture, numbers: Mapping[str, int]) -> Cache:
@@ -50,6 +52,10 @@ def read_cache(config: Config, row: Architecture, numbers: Mapping[str, int]) ->
     kinds = layer_kinds(config, row, numbers["layers"])
     latent = _read_latent(config, row)
     state = find_state(config, row, numbers)
+    is_described = state is not None and state.layer_bytes > 0
+    unclear = not is_described and any(kind in ("state", "both") for kind in kinds)
+    if unclear:
+        kinds = ["none" if kind == "none" else "full" for kind in kinds]
     groups: Counter[KvGroup] = Counter()
     for at, kind in enumerate(kinds):
         for group in _groups_of(kind, at, config, row, numbers, latent):
@@ -70,6 +76,7 @@ def read_cache(config: Config, row: Architecture, numbers: Mapping[str, int]) ->
         window_tokens=max((group.window_tokens for group in windowed), default=0),
         state_bytes=states,
         split_counts=state.split_counts if state is not None and states else (),
+        unclear=unclear,
         groups=() if len(found) == 1 and found[0].kind == "full" else found,
     )
 
@@ -87,8 +94,8 @@ def layer_kinds(config: Config, row: Architecture, layers: int) -> list[LayerKin
     if layers > MOST_LAYERS:
         return []
     pattern = config.word("hybrid_override_pattern")
-    if pattern and set(pattern) <= set(LETTERS):
-        return [LETTERS[letter] for letter in pattern]  # type: ignore[misc]
+    if len(pattern) >= layers and set(pattern) <= set(LETTERS):
+        return [LETTERS[letter] for letter in pattern[:layers]]  # type: ignore[misc]
     blocks = read_blocks(config)
     if blocks:
         return ["full" if block.attends else "none" for block in blocks[:layers]]
@@ -101,9 +108,6 @@ def layer_kinds(config: Config, row: Architecture, layers: int) -> list[LayerKin
     if row.state == "both":
         return ["both"] * layers
     return _by_window(config, row, layers)
-
-
-MOST_LAYERS = 4096  # more than any model; a stranger's number must not cost memory
 
 
 def _by_words(config: Config, layers: int) -> list[LayerKind] | None:

@@ -11,6 +11,7 @@ from packager.planning.reading import PUBLISHED, Config
 
 NEEDED = ("hidden_size", "layers", "heads", "vocab_size", "max_positions")
 OPTIONAL = ("kv_heads", "head_dim")
+MOST_LAYERS = 4096  # more than any model has: a stranger's number must not cost memory
 UNLIMITED = 1 << 20  # positions of a model that keeps states alone
 
 # Where a mixture of experts has no layer without experts: what a token meets in every layer.
@@ -32,7 +33,7 @@ def read_numbers(config: Config, row: Architecture) -> dict[str, int]:
     elif row.heads == "multi_query" and config.switch("multi_query", default=True):
         numbers["kv_heads"] = 1
     shared = min((block.heads_a_group for block in read_blocks(config) if block.attends), default=1)
-    numbers["kv_heads"] = numbers["kv_heads"] or heads // shared
+    numbers["kv_heads"] = numbers["kv_heads"] or max(1, heads // shared) * bool(heads)
     if not config.findings:
         states_size = numbers["head_dim"] > 0 or config.count("qk_rope_head_dim") > 0
         config.findings += _contradictions(numbers, has_head_dim=states_size)
@@ -48,6 +49,9 @@ def _number(config: Config, row: Architecture, word: str, *, needed: bool) -> in
 def _layers(config: Config, row: Architecture) -> int:
     """Read how many layers there are: Nemotron 3 states the kind of each, and no number."""
     stated = _number(config, row, "layers", needed=False)
+    if stated > MOST_LAYERS:
+        config.refuse(row.fields["layers"][0], stated, f"at most {MOST_LAYERS}")
+        return 0
     if not stated and not config.findings:
         listed = config.listed("layers_block_type", "layer_types", "block_configs")
         return len(listed) if listed else _number(config, row, "layers", needed=True)
@@ -70,8 +74,9 @@ def _intermediate(config: Config, row: Architecture, hidden_size: int) -> int:
 
 def _attention_free(config: Config, row: Architecture) -> dict[str, int]:
     """Read Mamba: its heads, or its channels, are what devices share."""
-    numbers = {word: _number(config, row, word, needed=True) for word in ("hidden_size", "layers")}
-    numbers["vocab_size"] = _number(config, row, "vocab_size", needed=True)
+    needed = ("hidden_size", "vocab_size")
+    numbers = {word: _number(config, row, word, needed=True) for word in needed}
+    numbers["layers"] = _layers(config, row)
     expansion = config.count("expand", "expand_factor", "mamba_expand") or 2
     inner = config.count("intermediate_size", assumed=False) or numbers["hidden_size"] * expansion
     heads = config.count("num_heads", "mamba_num_heads") or inner

@@ -17,7 +17,7 @@ from packager.core.model import ModelFiles, ModelProfile, TensorInfo
 from packager.planning.architectures import find_architecture, is_native
 from packager.planning.experts import Experts, read_experts
 from packager.planning.kinds import check_kind
-from packager.planning.layers import read_cache
+from packager.planning.layers import Cache, read_cache
 from packager.planning.model_types import generating_classes
 from packager.planning.mtp import MtpHead, read_mtp
 from packager.planning.numbers import read_numbers
@@ -90,7 +90,7 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...], P
     sums = add_up(model.tensors, head, numbers["layers"], quantization)
     findings += _disagreements(numbers, model.tensors, sums)
     experts = read_experts(config, row, has_weights=sums.expert_bytes > 0)
-    unknown = (*_unknown(name), *_unclear_experts(experts, sums))
+    unknown = (*_unknown(name), *_unclear_layers(cache), *_unclear_experts(experts, sums))
 
     parameters = sums.parameters or 0
     profile = ModelProfile(
@@ -187,6 +187,18 @@ def _unknown(name: str) -> tuple[Finding, ...]:
     message = f"architecture {shown(name)} is not known here; memory is reckoned as for Llama"
     hint = "check that the engine serves it, and leave more memory free than the plan says"
     return (Finding("warning", "architecture-unknown", message, hint),)
+
+
+def _unclear_layers(cache: Cache) -> tuple[Finding, ...]:
+    """Find linear layers of which config.json does not say what they keep."""
+    if not cache.unclear:
+        return ()
+    message = (
+        "config.json names layers with a state, and nothing in it says how large the state is: "
+        "they are reckoned as attention"
+    )
+    hint = "more requests fit than the plan says; measure before you pay for its figures"
+    return (Finding("warning", "layers-unknown", message, hint),)
 
 
 def _unclear_experts(experts: Experts, sums: Sums) -> tuple[Finding, ...]:

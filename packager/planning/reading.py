@@ -74,13 +74,16 @@ class Config:
         for key, stated in self._stated(keys):
             if type(stated) is int and least <= stated <= LARGEST:
                 return stated
-            what = f"config.json: {key} is {shown(stated)}, not a positive whole number"
-            self._error("config-value", what)
+            self.refuse(key, stated)
             return 0
         value = self._assumed(keys)
         if needed and not value:
             self.missing(keys[0])
         return value
+
+    def refuse(self, key: str, stated: object, wanted: str = "a positive whole number") -> None:
+        """Find that what is stated is not what it has to be."""
+        self._error("config-value", f"config.json: {key} is {shown(stated)}, not {wanted}")
 
     def missing(self, key: str) -> None:
         """Find that a number is neither stated nor assumed by a class that is known."""

@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from packager.adapters.sources.contents import refuse_own_code
 from packager.adapters.sources.refusals import CodeNeeded
@@ -16,6 +18,8 @@ from packager.families.listed import check_listed
 from packager.planning.profile import make_profile
 from tests.families.plans import plan_for
 from tests.planning.shapes import config_of, models, plain
+from tests.planning.test_profile import JSON
+from tests.planning.zoo import config_only
 
 # Everything else is planned by the default container, vLLM 0.27.1 on NVIDIA.
 NO_TEXT = "model-not-generative"
@@ -353,3 +357,70 @@ def test_a_quantization_that_a_multimodal_config_nests_is_read() -> None:
 
     assert make_profile(replace(model, config=config))[0].quantization == ""
     assert make_profile(replace(model, config=nested))[0].quantization == "compressed-tensors"
+
+
+def test_layers_whose_state_nothing_describes_are_not_planned_without_a_cache() -> None:
+    model = plain("meta-llama/Meta-Llama-3.1-8B")
+    odd = {**model.config, "layer_types": ["recurrent"] * 24 + ["full_attention"] * 8}
+
+    profile, findings = make_profile(replace(model, config=odd))
+
+    assert [finding.code for finding in findings] == ["layers-unknown"]
+    assert (profile.known, profile.kv_bytes_per_token) == (False, 131_072)
+
+
+def test_a_number_of_layers_that_no_model_has_is_refused() -> None:
+    model = plain("meta-llama/Meta-Llama-3.1-8B")
+
+    _, findings = make_profile(replace(model, config={**model.config, "num_hidden_layers": 5000}))
+
+    assert findings[0].message == "config.json: num_hidden_layers is 5000, not at most 4096"
+
+
+KEYS = (
+    "attn_layer_indices",
+    "attn_layer_period",
+    "attn_type_list",
+    "attention_chunk_size",
+    "block_configs",
+    "compress_ratios",
+    "full_attn_idxs",
+    "hybrid_layer_pattern",
+    "hybrid_override_pattern",
+    "index_head_dim",
+    "intermediate_size",
+    "kv_lora_rank",
+    "layer_types",
+    "layers_block_type",
+    "linear_attn_config",
+    "linear_num_value_heads",
+    "mamba_n_heads",
+    "model_type",
+    "moe_topk",
+    "num_attention_heads",
+    "num_experts",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "num_kv_shared_layers",
+    "quantization_config",
+    "sliding_window",
+    "sliding_window_pattern",
+    "text_config",
+    "thinker_config",
+)
+
+
+@given(name=st.sampled_from(sorted(models())), data=st.data())
+def test_no_damaged_config_of_a_published_model_raises(name: str, data: st.DataObject) -> None:
+    config = config_of(name)
+    part = config.get("text_config", {})
+    change = data.draw(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4))
+    nested = {"text_config": part | change} if part and data.draw(st.booleans()) else change
+
+    profile, findings = make_profile(config_only(config | nested))
+
+    if not errors_in(findings):
+        assert min(profile.heads, profile.kv_heads, profile.head_dim, profile.vocab_size) > 0
+        assert profile.kv_bytes_per_token >= 0
+        assert profile.state_bytes >= 0
+        assert profile.active_parameters <= profile.parameters
