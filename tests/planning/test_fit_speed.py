@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -233,3 +234,91 @@ def test_windows_latents_and_repeated_heads_are_read_from_configurations(
     assert deepseek.latent
     assert deepseek.kv_bytes_per_token == 16 * 70_272
     assert llama.kv_bytes_per_token == 2 * 131_072
+
+
+COLUMNS = (
+    "backend,backend_version,model_path,system,mode,isl,osl,gemm_quant_mode,batch_size,tp_size,"
+    "attention_dp_size,moe_ep_size,silicon_ttft_ms,silicon_tpot_ms"
+)
+CONFIGS = {
+    "meta-llama/Meta-Llama-3.1-8B": LLAMA_3_8B,
+    "Qwen/Qwen3-32B": {**LLAMA_3_8B, "hidden_size": 5120, "num_hidden_layers": 64},
+    "openai/gpt-oss-120b": GPT_OSS_120B,
+    "deepseek-ai/DeepSeek-V3": DEEPSEEK_V3,
+}
+
+
+@pytest.fixture
+def data(tmp_path: Path, scripts: tuple[ModuleType, ModuleType]) -> Path:
+    """Write a directory as it is described, with points that known coefficients make."""
+    fit_speed, speed_data = scripts
+    configs = tmp_path / speed_data.CONFIGS
+    configs.mkdir(parents=True)
+    for name, config in CONFIGS.items():
+        path = configs / f"{name.replace('/', '--')}_config.json"
+        path.write_text(json.dumps(config), encoding="utf-8")
+    rows = [
+        f"vllm,0.19.0,{name},h200_sxm,agg,{inputs},{outputs},fp8,{batch},{tp},1,1,1000,1000"
+        for name in CONFIGS
+        for tp in (1, 2, 4)
+        for inputs, outputs in ((1000, 100), (1024, 1024), (8000, 500))
+        for batch in (1, 8, 64)
+    ]
+    file = tmp_path / speed_data.POINTS
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("\n".join([COLUMNS, *rows]), encoding="utf-8")
+    made = []
+    for row, sample in zip(
+        rows, fit_speed.make_samples(speed_data.read_points(tmp_path)), strict=True
+    ):
+        ttft_ms = 1e3 * float(np.dot(FIRST_TRUTH, sample.ttft))
+        tpot_ms = 1e3 * float(np.dot(TRUTH, sample.tpot))
+        made.append(f"{row.removesuffix('1000,1000')}{ttft_ms},{tpot_ms}")
+    file.write_text("\n".join([COLUMNS, *made]), encoding="utf-8")
+    return tmp_path
+
+
+def test_points_are_read_once_and_of_one_server_only(
+    data: Path, scripts: tuple[ModuleType, ModuleType]
+) -> None:
+    speed_data = scripts[1]
+    file = data / speed_data.POINTS
+    last = file.read_text(encoding="utf-8").splitlines()[-1]
+    assert ",64,4,1,1," in last
+    others = (
+        last,  # again
+        last.replace(",agg,", ",disagg,"),
+        last.replace(",64,4,1,1,", ",64,4,8,8,"),  # ranks of attention
+        last.replace(",64,4,1,1,", ",64,16,1,1,"),  # two machines
+    )
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write("\n" + "\n".join(others))
+
+    found = speed_data.read_points(data)
+
+    assert len(found) == 108
+    assert found[0].setup.engine == "vllm"
+    assert found[0].curve == "meta-llama/Meta-Llama-3.1-8B H200 vllm W8A8-FP8 TP 1 1000:100"
+
+
+def test_errors_are_printed_by_cell_and_kind_and_end_in_one_object(
+    data: Path,
+    scripts: tuple[ModuleType, ModuleType],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    predict = importlib.import_module("predict")
+    monkeypatch.setattr(sys, "argv", ["predict.py", "--data", str(data)])
+
+    predict.main()
+
+    lines = capsys.readouterr().out.splitlines()
+    report = json.loads(lines[-1])
+    assert report["kinds"]["dense"]["points"] == report["kinds"]["moe"]["points"] == 54
+    assert report["kinds"]["dense"]["curves"] == 18
+    assert report["kinds"]["dense"]["tpot_median"] < 0.05
+    assert set(report["cells"]) == {"vllm H200 dense", "vllm H200 moe"}
+    assert {"model_left_out_median", "tpot_held", "ttft_median"} <= set(report["kinds"]["moe"])
+    assert all(row["held"] for row in report["pcie"])
+    assert isinstance(report["targets_met"], bool)
+    assert any(line.startswith("vllm H200 dense") for line in lines)

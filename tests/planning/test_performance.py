@@ -97,6 +97,21 @@ def test_qwen3_32b_on_two_l40s_takes_the_published_time_per_token(
     assert point.tpot_s * 1e3 == pytest.approx(tpot_ms, rel=0.15)
 
 
+def test_a_draft_gives_the_published_throughput_within_its_band() -> None:
+    """AWS: 1,200 tokens/s become 2,400 with a draft, at requests that it does not state."""
+    box = replace(P5, engine="vllm")
+    draft = ServedDraft(
+        speculative_tokens=4, acceptance_length=2.4, weight_bytes=2_470_000_000, layers=16
+    )
+    found = [predict(each, OPEN_ORCA, (20,)) for each in (box, replace(box, draft=draft))]
+
+    for published, prediction in zip((1200, 2400), found, strict=True):
+        assert prediction is not None
+        assert prediction.bands is not None
+        printed = prediction.points[0].output_tokens_s
+        assert abs(published / printed - 1) <= prediction.bands.throughput.share
+
+
 def test_mixtral_with_medusa_on_g5_takes_the_published_time_per_token() -> None:
     """AWS and Leidos: 50 to 60 ms per token with TGI on ml.g5.12xlarge, prompts of up to 8k."""
     medusa = ServedDraft(speculative_tokens=3, acceptance_length=2.2, weight_bytes=700_000_000)
