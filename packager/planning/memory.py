@@ -317,7 +317,10 @@ def _stage_bytes(profile: ModelProfile, whole: int, pp_degree: int) -> int:
 
 
 def _kv_layout(setting: _Setting) -> KvLayout:
-    paged = setting.paged
+    paged, draft = setting.paged, setting.demand.draft
+    pages = paged.state_pages if paged else 1
+    if paged and paged.hybrid_cache and draft:
+        pages += draft.speculative_tokens  # a state to go back to for each token that may fail
     return make_layout(
         setting.profile,
         setting.instance.kind,
@@ -326,7 +329,7 @@ def _kv_layout(setting: _Setting) -> KvLayout:
         element_bytes=setting.demand.kv_element_bytes,
         block_tokens=setting.rules.kv_block_tokens,
         group_ratio=paged.group_ratio if paged and paged.hybrid_cache else 0.0,
-        state_pages=paged.state_pages if paged else 1,
+        state_pages=pages,
     )
 
 

@@ -11,6 +11,7 @@ from packager.catalog.instances import find_instance
 from packager.core.artifact import Artifacts
 from packager.core.shape import Shape
 from packager.core.split import Split
+from packager.core.techniques import Draft
 from packager.core.units import GIB
 from packager.families.sglang import SglangFamily
 from packager.planning.engine_memory import (
@@ -162,6 +163,7 @@ def test_blocks_of_a_hybrid_have_the_1568_tokens_that_vllm_logs() -> None:
         kv_heads=4,
         kv_bytes_per_token=16 * 4096,
         state_bytes=48 * 3_207_168,
+        kv_groups=(),
     )
     demand = Demand(engine="vllm", engine_version="0.27.1", kv_element_bytes=1, reserve=False)
 
@@ -182,3 +184,25 @@ def test_a_static_share_that_is_asked_for_is_the_one_that_sglang_is_given(
     rendered = SglangFamily().render(plan, Artifacts(model=()))
 
     assert rendered.env["SM_SGLANG_MEM_FRACTION_STATIC"] == f"{share:.2f}"
+
+
+def test_a_draft_keeps_a_state_for_each_of_its_tokens() -> None:
+    """Qwen3.6-27B with its MTP head on two cards: 2.38 requests of 262,144 tokens in 11.08 GiB."""
+    profile, _ = make_profile(model_of(LLAMA_3_8B))
+    hybrid = replace(
+        profile,
+        layers=64,
+        cached_layers=16,
+        kv_heads=4,
+        kv_bytes_per_token=16 * 4096,
+        state_bytes=48 * 3_207_168,
+        kv_groups=(),
+    )
+    draft = Draft(kind="mtp", speculative_tokens=3, kv_bytes_per_token=4096, kv_heads=4)
+    demand = Demand(
+        engine="vllm", engine_version="0.20.2", kv_element_bytes=1, draft=draft, reserve=False
+    )
+
+    budget = make_budget(hybrid, P5, SHAPE, 2, demand)
+
+    assert 11.08 * GIB / budget.request_bytes(262_144) == pytest.approx(2.38, abs=0.02)
