@@ -46,6 +46,7 @@ FORMAT_COLUMNS = {
 CORES_PER_DEVICE = {"v2": 1, "v3": 2}
 
 EC2_PRICE = "ec2 on-demand"  # basis of the price of a machine that SageMaker does not host on
+NO_EC2_PRICE = "none: no on-demand price of EC2 was found"
 
 
 class UnknownInstance(UsageError):
@@ -161,6 +162,7 @@ def _series(series: Mapping[str, Any]) -> Iterator[Instance]:
             family=series["family"],
             link=series.get("link", device.link) if size["devices"] > 1 else "",
             machine=device.machine,
+            network_gbps=series.get("network_gbps", 0),
             cloud=series["cloud"],
         )
 
@@ -170,7 +172,7 @@ def _instance(row: Mapping[str, str]) -> Instance:
     formats = {word for column, word in FORMAT_COLUMNS.items() if row[column] == "1"}
     hosted = row["sm_hosting"] == "1"
     price = row["sagemaker_hosting_usd_hr" if hosted else "ec2_ondemand_usd_hr_us_east_1"]
-    basis = row["sagemaker_price_basis"] if hosted else EC2_PRICE if price else "none"
+    basis = row["sagemaker_price_basis"] if hosted else EC2_PRICE if price else NO_EC2_PRICE
     capability = row["cuda_compute_capability"]
     kind, device_name, devices, device_bytes = _devices(row, host_bytes)
     return Instance(

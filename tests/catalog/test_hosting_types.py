@@ -68,7 +68,10 @@ def test_a_machine_without_endpoints_has_ec2s_price() -> None:
     found = find_instance("gr6.4xlarge")
     assert (found.price_usd_hour, found.price_basis) == (1.5392, "ec2 on-demand")
     unknown = find_instance("trn2.3xlarge")
-    assert (unknown.price_usd_hour, unknown.price_basis) == (None, "none")
+    assert (unknown.price_usd_hour, unknown.price_basis) == (
+        None,
+        "none: no on-demand price of EC2 was found",
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,6 +129,7 @@ def test_other_clouds_machines_are_known(
     assert (found.cloud, found.device_name, found.devices) == (cloud, device, devices)
     assert (found.vcpus, found.host_bytes) == (vcpus, host_gib * 1024**3)
     assert found.price_usd_hour is None
+    assert found.network_gbps == (3200 if name.lower().startswith(("standard_nd", "nd")) else 0)
 
 
 def test_prices_are_of_machines_of_the_catalog() -> None:
