@@ -139,6 +139,8 @@ class InstanceRow(_Row):
             raise ValueError("a row with NVIDIA GPUs needs compute_capability")
         if self.kind != "nvidia" and self.compute_capability is not None:
             raise ValueError(f"compute_capability means nothing for {self.kind}")
+        if self.kind == "amd" and self.formats is None:
+            raise ValueError("a row with AMD GPUs needs formats, such as ['bf16', 'fp8_w8a8']")
         if self.kind == "cpu" and self.devices != 1:
             raise ValueError("a processor is one device")
         for field, words, known in (

@@ -52,6 +52,22 @@ date = 2026-11-20
 """
 
 
+AMD = """
+[[instance]]
+name = "rack-9"
+kind = "amd"
+device_name = "MI300X"
+devices = 8
+device_memory_gib = 191.9
+host_memory_gib = 2048
+vcpus = 192
+formats = ["bf16", "fp8_w8a8", "mxfp4"]
+link = "xgmi"
+source = "asset list"
+date = 2026-11-22
+"""
+
+
 def load(tmp_path: Path, text: str) -> OwnRows:
     file = tmp_path / "catalog.toml"
     file.write_text(text)
@@ -149,6 +165,8 @@ def test_a_named_file_must_be_there(tmp_path: Path) -> None:
         ),
         (RACK.replace("2026-11-20", '"lately"'), "[[instance]] rack-7: date: input should be"),
         (RACK.replace("compute_capability = 9.0\n", ""), "needs compute_capability"),
+        (AMD.replace('formats = ["bf16", "fp8_w8a8", "mxfp4"]\n', ""), "AMD GPUs needs formats"),
+        (AMD + "compute_capability = 9.4\n", "compute_capability means nothing for amd"),
         (RACK.replace("rack-7", "local"), "the name 'local' has a meaning of its own"),
         (RACK.replace("rack-7", "../rack"), "[[instance]] ../rack: name: string should match"),
         (RACK + 'formats = ["fp6"]', "formats has 'fp6'; known: bf16, fp16"),
@@ -180,3 +198,14 @@ def test_a_misspelled_field_gets_the_fields_there_are(tmp_path: Path) -> None:
 def test_memory_beyond_any_machine_is_a_typing_error(tmp_path: Path) -> None:
     with pytest.raises(UserCatalogWrong, match="device_memory_gib"):
         load(tmp_path, RACK.replace("79.6", "1e300"))
+
+
+def test_a_rack_of_amd_gpus_brings_its_formats_and_the_catalogs_figures(tmp_path: Path) -> None:
+    own = load(tmp_path, AMD)
+    machine = find_instance("rack-9", own.instances)
+    device = accelerator_of(machine, own.accelerators)
+
+    assert (machine.kind, machine.link) == ("amd", "Infinity Fabric")
+    assert machine.formats == {"bf16", "fp16", "fp32", "fp8_w8a8", "mxfp4"}
+    assert (device.bandwidth_bytes_s, device.link) == (5300e9, "xgmi")
+    assert find_container(None, machine.kind).variant == "rocm"
