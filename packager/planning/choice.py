@@ -150,7 +150,8 @@ def _in_time(point: Point, alone: Point, target: Target) -> bool:
     slow each other down as much as a goal of low latency lets them.
     """
     slack_s = LATENCY_SLACK * alone.tpot_s
-    if target.goal == "latency" or not keeps_limits(alone, target):
+    few = target.goal == "latency" and not target.workload.concurrency
+    if few or not keeps_limits(alone, target):
         return point.tpot_s <= slack_s
     return keeps_limits(point, target)
 

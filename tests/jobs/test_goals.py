@@ -196,6 +196,8 @@ def test_a_stated_concurrency_is_what_is_planned_and_predicted() -> None:
     assert plan.shape.max_batch * plan.replicas == 10
     assert measured(plan, "throughput").concurrency == 10
     assert measured(plan, "latency").concurrency == 10
+    quick = planned(MODELS["llama-8b"], "ml.p5.4xlarge", workload="622:250:10", goal="latency").plan
+    assert quick.shape.max_batch * quick.replicas == 10
 
 
 def test_a_tighter_limit_computes_fewer_requests_at_once() -> None:
