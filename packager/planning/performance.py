@@ -260,8 +260,8 @@ def unmeasured(setup: Setup) -> tuple[str, ...]:
         found.append(f"{name}, taken as {ENGINE_NAMES[STAND_IN]}")
     elif cell and _is_other_version(cell, setup):
         name, (oldest, newest) = ENGINE_NAMES[cell.engine], cell.versions
-        measured = f"{oldest} to {newest}" if oldest != newest else oldest
-        found.append(f"{name} {setup.engine_version} there; {measured or 'older ones'} was")
+        measured = f"{oldest} to {newest}" if oldest != newest else oldest or "older ones"
+        found.append(f"{name} {setup.engine_version}; the points are of {measured}")
     if setup.pp_degree > 1:
         found.append("stages one after the other")
     if setup.dp_degree > 1:

@@ -255,7 +255,12 @@ MEASURED_SETUP = replace(P5, model=FP8_70B, engine="vllm")
             "models this small",
         ),
         (replace(MEASURED_SETUP, engine_version="0.12.0"), 0.05, 0.2, ""),
-        (replace(MEASURED_SETUP, engine_version="0.27.1"), 0.3, 0.5, "vLLM 0.27.1 there"),
+        (
+            replace(MEASURED_SETUP, engine_version="0.27.1"),
+            0.3,
+            0.5,
+            "vLLM 0.27.1; the points are of 0.12.0",
+        ),
         (replace(MEASURED_SETUP, engine_version="0.6.3.post1"), 0.3, 0.5, "vLLM 0.6.3.post1"),
         (replace(MEASURED_SETUP, engine_version="nightly"), 0.3, 0.5, "vLLM nightly"),
         (replace(MEASURED_SETUP, pp_degree=2), 0.6, 0.6, "stages one after the other"),
