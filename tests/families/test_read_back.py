@@ -68,6 +68,12 @@ def plans(draw: st.DrawFn, container: str) -> Plan:
         quantization=draw(st.sampled_from([None, AWQ, PACKED, FP8_AT_LOAD])),
         draft=draft,
     )
+    if plan.container.family in ("vllm", "sglang") and plan.instance.kind == "nvidia":
+        copies = draw(st.sampled_from([1, 2, 4]))
+        shares = copies > 1 and draw(st.booleans())
+        plan = replace(plan, dp_degree=copies, dp_attention=shares)
+    if plan.container.family in ("vllm", "sglang", "lmi") and plan.instance.kind == "nvidia":
+        plan = replace(plan, expert_parallel=draw(st.booleans()))
     if plan.container.family == "neuron":
         plan = replace(
             plan, draft=None, quantization=None, kv_dtype="auto", pp_degree=1, tp_degree=24
@@ -111,6 +117,7 @@ def vllm_values(plan: Plan) -> dict[str, Any]:
         "max-model-len": plan.shape.max_total_tokens,
         "max-num-seqs": plan.shape.max_batch,
         "pipeline-parallel-size": plan.pp_degree if plan.pp_degree > 1 else None,
+        "data-parallel-size": plan.dp_degree if plan.dp_degree > 1 else None,
         "max-num-batched-tokens": plan.max_prefill_tokens,
         "quantization": "fp8" if plan.quantization == FP8_AT_LOAD else None,
         "kv-cache-dtype": None if plan.kv_dtype == "auto" else plan.kv_dtype,
@@ -170,6 +177,7 @@ def test_variables_of_vllm(plan: Plan) -> None:
     read = parsed(variables(render(plan), "SM_VLLM_"))
 
     assert read.pop("gpu-memory-utilization") == "0.9"
+    assert read.pop("enable-expert-parallel", "") == ("true" if plan.expert_parallel else "")
     assert read == as_text(vllm_values(plan))
 
 
@@ -180,7 +188,7 @@ def test_the_command_line_of_vllm(plan: Plan) -> None:
     if plan.instance.kind == "cpu":
         assert flags == {"--enforce-eager"}
     else:
-        assert flags == set()
+        assert flags == ({"--enable-expert-parallel"} if plan.expert_parallel else set())
         extra["gpu-memory-utilization"] = "0.9"
 
     assert parsed(options) == as_text(vllm_values(plan)) | extra
@@ -211,6 +219,7 @@ def test_the_properties_of_lmi(plan: Plan) -> None:
         "option.gpu_memory_utilization": 0.9,
         "option.served_model_name": plan.served_name,
         "option.trust_remote_code": "false",
+        "option.enable_expert_parallel": "true" if plan.expert_parallel else None,
         "option.max_rolling_batch_prefill_tokens": plan.max_prefill_tokens,
         "option.quantize": "fp8" if plan.quantization == FP8_AT_LOAD else None,
         "option.kv_cache_dtype": None if plan.kv_dtype == "auto" else plan.kv_dtype,
@@ -273,15 +282,20 @@ def test_the_variables_of_tgi(plan: Plan) -> None:
 def test_the_variables_of_sglang(plan: Plan) -> None:
     draft = plan.draft
     heads = draft is not None and draft.kind != "ngram"
+    ranks = plan.dp_degree if plan.dp_attention else 1  # inside the devices of `tp-size`
+    prefill = plan.max_prefill_tokens
     expected = {
         "model-path": where(plan)[0],
         "served-model-name": plan.served_name,
         "dtype": LONG[plan.dtype],
-        "tp-size": plan.tp_degree,
+        "tp-size": plan.tp_degree * ranks,
+        "dp-size": plan.dp_degree if plan.dp_degree > 1 else None,
+        "enable-dp-attention": "true" if plan.dp_attention else None,
+        "ep-size": plan.tp_degree * ranks if plan.expert_parallel else None,
         "pp-size": plan.pp_degree if plan.pp_degree > 1 else None,
         "context-length": plan.shape.max_total_tokens,
-        "max-running-requests": plan.shape.max_batch,
-        "chunked-prefill-size": plan.max_prefill_tokens,
+        "max-running-requests": plan.shape.max_batch * ranks,
+        "chunked-prefill-size": None if prefill is None else prefill * ranks,
         "quantization": "fp8" if plan.quantization == FP8_AT_LOAD else None,
         "kv-cache-dtype": "fp8_e4m3" if plan.kv_dtype == "fp8" else None,
         "mem-fraction-static": "0.78",
