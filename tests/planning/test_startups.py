@@ -11,7 +11,7 @@ from packager.core.units import GIB
 from packager.planning.memory import served_weight_bytes
 from packager.planning.profile import make_profile
 from tests.planning.headers import plan_of
-from tests.planning.startup_models import startup_model
+from tests.planning.startup_models import MODELS, startup_model
 from tests.planning.startups import Startup, budget_of, error_of, is_compared, startups
 
 STARTED = [one for one in startups() if is_compared(one)]
@@ -138,3 +138,33 @@ def test_a_plan_gives_dense_models_the_cache_that_their_servers_log() -> None:
     budget = plan_of(startup_model("qwen3-32b"), "ml.p5.4xlarge", max_batch=32).budget
 
     assert budget.kv_pool_bytes / GIB == pytest.approx(4.45 + 5.64 - 1.48 + 0.14 - 0.72, abs=0.1)
+
+
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_more_sequences_or_a_smaller_share_never_leave_more_cache(model: str) -> None:
+    start = replace(STARTED[0], model=model, tp=4, max_model_len=4096, engine_version="0.27.1")
+
+    by_sequences = [
+        budget_of(replace(start, max_num_seqs=count)).kv_pool_bytes for count in (1, 32, 256, 1024)
+    ]
+    by_share = [
+        budget_of(replace(start, gpu_memory_utilization=share)).kv_pool_bytes
+        for share in (0.95, 0.9, 0.8)
+    ]
+
+    assert by_sequences == sorted(by_sequences, reverse=True)
+    assert by_share == sorted(by_share, reverse=True)
+    assert by_share[0] > by_share[-1]
+
+
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_a_budget_and_its_counts_of_requests_agree(model: str) -> None:
+    """As many requests as fit take no more than the pool, and one more does not fit."""
+    start = replace(STARTED[0], model=model, tp=8, max_model_len=8192, engine_version="0.27.1")
+    budget = budget_of(start)
+
+    for tokens in (100, 872, 8192):
+        count = budget.count_requests(tokens)
+        assert count * budget.request_bytes(tokens) <= budget.kv_pool_bytes
+        assert (count + 1) * budget.request_bytes(tokens) > budget.kv_pool_bytes
+    assert budget.count_requests(100) >= budget.count_requests(872) >= budget.count_requests(8192)
