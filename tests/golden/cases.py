@@ -410,6 +410,14 @@ CASES = (
         family="lmi",
         asked=SHORT | {"tp_degree": 4, "ep": True},
     ),
+    Case(id="llama-3-70b-4xl40s-vllm", model=LLAMA_70B, instance="4xL40S", family="vllm"),
+    Case(
+        id="llama-3-70b-2xmi300x-vllm-fp8",
+        model=LLAMA_70B,
+        instance="2xMI300X",
+        family="vllm",
+        asked={"quantize": "fp8"},
+    ),
     Case(id="mixtral-p4d-vllm", model=MIXTRAL, instance="ml.p4d.24xlarge", family="vllm"),
     Case(
         id="mixtral-awq-g5.12xlarge-vllm",
