@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from fit_speed import FOLDS, KINDS, Missed, Sample, band, fit_kind, left_out, make_samples, missed
-from speed_data import read_points
+from speed_data import read_points, read_rank_points
 
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance
@@ -129,6 +129,28 @@ def pcie_points() -> list[dict[str, Any]]:
     return found
 
 
+def rank_points(data: Path) -> dict[str, Any]:
+    """Compare points of data-parallel attention, which no fit saw, with the shipped table."""
+    errors, held = [], []
+    for point in read_rank_points(data):
+        workload = replace(
+            Workload(), input_tokens=point.input_tokens, output_tokens=point.output_tokens
+        )
+        predicted = predict_point(point.setup, workload, round(point.batch))
+        error = point.tpot_s / predicted.tpot_s - 1
+        errors.append(error)
+        held.append(abs(error) <= bands_of(point.setup).tpot.share)
+    if not errors:
+        return {}
+    median, ninety = shares(errors)
+    return {
+        "points": len(errors),
+        "tpot_median": round(median, 4),
+        "tpot_p90": round(ninety, 4),
+        "tpot_held": round(float(np.mean(held)), 4),
+    }
+
+
 def show(title: str, row: dict[str, Any]) -> None:
     cells = (f"{100 * row[name]:6.1f}" for name in list(row)[2:])
     print(f"{title:34}{row['points']:6}{row['curves']:6} " + "".join(cells))
@@ -137,7 +159,8 @@ def show(title: str, row: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="a copy of the measurements")
-    samples = make_samples(read_points(parser.parse_args().data))
+    data = parser.parse_args().data
+    samples = make_samples(read_points(data))
     report: dict[str, Any] = {"cells": {}, "kinds": {}, "models": {}}
     reached = True
     print("in percent, of curves that were left out      time per token     to first token")
@@ -170,6 +193,13 @@ def main() -> None:
             "model_left_out_median": round(tpot, 4),
             "model_left_out_p90": round(ninety, 4),
         }
+    report["ranks"] = row = rank_points(data)
+    if row:
+        print(
+            f"vLLM's ranks that share experts, never fitted, {row['points']} points: "
+            f"{100 * row['tpot_median']:.1f}, p90 {100 * row['tpot_p90']:.1f}, "
+            f"held {100 * row['tpot_held']:.1f}"
+        )
     report["pcie"] = pcie_points()
     for row in report["pcie"]:
         print(

@@ -120,12 +120,32 @@ def read_points(data: Path) -> list[SpeedPoint]:
     return found
 
 
-def _point(row: dict[str, str], data: Path) -> SpeedPoint:
+def read_rank_points(data: Path) -> list[SpeedPoint]:
+    """Read the points of vLLM with data-parallel attention: they are compared, never fitted.
+
+    The file has one degree for both: as many ranks as devices, which share the experts.  Taken for
+    ranks of so many devices each, they would be a third faster than they were measured.
+    """
+    found = []
+    with (data / POINTS).open(newline="", encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            if row["mode"] != "agg" or row["backend"] != "vllm":
+                continue
+            ranks = int(float(row["attention_dp_size"] or 0))
+            if ranks < 2 or ranks != int(float(row["tp_size"])):
+                continue
+            point = _point(row, data, tp=1)
+            setup = replace(point.setup, dp_degree=ranks)
+            found.append(replace(point, setup=setup, batch=point.batch * ranks))
+    return found
+
+
+def _point(row: dict[str, str], data: Path, tp: int = 0) -> SpeedPoint:
     name = row["model_path"]
     config = _config(name, data)
     quantized = "mxfp4" if name.startswith("openai/") else row["gemm_quant_mode"]
     quantized = "" if quantized in ("bf16", "nan") else quantized
-    tp = int(float(row["tp_size"]))
+    tp = tp or int(float(row["tp_size"]))
     experts = float(row["moe_ep_size"] or 0)
     return SpeedPoint(
         model=name,

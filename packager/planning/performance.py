@@ -56,6 +56,7 @@ MEASURED_ENGINES: Mapping[str, str] = MappingProxyType(
     {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "tensorrt-llm"}
 )
 STAND_IN = "vllm"  # for all others
+COMPARED_RANKS = "vllm"  # whose ranks that share experts were compared, and not fitted
 ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM", "tgi": "TGI"}
 KIND_NAMES: Mapping[Kind, str] = MappingProxyType(
     {"dense": "dense models", "moe": "mixtures of experts"}
@@ -209,7 +210,7 @@ def bands_of(setup: Setup) -> Bands:
         errors = cell.errors
         where = f"{ENGINE_NAMES[cell.engine]} on {cell.device}"
         source = f"9 of 10 unseen points of {names} with {where} ({cell.points:,})"
-        if not _is_in(cell, setup):
+        if not _is_in(cell, setup) or setup.dp_degree > 1:
             errors = Errors(
                 tpot=max(errors.tpot, kind.errors.tpot),
                 ttft=max(errors.ttft, kind.errors.ttft),
@@ -221,7 +222,7 @@ def bands_of(setup: Setup) -> Bands:
         least = speed_table().drift
     if setup.engine and setup.engine not in MEASURED_ENGINES:
         least = UNMEASURED_BAND
-    if setup.pp_degree > 1 or setup.dp_degree > 1:
+    if setup.pp_degree > 1 or (setup.dp_degree > 1 and setup.engine != COMPARED_RANKS):
         least = UNMEASURED_BAND
     if setup.accelerator.kind == "neuron" or not model.known:
         least = UNKNOWN_BAND
@@ -265,7 +266,7 @@ def unmeasured(setup: Setup) -> tuple[str, ...]:
     if setup.pp_degree > 1:
         found.append("stages one after the other")
     if setup.dp_degree > 1:
-        found.append("ranks that share experts")
+        found.append("ranks that share experts, in the fit")
     if not model.known:
         found.append("this architecture, which no table has: it may be several times off")
     if model.weight_bytes < SMALL_BYTES:

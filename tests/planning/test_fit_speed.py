@@ -301,6 +301,21 @@ def test_points_are_read_once_and_of_one_server_only(
     assert found[0].curve == "meta-llama/Meta-Llama-3.1-8B H200 vllm W8A8-FP8 TP 1 1000:100"
 
 
+def test_ranks_of_attention_are_read_as_one_device_each_that_share_the_experts(
+    data: Path, scripts: tuple[ModuleType, ModuleType]
+) -> None:
+    speed_data = scripts[1]
+    file = data / speed_data.POINTS
+    last = file.read_text(encoding="utf-8").splitlines()[-1]
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write("\n" + last.replace(",64,4,1,1,", ",16,4,4,16,"))
+
+    (found,) = speed_data.read_rank_points(data)
+
+    assert (found.setup.tp_degree, found.setup.dp_degree, found.batch) == (1, 4, 64)
+    assert found.setup.model.kv_bytes_per_token == 70_272
+
+
 def test_errors_are_printed_by_cell_and_kind_and_end_in_one_object(
     data: Path,
     scripts: tuple[ModuleType, ModuleType],

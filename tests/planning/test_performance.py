@@ -264,7 +264,13 @@ MEASURED_SETUP = replace(P5, model=FP8_70B, engine="vllm")
         (replace(MEASURED_SETUP, engine_version="0.6.3.post1"), 0.3, 0.5, "vLLM 0.6.3.post1"),
         (replace(MEASURED_SETUP, engine_version="nightly"), 0.3, 0.5, "vLLM nightly"),
         (replace(MEASURED_SETUP, pp_degree=2), 0.6, 0.6, "stages one after the other"),
-        (replace(MEASURED_SETUP, dp_degree=8), 0.6, 0.6, "ranks that share experts"),
+        (replace(MEASURED_SETUP, dp_degree=8), 0.4, 0.5, "ranks that share experts"),
+        (
+            replace(MEASURED_SETUP, dp_degree=8, engine="sglang"),
+            0.6,
+            0.6,
+            "ranks that share experts",
+        ),
         (
             replace(MEASURED_SETUP, draft=EAGLE),
             0.4,
@@ -291,6 +297,7 @@ MEASURED_SETUP = replace(P5, model=FP8_70B, engine="vllm")
         "no release",
         "pipeline",
         "dp attention",
+        "dp attention of another engine",
         "a draft that is assumed",
     ],
 )
