@@ -15,7 +15,9 @@ from packager.catalog.containers import containers, find_container
 from packager.core.findings import errors_in
 from packager.core.model import KvGroup, ModelProfile
 from packager.families.listed import check_listed
+from packager.planning.blocks import read_blocks
 from packager.planning.profile import make_profile
+from packager.planning.reading import Config
 from tests.families.plans import plan_for
 from tests.planning.shapes import config_of, models, plain
 from tests.planning.test_profile import JSON
@@ -293,6 +295,39 @@ def test_layers_that_keep_the_same_are_one_group(name: str, groups: tuple[KvGrou
 def test_a_latent_that_the_engine_expands_is_no_small_cache() -> None:
     """MiniCPM3's weights have a latent; vLLM keeps the keys and values of all heads."""
     assert profile_of("openbmb/MiniCPM3-4B").kv_bytes_per_token == 62 * 40 * 2 * 96 * 2
+
+
+def test_one_key_value_head_is_assumed_where_a_class_assumes_it() -> None:
+    """StarCoder leaves multi_query out where it is what GPTBigCode assumes."""
+    model = plain("bigcode/starcoder")
+    silent = {key: value for key, value in model.config.items() if key != "multi_query"}
+
+    assert make_profile(replace(model, config=silent))[0].kv_heads == 1
+    assert profile_of("bigcode/starcoder").kv_bytes_per_token == 40 * 2 * 128 * 2
+
+
+def test_layers_of_a_pruned_llama_differ_one_by_one() -> None:
+    """Nemotron-Super has attention in 49 of 80 layers, and states neither heads nor MLP."""
+    profile = profile_of("nvidia/Llama-3_3-Nemotron-Super-49B-v1")
+
+    assert (profile.kv_heads, profile.intermediate_size) == (8, 28_672)
+    assert (profile.cached_layers, profile.kv_bytes_per_token) == (49, 49 * 2 * 8 * 128 * 2)
+
+
+def test_the_mlp_of_a_pruned_llama_is_rounded_up_as_its_engine_does() -> None:
+    ffn = {"ffn_mult": 1.0, "no_op": False}
+    stated = {"hidden_size": 8192, "block_configs": [{"attention": {}, "ffn": ffn}]}
+
+    (block,) = read_blocks(Config(stated, {}))
+
+    assert (block.intermediate_size, block.attends) == (5632, False)  # 5461 to 256
+
+
+def test_what_the_language_model_states_wins_over_what_nests_it() -> None:
+    model = plain("meta-llama/Meta-Llama-3.1-8B")
+    nested = {**model.config, "hidden_size": 64, "text_config": dict(model.config)}
+
+    assert make_profile(replace(model, config=nested))[0].hidden_size == 4096
 
 
 @pytest.mark.parametrize(
