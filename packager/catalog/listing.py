@@ -24,6 +24,14 @@ from packager.core.facts import ContainerFacts
 from packager.core.instance import Instance
 from packager.core.own import OwnRows
 from packager.core.units import GIB, MIB
+from packager.planning.registry import (
+    ENGINES,
+    GENERATIVE,
+    kind_of,
+    listed_architectures,
+    read_on,
+    versions_words,
+)
 
 Record = dict[str, Any]
 
@@ -72,6 +80,21 @@ def list_accelerators(own: OwnRows, wanted: Filter) -> list[Record]:
 def list_models(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: ARG001
     """One record for each checkpoint that somebody has optimized before."""
     return [_model_record(model) for model in models(own.models)]
+
+
+def list_architectures(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: ARG001
+    """One record for each class of models that an engine has, with the versions that have it."""
+    return [
+        {
+            "architecture": name,
+            "kind": kind_of(name),
+            "planned": kind_of(name) in GENERATIVE,
+            **{engine: versions_words(engine, name) for engine in ENGINES},
+            "source": "vLLM models/registry.py, SGLang models/*.py",
+            "date": read_on(),
+        }
+        for name in listed_architectures()
+    ]
 
 
 def list_drafts(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: ARG001

@@ -78,6 +78,30 @@ def kind_of(architecture: str) -> Kind:
     return next((kind for name, kind in NAMES if name.search(architecture)), "")
 
 
+def listed_architectures() -> tuple[str, ...]:
+    """Return every class that some version of some engine has, sorted."""
+    return tuple(sorted({name for engine in ENGINES for name in _listings(engine)}))
+
+
+def versions_words(engine: str, architecture: str) -> str:
+    """Write the versions that have a class as people read them: `0.17.0-`, `-0.23.0`, `all`."""
+    listing = find_listing(engine, architecture)
+    if listing is None:
+        return ""
+    spans = (
+        f"{since}-{last_version(engine, before=gone) if gone else ''}"
+        for since, gone in listing.spans
+    )
+    words = ", ".join(spans)
+    return "all" if words == "-" else words
+
+
+def read_on() -> str:
+    """Return when the lists were read."""
+    date: str = _table()["date"]
+    return date
+
+
 def has_list(engine: str) -> bool:
     """Whether the classes of an engine are known."""
     return engine in ENGINES

@@ -226,3 +226,13 @@ def test_published_drafts_are_listed_as_the_option_takes_them(home: dict[str, st
     assert "meta-llama/Llama-3.2-1B-Instruct" in {
         row["draft"] for row in records(home, "drafts", "Llama-3.1-70B")
     }
+
+
+def test_architectures_are_listed_with_the_versions_that_have_them() -> None:
+    found = {one["architecture"]: one for one in listing.list_architectures(OwnRows(), Filter())}
+
+    assert found["BambaForCausalLM"]["vllm"] == "0.7.3-0.23.0"
+    assert found["Qwen3_5ForConditionalGeneration"]["sglang"] == "0.5.9-"
+    assert found["LlamaForCausalLM"]["vllm"] == "all"
+    assert (found["BertModel"]["kind"], found["BertModel"]["planned"]) == ("embedding", False)
+    assert all(one["source"] and one["date"] for one in found.values())
