@@ -149,11 +149,11 @@ def _in_time(point: Point, alone: Point, target: Target) -> bool:
     Where even one alone misses a limit, fewer at once would not keep it either: then they may
     slow each other down as much as a goal of low latency lets them.
     """
-    slack_s = LATENCY_SLACK * alone.tpot_s
+    hardly_slower = point.tpot_s <= LATENCY_SLACK * alone.tpot_s
+    if not keeps_limits(alone, target):
+        return hardly_slower
     few = target.goal == "latency" and not target.workload.concurrency
-    if few or not keeps_limits(alone, target):
-        return point.tpot_s <= slack_s
-    return keeps_limits(point, target)
+    return keeps_limits(point, target) and (hardly_slower or not few)
 
 
 def keeps_limits(point: Point, target: Target) -> bool:

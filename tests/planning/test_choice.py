@@ -103,6 +103,35 @@ def test_latency_is_measured_at_one_request_and_lets_others_hardly_slow_it() -> 
     assert layout.shape.max_batch < throughput.shape.max_batch
 
 
+def test_latency_keeps_the_limit_as_well() -> None:
+    free = choose_layout(WAYS, Target(goal="latency")).layout
+    assert free is not None
+    assert free.point is not None
+    tight = Target(goal="latency", tpot_limit_s=1.05 * free.point.tpot_s)
+
+    layout = choose_layout(WAYS, tight).layout
+
+    assert layout is not None
+    assert layout.shape.max_batch < free.shape.max_batch
+    full = layout.shape.max_batch * layout.split.copies
+    assert (
+        predict_point(setup_at(layout.split, layout.budget), QUESTIONS, full).tpot_s
+        <= 1.05 * free.point.tpot_s
+    )
+
+
+def test_time_is_looked_up_for_the_requests_of_all_copies_together() -> None:
+    split = Split(tp_degree=1, dp_degree=8)
+    limit_s = predict_point(setup_at(split, budget_at(split, LONG)), QUESTIONS, 8 * 40).tpot_s
+
+    layout = choose_layout(replace(WAYS, splits=(split,)), Target(tpot_limit_s=limit_s)).layout
+
+    assert layout is not None
+    assert layout.shape.max_batch == 40
+    assert layout.point is not None
+    assert layout.point.concurrency == 320
+
+
 def test_requests_at_once_are_what_fits_at_the_workloads_length() -> None:
     few = replace(WAYS, splits=(Split(tp_degree=1),), most=1024)
 

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packager.catalog.accelerators import accelerator_of
 from packager.core.artifact import Artifacts
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding, errors_in
@@ -18,6 +19,7 @@ from packager.core.shape import Shape
 from packager.core.split import Abilities
 from packager.core.units import GIB
 from packager.errors import PlanRejected
+from packager.families.vllm import VllmFamily
 from packager.planning.planner import make_plan
 from packager.planning.precision import precision_word
 from packager.planning.profile import make_profile
@@ -387,3 +389,23 @@ def test_an_architecture_that_is_no_class_name_is_refused_briefly(name: str) -> 
     (found,) = rejected.value.findings
     assert found.code == "architecture-missing"
     assert len(found.message) < 200
+
+
+def test_a_split_that_the_server_refuses_leaves_the_others() -> None:
+    """The best split was taken by its speed, and the server's refusal of it ended the plan."""
+    model = model_of(LLAMA_3_8B)
+    best = plan_of(model, "g5.12xlarge").split
+
+    class Refusing(VllmFamily):
+        def check(self, plan: Plan) -> Iterator[Finding]:
+            if plan.split == best:
+                yield Finding("error", "heads-not-divisible", "such heads do not divide")
+            yield from super().check(plan)
+
+    facts = facts_of(model, "g5.12xlarge")
+    plan = make_plan(facts, Refusing(), accelerator_of=accelerator_of)
+
+    assert plan.split != best
+    assert plan.split.devices == 4
+    (refused,) = [one for one in plan.rejected if one.code == "heads-not-divisible"]
+    assert refused.reason == f"{best.words} is not possible: such heads do not divide"
