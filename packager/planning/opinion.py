@@ -22,6 +22,7 @@ TOOL = "aiconfigurator"
 MOST_POINTS = 8  # a second each
 MEMORY_BYTES = 1_500_000_000  # libraries, and tables of one GPU and engine
 TIMEOUT_S, QUIET_S = 900.0, 300.0  # it takes 15 s of a processor
+PLAIN = "bfloat16"
 LONGEST = 500  # characters of a reason that are shown
 
 # our accelerators → its systems (aiconfigurator-core 0.12.0, 2026-08: `systems/*.yaml`)
@@ -44,20 +45,18 @@ BACKENDS: Mapping[str, str] = MappingProxyType(
     {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm"}
 )
 
-# scheme of the weights → its names for products of dense layers and of experts; "" lets it read
-# the checkpoint's own config, which says whether FP8 has blocks
+# scheme of the weights → its names for products of dense layers and of experts, where they are
+# quantized by us; of a checkpoint that arrived quantized it reads the config: FP8 may have blocks
 MODES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "": ("bfloat16", "bfloat16"),
         "W8A8-FP8": ("fp8", "fp8"),
-        "fp8_w8a8": ("", ""),
-        "fp8": ("", ""),
+        "fp8_w8a8": ("fp8", "fp8"),
         "W4A16": ("int4_wo", "int4_wo"),
         "w4a16": ("int4_wo", "int4_wo"),
         "NVFP4": ("nvfp4", "nvfp4"),
         "nvfp4_w4a4": ("nvfp4", "nvfp4"),
         "MXFP4": ("bfloat16", "w4a16_mxfp4"),
-        "mxfp4": ("bfloat16", "w4a16_mxfp4"),
     }
 )
 KV_MODES: Mapping[str, str] = MappingProxyType(
@@ -101,7 +100,8 @@ def ask(
     copies = split.workers * (1 if plan.dp_attention else split.dp_degree)
     ranks = split.dp_degree if plan.dp_attention else 1
     shared = split.tp_degree * ranks
-    gemm, moe = MODES[_scheme(plan)]
+    arrived = plan.quantization is None or plan.quantization.existing
+    gemm, moe = ("", "") if arrived and _scheme(plan) else MODES[_scheme(plan)]
     points = [
         {
             "concurrency": concurrency,
@@ -128,6 +128,7 @@ def ask(
         },
         inputs={"model": StepInput(files=(config,))},
         env={"OMP_NUM_THREADS": "1"},
+        labels={"weights": _scheme(plan)},
         needs=Estimate(memory_bytes=MEMORY_BYTES),
         timeout_s=TIMEOUT_S,
         quiet_s=QUIET_S,
@@ -142,6 +143,10 @@ def read_opinion(step: Step, details: Mapping[str, Any], versions: Mapping[str, 
     if [point.concurrency for point in points] != asked:
         raise NotStrict("it answered for other concurrencies than were asked for")
     modes = field(document, "modes", dict)
+    weights = step.labels.get("weights", "")
+    if weights and modes and {modes.get("gemm"), modes.get("moe")} == {PLAIN}:
+        reason = f"it took the weights, which are {weights}, for {PLAIN}"
+        return Opinion(source=f"{TOOL} {versions.get(TOOL, '')}".strip(), reason=reason)
     told = [f"{name} {mode}" for name, mode in sorted(modes.items()) if isinstance(mode, str)]
     version = field(document, "engine_version", str)[:LONGEST]
     reasons = {point.reason for point in points}

@@ -116,6 +116,28 @@ def test_number_formats_are_named_as_it_names_them(
     assert step.parameters["modes"] == modes
 
 
+def test_formats_of_a_checkpoint_that_arrived_quantized_are_read_from_its_config(
+    dense: Plan,
+) -> None:
+    arrived = Quantization(method="fp8", scheme="W8A8-FP8", bits=8, existing=True)
+
+    step = asked(replace(dense, quantization=arrived))
+
+    assert step.parameters["modes"] == {"gemm": "", "moe": "", "kvcache": "bfloat16"}
+
+
+def test_quantized_weights_that_it_took_for_plain_ones_have_no_opinion(dense: Plan) -> None:
+    arrived = Quantization(method="awq", scheme="W4A16", bits=4, existing=True)
+    answer = details(ANSWERED, REFUSED)
+    answer["modes"] = {"gemm": "bfloat16", "moe": "bfloat16", "kvcache": "bfloat16"}
+
+    opinion = read_opinion(asked(replace(dense, quantization=arrived)), answer, VERSIONS)
+
+    assert opinion.reason == "it took the weights, which are W4A16, for bfloat16"
+    assert opinion.points == ()
+    assert read_opinion(asked(dense), answer, VERSIONS).reason == ""
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
