@@ -18,6 +18,7 @@ from packager.planning.registry import (
     has_list,
     is_listed,
     last_version,
+    nearest_read,
     reads_type_in,
     served_types,
     type_comes_with,
@@ -42,7 +43,8 @@ def check_listed(who: str, plan: Plan) -> Iterator[Finding]:
     if not has_list(container.engine):
         return
     listing = find_listing(container.engine, architecture)
-    if listing is not None and listing.has(container.engine_version):
+    version = nearest_read(container.engine, container.engine_version)
+    if listing is not None and listing.has(version):
         yield from _check_config(who, plan)
     elif listing is not None:
         yield _lacks(who, plan, listing)

@@ -78,6 +78,19 @@ def kind_of(architecture: str) -> Kind:
     return next((kind for name, kind in NAMES if name.search(architecture)), "")
 
 
+def nearest_read(engine: str, version: str) -> str:
+    """Return the version whose list stands for this one: itself, or the next that was read.
+
+    Between two lists nobody knows which release brought a class: it is not refused there.
+    """
+    key = version_key(version)
+    if key is None:
+        return version
+    versions: list[str] = _table()[engine]["versions"]
+    later = (one for one in versions if (at := version_key(one)) is not None and at >= key)
+    return next(later, version)
+
+
 def listed_architectures() -> tuple[str, ...]:
     """Return every class that some version of some engine has, sorted."""
     return tuple(sorted({name for engine in ENGINES for name in _listings(engine)}))
@@ -142,7 +155,7 @@ def reads_type_in(model_type: str, engine: str, version: str) -> bool:
     if is_type(model_type) or engine not in ENGINES:
         return True
     spans = _types(engine).get(model_type, ())
-    return bool(spans) and Listing("", spans).has(version)
+    return bool(spans) and Listing("", spans).has(nearest_read(engine, version))
 
 
 def type_comes_with(model_type: str, engine: str, version: str) -> str:

@@ -35,6 +35,9 @@ def found(
         ("vllm", "0.27.1", "MiniMaxM2ForCausalLM", "minimax_m2"),
         ("vllm", "0.27.1", "NemotronHForCausalLM", "nemotron_h"),
         ("vllm", "0.18.0", "DeepseekV3ForCausalLM", "kimi_k2"),
+        ("vllm", "0.17.5", "DeepseekV3ForCausalLM", "kimi_k2"),  # between two lists
+        ("vllm", "0.16.1", "Qwen3_5ForConditionalGeneration", "qwen3_5"),
+        ("vllm", "0.15.1", "KimiK25ForConditionalGeneration", "kimi_k25"),
         ("vllm", "0.27.1", "NeverHeardOfForCausalLM", "never"),  # planning warns of it
         ("sglang", "0.5.17", "DeepseekV3ForCausalLM", "kimi_k2"),
         ("tgi", "3.3.6", "LlamaForCausalLM", "llama"),
