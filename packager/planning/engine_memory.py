@@ -36,7 +36,7 @@ class EngineMemory:
     least_reserve_bytes: int  # all but weights and cache is never taken for less
     context_bytes: int  # outside the share, as all below but the graphs of some versions
     context_experts_bytes: int  # more for a mixture of experts
-    loose_bytes: int  # reserved and unallocated once weights of the format were changed
+    loose_sequence_bytes: int  # reserved and unallocated for each sequence, of some formats
     graphs_inside: bool  # the estimate of CUDA graphs comes off the cache
     graph_bytes: int  # of all graphs, whatever their number
     graph_layer_bytes: int  # of one size of graphs in one layer
@@ -141,7 +141,7 @@ def _engine_memory(
         least_reserve_bytes=int(find("least_reserve_gib") * GIB),
         context_bytes=int(find("context_gib") * GIB),
         context_experts_bytes=int(find("context_experts_gib") * GIB),
-        loose_bytes=int(find("loose_gib") * GIB),
+        loose_sequence_bytes=int(find("loose_sequence_mib") * MIB),
         graphs_inside=find("graphs_inside") == 1,
         graph_bytes=int(find("graph_gib") * GIB),
         graph_layer_bytes=int(find("graph_layer_mib") * MIB),

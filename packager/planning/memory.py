@@ -244,7 +244,7 @@ def _lacking_bytes(setting: _Setting, usable: int) -> int:
     engine = setting.engine
     if engine is None:
         return 0
-    outside = engine.context_bytes + engine.loose_bytes
+    outside = engine.context_bytes + setting.shape.max_batch * engine.loose_sequence_bytes
     if setting.profile.experts:
         outside += engine.context_experts_bytes
     if not engine.graphs_inside:

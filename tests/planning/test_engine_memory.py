@@ -24,7 +24,7 @@ from packager.planning.engine_memory import (
 from packager.planning.memory import Demand, make_budget
 from packager.planning.planner import make_plan
 from packager.planning.profile import make_profile
-from tests.planning.headers import LLAMA_3_8B, facts_of, model_of
+from tests.planning.headers import LLAMA_3_8B, facts_of, model_of, plan_of
 from tests.planning.startup_models import startup_model
 
 P5, G5 = find_instance("p5.48xlarge"), find_instance("g5.12xlarge")
@@ -82,8 +82,15 @@ def test_only_devices_that_share_layers_need_buffers_for_it(split: Split, gib: f
 
 
 def test_a_format_that_is_changed_on_loading_leaves_memory_loose() -> None:
-    assert found("0.19.0", weights="mxfp4").loose_bytes / GIB == pytest.approx(2.3)
-    assert found("0.19.0", weights="fp8_w8a8").loose_bytes == 0
+    assert 1024 * found("0.19.0", weights="mxfp4").loose_sequence_bytes / GIB == pytest.approx(2.3)
+    assert found("0.19.0", weights="fp8_w8a8").loose_sequence_bytes == 0
+
+
+def test_gpt_oss_20b_fits_a_card_of_24_gb_for_a_few_requests() -> None:
+    plan = plan_of(startup_model("gpt-oss-20b"), "ml.g5.xlarge")
+
+    assert plan.budget.lacking_bytes == 0
+    assert plan.budget.kv_tokens_left > 50_000
 
 
 @pytest.mark.parametrize(

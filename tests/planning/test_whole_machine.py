@@ -36,7 +36,6 @@ TOO_LARGE = {
     ("deepseek", "ml.g5.12xlarge"),
     ("70b", "ml.g5.12xlarge"),
     ("mixtral", "ml.g5.12xlarge"),
-    ("gpt-oss", "ml.g5.12xlarge"),  # beside 90 % of an A10G, CUDA's graphs do not fit
 }
 
 
