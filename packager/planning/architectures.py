@@ -39,6 +39,7 @@ class Architecture:
     window: Literal["", "all", "pattern"] = ""
     linear: bool = False
     state: Literal["", "all", "both"] = ""  # layers that keep a state: all, or beside attention
+    attentions: int = 1  # in each layer, every one with a cache of its own
     experts: ExpertKeys | None = None
 
 
@@ -69,6 +70,7 @@ def _table() -> Mapping[str, Architecture]:
             window=row.get("window", ""),
             linear=row.get("linear", False),
             state=row.get("state", ""),
+            attentions=row.get("attentions", 1),
             experts=_expert_keys(row["experts"]) if "experts" in row else None,
         )
         for name, row in rows.items()

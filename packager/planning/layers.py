@@ -59,7 +59,7 @@ def read_cache(config: Config, row: Architecture, numbers: Mapping[str, int]) ->
     groups: Counter[KvGroup] = Counter()
     for at, kind in enumerate(kinds):
         for group in _groups_of(kind, at, config, row, numbers, latent):
-            groups[group] += 1
+            groups[group] += row.attentions
         if kind in ("state", "both") and state is not None:
             groups[KvGroup(kind="state", layers=1, state_bytes=state.layer_bytes)] += 1
     found = tuple(replace(group, layers=count) for group, count in groups.items())
