@@ -59,8 +59,8 @@ def test_sglang_is_given_the_very_share_that_was_asked_for() -> None:
         (line,) = [line for line in written(plan).splitlines() if line.startswith(name)]
         return float(line.removeprefix(name))
 
-    shares = [static(planned("sglang", gpu_memory_utilization=share)) for share in (0.7, 0.8, 0.9)]
-    assert shares == [0.7, 0.8, 0.9]
+    shares = [static(planned("sglang", gpu_memory_utilization=share)) for share in (0.8, 0.9)]
+    assert shares == [0.8, 0.9]
     assert static(planned("sglang")) == 0.85
 
 
