@@ -512,6 +512,24 @@ def test_a_plan_says_what_the_formula_needs() -> None:
     assert predict(found, OPEN_ORCA, concurrencies_of(plan)) is not None
 
 
+def test_latents_windows_and_shared_experts_of_a_plan_reach_the_formula() -> None:
+    deepseek, oss = (
+        setup_of(plan, accelerator_of(plan.instance)).model
+        for plan in (
+            plan_of(zoo.deepseek_v3(), "ml.p5en.48xlarge", tp_degree=8),
+            plan_of(zoo.gpt_oss(), "ml.p5en.48xlarge", tp_degree=4),
+        )
+    )
+
+    assert deepseek.latent
+    assert deepseek.kv_bytes_per_token == 8 * 70_272  # whole on each of 8 devices
+    assert deepseek.active_parameters == pytest.approx(36.6e9, rel=0.01)  # of 37.5, a row of words
+    assert (oss.window_tokens, oss.window_share) == (128, 0.5)
+    assert oss.scheme == "MXFP4"
+    assert oss.expert_share == pytest.approx(0.804, abs=0.002)  # in 4 bits, of all else in 16
+    assert oss.weight_bytes == pytest.approx(13.14e9, rel=0.01)
+
+
 def test_an_acceptance_length_that_is_assumed_says_where_it_is_from() -> None:
     draft = Draft(kind="ngram", speculative_tokens=4)
 
