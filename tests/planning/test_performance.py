@@ -12,6 +12,7 @@ import pytest
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance
 from packager.core.techniques import Draft
+from packager.planning.exchange import exchange_s
 from packager.planning.performance import (
     Band,
     ServedDraft,
@@ -536,3 +537,10 @@ def test_an_acceptance_length_that_is_assumed_says_where_it_is_from() -> None:
     assert served_draft(draft).source.startswith("a guess")
     assert served_draft(draft, 2.0).source == "measured"
     assert math.isclose(served_draft(draft, 2.0).acceptance_length, 2.0)
+
+
+def test_attention_and_mlp_of_each_layer_end_in_an_all_reduce() -> None:
+    step = dict(zip(STEP_TERMS, step_terms(P5, 4, 1000), strict=True))
+    once_s = exchange_s(P5.accelerator, P5.tp_degree, 4 * P5.model.hidden_size)
+
+    assert step["exchange"] / once_s == pytest.approx(160)  # of 80 layers
