@@ -9,14 +9,13 @@ import click
 
 from packager import pipeline, plugins, wiring
 from packager.adapters.records import load_record
+from packager.cli.cache_options import cache_options, take_cache_options
 from packager.cli.options import (
-    cache_options,
     catalog_option,
     format_option,
     make_request,
     registry_options,
     request_options,
-    take_cache_options,
 )
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import (

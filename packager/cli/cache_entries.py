@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
+from packager.cli.cache_options import cache_place_options
 from packager.cli.cache_place import opened_place
-from packager.cli.options import cache_place_options, format_option, format_option_of
+from packager.cli.options import format_option, format_option_of
 from packager.cli.terminal import print_json, print_lines, print_text
 from packager.errors import NotFound, UsageError
 

@@ -8,13 +8,9 @@ from typing import Any
 
 import click
 
+from packager.cli.cache_options import cache_options, take_cache_options
 from packager.cli.cache_place import opened_place
-from packager.cli.options import (
-    cache_options,
-    format_option,
-    request_options,
-    take_cache_options,
-)
+from packager.cli.options import format_option, request_options
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import print_json, print_lines, warn
 from packager.core.events import EventSink

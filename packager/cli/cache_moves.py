@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from packager.cli.cache_options import cache_place_options
 from packager.cli.cache_place import opened_place, working
-from packager.cli.options import cache_place_options, format_option, registry_options
+from packager.cli.options import format_option, registry_options
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import note, print_json, print_line, warn
 from packager.errors import NotFound, UsageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from packager.cli.options import take_cache_options
+from packager.cli.cache_options import take_cache_options
 from packager.cli.terminal import warn
 from packager.core.events import EventSink, StepEvent, ignore
 

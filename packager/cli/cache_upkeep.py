@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
+from packager.cli.cache_options import cache_place_options
 from packager.cli.cache_place import opened_place, working
-from packager.cli.options import cache_place_options, format_option
+from packager.cli.options import format_option
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import print_json, print_line, print_lines, print_text
 from packager.core.events import StepEvent

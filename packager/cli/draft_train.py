@@ -8,15 +8,8 @@ from typing import Any, get_args
 import click
 
 from packager import wiring
-from packager.cli.options import (
-    FiniteRange,
-    cache_options,
-    format_option,
-    gpus_option,
-    step_options,
-    take_step_options,
-    threads_option,
-)
+from packager.cli.cache_options import cache_options, step_options, take_step_options
+from packager.cli.options import FiniteRange, format_option, gpus_option, threads_option
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import note, print_json, print_lines, warn
 from packager.core.devices import GpuWish

@@ -11,14 +11,13 @@ import click
 
 from packager import pipeline, wiring
 from packager.adapters.measurements import load_measurements
+from packager.cli.cache_options import cache_options, take_cache_options
 from packager.cli.options import (
     FiniteRange,
-    cache_options,
     catalog_option,
     format_option_of,
     make_request,
     request_options,
-    take_cache_options,
 )
 from packager.cli.progress import shown_progress
 from packager.cli.terminal import print_json, print_text, warn

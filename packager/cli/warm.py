@@ -11,13 +11,8 @@ import click
 
 from packager import plugins, wiring
 from packager.adapters.files import explain_disk_errors, write_atomically
-from packager.cli.options import (
-    cache_place_options,
-    catalog_option,
-    format_option,
-    gpus_option,
-    take_cache_options,
-)
+from packager.cli.cache_options import cache_place_options, take_cache_options
+from packager.cli.options import catalog_option, format_option, gpus_option
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import (
     note_lines,
