@@ -65,7 +65,9 @@ def test_sglang_is_given_the_very_share_that_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "instance"), [("vllm", LOCAL_CPU), ("neuron", "inf2.48xlarge")], ids=str
+    ("family", "instance"),
+    [("vllm", LOCAL_CPU), ("neuron", "inf2.48xlarge")],
+    ids=["processor", "neuron"],
 )
 def test_a_share_of_gpu_memory_without_gpus_is_refused(family: str, instance: Any) -> None:
     with pytest.raises(PlanRejected) as caught:
