@@ -55,45 +55,51 @@ def add_up(
     sums = Sums()
     layers: set[str] = set()
     served: set[str] = set()
+    parts: dict[str, tuple[str, str] | None] = {}  # None: not of the language model
     kinds: dict[tuple[object, ...], tuple[int | None, bool, bool]] = {}
     for tensor in tensors:
         name = tensor.name
         if name in head:
             sums.unserved_bytes += tensor.size
             continue
+        # Layers and experts repeat each other: what is asked of a name is asked once.
         match = LAYER.search(name)
-        if match is None or OTHER_PARTS.search(name, 0, match.end()):
-            sums.outside_bytes += tensor.size
-            if match is not None or OTHER_PARTS.search(name):
-                sums.tower_bytes += tensor.size
-            match = None
-        else:
-            if match[1] not in layers:
+        at = match.end() if match else 0
+        prefix = name[:at]  # "" outside of layers
+        if match and prefix not in parts:
+            is_other = OTHER_PARTS.search(prefix)
+            parts[prefix] = None if is_other else (name[: match.start(1)], match[1])
+            if not is_other:
                 layers.add(match[1])
                 if len(match[1]) < 10 and int(match[1]) < stated:
                     served.add(match[1])
-        # Layers and experts repeat each other: what is asked of a name is asked once.
-        rest = name[match.end() :] if match else name
-        alike = (name[: match.start(1)] if match else "", rest, tensor.dtype, tensor.shape)
+        layer = parts[prefix] if match else None
+        if layer is None:
+            sums.outside_bytes += tensor.size
+            if match is not None or OTHER_PARTS.search(name):
+                sums.tower_bytes += tensor.size
+            alike: tuple[object, ...] = ("", name, tensor.dtype, tensor.shape)
+        else:
+            alike = (layer[0], name[at:], tensor.dtype, tensor.shape)
         kind = kinds.get(alike)
         if kind is None:
             in_experts = is_expert(tensor)
             count = parameters_in(tensor, quantization)
             kind = kinds[alike] = (count, in_experts, is_packable(tensor, in_experts=in_experts))
         count, in_experts, packs = kind
-        if match is not None and in_experts:
+        if layer is not None and in_experts:
             sums.expert_bytes += tensor.size
         if count is None or sums.parameters is None:
             sums.parameters = None
             continue
         sums.parameters += count
-        if match is None:
+        if layer is None:
             continue
         if in_experts:
             sums.expert_parameters += count
         if packs:
             sums.linear_parameters += count
-            if len(tensor.shape) == 2 and match[1] in served:
+            if len(tensor.shape) == 2 and layer[1] in served:
                 first, alike_before = sums.packed.get(tensor.shape, (name, 0))
                 sums.packed[tensor.shape] = first, alike_before + 1
     sums.layers = len(layers)

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from packager.core.findings import errors_in
 from packager.core.model import ModelFiles
 from packager.planning.profile import make_profile
+from packager.planning.quantized import Quantized
+from packager.planning.sums import add_up
 from tests.planning.headers import (
     GEMMA_2_2B,
     LLAMA_3_8B,
@@ -222,3 +224,17 @@ def test_towers_and_experts_are_summed_apart_from_the_rest() -> None:
     assert profile.outside_bytes == plain.outside_bytes + profile.tower_bytes
     assert profile.expert_bytes == 2 * 4 * 16
     assert (plain.tower_bytes, plain.expert_bytes) == (0, 0)
+
+
+def test_layers_of_a_tower_stand_for_no_layer_that_the_weights_lack() -> None:
+    names = (
+        "model.layers.0.mlp.up_proj.weight",
+        "vision_tower.encoder.layers.1.mlp.weight",
+        "vision_tower.encoder.layers.1.mlp.weight_2",
+    )
+
+    sums = add_up((tensor(name, "BF16", (16, 16)) for name in names), frozenset(), 2, Quantized())
+
+    assert sums.layers == 1
+    assert sums.packed == {(16, 16): ("model.layers.0.mlp.up_proj.weight", 1)}
+    assert sums.tower_bytes == 2 * 2 * 16 * 16
