@@ -18,6 +18,7 @@ from packager.jobs.opinion import second_opinion
 from packager.planning.opinion import Opinion
 from packager.ports import Executor
 from packager.wiring import Settings, environments_for, opinion_executor
+from tests.conftest import unavailable
 from tests.planning import zoo
 from tests.planning.headers import LLAMA_3_8B, model_of, plan_of
 
@@ -29,7 +30,8 @@ QUESTIONS = WORKLOADS["questions"]
 @pytest.fixture(scope="module")
 def executor() -> Executor:
     settings = Settings()
-    environments_for(settings).install("aiconfigurator")
+    if not environments_for(settings).facts("aiconfigurator").installed:
+        unavailable("the tool aiconfigurator (0.9 GB)")
     return opinion_executor(settings)
 
 
