@@ -26,7 +26,7 @@ from speed_data import ROOT, SpeedPoint, read_points
 
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance
-from packager.core.versions import version_key
+from packager.core.versions import LOWEST, version_key
 from packager.planning import exchange, speed_table
 from packager.planning.speed_table import Kind
 from packager.planning.speed_terms import (
@@ -414,7 +414,7 @@ def _cell_lines(
 def _versions(points: Iterable[SpeedPoint]) -> list[str]:
     """Return the oldest and the newest version of the engine, of those that are releases."""
     names = {point.setup.engine_version for point in points}
-    known = sorted(filter(version_key, names), key=lambda name: version_key(name) or ())
+    known = sorted(filter(version_key, names), key=lambda name: version_key(name) or LOWEST)
     return [known[0], known[-1]] if known else []
 
 

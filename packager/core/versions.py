@@ -1,7 +1,7 @@
-"""Comparing versions as engines write them: `0.6.3.post1`, `1.3.0rc20`, `0.27.0+4bdc8a78`.
+"""Comparing versions as engines, their nightlies and AWS's image tags write them.
 
-Enough of the Python packaging rules for engine releases, without importing
-`packaging`: release numbers, then pre-releases before and post-releases after.
+`packaging` reads them, by the rules of PEP 440: `0.6.3.post1`, `1.3.0rc20`, `v0.33.0`,
+`0.33.1.dev123+gabc`.  Local parts (`+cu128`) name a build, not a version: they are left out.
 """
 
 from __future__ import annotations
@@ -9,32 +9,39 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-PARTS = re.compile(
-    r"v?(?P<release>\d{1,18}(?:\.\d{1,18})*)"
-    r"(?:[._-]?(?P<pre>a|alpha|b|beta|rc|dev)[._-]?(?P<pre_number>\d{0,18}))?"
-    r"(?:[._-]?post[._-]?(?P<post>\d{0,18}))?"
-    r"(?:\+.*)?",
-    re.ASCII | re.IGNORECASE,
-)
-PRE_ORDER = {"dev": 0, "a": 1, "alpha": 1, "b": 2, "beta": 2, "rc": 3}
-FINAL = 4
+from packaging.version import Version
 
-VersionKey = tuple[tuple[int, ...], int, int, int]
+VersionKey = Version
+
+LOWEST = Version("0.dev0")  # sorts before what an engine is ever called
+LONGEST = 100  # characters: integers of thousands of digits are slow to read
+
+# What AWS's tags say after a version of the engine, `0.27.1-gpu-py312-cu130-ubuntu22.04-sagemaker`.
+# A tag that names something else besides may begin with the version of that, and is none:
+# `2.7.0-tgi3.3.6-gpu-py311-cu124-ubuntu22.04` begins with PyTorch's.
+PLATFORM = re.compile(
+    r"(?:-(?:gpu|cpu|neuronx?|inference|sagemaker|ec2|soci|amzn\d+(?:\.\d+)*|ubuntu\d+(?:\.\d+)*"
+    r"|py\d{2,4}|cu\d{2,4}|rocm\d+(?:\.\d+)*|sdk\d+(?:\.\d+)*|x86_64|amd64|arm64))+(?:-v\d+(?:\.\d+)*)?",
+    re.ASCII,
+)
 
 
 @lru_cache(maxsize=4096)  # a ranking compares the same few thousands of times
 def version_key(text: str) -> VersionKey | None:
-    """Give something that sorts as the version does, or None when `text` is no version."""
-    match = PARTS.fullmatch(text.strip())
-    if match is None:
+    """Return what sorts as the version does, or None when `text` is no version."""
+    if len(text) > LONGEST:
         return None
-    release = [int(part) for part in match["release"].split(".")]
-    while len(release) > 1 and release[-1] == 0:
-        release.pop()  # 1.2 and 1.2.0 are the same version
-    pre = match["pre"]
-    return (
-        tuple(release),
-        PRE_ORDER[pre.lower()] if pre else FINAL,
-        int(match["pre_number"] or 0) if pre else 0,
-        int(match["post"] or 0) + 1 if match["post"] is not None else 0,
-    )
+    head, dash, _ = text.partition("-")
+    if dash and PLATFORM.fullmatch(text, len(head)):
+        text = head
+    try:
+        read = Version(text)
+        return Version(read.public) if read.local else read
+    except ValueError:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def release_of(version: VersionKey) -> VersionKey:
+    """Return the release that a candidate, a nightly or a post-release belongs to."""
+    return Version(version.base_version)

@@ -15,7 +15,7 @@ from packager.core.arrived import Arrived
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding, Severity
 from packager.core.plan import Plan
-from packager.core.versions import version_key
+from packager.core.versions import LOWEST, version_key
 from packager.families.schema import ENGINES, find_schema, shipped_versions
 
 ALLOW = "allow-deprecated-quantization"
@@ -224,9 +224,8 @@ def _versions(engine: str, containers: tuple[ContainerFacts, ...]) -> list[str]:
     """List the versions that are known, newest first."""
     known = {*shipped_versions(engine)}
     known |= {one.engine_version for one in containers if one.engine == engine}
-    lowest = ((0,), 0, 0, 0)
     readable = [version for version in known if version_key(version) is not None]
-    return sorted(readable, key=lambda version: version_key(version) or lowest, reverse=True)
+    return sorted(readable, key=lambda version: version_key(version) or LOWEST, reverse=True)
 
 
 def _is_before_lists(container: ContainerFacts) -> bool:

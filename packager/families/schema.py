@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from packager.core.findings import Finding
-from packager.core.versions import version_key
+from packager.core.versions import LOWEST, version_key
 
 ENGINES = Path(__file__).parent / "data" / "engines"
 SIZE = re.compile(r"\d+|\d+(\.\d+)?[kmgt]|\d+[KMGT]", re.ASCII)
@@ -74,16 +74,24 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 @lru_cache(maxsize=256)  # a ranking asks hundreds of times; versions may be a user's
 def find_schema(engine: str, version: str) -> EngineSchema:
-    """Give the schema of a version, or of the nearest one there is, marked as unproven."""
+    """Return the schema of a version, or of the nearest one there is, marked as unproven.
+
+    Nearest is the newest below, so that a nightly of 0.33.1 has what 0.33.0 has; where none
+    is below, the oldest.  What cannot be read as a version is taken as the newest.
+    """
     wanted = version_key(version)
     shipped = _shipped(engine)
     if version in shipped:
         return _apply_facts(load_schema(shipped[version]), engine, version)
     keys = {known: version_key(known) for known in shipped}
     older = [known for known, key in keys.items() if wanted and key and key <= wanted]
-    order = sorted(shipped, key=lambda known: keys[known] or ((0,), 0, 0, 0))
-    chosen = max(older, key=lambda known: keys[known] or ((0,), 0, 0, 0)) if older else order[0]
-    found = replace(load_schema(shipped[chosen]), proven=False)
+    order = sorted(shipped, key=lambda known: keys[known] or LOWEST)
+    if wanted is None:
+        chosen = order[-1]
+    else:
+        chosen = max(older, key=lambda known: keys[known] or LOWEST) if older else order[0]
+    is_same = wanted is not None and keys[chosen] == wanted  # but for a `v` or a local part
+    found = replace(load_schema(shipped[chosen]), proven=is_same)
     return _apply_facts(found, engine, version)
 
 
@@ -169,7 +177,7 @@ def is_of_type(value: str, of_type: str) -> bool:
 def versions_with(method: str, engine: str = "vllm") -> tuple[str, ...]:
     """Return the known versions of an engine that have a method of drafting, oldest first."""
     keys = {version: version_key(version) for version in _shipped(engine)}
-    order = sorted(keys, key=lambda version: keys[version] or ((0,), 0, 0, 0))
+    order = sorted(keys, key=lambda version: keys[version] or LOWEST)
     return tuple(one for one in order if method in find_schema(engine, one).draft_methods)
 
 

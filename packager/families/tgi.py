@@ -279,7 +279,7 @@ def _chunks(plan: Plan) -> bool:
         return False
     key = version_key(plan.container.engine_version)
     capability = plan.instance.compute_capability or CHUNKS_FROM_CAPABILITY
-    return key is not None and key[0] >= (3,) and capability >= CHUNKS_FROM_CAPABILITY
+    return key is not None and key.major >= 3 and capability >= CHUNKS_FROM_CAPABILITY
 
 
 def _conflict(message: str) -> Finding:

@@ -16,6 +16,7 @@ from packager.core.request import MOST_NODES
 from packager.core.serving import RenderedFile
 from packager.core.split import Abilities
 from packager.core.techniques import Draft
+from packager.core.versions import version_key
 from packager.families.schema import (
     EngineSchema,
     Option,
@@ -171,20 +172,28 @@ def check_options(
 
 
 def check_proven(who: str, plan: Plan, schema: EngineSchema) -> Iterator[Finding]:
-    """Say that another version's options stand in for those of the plan's.
+    """Warn that another version's options stand in for those of the plan's.
 
     Options come and go with minor versions; a patch release is only noted.
     """
-    if not schema.proven:
-        version = plan.container.engine_version
-        same_minor = version.split(".")[:2] == schema.version.split(".")[:2]
-        yield Finding(
-            "note" if same_minor else "warning",
-            "options-unproven",
-            f"the options of {who} {plan.container.engine_version} are not known here; "
-            f"those of {schema.version} are used",
-            "choose a container version whose options are, with --container-version",
-        )
+    if schema.proven:
+        return
+    version = plan.container.engine_version
+    wanted, used = version_key(version), version_key(schema.version)
+    same_minor = wanted and used and wanted.release[:2] == used.release[:2]
+    if wanted is None:
+        which = f"{version[:40]!r} cannot be read as a version of {who}"
+        used_words = f"the options of {schema.version}, the newest that is known, are used"
+    else:
+        kind = ", a build before its release," if wanted.is_devrelease else ""
+        which = f"the options of {who} {version}{kind} are not known here"
+        used_words = f"those of {schema.version} are used"
+    yield Finding(
+        "note" if same_minor else "warning",
+        "options-unproven",
+        f"{which}; {used_words}",
+        "choose a container version whose options are, with --container-version",
+    )
 
 
 def check_draft(who: str, plan: Plan, schema: EngineSchema) -> Iterator[Finding]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from packaging.version import Version
+
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.instance import GPUS, Instance
@@ -45,7 +47,7 @@ NONE = "none"
 CPU_KERNELS = frozenset({"w4a16", "int8_w8a8", "fp8_w8a8"})
 
 # vLLM's compressed-tensors loader takes zero points of 4-bit weights since then: vllm#14211.
-ZERO_POINTS_SINCE = version_key("0.8.5") or ()
+ZERO_POINTS_SINCE = Version("0.8.5")
 
 # What an already quantized checkpoint is, in the same words: (scheme, checkpoint format).
 EXISTING_SCHEMES = {

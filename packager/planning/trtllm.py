@@ -14,7 +14,7 @@ from typing import Any
 
 from packager.core.facts import ContainerFacts
 from packager.core.plan import Plan
-from packager.core.versions import version_key
+from packager.core.versions import release_of, version_key
 
 DATA = Path(__file__).parent / "data" / "trtllm_options.toml"
 
@@ -33,7 +33,9 @@ def builds_engines(container: ContainerFacts) -> bool:
     version, ended = version_key(container.engine_version), version_key(_versions()["ended"])
     if container.engine != ENGINE or version is None or ended is None or is_legacy(container):
         return False
-    return version[0] < ended[0]  # candidates for the release that ends it count as that
+    return release_of(version) < release_of(
+        ended
+    )  # candidates for the release that ends it count as that
 
 
 def is_legacy(container: ContainerFacts) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from packager.core.units import GIB, MIB, parse_size
-from packager.core.versions import version_key
 
 
 @pytest.mark.parametrize(
@@ -28,8 +27,3 @@ def test_a_size_is_read(written: object, expected: int) -> None:
 def test_what_is_no_size_is_refused(written: str) -> None:
     with pytest.raises(ValueError, match="not a size"):
         parse_size(written)
-
-
-@pytest.mark.parametrize("text", ["1" * 5000, "1.0rc" + "1" * 5000, "1.0.post" + "1" * 5000])
-def test_a_version_of_thousands_of_digits_is_none(text: str) -> None:
-    assert version_key(text) is None

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from packager.families.schema import (
     ENGINES,
@@ -15,9 +17,13 @@ from packager.families.schema import (
     find_schema,
     is_of_type,
     nearest,
+    shipped_versions,
 )
+from packager.families.vllm import VllmFamily
+from tests.families.plans import plan_for
 
 SHIPPED = sorted(ENGINES.glob("*.json"))
+NEWEST = max(shipped_versions("vllm"), key=Version)
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
@@ -49,6 +55,78 @@ def test_a_version_that_is_shipped_is_proven_and_another_is_not() -> None:
     assert (later.proven, later.version) == (False, "0.32.0")
     assert not find_schema("vllm", "0.1.0").proven
     assert not find_schema("vllm", "nightly").proven
+
+
+@pytest.mark.parametrize(
+    ("version", "used"),
+    [
+        ("0.33.1.dev123+gabc", NEWEST),
+        ("9999.0.dev1", NEWEST),
+        ("0.27.1rc2.dev5+gabc", "0.26.0"),
+        ("0.27.1rc1", "0.26.0"),
+        ("0.31.1.dev9+g0123456", "0.31.0"),
+        ("0.22.1.post1", "0.22.1"),
+        ("v0.23.1rc1", "0.23.0"),
+        ("0.11.1.dev5", "0.10.2"),
+        ("0.7.3", "0.10.2"),  # none below: the oldest
+        ("nightly", NEWEST),  # what cannot be read is taken as the newest
+    ],
+)
+def test_a_nightly_takes_the_table_nearest_below_it_and_not_the_oldest(
+    version: str, used: str
+) -> None:
+    found = find_schema("vllm", version)
+
+    assert found.version == used
+    assert not found.proven
+
+
+@pytest.mark.parametrize("version", ["0.27.1+cu128", "v0.27.1", "0.27.1-gpu-py312-cu130"])
+def test_another_build_of_a_known_version_has_its_proven_table(version: str) -> None:
+    found = find_schema("vllm", version)
+
+    assert found.version == "0.27.1"
+    assert found.proven
+
+
+@pytest.mark.parametrize(
+    ("version", "severity", "message"),
+    [
+        (
+            "0.32.1.dev123+gabc",
+            "note",
+            "the options of vLLM 0.32.1.dev123+gabc, a build before its release, are not known "
+            "here; those of 0.32.0 are used",
+        ),
+        (
+            "0.27.0.dev5",
+            "warning",
+            "the options of vLLM 0.27.0.dev5, a build before its release, are not known here; "
+            "those of 0.26.0 are used",
+        ),
+        (
+            "v0.31.2",
+            "note",
+            "the options of vLLM v0.31.2 are not known here; those of 0.31.0 are used",
+        ),
+        (
+            "nightly",
+            "warning",
+            "'nightly' cannot be read as a version of vLLM; "
+            f"the options of {NEWEST}, the newest that is known, are used",
+        ),
+    ],
+    ids=["nightly-of-a-patch", "nightly-of-a-minor", "v-prefix", "no-version"],
+)
+def test_a_plan_for_a_nightly_says_whose_options_it_was_checked_against(
+    version: str, severity: str, message: str
+) -> None:
+    plan = plan_for("vllm-upstream")
+    nightly = replace(plan, container=replace(plan.container, engine_version=version))
+
+    found = [one for one in VllmFamily().check(nightly) if one.code == "options-unproven"]
+
+    assert [(one.severity, one.message) for one in found] == [(severity, message)]
 
 
 def test_the_schema_of_a_version_is_chosen_once() -> None:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from packager.core.versions import version_key
+from packager.core.versions import LOWEST, version_key
 
 TABLE = Path(__file__).parent.parent / "data" / "mtp_engines.toml"
 ENGINES = ("vllm", "sglang")  # that serve such heads at all
@@ -49,7 +49,7 @@ def find_served(engine: str, config: Mapping[str, Any]) -> ServedModels | None:
     """Return the row that a model's config.json falls under, the oldest version first."""
     names = model_names(config)
     rows = (row for row in served_models().get(engine, ()) if not names.isdisjoint(row.models))
-    return min(rows, key=lambda row: version_key(row.since) or ((0,), 0, 0, 0), default=None)
+    return min(rows, key=lambda row: version_key(row.since) or LOWEST, default=None)
 
 
 def find_parts(config: Mapping[str, Any]) -> HeadParts | None:

@@ -16,7 +16,7 @@ from packager.core.facts import Facts
 from packager.core.findings import Finding, errors_in
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
-from packager.core.versions import version_key
+from packager.core.versions import LOWEST, version_key
 from packager.errors import PlanRejected
 from packager.families.lmi import LmiFamily
 from packager.families.neuron import NeuronFamily
@@ -368,7 +368,7 @@ def test_every_row_names_a_method_that_its_version_has_and_the_one_before_lacks(
     known = {version: find_schema("vllm", version).draft_methods for version in versions}
     for row in served_models()["vllm"]:
         key = version_key(row.since)
-        since = next(one for one in versions if (version_key(one) or ((), 0, 0, 0)) >= key)
+        since = next(one for one in versions if (version_key(one) or LOWEST) >= key)
         method = row.before_mtp if since == "0.10.2" else row.method
         assert method in known[since], row
         assert since == "0.10.2" or "mtp" in known[since]
