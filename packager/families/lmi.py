@@ -48,6 +48,7 @@ from packager.families.shared import (
     check_input_limit,
     check_layout_options,
     check_one_stage,
+    check_unnamed,
     draft_dir,
     draft_unsupported,
     load_time_quantization,
@@ -74,6 +75,7 @@ OPTIONS_FILE = Path(__file__).parent / "data" / "lmi_options.toml"
 ASYNC_SINCE = 17  # the asynchronous mode is the default; before, the rolling batch
 JSON_DRAFT_SINCE = 15  # `speculative_config`; before, `speculative_model` and its companions
 LEGACY_DRAFTS = ("draft_model", "ngram")
+CLOSED_UNTIL = 13  # the class names every key; later ones hand on what vLLM's EngineArgs have
 
 # LMI refuses to start when both names of one setting are given.
 TWO_NAMES = {
@@ -91,6 +93,9 @@ LMI_LAYOUT = {
 
 # With these LMI sets load_on_devices=0 and maxWorkers=1.
 ALONE = ("option.enable_lora", "option.enable_stateful_sessions")
+
+# Keys that LMI 13 drops: without the second the cache would be twice the planned size.
+SERVED_NAME, KV_DTYPE = "option.served_model_name", "option.kv_cache_dtype"
 
 OptionType = str | list[str]  # `int`, `float`, `bool`, `word`, the one value, or all of them
 
@@ -133,8 +138,9 @@ class LmiFamily:
             return
         yield from check_input_limit(plan)
         yield from check_one_stage(plan, "vLLM in LMI")
-        schema = schema_of(plan)
-        yield from check_proven("vLLM", plan, schema)
+        schema, options = schema_of(plan), _options(plan)
+        if options.pass_through:
+            yield from check_proven("vLLM", plan, schema)
         spelled = {name: option_key(name) for name, _ in plan.engine_options}
         bare = {
             name: key.removeprefix("option.").replace("_", "-") for name, key in spelled.items()
@@ -151,7 +157,8 @@ class LmiFamily:
         elif plan.draft is not None and plan.draft.kind not in LEGACY_DRAFTS:
             hint = "choose a newer container version"
             yield from draft_unsupported(plan, f"LMI {release_of(plan)}", hint)
-        yield from check_settings(settings(plan), lmi_options(schema, release_of(plan)))
+        yield from check_settings(settings(plan), options)
+        yield from _check_unread(plan, options)
         if plan.weights == "mounted":
             message = "a serving.properties among the mounted files wins over what is planned here"
             hint = "mount the model's own files only"
@@ -187,6 +194,10 @@ def _fields(container: ContainerFacts) -> frozenset[str]:
     return schema.fields if schema.is_for(container.engine_version) else frozenset()
 
 
+def _options(plan: Plan) -> LmiOptions:
+    return lmi_options(schema_of(plan), release_of(plan))
+
+
 def settings(plan: Plan) -> dict[str, str]:
     """Spell the plan, and the options asked for by name, in LMI's keys."""
     if plan.container.engine == TENSORRT:
@@ -210,16 +221,18 @@ def _planned(plan: Plan) -> dict[str, str]:
         "option.max_model_len": str(plan.shape.max_total_tokens),
         "option.dtype": plan.dtype,
         "option.gpu_memory_utilization": str(plan.gpu_memory_utilization),
-        "option.served_model_name": plan.served_name,
         "option.trust_remote_code": "false",
     }
+    reads = _options(plan).types
+    if SERVED_NAME in reads:
+        meant[SERVED_NAME] = plan.served_name
     if plan.max_prefill_tokens is not None:
         meant["option.max_rolling_batch_prefill_tokens"] = str(plan.max_prefill_tokens)
     # A checkpoint that is quantized says so itself; the key would keep vLLM from its fast kernels.
     if load_time_quantization(plan):
         meant["option.quantize"] = load_time_quantization(plan)
-    if plan.kv_dtype != "auto":
-        meant["option.kv_cache_dtype"] = plan.kv_dtype
+    if plan.kv_dtype != "auto" and KV_DTYPE in reads:
+        meant[KV_DTYPE] = plan.kv_dtype
     if plan.expert_parallel:
         meant["option.enable_expert_parallel"] = "true"
     if plan.draft is not None:
@@ -235,6 +248,19 @@ def _check_workers(plan: Plan) -> Iterator[Finding]:
             message = f"with {name!r} LMI starts one server, and the plan has {plan.workers}"
             hint = f"use --tp-degree {plan.tp_degree * plan.workers}, or leave it out"
             yield Finding("error", "options-conflict", message, hint)
+
+
+def _check_unread(plan: Plan, options: LmiOptions) -> Iterator[Finding]:
+    """Find what the plan decides and this version of LMI has no key for."""
+    if SERVED_NAME not in options.types:
+        yield from check_unnamed(plan, f"LMI {options.container}")
+    if plan.kv_dtype != "auto" and KV_DTYPE not in options.types:
+        message = (
+            f"LMI {options.container} drops {KV_DTYPE!r} without a word: the cache would be kept "
+            f"in {plan.dtype}, and twice as large as it is planned"
+        )
+        hint = f"leave kv_dtype out, or use --container-version {CLOSED_UNTIL + 1} or newer"
+        yield Finding("error", "kv-dtype-unsupported", message, hint)
 
 
 def _check_two_names(meant: Mapping[str, str]) -> Iterator[Finding]:
@@ -262,6 +288,8 @@ def _draft(plan: Plan) -> dict[str, str]:
         config = json.dumps(speculative_config(plan), separators=(",", ":"))
         return {"option.speculative_config": config}
     tokens = {"option.num_speculative_tokens": str(draft.speculative_tokens)}
+    if release_of(plan) <= CLOSED_UNTIL:  # "Speculative decoding requires usage of the V2 …"
+        tokens["option.use_v2_block_manager"] = "true"
     if draft.kind != "ngram":
         return {"option.speculative_model": draft_dir(plan), **tokens}
     return {
@@ -316,6 +344,10 @@ def lmi_table() -> Mapping[str, Mapping[str, OptionType]]:
 def lmi_options(schema: EngineSchema, release: int) -> LmiOptions:
     """Put together LMI's own keys and those that it hands on to this vLLM."""
     table = lmi_table()
+    if release <= CLOSED_UNTIL:
+        known = {**table["server"], **table["all_of_13"]}
+        types = {key: _option(key, of_type) for key, of_type in known.items()}
+        return LmiOptions(container=str(release), types=types, pass_through=frozenset())
     own = {**table["server"], **table["own"]}
     if release < JSON_DRAFT_SINCE:
         own |= table["own_until_14"]

@@ -210,6 +210,104 @@ def test_before_lmi_15_a_draft_has_keys_of_its_own() -> None:
     assert errors(plan_for("lmi-14", draft=EAGLE3)) == ["draft-unsupported"]
 
 
+@pytest.mark.parametrize(
+    ("container", "draft", "keys"),
+    [
+        (
+            "lmi-13",
+            DRAFT_MODEL,
+            {
+                "option.speculative_model": "/opt/packager/draft",
+                "option.num_speculative_tokens": "4",
+                "option.use_v2_block_manager": "true",
+            },
+        ),
+        (
+            "lmi-13",
+            NGRAM,
+            {
+                "option.speculative_model": "[ngram]",
+                "option.num_speculative_tokens": "3",
+                "option.use_v2_block_manager": "true",
+                "option.ngram_prompt_lookup_max": "3",
+                "option.ngram_prompt_lookup_min": "1",
+            },
+        ),
+        (
+            "lmi-14",
+            DRAFT_MODEL,
+            {
+                "option.speculative_model": "/opt/packager/draft",
+                "option.num_speculative_tokens": "4",
+            },
+        ),
+    ],
+    ids=["13-draft_model", "13-ngram", "14-draft_model"],
+)
+def test_lmi_13_starts_with_a_draft_only_with_the_v2_block_manager(
+    container: str, draft: Draft, keys: dict[str, str]
+) -> None:
+    plan, plain = plan_for(container, draft=draft), plan_for(container)
+
+    assert dict(properties(plan).items() - properties(plain).items()) == keys
+    assert errors(plan) == []
+
+
+def test_lmi_13_is_given_no_name_that_it_drops() -> None:
+    plan = plan_for("lmi-13")
+
+    assert "option.served_model_name" not in properties(plan)
+    assert "OPTION_SERVED_MODEL_NAME" not in render(plan).env
+    assert [
+        (finding.severity, finding.code, finding.message)
+        for finding in LmiFamily().check(plan)
+        if finding.severity == "warning"
+    ] == [
+        (
+            "warning",
+            "served-name-unused",
+            "LMI 13 takes no name for its model; 'chat' is not rendered",
+        )
+    ]
+    assert properties(plan_for("lmi-14"))["option.served_model_name"] == "chat"
+
+
+@pytest.mark.parametrize(
+    ("container", "found"),
+    [("lmi-13", ["kv-dtype-unsupported"]), ("lmi-14", []), ("lmi", [])],
+    ids=["13", "14", "28"],
+)
+def test_lmi_13_keeps_no_fp8_cache_that_is_planned(container: str, found: list[str]) -> None:
+    plan = plan_for(container, kv_dtype="fp8")
+
+    assert errors(plan) == found
+    assert ("option.kv_cache_dtype" in properties(plan)) == (not found)
+
+
+@pytest.mark.parametrize(
+    ("container", "option", "found"),
+    [
+        ("lmi-13", ("seed", "7"), ["key-dropped"]),
+        ("lmi-13", ("swap_space", "4"), ["key-dropped"]),
+        ("lmi-13", ("async_scheduling", "true"), ["key-dropped"]),
+        ("lmi-13", ("tool_call_parser", "hermes"), ["key-dropped"]),
+        ("lmi-13", ("quantization", "fp8"), ["key-dropped"]),
+        ("lmi-13", ("served_model_name", "chat"), ["key-dropped"]),
+        ("lmi-13", ("kv_cache_dtype", "fp8"), ["key-dropped"]),
+        ("lmi-13", ("enable_prefix_caching", "true"), []),
+        ("lmi-13", ("max_lora_rank", "64"), []),
+        ("lmi-13", ("max_lora_rank", "many"), ["value-refused"]),
+        ("lmi-14", ("seed", "7"), []),
+        ("lmi-14", ("tool_call_parser", "hermes"), []),
+    ],
+    ids=lambda one: "=".join(one) if isinstance(one, tuple) else None,
+)
+def test_lmi_13_reads_the_keys_of_its_own_class_alone(
+    container: str, option: tuple[str, str], found: list[str]
+) -> None:
+    assert errors(plan_for(container, engine_options=(option,))) == found
+
+
 def test_before_lmi_17_the_batch_is_vllms_rolling_one() -> None:
     read = properties(plan_for("lmi-16"))
 
