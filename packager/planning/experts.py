@@ -47,10 +47,14 @@ def read_experts(config: Config, row: Architecture, *, has_weights: bool) -> Exp
     if row.experts is None and not config.has(*keys.count) and not has_weights:
         return Experts()
     if row.experts is not None:
-        return Experts(
-            config.number(*keys.count), config.number(*keys.per_token), config.number(*keys.size)
-        )
-    count = config.count(*keys.count)
-    if count < 2 or not config.switch("enable_moe_block", default=True):
-        return Experts()
-    return Experts(count, config.count(*keys.per_token), config.count(*keys.size))
+        count, per_token = config.number(*keys.count), config.number(*keys.per_token)
+        found = Experts(count, per_token, config.number(*keys.size))
+    else:
+        count = config.count(*keys.count)
+        if count < 2 or not config.switch("enable_moe_block", default=True):
+            return Experts()
+        found = Experts(count, config.count(*keys.per_token), config.count(*keys.size))
+    if found.per_token > found.count > 0:
+        stated = next((key for key in keys.per_token if config.has(key)), keys.per_token[0])
+        config.refuse(stated, found.per_token, f"at most the {found.count} experts of a layer")
+    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packager.core.findings import errors_in
+from packager.core.model import ModelFiles
 from packager.planning.architectures import find_architecture, is_native
 from packager.planning.profile import make_profile
 from tests.planning import zoo
@@ -89,6 +92,44 @@ def test_experts_that_a_token_does_not_meet_are_not_active() -> None:
     assert round(qwen.parameters / 1e9, 1) == 30.5
     assert round(qwen.active_parameters / 1e9, 2) == 3.35
     assert (qwen.experts, qwen.experts_per_token, qwen.expert_size) == (128, 8, 768)
+
+
+@pytest.mark.parametrize(
+    ("model", "changed", "said"),
+    [
+        (
+            zoo.mixtral,
+            {"num_experts_per_tok": 9},
+            "num_experts_per_tok is 9, not at most the 8 experts of a layer",
+        ),
+        (
+            zoo.deepseek_v3,
+            {"n_routed_experts": 4},
+            "num_experts_per_tok is 8, not at most the 4 experts of a layer",
+        ),
+    ],
+    ids=["more-per-token", "fewer-experts"],
+)
+def test_more_experts_a_token_than_there_are_give_no_negative_speed(
+    model: Callable[[], ModelFiles], changed: dict[str, int], said: str
+) -> None:
+    found = model()
+
+    _, findings = make_profile(replace(found, config={**found.config, **changed}))
+
+    assert [(one.code, one.message) for one in errors_in(findings)] == [
+        ("config-value", f"config.json: {said}")
+    ]
+
+
+def test_a_token_may_meet_every_expert_of_a_layer() -> None:
+    mixtral = zoo.mixtral()
+    config = {**mixtral.config, "num_experts_per_tok": 8}
+
+    profile, findings = make_profile(replace(mixtral, config=config))
+
+    assert errors_in(findings) == ()
+    assert profile.active_parameters == profile.parameters
 
 
 def test_mxfp4_blocks_hold_two_weights_in_a_byte() -> None:
