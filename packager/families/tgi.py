@@ -46,6 +46,11 @@ KV_DTYPES = {"fp8": "fp8_e4m3fn"}
 DEFAULT_CONCURRENT = 128  # of the launcher
 DEFAULT_PREFILL = 4096  # of the launcher, or more
 CHUNKS_FROM_CAPABILITY = 8.0  # older GPUs get paged attention
+# Attention that keeps an FP8 cache on NVIDIA's GPUs (server/layers/attention/kv_cache.py), and when
+# the launcher takes another unasked (resolve_attention): text-generation-inference at db931fcf.
+FP8_CACHE_ATTENTION = {"flashinfer", "paged"}
+FLASHINFER_HEAD_DIMS = {64, 128, 256}
+NEVER_FLASHINFER = {"falcon", "deepseek_v2"}  # as config.json's `model_type`
 UNSPLITTABLE_HEADS = {"awq", "gptq"}  # formats whose loader wants quantized Medusa v2 heads
 
 # checkpoint's format → what QUANTIZE calls it
@@ -83,6 +88,7 @@ class TgiFamily:
         env = settings(plan)
         yield from check_names(env)
         yield from check_launcher(env, chunks=_chunks(plan))
+        yield from _check_cache(plan, env)
         yield from _check_shards(plan)
         yield from check_environment(plan, env)
         message = (
@@ -258,6 +264,32 @@ def _check_draft(plan: Plan) -> Iterator[Finding]:
                 f"Medusa v2 heads of {plan.profile.hidden_size} do not split in {plan.tp_degree}"
             )
             yield Finding("error", "draft-unsupported", message, "choose another tp_degree")
+
+
+def _check_cache(plan: Plan, env: Mapping[str, str]) -> Iterator[Finding]:
+    """Refuse an FP8 cache where the shards' attention would keep none."""
+    attention, because = _attention(plan, env)
+    if "KV_CACHE_DTYPE" not in env or attention in FP8_CACHE_ATTENTION:
+        return
+    message = f"TGI keeps an FP8 cache with flashinfer only, and runs {attention}: {because}"
+    yield Finding("error", "kv-dtype-unsupported", message, "leave kv_dtype out")
+
+
+def _attention(plan: Plan, env: Mapping[str, str]) -> tuple[str, str]:
+    """Return the attention that the launcher chooses, and why it is none of the default."""
+    if "ATTENTION" in env:
+        return env["ATTENTION"], "ATTENTION says so"
+    profile = plan.profile
+    if plan.draft is not None and plan.draft.kind == "medusa":
+        because = "its launcher reads the config.json of the Medusa heads, which names no head size"
+    elif profile.head_dim not in FLASHINFER_HEAD_DIMS:
+        because = f"heads of {profile.head_dim} are none of flashinfer's (64, 128, 256)"
+    elif profile.model_type in NEVER_FLASHINFER:
+        because = f"its launcher decides so for models of type {profile.model_type!r}"
+    else:
+        return "flashinfer", ""
+    capability = plan.instance.compute_capability or CHUNKS_FROM_CAPABILITY
+    return "flashdecoding" if capability >= CHUNKS_FROM_CAPABILITY else "paged", because
 
 
 def _check_shards(plan: Plan) -> Iterator[Finding]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -212,3 +213,68 @@ def test_a_served_name_that_tgi_would_drop_is_said() -> None:
 
     assert "served-name-unused" in codes(replace(SEED_004, served_name="chat"))
     assert "served-name-unused" not in codes(unnamed)
+
+
+LLAMA_HEADS = replace(MEDUSA_V1, replicated=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"draft": LLAMA_HEADS}, "the config.json of the Medusa heads"),
+        ({"head_dim": 96}, "heads of 96 are none of flashinfer's"),
+        ({"head_dim": 80, "draft": NGRAM}, "heads of 80 are none of flashinfer's"),
+        ({"model_type": "falcon"}, "models of type 'falcon'"),
+        ({"model_type": "deepseek_v2"}, "models of type 'deepseek_v2'"),
+        ({"engine_options": (("attention", "flashdecoding"),)}, "ATTENTION says so"),
+    ],
+    ids=["medusa", "heads-96", "heads-80-ngram", "falcon", "deepseek_v2", "attention-asked"],
+)
+def test_shards_of_tgi_fail_on_an_fp8_cache_without_flashinfer(
+    changes: dict[str, Any], why: str
+) -> None:
+    """ValueError: FP8 KV cache is currently only supported for flashinfer on CUDA and paged …"""
+    (message,) = [
+        finding.message
+        for finding in TgiFamily().check(cached(**changes))
+        if finding.code == "kv-dtype-unsupported"
+    ]
+
+    assert "runs flashdecoding" in message and why in message
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"draft": NGRAM},
+        {"head_dim": 64},
+        {"head_dim": 256},
+        {"draft": LLAMA_HEADS, "engine_options": (("attention", "flashinfer"),)},
+        {"model_type": "falcon", "engine_options": (("attention", "paged"),)},
+        {"head_dim": 96, "compute_capability": 7.5},
+        {"draft": LLAMA_HEADS, "kv_dtype": "auto"},
+        {"head_dim": 96, "kv_dtype": "auto"},
+    ],
+    ids=str,
+)
+def test_an_fp8_cache_that_tgi_keeps_is_not_refused(changes: dict[str, Any]) -> None:
+    assert "kv-dtype-unsupported" not in errors(cached(**changes))
+
+
+def test_an_fp8_cache_asked_for_by_tgis_own_name_is_refused_beside_medusa_heads() -> None:
+    plan = plan_for("tgi", draft=LLAMA_HEADS, engine_options=(("kv_cache_dtype", "fp8_e5m2"),))
+
+    assert "kv-dtype-unsupported" in errors(plan)
+
+
+def cached(**changes: Any) -> Plan:
+    """A plan with an FP8 cache, with some fields of the plan, model or machine changed."""
+    of_model = {key: changes.pop(key) for key in ("head_dim", "model_type") if key in changes}
+    capability = changes.pop("compute_capability", 8.6)
+    plan = plan_for("tgi", **{"kv_dtype": "fp8", **changes})
+    return replace(
+        plan,
+        profile=replace(plan.profile, **of_model),
+        instance=replace(plan.instance, compute_capability=capability),
+    )
