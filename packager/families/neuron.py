@@ -47,6 +47,7 @@ from packager.families.vllm_options import (
     check_draft,
     check_options,
     check_proven,
+    default_options,
     planned_options,
     schema_of,
 )
@@ -174,7 +175,9 @@ def _lmi(plan: Plan) -> dict[str, str]:
 
 
 def _vllm_options(plan: Plan) -> Options:
-    return {**_vllm_own(plan), **asked_options(plan, schema_of(plan))}
+    schema = schema_of(plan)
+    own, asked = _vllm_own(plan), asked_options(plan, schema)
+    return {**own, **default_options(plan, schema), **asked}
 
 
 def _vllm_own(plan: Plan) -> Options:

@@ -44,6 +44,7 @@ from packager.families.vllm_options import (
     check_draft,
     check_options,
     check_proven,
+    default_options,
     draft_files,
     planned_options,
     schema_of,
@@ -152,8 +153,10 @@ def by_environment(plan: Plan) -> bool:
 
 
 def options(plan: Plan) -> Options:
-    """Give every option, the plan's and those asked for by name."""
-    return {**_own_options(plan), **asked_options(plan, schema_of(plan))}
+    """Return every option: the plan's, those asked for by name, and defaults of neither."""
+    schema = schema_of(plan)
+    own, asked = _own_options(plan), asked_options(plan, schema)
+    return {**own, **default_options(plan, schema), **asked}
 
 
 def command(options: Mapping[str, str | bool]) -> list[str]:

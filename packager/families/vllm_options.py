@@ -43,6 +43,12 @@ Options = dict[str, str | bool]
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 DRAFT_FIELD = "speculative-config"
 
+# Seconds that vLLM's server lets running requests end in after SIGTERM; by itself it aborts them
+# at once.  Kubernetes and SageMaker kill 30 s after it unless told otherwise: the rest is for
+# the engine to release its device in.  The option came with 0.18.0 (vllm-project/vllm#36666).
+SHUTDOWN_OPTION = "shutdown-timeout"
+SHUTDOWN_S = 25
+
 
 def schema_of(plan: Plan) -> EngineSchema:
     """Give the options of the plan's vLLM, or of the nearest version that is known."""
@@ -93,6 +99,12 @@ def planned_options(plan: Plan) -> Options:
     if plan.draft is not None:
         options[DRAFT_FIELD] = json.dumps(speculative_config(plan), separators=(",", ":"))
     return options
+
+
+def default_options(plan: Plan, schema: EngineSchema) -> Options:
+    """Return what the server gets unless an option of the same name was asked for."""
+    has = schema.is_for(plan.container.engine_version) and SHUTDOWN_OPTION in schema.options
+    return {SHUTDOWN_OPTION: str(SHUTDOWN_S)} if has else {}
 
 
 def asked_options(plan: Plan, schema: EngineSchema) -> Options:

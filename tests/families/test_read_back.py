@@ -177,6 +177,7 @@ def test_variables_of_vllm(plan: Plan) -> None:
     read = parsed(variables(render(plan), "SM_VLLM_"))
 
     assert read.pop("gpu-memory-utilization") == "0.9"
+    assert read.pop("shutdown-timeout") == "25"
     assert read.pop("enable-expert-parallel", "") == ("true" if plan.expert_parallel else "")
     assert read == as_text(vllm_values(plan))
 
@@ -185,6 +186,7 @@ def test_variables_of_vllm(plan: Plan) -> None:
 def test_the_command_line_of_vllm(plan: Plan) -> None:
     options, flags = command(render(plan))
     extra = {"host": "0.0.0.0", "port": "8080", "middleware": "inputs_adapter.InputsAdapter"}
+    extra["shutdown-timeout"] = "25"
     if plan.instance.kind == "cpu":
         assert flags == {"--enforce-eager"}
     else:
@@ -314,6 +316,8 @@ def test_the_command_line_of_vllm_on_neuron(plan: Plan) -> None:
     options, flags = command(render(plan))
     extra = {"host": "0.0.0.0", "port": "8080", "middleware": "inputs_adapter.InputsAdapter"}
     nxdi = plan.container.variant == "vllm-nxdi"
+    if not nxdi:  # whose vLLM, 0.13.0, has no such option
+        extra["shutdown-timeout"] = "25"
 
     assert flags == ({"--no-enable-prefix-caching"} if nxdi else set())
     assert parsed(options) == as_text(vllm_values(plan)) | extra

@@ -113,7 +113,72 @@ def test_images_for_sagemaker_are_configured_by_variables_alone() -> None:
         "SM_VLLM_MAX_MODEL_LEN": "8192",
         "SM_VLLM_MAX_NUM_SEQS": "16",
         "SM_VLLM_GPU_MEMORY_UTILIZATION": "0.9",
+        "SM_VLLM_SHUTDOWN_TIMEOUT": "25",
     }
+
+
+def on_version(container: str, version: str, **changes: Any) -> Plan:
+    plan = plan_for(container, **changes)
+    return replace(plan, container=replace(plan.container, engine_version=version))
+
+
+def shutdown_timeouts(plan: Plan) -> list[str]:
+    """Every value of the option that the server is given, whichever way."""
+    config = render(plan)
+    if config.files:
+        argv = command(plan)["argv"]
+        return [argv[at + 1] for at, word in enumerate(argv) if word == "--shutdown-timeout"]
+    return [value for name, value in config.env.items() if name == "SM_VLLM_SHUTDOWN_TIMEOUT"]
+
+
+@pytest.mark.parametrize("container", ["vllm", "vllm-upstream", "vllm-cpu"])
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("0.10.2", []),
+        ("0.17.0", []),
+        ("0.18.0rc1", []),
+        ("0.18.0", ["25"]),
+        ("0.18.1", ["25"]),
+        ("0.27.1", ["25"]),
+        ("0.32.0", ["25"]),
+        ("0.33.1.dev123+gabc", ["25"]),
+        ("0.7.3", []),  # older than what is known
+        ("nightly", []),  # whatever its options are
+    ],
+)
+def test_running_requests_may_end_after_sigterm_where_the_version_can_let_them(
+    container: str, version: str, expected: list[str]
+) -> None:
+    assert shutdown_timeouts(on_version(container, version)) == expected
+
+
+@pytest.mark.parametrize("container", ["vllm", "vllm-upstream", "vllm-cpu"])
+@pytest.mark.parametrize("spelled", ["shutdown-timeout", "shutdown_timeout", "Shutdown-Timeout"])
+@pytest.mark.parametrize("asked", ["0", "300"])
+def test_how_long_requests_may_end_is_what_was_asked_for(
+    container: str, spelled: str, asked: str
+) -> None:
+    plan = plan_for(container, engine_options=((spelled, asked),))
+
+    assert errors(plan) == []
+    assert shutdown_timeouts(plan) == [asked]
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "code"),
+    [
+        ("0.27.1", "soon", "value-refused"),
+        ("0.27.1", "2.5", "value-refused"),
+        ("0.17.0", "60", "key-dropped"),
+    ],
+)
+def test_a_shutdown_timeout_that_the_version_refuses_is_an_error(
+    version: str, asked: str, code: str
+) -> None:
+    plan = on_version("vllm-upstream", version, engine_options=(("shutdown-timeout", asked),))
+
+    assert code in errors(plan)
 
 
 def test_a_switch_is_turned_off_by_its_negation_because_false_is_left_out() -> None:

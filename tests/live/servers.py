@@ -8,6 +8,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from threading import Barrier
 from typing import Any
 
 READY_S = 600.0
@@ -68,6 +69,24 @@ def ask(url: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
     request = urllib.request.Request(url + path, data, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=300) as answer:
         return json.load(answer)
+
+
+def read_stream(url: str, asked: Mapping[str, Any], begun: Barrier) -> tuple[str, str]:
+    """Stream a completion; return why it ended and the last event. `begun` waits at the first."""
+    data = json.dumps({**asked, "stream": True}).encode()
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{url}/v1/completions", data, headers)
+    reason, last = "", ""
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        for line in answer:
+            if not line.startswith(b"data: "):
+                continue
+            if not last:
+                begun.wait(timeout=120)
+            last = line.removeprefix(b"data: ").decode().strip()
+            if last.startswith("{"):
+                reason = json.loads(last)["choices"][0]["finish_reason"] or reason
+    return reason, last
 
 
 def _free_port() -> int:

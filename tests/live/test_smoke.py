@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 
 from tests.commandline import TINY, Packager
 from tests.live.processors import PROCESSORS, caps
-from tests.live.servers import ask, served
+from tests.live.servers import ask, read_stream, served
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
@@ -70,6 +72,33 @@ def test_a_container_tells_an_engine_that_died_from_one_that_was_stopped(
 
     assert (stopped, died) == (0, 70), log
     assert "its engine died" in log
+
+
+def test_docker_stop_lets_running_streams_end(
+    packager: Packager, engine: str, serving_base: str
+) -> None:
+    """Without `--shutdown-timeout` each of them is lost, and the container hangs until SIGKILL."""
+    image = "packager-test:stopped"
+    built = packager(
+        *("build", "--model", str(TINY), "--instance", "local", "--base", serving_base),
+        *("--output", f"docker:{image}", "--quiet"),
+    )
+    assert built.status == 0, built.err
+    asked = {"model": "model", "prompt": "def f(", "max_tokens": 900, "ignore_eos": True}
+
+    with (
+        served(engine, image, OMP_NUM_THREADS="1") as (container, url),
+        ThreadPoolExecutor(max_workers=8) as threads,
+    ):
+        begun = Barrier(9)
+        streams = [threads.submit(read_stream, url, asked, begun) for _ in range(8)]
+        begun.wait(timeout=120)
+        container.stop(timeout=30)
+        ends = [stream.result(timeout=120) for stream in streams]
+
+        container.reload()
+        assert ends == [("length", "[DONE]")] * 8
+        assert container.attrs["State"]["ExitCode"] == 0
 
 
 def test_an_image_without_a_server_fails_with_its_reason(packager: Packager, engine: str) -> None:
