@@ -77,7 +77,7 @@ class Choice:
 
 
 def choose_layout(ways: Ways, target: Target) -> Choice:
-    """Take the best layout for the target; every split that was looked at is accounted for."""
+    """Choose the best layout for the target; account for every split that was looked at."""
     passed_over: list[Rejected] = []
     for depth in sorted({split.pp_degree for split in ways.splits}):
         splits = [split for split in ways.splits if split.pp_degree == depth]
@@ -170,7 +170,7 @@ def _worth(layout: Layout, target: Target) -> tuple[float, ...]:
     if point is None:
         return (0.0,)
     if target.goal == "latency":
-        return (-point.tpot_s, -point.prefill_s)
+        return (float(layout.in_time), -point.tpot_s, -point.prefill_s)
     if not layout.in_time:
         return (0.0, -point.tpot_s)
     return (1.0, point.output_tokens_s)
@@ -189,6 +189,9 @@ def _speed(layout: Layout, target: Target) -> str:
     assert point is not None
     if target.goal == "latency":
         figure = f"{point.tpot_s * 1e3:,.1f} ms per token"
+        if not layout.in_time and target.ttft_limit_s is not None:
+            first_s = point.ttft_s or point.prefill_s
+            figure += f", {first_s * 1e3:,.0f} ms to the first"
     else:
         figure = f"{point.output_tokens_s:,.0f} tokens/s"
         figure += "" if layout.in_time else f", too late at {point.tpot_s * 1e3:,.0f} ms per token"

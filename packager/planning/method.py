@@ -51,7 +51,7 @@ def _worth(point: Point | None, target: Target) -> tuple[float, ...]:
     if point is None:
         return (-1.0,)
     if target.goal == "latency":
-        return (1.0, -point.tpot_s, -point.prefill_s)
+        return (float(keeps_limits(point, target)), -point.tpot_s, -point.prefill_s)
     if not keeps_limits(point, target):
         return (0.0, -point.tpot_s)
     return (1.0, point.output_tokens_s)

@@ -129,7 +129,7 @@ def _order(option: Option, goal: Goal) -> tuple[float | bool | str, ...]:
     point = option.point
     ties = (_usd(option), option.plan.instance.name, option.candidate.options)
     if goal == "latency":
-        return (point.tpot_s, point.prefill_s, *ties)
+        return (not option.in_time, point.tpot_s, point.prefill_s, *ties)
     if goal == "throughput":
         return (not option.in_time, -point.output_tokens_s, *ties)
     if option.prices is None:  # after those with a price, by what could be priced

@@ -163,6 +163,39 @@ def test_a_server_that_runs_one_copy_is_given_all_devices() -> None:
     assert best.plan.split.devices == 8
 
 
+def test_a_first_token_in_time_goes_before_faster_tokens_that_come_too_late() -> None:
+    # All-reduces over PCIe make the prompt of 70B slower on 8 L40S together than on 4.
+    asked: dict[str, Any] = {"goal": "latency", "workload": "6000:100", "quantize": "none"}
+    model, name = model_of(LLAMA_3_70B), "ml.g6e.48xlarge"
+
+    (free,) = ranked(model, name, **asked).options
+    (kept,) = ranked(model, name, **asked, ttft_limit_ms=7000).options
+
+    assert (free.plan.split.words, free.in_time) == ("TP 8", True)
+    assert kept.plan.split.words == "TP 4 x 2 copies (data parallel)"
+    assert kept.in_time
+    assert kept.point.tpot_s > free.point.tpot_s
+    assert kept.point.ttft_s <= 7.0 < free.point.ttft_s
+
+
+def test_an_instance_in_time_is_ranked_before_one_with_faster_tokens() -> None:
+    asked: dict[str, Any] = {"goal": "latency", "workload": "6000:100", "quantize": "none"}
+    names = ("ml.g5.12xlarge", "ml.g6e.xlarge")
+    model = model_of(LLAMA_3_8B)
+
+    free = ranked(model, *names, **asked)
+    kept = ranked(model, *names, **asked, ttft_limit_ms=1000)
+
+    assert [(one.plan.instance.name, one.in_time) for one in free.options] == [
+        ("ml.g5.12xlarge", True),
+        ("ml.g6e.xlarge", True),
+    ]
+    assert [(one.plan.instance.name, one.in_time) for one in kept.options] == [
+        ("ml.g6e.xlarge", True),
+        ("ml.g5.12xlarge", False),
+    ]
+
+
 def test_a_strict_limit_takes_fewer_requests_at_once() -> None:
     loose = ranked(LLAMA_70B, "ml.p5.48xlarge", quantize="none")
     strict = ranked(
