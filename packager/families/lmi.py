@@ -221,11 +221,11 @@ def _planned(plan: Plan) -> dict[str, str]:
         "option.max_model_len": str(plan.shape.max_total_tokens),
         "option.dtype": plan.dtype,
         "option.gpu_memory_utilization": str(plan.gpu_memory_utilization),
-        "option.trust_remote_code": "false",
     }
     reads = _options(plan).types
     if SERVED_NAME in reads:
         meant[SERVED_NAME] = plan.served_name
+    meant["option.trust_remote_code"] = "false"
     if plan.max_prefill_tokens is not None:
         meant["option.max_rolling_batch_prefill_tokens"] = str(plan.max_prefill_tokens)
     # A checkpoint that is quantized says so itself; the key would keep vLLM from its fast kernels.
