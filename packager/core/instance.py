@@ -12,11 +12,11 @@ GPUS: tuple[DeviceKind, ...] = ("nvidia", "amd")
 
 LOCAL = "local"  # the name of the machine that builds
 
-# What vLLM or Marlin have kernels for, from this compute capability on.  The catalog's
-# rows say the same of each instance type; see packager/catalog/data/README.md.
+# What some version of an engine has kernels for, from this compute capability on; rules say which
+# lack them.  The catalog's rows say the same of each type: packager/catalog/data/README.md.
 GPU_FORMATS = (
-    (7.5, {"int8_w8a8", "w4a16"}),
-    (8.0, {"bf16", "fp8_w8a16"}),
+    (7.5, {"int8_w8a8", "w4a16", "fp8_w8a16"}),
+    (8.0, {"bf16"}),
     (8.9, {"fp8_w8a8"}),
     (10.0, {"nvfp4_w4a4"}),
 )

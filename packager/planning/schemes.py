@@ -32,7 +32,7 @@ W8A16_FP8 = Scheme(name="W8A16-FP8", needs="fp8_w8a16", word="fp8", bits=8)
 W8A8_INT8 = Scheme(name="W8A8-INT8", needs="int8_w8a8", word="w8a8", bits=8, scale_bytes=4)
 
 # method → schemes it can give, best first; the device chooses.
-# FP8 runs as W8A8 where there is FP8 arithmetic, as weights only (Marlin) from Ampere on.
+# FP8 runs as W8A8 where there is FP8 arithmetic, as weights only (Marlin) from Turing on.
 METHODS: dict[str, tuple[Scheme, ...]] = {
     "awq": (W4A16,),
     "gptq": (W4A16,),

@@ -101,10 +101,86 @@ def test_a_checkpoint_that_is_fp8_already_is_served_weight_only_on_older_gpus() 
     assert "fp8-weights-only" in codes(asked)
 
 
-def test_turing_neither_computes_in_bf16_nor_holds_fp8() -> None:
+def test_turing_neither_computes_in_bf16_nor_in_fp8() -> None:
     asked = situation("ml.g4dn.12xlarge", quantize="fp8", scheme="W8A8-FP8")
 
-    assert errors(asked) == ["bf16-before-ampere", "fp8-no-kernel"]
+    assert errors(asked) == ["bf16-before-ampere", "fp8-w8a8-no-kernel"]
+
+
+V100 = {"compute_capability": 7.0, "device_name": "V100"}
+FP8_ON_T4: tuple[tuple[str, str, str, dict[str, Any], list[str]], ...] = (
+    ("vllm", "0.27.1", "compressed-tensors", {}, []),
+    ("vllm", "0.33.0", "compressed-tensors", {}, []),
+    ("vllm", "0.16.0", "compressed-tensors", {}, []),
+    ("vllm", "0.16.0", "fp8", {}, []),
+    ("vllm", "0.15.1", "compressed-tensors", {}, ["fp8-compressed-before-ampere"]),
+    ("vllm", "0.14.0", "compressed-tensors", {}, ["fp8-compressed-before-ampere"]),
+    ("vllm", "0.14.0", "fp8", {}, []),
+    ("vllm", "0.14.0", "", {}, []),
+    ("vllm", "0.13.0", "compressed-tensors", {}, ["fp8-before-ampere-in-vllm"]),
+    ("vllm", "0.13.0", "fp8", {}, ["fp8-before-ampere-in-vllm"]),
+    ("vllm", "0.27.1", "modelopt", {}, ["fp8-format-before-ampere"]),
+    ("vllm", "0.27.1", "fbgemm_fp8", {}, ["fp8-format-before-ampere"]),
+    ("vllm", "0.19.0", "fp8", V100, ["fp8-before-turing"]),
+    ("sglang", "0.5.17", "compressed-tensors", {}, ["fp8-no-kernel"]),
+    ("tgi", "3.3.6", "compressed-tensors", {}, ["fp8-no-kernel"]),
+    ("tgi", "3.3.6", "fp8", {}, ["fp8-no-kernel"]),
+)
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "checkpoint_format", "device", "found"),
+    FP8_ON_T4,
+    ids=[f"{one[0]}-{one[1]}-{one[2]}{'-V100' if one[3] else ''}" for one in FP8_ON_T4],
+)
+@pytest.mark.parametrize("existing", [True, False], ids=["arrived", "quantized"])
+def test_fp8_weights_on_turing_are_refused_by_versions_without_the_kernel_alone(
+    engine: str,
+    version: str,
+    checkpoint_format: str,
+    device: dict[str, Any],
+    found: list[str],
+    *,
+    existing: bool,
+) -> None:
+    asked = situation(
+        "ml.g4dn.xlarge",
+        engine=engine,
+        engine_version=version,
+        family=engine,
+        scheme="W8A16-FP8",
+        checkpoint_format=checkpoint_format,
+        existing=existing,
+        quantize="fp8",
+        dtype="fp16",
+    )
+
+    assert errors({**asked, **device}) == found
+
+
+@pytest.mark.parametrize(
+    ("scheme", "version", "found"),
+    [
+        ("NVFP4A16", "0.14.0", ["nvfp4a16-before-ampere-in-vllm"]),
+        ("NVFP4A16", "0.16.0", []),
+        ("NVFP4A16", "0.27.1", []),
+        ("MXFP4", "0.27.1", ["microscaling-before-ampere"]),
+        ("MXFP8", "0.27.1", ["microscaling-before-ampere"]),
+    ],
+)
+def test_of_4_bit_floats_turing_unpacks_nvfp4_alone(
+    scheme: str, version: str, found: list[str]
+) -> None:
+    asked = situation(
+        "ml.g4dn.xlarge",
+        engine_version=version,
+        scheme=scheme,
+        checkpoint_format="compressed-tensors",
+        existing=True,
+        dtype="fp16",
+    )
+
+    assert errors(asked) == found
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_a_limit_above_the_machines_memory_is_no_limit(proc: Path, tmp_path: Pat
 
 def test_formats_follow_the_hardware() -> None:
     assert gpu_formats(7.0) == {"fp16", "fp32"}
-    assert "bf16" not in gpu_formats(7.5)
+    assert gpu_formats(7.5) == {"fp16", "fp32", "int8_w8a8", "w4a16", "fp8_w8a16"}
     assert "nvfp4_w4a4" in gpu_formats(12.0)
     assert cpu_formats(frozenset({"avx2"})) == {"fp16", "fp32"}
     assert "bf16" in cpu_formats(frozenset({"amx_bf16"}))

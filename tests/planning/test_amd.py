@@ -118,7 +118,7 @@ def test_goals_try_what_the_device_has_kernels_for() -> None:
         ("8xB300", {None, "fp8", "awq", "nvfp4"}),
         ("ml.g7e.2xlarge", {None, "fp8", "awq", "nvfp4"}),
         ("ml.p5.48xlarge", {None, "fp8", "awq"}),
-        ("ml.g4dn.xlarge", {None, "awq"}),
+        ("ml.g4dn.xlarge", {None, "fp8", "awq"}),
     ],
 )
 def test_blackwell_is_tried_with_nvfp4_too(instance: str, methods: set[str | None]) -> None:

@@ -19,7 +19,7 @@ def tried(instance: str, goal: Goal, *, quantized: bool = False, **asked: Any) -
 
 def test_cost_tries_the_weights_as_they_are_and_what_the_device_has_kernels_for() -> None:
     assert tried("ml.g5.xlarge", "cost") == ["", "--quantize fp8", "--quantize awq"]
-    assert tried("ml.g4dn.xlarge", "cost") == ["", "--quantize awq"]
+    assert tried("ml.g4dn.xlarge", "cost") == ["", "--quantize fp8", "--quantize awq"]
     assert tried("ml.inf2.48xlarge", "cost") == [""]
 
 

@@ -162,7 +162,10 @@ def test_mixtral_fits_four_a10g_with_awq_alone() -> None:
 @pytest.mark.parametrize(
     ("instance", "scheme", "word"),
     [("p5.48xlarge", "W8A8-FP8", "fp8"), ("g6.12xlarge", "W8A8-FP8", "fp8")]
-    + [("p4d.24xlarge", "W8A16-FP8", "fp8"), ("g5.12xlarge", "W8A16-FP8", "fp8")],
+    + [
+        (instance, "W8A16-FP8", "fp8")
+        for instance in ("p4d.24xlarge", "g5.12xlarge", "g4dn.12xlarge")
+    ],
 )
 def test_the_device_decides_what_fp8_means(instance: str, scheme: str, word: str) -> None:
     plan = plan_of(LLAMA_8B, instance, quantize="fp8")
@@ -174,7 +177,7 @@ def test_the_device_decides_what_fp8_means(instance: str, scheme: str, word: str
 @pytest.mark.parametrize(
     ("instance", "method", "code"),
     [
-        ("g4dn.12xlarge", "fp8", "quantize-unsupported"),
+        ("p3.8xlarge", "fp8", "quantize-unsupported"),
         ("inf2.48xlarge", "awq", "quantize-unsupported"),
         ("g5.12xlarge", "int3", "quantize-unknown"),
     ],
@@ -580,7 +583,16 @@ def test_methods_that_were_not_asked_for_are_passed_over_with_a_reason() -> None
             "11008 / 4 is not a multiple",
         )
         for method in ("awq", "gptq")
-    ] + [("quantize fp8", "T4 has no kernel for fp8")]
+    ]
+
+
+def test_a_method_without_a_kernel_is_passed_over_with_the_device_named() -> None:
+    older = replace(find_instance("g4dn.12xlarge"), formats=frozenset({"fp16", "w4a16"}))
+    plan = plan_of(LLAMA_2_7B, older, tp_degree=4, max_batch=1)
+
+    assert ("quantize fp8", "T4 has no kernel for fp8") in [
+        (one.what, one.reason) for one in plan.rejected
+    ]
 
 
 def test_rules_are_asked_even_of_what_does_not_fit() -> None:
