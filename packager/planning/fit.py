@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from packager.core.findings import Finding
+from packager.core.findings import Finding, errors_in
 from packager.core.instance import LOCAL, Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import MemoryBudget
@@ -20,11 +20,11 @@ from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.techniques import Rejected
 from packager.core.workload import QUESTIONS, Workload
-from packager.planning.choice import Layout, Target, Ways, choose_layout
+from packager.planning.choice import Layout, Target, Ways, choose_layout, keeps_limits
 from packager.planning.memory import Demand, make_budget
 from packager.planning.misfit import explain_misfit
 from packager.planning.parallelism import choose_split
-from packager.planning.performance import Setup
+from packager.planning.performance import Point, Setup, predict_point
 from packager.planning.shape import (
     DEFAULTS,
     first_shape,
@@ -86,9 +86,14 @@ def find_fit(
     room: Room, splits: tuple[Split, ...], target: Target, most: int, setup_at: SetupAt
 ) -> Fit:
     """Find a shape and a split, or the closest miss with an error."""
-    if reserves(room.instance):
-        return _reserve(room, splits)
     request = room.request
+    if reserves(room.instance):
+        fit = _reserve(room, splits)
+        if errors_in(fit.findings):
+            return fit
+        setup = None if room.instance.name == LOCAL else setup_at(fit.split, fit.budget)
+        warned = _explain_slots(request, fit, target, setup)
+        return replace(fit, findings=(*fit.findings, *warned))
     asked = replace(room.first_shape, max_batch=request.max_batch or 1)
     shapes = tuple(shorter_shapes(request, asked))
     if request.max_prefill_tokens is not None:
@@ -220,6 +225,30 @@ def _explain_requests(request: BuildRequest, layout: Layout, target: Target) -> 
         )
         hint = f"lower max_batch to {max(1, held)}, or state a shorter --workload"
         yield Finding("warning", "cache-too-small", message, hint)
+    yield from _explain_workload(request, shape, workload)
+    if layout.point is not None and not layout.in_time:
+        yield _limit_missed(layout.point, target)
+
+
+def _explain_slots(
+    request: BuildRequest, fit: Fit, target: Target, setup: Setup | None
+) -> Iterator[Finding]:
+    """Warn of requests that do not fit a plan whose slots are reserved: too long or too slow.
+
+    Limits are looked at where they were asked for: no slot is given up for them.
+    """
+    yield from _explain_workload(request, fit.shape, target.workload)
+    asked = request.tpot_limit_ms is not None or request.ttft_limit_ms is not None
+    if setup is None or not asked:
+        return
+    slots = fit.shape.max_batch * fit.split.copies
+    many = min(slots, target.workload.concurrency or slots)
+    point = predict_point(setup, target.workload, many)
+    if not keeps_limits(point, target):
+        yield _limit_missed(point, target)
+
+
+def _explain_workload(request: BuildRequest, shape: Shape, workload: Workload) -> Iterator[Finding]:
     if request.workload and workload.longest_tokens > shape.max_total_tokens:
         message = (
             f"requests of the workload have up to {workload.longest_tokens} tokens with their "
@@ -227,16 +256,17 @@ def _explain_requests(request: BuildRequest, layout: Layout, target: Target) -> 
         )
         hint = "raise max_total_tokens, or choose a model or an instance that takes more"
         yield Finding("warning", "workload-too-long", message, hint)
-    point = layout.point
-    if point is not None and not layout.in_time:
-        first_s = point.ttft_s or point.prefill_s
-        limits = f"{target.tpot_limit_s * 1e3:g} ms per token"
-        if target.ttft_limit_s is not None:
-            limits += f" and {target.ttft_limit_s * 1e3:g} ms to the first"
-        message = (
-            f"{point.concurrency} requests at once are predicted to take "
-            f"{point.tpot_s * 1e3:,.1f} ms per token and {first_s * 1e3:,.0f} ms to the first; "
-            f"the limit is {limits}"
-        )
-        hint = "try `--quantize auto`, `--goal latency` or a faster instance"
-        yield Finding("warning", "limit-missed", message, hint)
+
+
+def _limit_missed(point: Point, target: Target) -> Finding:
+    first_s = point.ttft_s or point.prefill_s
+    limits = f"{target.tpot_limit_s * 1e3:g} ms per token"
+    if target.ttft_limit_s is not None:
+        limits += f" and {target.ttft_limit_s * 1e3:g} ms to the first"
+    message = (
+        f"{point.concurrency} requests at once are predicted to take "
+        f"{point.tpot_s * 1e3:,.1f} ms per token and {first_s * 1e3:,.0f} ms to the first; "
+        f"the limit is {limits}"
+    )
+    hint = "try `--quantize auto`, `--goal latency` or a faster instance"
+    return Finding("warning", "limit-missed", message, hint)

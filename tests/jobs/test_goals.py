@@ -223,6 +223,20 @@ def test_a_limit_on_the_first_token_counts_too() -> None:
     assert "1 ms to the first" in " ".join(found.message for found in plan.findings)
 
 
+def test_limits_and_long_requests_are_not_passed_over_where_slots_are_reserved() -> None:
+    asked = {"workload": "100000:1000:4", "tpot_limit_ms": 1, "ttft_limit_ms": 2}
+
+    free = planned(MODELS["llama-8b"], "ml.inf2.48xlarge").plan
+    plan = planned(MODELS["llama-8b"], "ml.inf2.48xlarge", **asked).plan
+
+    assert plan.shape == free.shape
+    said = {found.code: found.message for found in plan.findings}
+    assert said["workload-too-long"].endswith("the server takes 8192")
+    assert said["limit-missed"].startswith("4 requests at once are predicted to take ")
+    assert said["limit-missed"].endswith("the limit is 1 ms per token and 2 ms to the first")
+    assert {"workload-too-long", "limit-missed"}.isdisjoint(one.code for one in free.findings)
+
+
 def test_long_requests_of_the_workload_make_the_server_take_them() -> None:
     long = model_of(LLAMA_3_8B | {"max_position_embeddings": 131072}, name="org/long")
 
