@@ -56,7 +56,7 @@ class StandIn(ABCMeta):
     def __index__(cls) -> int:
         return 0
 
-    def _itself(cls, other: object = None) -> Any:
+    def _itself(cls, *_: object) -> Any:
         return cls
 
     __or__ = __ror__ = __add__ = __radd__ = __sub__ = __rsub__ = _itself
@@ -69,7 +69,11 @@ class StandIn(ABCMeta):
 
 
 def stand_in(name: str) -> Any:
-    return StandIn(name, (), {"__init_subclass__": classmethod(lambda cls, **named: None)})
+    return StandIn(name, (), {"__init_subclass__": classmethod(_take_any)})
+
+
+def _take_any(_cls: type, **_: object) -> None:
+    """Take the keywords that classes of the replaced package give to their bases."""
 
 
 def is_stand_in(value: object) -> bool:
@@ -82,9 +86,16 @@ class Module(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name == "__version__":
             return "99.0.0"
-        if name.startswith("__") or name in ("hip", "musa"):  # of torch.version: which GPU it is for
+        if name.startswith("__") or name in (
+            "hip",
+            "musa",
+        ):  # torch.version.hip
             raise AttributeError(name)
         return stand_in(name)
+
+
+# The arguments of `find_spec` are the import system's.
+# ruff: noqa: ARG002
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -1,7 +1,7 @@
 """What an engine's version takes: its options, their types and choices, read from shipped data.
 
-`data/engines/vllm-*.json` comes from vLLM's own argument parser by
-`scripts/engine-options`; what no parser gave is in `facts.toml`, and says so.
+`data/engines/vllm-*.json` and `sglang-*.json` come from each engine's own argument parser
+by `scripts/engine-options`; what no parser gave is in `facts.toml`, and says so.
 Nothing is read before it is asked for.
 """
 
@@ -22,6 +22,7 @@ from packager.core.findings import Finding
 from packager.core.versions import LOWEST, version_key
 
 ENGINES = Path(__file__).parent / "data" / "engines"
+BINARY_SIZE = re.compile(r"-?\d+|\d+(\.\d+)?[kMGT]|\d+[KMGT]i", re.ASCII)
 SIZE = re.compile(r"\d+|\d+(\.\d+)?[kmgt]|\d+[KMGT]", re.ASCII)
 
 
@@ -30,7 +31,7 @@ class Option:
     """One option of an engine. A `flag` takes no value; a `switch` has a negation as well."""
 
     name: str  # without dashes: `max-model-len`
-    type: str  # `flag`, `switch`, `int`, `float`, `size`, `json`, `word`, `text`
+    type: str  # `flag`, `switch`, `int`, `float`, `size`, `binary-size`, `json`, `word`, `text`
     choices: tuple[str, ...] = ()
     many: bool = False  # one or more values
     aliases: tuple[str, ...] = ()  # other long names
@@ -126,7 +127,7 @@ def facts() -> Mapping[str, Any]:
 
 
 def facts_schema(name: str) -> EngineSchema:
-    """Give a schema that was written down by hand: `tgi`, `sglang`, `neuron-lmi`, …"""
+    """Give a schema that was written down by hand: `tgi`, `lmi-neuronx`, …"""
     table = facts()[name]
     options: dict[str, Option] = {}
     for key, row in table["options"].items():
@@ -156,6 +157,17 @@ def check_value(who: str, option: Option, spelled: str, value: str) -> Iterator[
         yield Finding("error", "value-refused", message)
 
 
+def value_tokens(option: Option, value: str) -> tuple[str, ...]:
+    """Split the value of an option that takes several: a JSON list has one in each place."""
+    if not option.many or not value.startswith("["):
+        return (value,)
+    try:
+        listed = json.loads(value)
+    except ValueError:
+        return (value,)
+    return tuple(one if isinstance(one, str) else json.dumps(one) for one in listed)
+
+
 def is_of_type(value: str, of_type: str) -> bool:
     """Say whether text can be read as a type of our tables."""
     match of_type:
@@ -163,6 +175,8 @@ def is_of_type(value: str, of_type: str) -> bool:
             return value.isascii() and value.removeprefix("-").isdecimal()
         case "size":
             return value in {"auto", "-1"} or SIZE.fullmatch(value) is not None
+        case "binary-size":
+            return BINARY_SIZE.fullmatch(value) is not None
         case "float":
             return _is_float(value)
         case "flag" | "switch" | "bool":

@@ -1,12 +1,14 @@
 """The SGLang family, on GPUs.
 
 The images for SageMaker make a command line of `SM_SGLANG_*` variables: `true` is a
-bare flag, `false` is left out.  They start the server on port 8080 by themselves.
+bare flag, `false` is left out, and every other value is one word of the command line.
+They start the server on port 8080 by themselves.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -20,7 +22,13 @@ from packager.core.split import Abilities
 from packager.families.arrived import check_arrived
 from packager.families.listed import check_listed
 from packager.families.sagemaker import check_environment
-from packager.families.schema import EngineSchema, added_methods, check_value, facts_schema
+from packager.families.schema import (
+    EngineSchema,
+    Option,
+    check_value,
+    find_schema,
+    value_tokens,
+)
 from packager.families.shared import (
     OFFLINE_ENV,
     SGLANG_LAYOUT,
@@ -34,11 +42,16 @@ from packager.families.shared import (
     model_dir,
 )
 from packager.families.vllm import launched
+from packager.families.vllm_options import check_proven
 
 PORT = 8080
 PREFIX = "SM_SGLANG_"
+HOST = "0.0.0.0"
 BY_COMMAND = ("upstream",)
+CONFIG = "config"  # names a file with further options, which would not be checked
 ROUNDING = 1e-6  # a share of whole bytes lies just below the one that was asked for
+NUMERIC = ("int", "float")  # types of options that hold a number alone
+NUMBER = re.compile(r"-(\d+|\d*\.\d+)", re.ASCII)  # below zero, as argparse reads it
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 KV_DTYPES = {"fp8": "fp8_e4m3"}
 ALGORITHMS = {
@@ -62,7 +75,7 @@ class SglangFamily:
         `--dp-size` alone copies the whole model.  With `--enable-dp-attention` the copies are
         of attention only, inside the `--tp-size` devices, which hold the experts together.
         """
-        has = facts_schema("sglang").options.keys()
+        has = find_schema("sglang", container.engine_version).options.keys()
         return Abilities(
             who=f"SGLang {container.engine_version}".strip(),
             pipeline="pp-size" in has,
@@ -78,15 +91,21 @@ class SglangFamily:
     def check(self, plan: Plan) -> Iterator[Finding]:
         """Say what the server refuses, or leaves unused or unenforced."""
         yield from check_input_limit(plan, "SGLang")
-        schema = facts_schema("sglang")
+        schema = schema_of(plan)
+        yield from check_proven("SGLang", plan, schema)
         yield from check_arrived("SGLang", plan)
         yield from check_listed("SGLang", plan)
-        spelled = {name: _dashed(name) for name, _ in plan.engine_options}
+        spelled = {name: _option_name(name, schema) for name, _ in plan.engine_options}
+        numbers = [name for name, row in schema.options.items() if row.type in NUMERIC]
         yield from check_layout_options(spelled, SGLANG_LAYOUT)
-        yield from check_engine_options(plan, _planned(plan), spelled)
+        yield from check_engine_options(plan, _planned(plan) | _address(), spelled, numbers=numbers)
+        if CONFIG in spelled.values():
+            message = f"{CONFIG!r} takes options from a file, which packager would not check"
+            yield Finding("error", "options-conflict", message, "give the options themselves")
         yield from _check_draft(plan, schema)
-        yield from _check_options(options(plan), schema)
-        if _by_environment(plan):
+        by_environment = _by_environment(plan)
+        yield from _check_options(options(plan), schema, one_word=by_environment)
+        if by_environment:
             yield from check_environment(plan, _env(plan))
 
     def render(self, plan: Plan, artifacts: Artifacts) -> ServingConfig:  # noqa: ARG002
@@ -98,9 +117,21 @@ class SglangFamily:
         return replace(config, model_dir=model_dir(plan), draft_dir=draft_dir(plan))
 
 
+def schema_of(plan: Plan) -> EngineSchema:
+    """Return the options of the plan's SGLang, or of the nearest version that is known."""
+    return find_schema("sglang", plan.container.engine_version)
+
+
 def options(plan: Plan) -> dict[str, str]:
     """Spell the plan, and the options asked for by name, in SGLang's options."""
-    return {**_planned(plan), **{_dashed(name): value for name, value in plan.engine_options}}
+    schema = schema_of(plan)
+    asked = {_option_name(name, schema): value for name, value in plan.engine_options}
+    return {**_planned(plan), **asked}
+
+
+def _address() -> dict[str, str]:
+    """Return where the server listens; SageMaker asks there."""
+    return {"host": HOST, "port": str(PORT)}
 
 
 def _planned(plan: Plan) -> dict[str, str]:
@@ -171,42 +202,79 @@ def _draft(plan: Plan) -> dict[str, str]:
 def _check_draft(plan: Plan, schema: EngineSchema) -> Iterator[Finding]:
     if plan.draft is None:
         return
-    methods = schema.draft_methods | added_methods("sglang", plan.container.engine_version)
-    if plan.draft.kind not in methods:
+    if ALGORITHMS.get(plan.draft.kind) not in schema.draft_methods:
         who = f"SGLang {plan.container.engine_version}"
         yield from draft_unsupported(plan, who, "use --family vllm, or another draft")
     if plan.draft.kind == "dflash":
         yield from check_one_stage(plan, "SGLang with a DFlash head")
 
 
-def _check_options(meant: dict[str, str], schema: EngineSchema) -> Iterator[Finding]:
+def _check_options(
+    meant: dict[str, str], schema: EngineSchema, *, one_word: bool
+) -> Iterator[Finding]:
     for name, value in meant.items():
         option = schema.options.get(name)
         if option is None:
             close = schema.nearest(name)
             hint = f"did you mean {close!r}?" if close else "leave it out"
-            yield Finding("error", "key-dropped", f"SGLang has no known option {name!r}", hint)
+            message = f"SGLang {schema.version} has no option {name!r}"
+            yield Finding("error", "key-dropped", message, hint)
             continue
-        yield from check_value("SGLang", option, name, value)
-        if option.type != "flag" and value.lower() in {"true", "false"}:
-            message = f"the image reads {value!r} for {name!r} as a switch, and drops the value"
+        words = value_tokens(option, value)
+        for word in words:
+            yield from check_value("SGLang", option, name, word)
+        if option.type not in {"flag", "switch"}:
+            yield from _check_words(name, words, one_word=one_word)
+
+
+def _check_words(name: str, words: tuple[str, ...], *, one_word: bool) -> Iterator[Finding]:
+    """Refuse values that SGLang would not get as they are, one word of the command line each."""
+    if one_word and len(words) > 1:
+        message = f"the image passes one value for {name!r}, and {len(words)} are given"
+        yield Finding("error", "value-refused", message, "give one, or use upstream's image")
+    for word in words or ("",):
+        if word.lower() in {"true", "false"}:
+            message = f"the image reads {word!r} for {name!r} as a switch, and drops the value"
             yield Finding("error", "value-refused", message, "choose another value")
+        elif not word or _is_like_an_option(word):
+            message = f"SGLang would not take {word!r} as a value of {name!r}"
+            yield Finding("error", "value-refused", message, "choose another value")
+
+
+def _is_like_an_option(word: str) -> bool:
+    """Report whether argparse takes a word for an option: a dash first, no number, no space."""
+    return len(word) > 1 and word[0] == "-" and " " not in word and not NUMBER.fullmatch(word)
+
+
+def _arguments(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """Return each option's words; a switch that is on unless told otherwise has a negation."""
+    schema = schema_of(plan)
+    arguments: dict[str, tuple[str, ...]] = {}
+    for name, value in options(plan).items():
+        option = schema.options.get(name) or Option(name=name, type="text")
+        if option.type == "switch" and value == "false":
+            arguments[f"no-{name}"] = ("true",)
+        else:
+            arguments[name] = value_tokens(option, value)
+    return arguments
 
 
 def _env(plan: Plan) -> dict[str, str]:
     rendered = {
-        f"{PREFIX}{name.upper().replace('-', '_')}": value for name, value in options(plan).items()
+        f"{PREFIX}{name.upper().replace('-', '_')}": " ".join(words)
+        for name, words in _arguments(plan).items()
     }
     return {**OFFLINE_ENV, **rendered}
 
 
 def _command(plan: Plan) -> list[str]:
     argv = ["python3", "-m", "sglang.launch_server"]
-    for name, value in {**options(plan), "host": "0.0.0.0", "port": str(PORT)}.items():
-        if value == "true":
+    address = {name: (value,) for name, value in _address().items()}
+    for name, words in {**_arguments(plan), **address}.items():
+        if words == ("true",):
             argv.append(f"--{name}")
-        elif value != "false":
-            argv += [f"--{name}", value]
+        elif words != ("false",):
+            argv += [f"--{name}", *words]
     return argv
 
 
@@ -214,5 +282,8 @@ def _by_environment(plan: Plan) -> bool:
     return plan.container.variant not in BY_COMMAND
 
 
-def _dashed(name: str) -> str:
-    return name.removeprefix("--").lower().replace("_", "-")
+def _option_name(asked: str, schema: EngineSchema) -> str:
+    """Return the first long name of an option, whatever its spelling; unknown ones with dashes."""
+    dashed = asked.removeprefix("--").lower().replace("_", "-")
+    option = schema.find(dashed)
+    return option.name if option is not None else dashed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from packager.core.findings import Finding
@@ -156,11 +156,16 @@ def check_one_stage(plan: Plan, who: str) -> Iterator[Finding]:
 
 
 def check_engine_options(
-    plan: Plan, planned: Mapping[str, object], spelled: Mapping[str, str]
+    plan: Plan,
+    planned: Mapping[str, object],
+    spelled: Mapping[str, str],
+    *,
+    numbers: Collection[str] = (),
 ) -> Iterator[Finding]:
     """Refuse options asked for by name that are no names, or that the plan itself sets.
 
-    `spelled` gives each asked name as the engine writes it.
+    `spelled` gives each asked name as the engine writes it.  `numbers` are the engine's options
+    that take numbers alone: they hold no credential, whatever they are called.
     """
     seen: dict[str, str] = {}
     for asked, value in plan.engine_options:
@@ -175,7 +180,7 @@ def check_engine_options(
             message = f"{asked[:60]!r} cannot be the name of an engine's option"
             yield Finding("error", "value-refused", message, "use letters, digits and . _ -")
             continue
-        if credential_option(asked, value):
+        if spelled[asked] not in numbers and credential_option(asked, value):
             message = f"engine option {asked!r} holds a credential: the image, its labels and the "
             message += "build record would show it to everybody who can read them"
             hint = "set it when the container starts, as a variable of its environment"

@@ -24,6 +24,51 @@ from tests.families.plans import plan_for
 
 SHIPPED = sorted(ENGINES.glob("*.json"))
 NEWEST = max(shipped_versions("vllm"), key=Version)
+RENDERED: dict[str, tuple[set[str], set[str]]] = {  # options, and methods of drafting
+    "vllm": (
+        {
+            "model",
+            "served-model-name",
+            "dtype",
+            "tensor-parallel-size",
+            "pipeline-parallel-size",
+            "max-model-len",
+            "max-num-seqs",
+            "max-num-batched-tokens",
+            "kv-cache-dtype",
+            "quantization",
+            "speculative-config",
+        },
+        {"ngram", "eagle", "medusa"},
+    ),
+    "sglang": (
+        {
+            "model-path",
+            "served-model-name",
+            "dtype",
+            "tp-size",
+            "pp-size",
+            "dp-size",
+            "enable-dp-attention",
+            "ep-size",
+            "nnodes",
+            "context-length",
+            "max-running-requests",
+            "mem-fraction-static",
+            "chunked-prefill-size",
+            "kv-cache-dtype",
+            "quantization",
+            "speculative-algorithm",
+            "speculative-draft-model-path",
+            "speculative-num-steps",
+            "speculative-eagle-topk",
+            "speculative-num-draft-tokens",
+            "host",
+            "port",
+        },
+        {"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM"},
+    ),
+}
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
@@ -33,20 +78,9 @@ def test_a_shipped_schema_says_where_it_comes_from_and_names_what_we_render(path
     assert path.stem == f"{document['engine']}-{document['version']}"
     assert document["version"] in document["source"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", document["date"])
-    assert {
-        "model",
-        "served-model-name",
-        "dtype",
-        "tensor-parallel-size",
-        "pipeline-parallel-size",
-        "max-model-len",
-        "max-num-seqs",
-        "max-num-batched-tokens",
-        "kv-cache-dtype",
-        "quantization",
-        "speculative-config",
-    } <= document["options"].keys()
-    assert {"ngram", "eagle", "medusa"} <= set(document["draft_methods"])
+    options, methods = RENDERED[document["engine"]]
+    assert options <= document["options"].keys()
+    assert methods <= set(document["draft_methods"])
 
 
 def test_a_version_that_is_shipped_is_proven_and_another_is_not() -> None:
@@ -159,6 +193,11 @@ def test_an_alias_finds_its_option() -> None:
     [
         ("int", ["0", "-1", "4096"], ["", "1.5", "1k", "x", "١"]),
         ("size", ["4096", "1k", "25.6k", "1K", "auto", "-1"], ["1.5K", "k", "1x"]),
+        (
+            "binary-size",
+            ["4096", "-1", "1k", "25.6k", "1M", "1Ki", "8Gi"],
+            ["1K", "1m", "1.5Ki", "auto", "Ki", ""],
+        ),
         ("float", ["0.9", "1", "1e-3"], ["nan", "inf", "most", ""]),
         ("switch", ["true", "false"], ["yes", "1", "True"]),
         ("word", ["a", "a/b"], ["", "a b", "a\tb"]),
@@ -186,7 +225,7 @@ def test_nothing_is_suggested_for_what_is_like_nothing() -> None:
 def test_every_table_written_by_hand_says_where_it_comes_from() -> None:
     names = [name for name in facts() if name not in ("added", "removed")]
 
-    assert {"tgi", "sglang", "tgi-neuronx", "hf-vllm-neuronx", "lmi-neuronx"} == set(names)
+    assert {"tgi", "tgi-neuronx", "hf-vllm-neuronx", "lmi-neuronx"} == set(names)
     for name in names:
         assert facts()[name]["source"] and facts()[name]["date"]
         assert not facts_schema(name).proven

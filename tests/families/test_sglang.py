@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ from packager.core.artifact import Artifacts
 from packager.core.facts import ContainerFacts
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
+from packager.families.schema import find_schema, shipped_versions
 from packager.families.sglang import SglangFamily
-from tests.families.plans import CONTAINERS, EAGLE3, MEDUSA_V1, NGRAM, plan_for
+from tests.families.plans import CONTAINERS, EAGLE3, FP8_AT_LOAD, MEDUSA_V1, NGRAM, plan_for
 
 
 def render(plan: Plan) -> ServingConfig:
@@ -19,6 +21,15 @@ def render(plan: Plan) -> ServingConfig:
 
 def errors(plan: Plan) -> list[str]:
     return [finding.code for finding in SglangFamily().check(plan) if finding.severity == "error"]
+
+
+def of_version(version: str, **changes: Any) -> Plan:
+    plan = plan_for("sglang", **changes)
+    return replace(plan, container=replace(plan.container, engine_version=version))
+
+
+def hints(plan: Plan) -> list[str]:
+    return [finding.hint for finding in SglangFamily().check(plan) if finding.severity == "error"]
 
 
 def told(plan: Plan) -> dict[str, str]:
@@ -64,20 +75,30 @@ def test_everything_decided_has_its_option() -> None:
     assert read["CHUNKED_PREFILL_SIZE"] == "2048"
 
 
-def test_upstreams_image_gets_a_command_without_vllms_middleware(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    upstream = ContainerFacts(
-        family="sglang",
-        kind="nvidia",
-        engine="sglang",
-        engine_version="0.5.17",
-        version="v0.5.17",
-        variant="upstream",
-        default_base="",
-    )
-    monkeypatch.setitem(CONTAINERS, "upstream", upstream)
-    plan = plan_for("upstream", engine_options=(("disable-radix-cache", "true"),))
+UPSTREAM = ContainerFacts(
+    family="sglang",
+    kind="nvidia",
+    engine="sglang",
+    engine_version="0.5.17",
+    version="v0.5.17",
+    variant="upstream",
+    default_base="",
+)
+
+
+@pytest.fixture
+def upstream(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(CONTAINERS, "upstream", UPSTREAM)
+    return "upstream"
+
+
+def argv_of(plan: Plan) -> list[str]:
+    argv: list[str] = json.loads(render(plan).files[0].data)["argv"]
+    return argv
+
+
+def test_upstreams_image_gets_a_command_without_vllms_middleware(upstream: str) -> None:
+    plan = plan_for(upstream, engine_options=(("disable-radix-cache", "true"),))
     command, launcher = render(plan).files
 
     argv = json.loads(command.data)["argv"]
@@ -85,6 +106,167 @@ def test_upstreams_image_gets_a_command_without_vllms_middleware(
     assert argv[argv.index("--port") + 1] == "8080"
     assert "--disable-radix-cache" in argv
     assert launcher.path.endswith("launch.py")
+
+
+# What users set: SGLang's documentation, cookbooks and issues.  All were refused as unknown.
+REAL: tuple[tuple[str, str], ...] = (
+    ("enable-lora", "true"),
+    ("lora-paths", "sql=/opt/ml/model/sql"),
+    ("max-loras-per-batch", "4"),
+    ("lora-backend", "triton"),
+    ("lora-target-modules", "q_proj"),
+    ("max-lora-rank", "64"),
+    ("page-size", "16"),
+    ("json-model-override-args", '{"rope_theta": 1000000}'),
+    ("attention-backend", "flashinfer"),
+    ("sampling-backend", "pytorch"),
+    ("grammar-backend", "xgrammar"),
+    ("moe-runner-backend", "triton"),
+    ("cuda-graph-max-bs", "64"),
+    ("cuda-graph-bs", "8"),
+    ("disable-overlap-schedule", "true"),
+    ("enable-mixed-chunk", "true"),
+    ("enable-hierarchical-cache", "true"),
+    ("hicache-ratio", "2.0"),
+    ("watchdog-timeout", "600"),
+    ("stream-interval", "4"),
+    ("max-queued-requests", "128"),
+    ("tool-call-parser", "qwen25"),
+    ("reasoning-parser", "qwen3"),
+    ("schedule-policy", "lpm"),
+    ("load-format", "safetensors"),
+    ("torch-compile-max-bs", "16"),
+    ("log-requests-level", "2"),
+    ("bucket-time-to-first-token", "0.5"),
+    ("cpu-offload-gb", "8"),
+    ("sleep-on-idle", "true"),
+)
+
+
+@pytest.mark.parametrize("version", ["0.5.5", "0.5.8", "0.5.17"])
+def test_real_options_of_sglang_are_no_longer_refused_as_unknown(version: str) -> None:
+    refused = {
+        name: codes
+        for name, value in REAL
+        if (codes := errors(of_version(version, engine_options=((name, value),))))
+    }
+
+    assert refused == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code", "hint"),
+    [
+        ("attention-backend", "flashinfre", "value-refused", "did you mean 'flashinfer'?"),
+        ("tool-call-parser", "qwen-25", "value-refused", "did you mean 'qwen25'?"),
+        ("reasoning-parser", "deepseek_r1", "value-refused", "did you mean 'deepseek-r1'?"),
+        ("schedule-policy", "fcsf", "value-refused", "did you mean 'fcfs'?"),
+        ("load-format", "safetensor", "value-refused", "did you mean 'safetensors'?"),
+        ("enabel-lora", "true", "key-dropped", "did you mean 'enable-lora'?"),
+        ("page-size", "sixteen", "value-refused", ""),
+        ("hicache-ratio", "nearly", "value-refused", ""),
+        ("enable-lora", "yes", "value-refused", ""),
+        ("preferred-sampling-params", "{temperature: 1}", "value-refused", ""),
+        ("max-total-tokens", "8 thousand", "value-refused", ""),
+        ("log-requests-level", "4", "value-refused", "it takes 0, 1, 2, 3"),
+        ("chat-template", "-jinja", "value-refused", "choose another value"),
+        ("chat-template", "", "value-refused", "choose another value"),
+    ],
+)
+def test_an_option_that_sglangs_parser_refuses_is_refused_before(
+    name: str, value: str, code: str, hint: str
+) -> None:
+    plan = plan_for("sglang", engine_options=((name, value),))
+
+    assert (errors(plan), hints(plan)) == ([code], [hint])
+
+
+def test_options_are_those_of_the_containers_own_version() -> None:
+    cases = (("0.5.5", "hybrid-kvcache-ratio", "0.5"), ("0.5.23", "rl-quant-profile", "x"))
+    for version, name, value in cases:
+        options = find_schema("sglang", version).options
+        assert name in options
+        assert errors(of_version(version, engine_options=((name, value),))) == []
+    assert errors(of_version("0.5.17", engine_options=(("hybrid-kvcache-ratio", "0.5"),))) == [
+        "key-dropped"
+    ]
+    for version, codes in (("0.5.9", ["value-refused"]), ("0.5.10", [])):
+        plan = of_version(version, engine_options=(("max-total-tokens", "64Ki"),))
+        assert errors(plan) == codes, version
+
+
+def test_a_version_without_a_table_takes_the_nearest_older_one_and_says_so() -> None:
+    found = [
+        (finding.severity, finding.message)
+        for finding in SglangFamily().check(of_version("0.5.20"))
+        if finding.code == "options-unproven"
+    ]
+
+    assert found == [
+        ("note", "the options of SGLang 0.5.20 are not known here; those of 0.5.17 are used")
+    ]
+    assert not [f for f in SglangFamily().check(plan_for("sglang")) if f.code == "options-unproven"]
+
+
+@pytest.mark.parametrize("version", shipped_versions("sglang"))
+def test_everything_that_a_plan_renders_is_in_every_versions_table(version: str) -> None:
+    whole: dict[str, Any] = {
+        "pp_degree": 2,
+        "dp_degree": 2,
+        "kv_dtype": "fp8",
+        "max_prefill_tokens": 2048,
+        "quantization": FP8_AT_LOAD,
+    }
+
+    assert errors(of_version(version, **whole)) == []
+    for draft in (EAGLE3, NGRAM):
+        assert errors(of_version(version, draft=draft, weights="mounted")) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["tensor-parallel-size", "model", "host", "port", "config", "expert_parallel_size"]
+)
+def test_an_option_of_the_plan_is_refused_by_any_of_its_names(name: str) -> None:
+    assert errors(plan_for("sglang", engine_options=((name, "4"),))) == ["options-conflict"]
+
+
+def test_several_values_are_several_words_of_a_command(upstream: str) -> None:
+    given = (("cuda-graph-bs", "[1, 2, 4]"), ("lora-paths", '["a=/a", {"lora_name": "b"}]'))
+    plan = plan_for(upstream, engine_options=given)
+    argv = argv_of(plan)
+
+    assert errors(plan) == []
+    place = argv.index("--cuda-graph-bs")
+    assert argv[place : place + 4] == ["--cuda-graph-bs", "1", "2", "4"]
+    place = argv.index("--lora-paths")
+    assert argv[place + 1 : place + 3] == ["a=/a", '{"lora_name": "b"}']
+    wrong = plan_for(upstream, engine_options=(("cuda-graph-bs", '[1, "x"]'),))
+    assert errors(wrong) == ["value-refused"]
+
+
+def test_several_values_cannot_go_through_a_variable_that_becomes_one_word() -> None:
+    several = plan_for("sglang", engine_options=(("cuda-graph-bs", "[1, 2]"),))
+    one = plan_for("sglang", engine_options=(("cuda-graph-bs", "[8]"),))
+
+    assert (errors(several), hints(several)) == (
+        ["value-refused"],
+        ["give one, or use upstream's image"],
+    )
+    assert errors(one) == []
+    assert told(one)["CUDA_GRAPH_BS"] == "8"
+
+
+def test_a_switch_that_is_on_by_itself_is_turned_off_by_its_negation(upstream: str) -> None:
+    """`false` was left out by the image, and the switch stayed on."""
+    off = (("dllm-fdfo", "false"),)
+
+    assert told(plan_for("sglang", engine_options=off))["NO_DLLM_FDFO"] == "true"
+    assert "DLLM_FDFO" not in told(plan_for("sglang", engine_options=off))
+    assert "--no-dllm-fdfo" in argv_of(plan_for(upstream, engine_options=off))
+    assert (
+        told(plan_for("sglang", engine_options=(("enable-lora", "false"),)))["ENABLE_LORA"]
+        == "false"
+    )
 
 
 @pytest.mark.parametrize(
