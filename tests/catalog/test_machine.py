@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from packager.adapters.machine import cpu_formats, describe_machine, gpu_formats, memory_bytes
+from packager.adapters.machine import (
+    cpu_formats,
+    describe_machine,
+    gpu_formats,
+    memory_bytes,
+    nvidia_driver,
+)
 from packager.core.units import GIB, MIB
 
 
@@ -42,6 +48,24 @@ def test_a_machine_without_gpus_is_its_processor(proc: Path, tmp_path: Path) -> 
     assert (machine.devices, machine.device_bytes) == (1, 64 * GIB)
     assert machine.formats == {"bf16", "fp16", "fp32", "w4a16"}
     assert machine.vcpus >= 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "driver"),
+    [
+        ("550.163.01\n550.163.01", 0, "550.163.01"),
+        ("", 0, ""),
+        ("NVIDIA-SMI has failed", 9, ""),
+    ],
+    ids=["two-gpus", "no-gpu", "no-driver"],
+)
+def test_the_driver_is_what_nvidia_smi_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, status: int, driver: str
+) -> None:
+    nvidia_smi(tmp_path, answer, status)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    assert nvidia_driver() == driver
 
 
 def test_gpus_are_what_nvidia_smi_says(

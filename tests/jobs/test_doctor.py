@@ -8,7 +8,7 @@ import pytest
 
 from packager.adapters.tools.environments import Installed
 from packager.core.devices import Gpus
-from packager.jobs.doctor import Check, examine
+from packager.jobs.doctor import Check, driver_checks, examine
 
 
 def check_of(name: str, environment: dict[str, str], state_dir: Path) -> Check:
@@ -54,3 +54,42 @@ def test_the_build_of_torch_that_steps_take_is_named_with_its_reason(tmp_path: P
 
     assert "llmcompressor for cpu (1.5 GB); torch for cpu: no GPU is here for steps" in found(0)
     assert "torch for cuda: 2 GPUs are here for steps" in found(2)
+
+
+@pytest.mark.parametrize(
+    ("driver", "status", "found", "fix"),
+    [
+        ("580.65.06", "ok", "580.65.06: runs CUDA 13 and CUDA 12", ""),
+        ("595.10", "ok", "595.10: runs CUDA 13 and CUDA 12", ""),
+        (
+            "550.163.01",
+            "missing",
+            "550.163.01: runs CUDA 12; CUDA 13 needs 580",
+            "install driver 580 or later, or take an older image with --container-version",
+        ),
+        (
+            "525.60.13",
+            "missing",
+            "525.60.13: runs CUDA 12; CUDA 13 needs 580",
+            "install driver 580 or later, or take an older image with --container-version",
+        ),
+        (
+            "470.256.02",
+            "missing",
+            "470.256.02: CUDA 13 needs 580, CUDA 12 needs 525",
+            "install driver 580 or later",
+        ),
+        ("[N/A]", "missing", "version '[N/A]' cannot be read", "look at it with `nvidia-smi`"),
+    ],
+    ids=["of-cuda-13", "newer", "of-cuda-12", "oldest-of-cuda-12", "of-cuda-11", "not-a-version"],
+)
+def test_a_driver_that_is_too_old_for_images_is_told_before_one_is_started(
+    driver: str, status: str, found: str, fix: str
+) -> None:
+    (check,) = driver_checks(driver)
+
+    assert (check.name, check.status, check.found, check.fix) == ("gpu driver", status, found, fix)
+
+
+def test_a_machine_without_a_driver_has_no_line_about_it() -> None:
+    assert driver_checks("") == []
