@@ -33,9 +33,8 @@ def builds_engines(container: ContainerFacts) -> bool:
     version, ended = version_key(container.engine_version), version_key(_versions()["ended"])
     if container.engine != ENGINE or version is None or ended is None or is_legacy(container):
         return False
-    return release_of(version) < release_of(
-        ended
-    )  # candidates for the release that ends it count as that
+    # Candidates for the release that ends it count as that.
+    return release_of(version) < release_of(ended)
 
 
 def is_legacy(container: ContainerFacts) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import javaproperties
@@ -11,6 +12,7 @@ from packager.core.artifact import Artifacts
 from packager.core.findings import errors_in
 from packager.core.plan import Plan
 from packager.families.lmi import LmiFamily
+from packager.planning.trtllm import builds_engines
 from tests.families.plans import AWQ, MEDUSA_V1, PACKED, plan_for
 
 ENGINE = plan_for("lmi-trt", compiler="tensorrt_llm")
@@ -25,6 +27,26 @@ def properties(plan: Plan) -> dict[str, str]:
     files = LmiFamily().render(plan, Artifacts(model=())).files
     read: dict[str, str] = javaproperties.loads(files[0].data.decode())
     return read
+
+
+@pytest.mark.parametrize(
+    ("version", "builds"),
+    [
+        ("0.20.0", False),  # a closed toolkit
+        ("0.21.0", True),
+        ("1.2.0rc5", True),
+        ("1.2.9", True),
+        ("1.3.0.dev20260101+gabc", False),
+        ("1.3.0rc1", False),
+        ("1.3", False),
+        ("1.3.0", False),
+        ("nightly", False),
+    ],
+)
+def test_nothing_is_built_for_candidates_of_the_release_that_ends_engines(
+    version: str, builds: bool
+) -> None:
+    assert builds_engines(replace(ENGINE.container, engine_version=version)) == builds
 
 
 def test_an_engine_is_served_from_where_it_is_baked() -> None:
