@@ -7,7 +7,7 @@ and how they are spelled are in `packager.core.catalog.SITUATION_KEYS`:
     device device_name instance instance_family compute_capability neuron_core
     formats quantize quantize_options scheme checkpoint_format existing
     source_quantization tool draft draft_version draft_heads speculative_tokens compile load_format
-    dtype kv_dtype tp_degree pp_degree
+    dtype kv_dtype attention head_dim tp_degree pp_degree
 
 Say "" for what there is none of and leave out what is not known.  Rules about
 AWS's own optimization jobs only hold for `target="sagemaker-job"`.

@@ -29,6 +29,10 @@ SERVED_BY = {
     "nvfp4_w4a16": ("w4a16",),
 }
 
+# FlashInfer's kernels read FP8 caches without FP8 arithmetic.  vLLM 0.27.1 and 0.33.0,
+# v1/attention/backends/flashinfer.py: 8.0, since 7.5 is broken there (flashinfer issue 3620).
+FP8_CACHE_SINCE = 8.0
+
 PRECISIONS = {
     "w4a16": "w4a16",
     "int8_w8a8": "w8a8",
@@ -116,11 +120,13 @@ def check_format(profile: ModelProfile, instance: Instance) -> tuple[Finding, ..
 
 
 def check_kv_dtype(asked: str | None, instance: Instance) -> tuple[Finding, ...]:
-    """Say whether the device can read a cache of 8 bits.
+    """Find that no engine keeps a cache of 8 bits on the device.
 
-    Triton's attention has no FP8 type before compute capability 8.9.
+    Which engine does, and for which models, is asked of the rules: `fp8-kv-…`.
     """
     if asked != "fp8" or (instance.kind in GPUS and "fp8_w8a8" in instance.formats):
+        return ()
+    if instance.kind == "nvidia" and (instance.compute_capability or 0.0) >= FP8_CACHE_SINCE:
         return ()
     message = f"{instance.device_name} cannot read a KV cache in FP8"
     hint = "leave kv_dtype out, or choose an instance with compute capability 8.9 or later"

@@ -65,6 +65,8 @@ def situation_of(plan: Plan, *, compiler: str | None = None, tool: str = "") -> 
         "tool": tool,
         "dtype": plan.dtype,
         "kv_dtype": plan.kv_dtype,
+        "attention": plan.profile.attention,
+        "head_dim": plan.profile.head_dim,
         "tp_degree": plan.tp_degree,
         "pp_degree": plan.pp_degree,
         **_weights(plan),

@@ -158,6 +158,45 @@ def test_fp8_weights_on_turing_are_refused_by_versions_without_the_kernel_alone(
     assert errors({**asked, **device}) == found
 
 
+HEADS = {"attention": "heads", "head_dim": 128, "architecture": "LlamaForCausalLM"}
+LATENT = {"attention": "mla", "head_dim": 192, "architecture": "DeepseekV3ForCausalLM"}
+SINKS = {"attention": "heads", "head_dim": 64, "architecture": "GptOssForCausalLM"}
+FP8_CACHES: tuple[tuple[str, str, str, dict[str, Any], list[str]], ...] = (
+    ("ml.g5.xlarge", "vllm", "0.27.1", HEADS, []),
+    ("ml.p4d.24xlarge", "vllm", "0.11.1", HEADS, []),
+    ("ml.g5.xlarge", "vllm", "0.33.0", {**HEADS, "head_dim": 64}, []),
+    ("ml.g5.xlarge", "vllm", "0.33.0", {**HEADS, "head_dim": 256}, []),
+    ("ml.g5.xlarge", "sglang", "0.5.17", HEADS, []),
+    ("ml.g5.xlarge", "tgi", "3.3.6", HEADS, []),
+    ("ml.g5.xlarge", "vllm", "0.10.2", HEADS, ["fp8-kv-engine-version"]),
+    ("ml.g5.xlarge", "tensorrt-llm", "0.21.0", HEADS, ["fp8-kv-engine"]),
+    ("ml.g5.xlarge", "vllm", "0.27.1", {**HEADS, "head_dim": 96}, ["fp8-kv-head-size"]),
+    ("ml.g5.xlarge", "sglang", "0.5.17", {**HEADS, "head_dim": 80}, ["fp8-kv-head-size"]),
+    ("ml.p4d.24xlarge", "vllm", "0.27.1", LATENT, ["fp8-kv-latent"]),
+    ("ml.p4d.24xlarge", "vllm", "0.27.1", SINKS, ["fp8-kv-sinks"]),
+    ("ml.g6.xlarge", "vllm", "0.10.2", HEADS, []),
+    ("ml.g6.xlarge", "vllm", "0.27.1", {**HEADS, "head_dim": 96}, []),
+    ("ml.p5.48xlarge", "vllm", "0.27.1", LATENT, []),
+)
+
+
+@pytest.mark.parametrize(
+    ("instance", "engine", "version", "model", "found"),
+    FP8_CACHES,
+    ids=[f"{one[0]}-{one[1]}-{one[2]}-{one[3]['head_dim']}" for one in FP8_CACHES],
+)
+def test_an_fp8_cache_before_ada_is_refused_only_where_flashinfer_does_not_read_it(
+    instance: str, engine: str, version: str, model: dict[str, Any], found: list[str]
+) -> None:
+    asked = situation(instance, engine=engine, engine_version=version, kv_dtype="fp8", **model)
+
+    assert errors(asked) == found
+    assert ("fp8-kv-before-ada" in codes(asked)) == (
+        instance not in ("ml.g6.xlarge", "ml.p5.48xlarge")
+    )
+    assert errors({**asked, "kv_dtype": "auto"}) == []
+
+
 @pytest.mark.parametrize(
     ("scheme", "version", "found"),
     [

@@ -61,6 +61,24 @@ def test_fp8_is_weights_only_before_ada(instance: str) -> None:
     assert errors(check_stack(stored, rules())) == set()
 
 
+@pytest.mark.parametrize(
+    ("of_model", "found"),
+    [
+        ({}, set()),
+        ({"attention": "mla", "head_dim": 192}, {"fp8-kv-latent"}),
+        ({"head_dim": 96}, {"fp8-kv-head-size"}),
+    ],
+    ids=["heads-128", "mla", "heads-96"],
+)
+def test_an_fp8_cache_on_a_p4d_depends_on_what_the_models_layers_keep(
+    of_model: dict[str, Any], found: set[str]
+) -> None:
+    plan = plan_for("ml.p4d.24xlarge", kv_dtype="fp8")
+    plan = replace(plan, profile=replace(plan.profile, **of_model))
+
+    assert errors(check_stack(plan, rules())) == found
+
+
 def test_every_conflict_is_reported_at_once_with_a_way_out() -> None:
     plan = with_container(
         plan_for(

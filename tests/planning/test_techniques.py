@@ -296,7 +296,18 @@ def test_a_cache_in_fp8_takes_half_and_needs_a_device_that_reads_it() -> None:
     plan = plan_of(LLAMA_8B, "g6.xlarge", kv_dtype="fp8")
 
     assert (plan.kv_dtype, plan.budget.kv_bytes_per_token) == ("fp8", 65_536)
-    assert error_codes(LLAMA_8B, "g5.xlarge", kv_dtype="fp8") == ["kv-dtype-unsupported"]
+    assert error_codes(LLAMA_8B, "g4dn.12xlarge", kv_dtype="fp8") == ["kv-dtype-unsupported"]
+    assert error_codes(LLAMA_8B, "c7i.4xlarge", kv_dtype="fp8") == ["kv-dtype-unsupported"]
+
+
+@pytest.mark.parametrize("instance", ["g5.xlarge", "p4d.24xlarge"])
+@pytest.mark.parametrize("family", ["vllm", "lmi"])
+def test_an_fp8_cache_on_ampere_is_planned_where_flashinfer_reads_it(
+    instance: str, family: str
+) -> None:
+    plan = plan_of(LLAMA_8B, instance, family=family, kv_dtype="fp8", tp_degree=1)
+
+    assert (plan.kv_dtype, plan.budget.kv_bytes_per_token) == ("fp8", 65_536)
 
 
 def test_tokens_computed_at_once_cost_activations() -> None:
