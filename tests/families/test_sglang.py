@@ -167,6 +167,7 @@ def test_real_options_of_sglang_are_no_longer_refused_as_unknown(version: str) -
         ("hicache-ratio", "nearly", "value-refused", ""),
         ("enable-lora", "yes", "value-refused", ""),
         ("preferred-sampling-params", "{temperature: 1}", "value-refused", ""),
+        ("json-model-override-args", "{rope_theta: 1}", "value-refused", ""),
         ("max-total-tokens", "8 thousand", "value-refused", ""),
         ("log-requests-level", "4", "value-refused", "it takes 0, 1, 2, 3"),
         ("chat-template", "-jinja", "value-refused", "choose another value"),
