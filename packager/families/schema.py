@@ -212,17 +212,30 @@ def _apply_facts(schema: EngineSchema, engine: str, version: str) -> EngineSchem
     Whichever schema stands in for the version: patches of one minor version may differ.
     """
     added, gone = (_facts_of(name, engine, version) for name in ("added", "removed"))
-    return replace(schema, draft_methods=(schema.draft_methods | added) - gone)
+    options: dict[str, Option] = {}
+    fields: set[str] = set()
+    for row in _rows_since("new_options", engine, version):
+        options |= {name: Option(name=name, type=kind) for name, kind in row["options"].items()}
+        fields |= set(row["fields"])
+    return replace(
+        schema,
+        options={**options, **schema.options},
+        fields=schema.fields | fields,
+        draft_methods=(schema.draft_methods | added) - gone,
+    )
 
 
-def _facts_of(name: str, engine: str, version: str) -> frozenset[str]:
+def _rows_since(name: str, engine: str, version: str) -> Iterator[Mapping[str, Any]]:
     key = version_key(version)
-    methods: set[str] = set()
     for row in facts()[name]:
         since = version_key(row["since"])
         if row["engine"] == engine and key and since and key >= since:
-            methods |= set(row["draft_methods"])
-    return frozenset(methods)
+            yield row
+
+
+def _facts_of(name: str, engine: str, version: str) -> frozenset[str]:
+    rows = _rows_since(name, engine, version)
+    return frozenset(method for row in rows for method in row["draft_methods"])
 
 
 def added_methods(engine: str, version: str) -> frozenset[str]:

@@ -242,6 +242,26 @@ def test_medusa_v2_heads_are_refused_because_they_need_the_models_lm_head() -> N
     assert errors(plan_for("vllm", draft=replace(MEDUSA_V1, version="v2"))) == ["draft-unsupported"]
 
 
+@pytest.mark.parametrize(
+    ("container", "option", "found"),
+    [
+        ("vllm-0.33", ("monokernel", "true"), []),
+        ("vllm-0.33", ("sleep-mode-backend", "cumem"), []),
+        ("vllm-0.33", ("watchdog-config", '{"timeout": 60}'), []),
+        ("vllm-0.33", ("reasoning-effort-map", '{"low": "none"}'), []),
+        ("vllm-0.33", ("watchdog-config", "60s"), ["value-refused"]),
+        ("vllm-0.33", ("watchdog-configs", "{}"), ["key-dropped"]),
+        ("vllm-upstream", ("monokernel", "true"), ["key-dropped"]),
+        ("vllm-upstream", ("watchdog-config", "{}"), ["key-dropped"]),
+    ],
+    ids=lambda one: "=".join(one) if isinstance(one, tuple) else None,
+)
+def test_options_that_came_with_vllm_0_33_are_refused_before_it_alone(
+    container: str, option: tuple[str, str], found: list[str]
+) -> None:
+    assert errors(plan_for(container, engine_options=(option,))) == found
+
+
 def test_medusa_was_taken_out_of_vllm_0_33() -> None:
     assert errors(plan_for("vllm-upstream", draft=MEDUSA_V1)) == []
     assert errors(plan_for("vllm-0.33", draft=MEDUSA_V1)) == ["draft-unsupported"]
