@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
+from packager.catalog.containers import find_container
 from packager.core.artifact import Artifacts
 from packager.core.facts import ContainerFacts
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
 from packager.families.schema import find_schema, shipped_versions
 from packager.families.sglang import SglangFamily
+from packager.planning.planner import make_plan
 from tests.families.plans import CONTAINERS, EAGLE3, FP8_AT_LOAD, MEDUSA_V1, NGRAM, plan_for
+from tests.planning.headers import LLAMA_3_8B, facts_of, model_of
 
 
 def render(plan: Plan) -> ServingConfig:
@@ -283,3 +286,21 @@ def test_a_switch_that_is_on_by_itself_is_turned_off_by_its_negation(upstream: s
 )
 def test_what_sglang_would_refuse_is_an_error(changes: dict[str, Any], code: str) -> None:
     assert code in errors(plan_for("sglang", **changes))
+
+
+@pytest.mark.parametrize("version", ["0.5.5", "0.5.8", "0.5.17"])
+@pytest.mark.parametrize("pp_degree", [2, 4])
+def test_a_pipeline_that_is_asked_for_is_planned_and_rendered(version: str, pp_degree: int) -> None:
+    facts = facts_of(
+        model_of(LLAMA_3_8B),
+        "g5.12xlarge",
+        family="sglang",
+        pp_degree=pp_degree,
+        tp_degree=4 // pp_degree,
+    )
+    container = find_container("sglang", "nvidia", version)
+    plan = make_plan(replace(facts, container=container), SglangFamily())
+
+    assert plan.pp_degree == pp_degree
+    assert told(plan)["PP_SIZE"] == str(pp_degree)
+    assert errors(plan) == []
