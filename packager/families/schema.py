@@ -18,6 +18,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from packager.core.documents import parse_json
 from packager.core.findings import Finding
 from packager.core.versions import LOWEST, version_key
 
@@ -162,7 +163,7 @@ def value_tokens(option: Option, value: str) -> tuple[str, ...]:
     if not option.many or not value.startswith("["):
         return (value,)
     try:
-        listed = json.loads(value)
+        listed = parse_json(value.encode())
     except ValueError:
         return (value,)
     return tuple(one if isinstance(one, str) else json.dumps(one) for one in listed)
@@ -252,7 +253,7 @@ def _is_float(value: str) -> bool:
 
 def _is_json(value: str) -> bool:
     try:
-        json.loads(value)
+        parse_json(value.encode())
     except ValueError:
         return False
     return True

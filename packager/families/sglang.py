@@ -54,6 +54,7 @@ NUMERIC = ("int", "float")  # types of options that hold a number alone
 NUMBER = re.compile(r"-(\d+|\d*\.\d+)", re.ASCII)  # below zero, as argparse reads it
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 KV_DTYPES = {"fp8": "fp8_e4m3"}
+ALGORITHM = "speculative-algorithm"
 ALGORITHMS = {
     "draft_model": "STANDALONE",
     "eagle": "EAGLE",
@@ -104,7 +105,10 @@ class SglangFamily:
             yield Finding("error", "options-conflict", message, "give the options themselves")
         yield from _check_draft(plan, schema)
         by_environment = _by_environment(plan)
-        yield from _check_options(options(plan), schema, one_word=by_environment)
+        meant = options(plan)
+        if plan.draft is not None:  # said above, in the draft's words
+            meant.pop(ALGORITHM, None)
+        yield from _check_options(meant, schema, one_word=by_environment)
         if by_environment:
             yield from check_environment(plan, _env(plan))
 
@@ -182,7 +186,7 @@ def _draft(plan: Plan) -> dict[str, str]:
     if draft is None or draft.kind not in ALGORITHMS:
         return {}
     tokens = draft.speculative_tokens
-    meant = {"speculative-algorithm": ALGORITHMS[draft.kind]}
+    meant = {ALGORITHM: ALGORITHMS[draft.kind]}
     if draft.kind == "ngram":
         return meant | {"speculative-num-draft-tokens": str(tokens + 1)}
     if draft.kind == "dflash":  # the block: what it proposes, and the token that the model gave

@@ -18,6 +18,7 @@ from packager.families.schema import (
     is_of_type,
     nearest,
     shipped_versions,
+    value_tokens,
 )
 from packager.families.vllm import VllmFamily
 from tests.families.plans import plan_for
@@ -201,13 +202,22 @@ def test_an_alias_finds_its_option() -> None:
         ("float", ["0.9", "1", "1e-3"], ["nan", "inf", "most", ""]),
         ("switch", ["true", "false"], ["yes", "1", "True"]),
         ("word", ["a", "a/b"], ["", "a b", "a\tb"]),
-        ("json", ["{}", '{"a":1}', "[]"], ["{", "{'a':1}", ""]),
+        ("json", ["{}", '{"a":1}', "[]"], ["{", "{'a':1}", "", "[" * 9999, "[NaN]"]),
         ("text", ["", "a b", "{"], []),
     ],
 )
 def test_types_take_what_engines_take(of_type: str, taken: list[str], refused: list[str]) -> None:
     assert [value for value in taken if not is_of_type(value, of_type)] == []
     assert [value for value in refused if is_of_type(value, of_type)] == []
+
+
+def test_a_list_of_values_that_is_nested_without_end_is_one_value_that_is_refused() -> None:
+    """Python's decoder gave up on it with a traceback."""
+    option = Option(name="cuda-graph-bs", type="int", many=True)
+    deep = "[" * 9999
+
+    assert value_tokens(option, deep) == (deep,)
+    assert [f.code for f in check_value("X", option, option.name, deep)] == ["value-refused"]
 
 
 def test_a_refused_value_comes_with_the_nearest_one() -> None:

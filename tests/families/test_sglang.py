@@ -175,6 +175,7 @@ def test_real_options_of_sglang_are_no_longer_refused_as_unknown(version: str) -
         ("log-requests-level", "4", "value-refused", "it takes 0, 1, 2, 3"),
         ("chat-template", "-jinja", "value-refused", "choose another value"),
         ("chat-template", "", "value-refused", "choose another value"),
+        ("lora-paths", "[]", "value-refused", "choose another value"),
     ],
 )
 def test_an_option_that_sglangs_parser_refuses_is_refused_before(
@@ -210,6 +211,23 @@ def test_a_version_without_a_table_takes_the_nearest_older_one_and_says_so() -> 
         ("note", "the options of SGLang 0.5.20 are not known here; those of 0.5.17 are used")
     ]
     assert not [f for f in SglangFamily().check(plan_for("sglang")) if f.code == "options-unproven"]
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "codes"),
+    [
+        ("0.5.10", "dflash", ["draft-unsupported"]),
+        ("0.5.11", "dflash", []),
+        ("0.5.5", "eagle", []),
+        ("0.5.5", "draft_model", []),
+        ("0.5.23", "eagle", []),
+        ("0.5.23", "suffix", ["draft-unsupported"]),
+    ],
+)
+def test_a_draft_needs_an_algorithm_that_the_version_has(
+    version: str, kind: str, codes: list[str]
+) -> None:
+    assert errors(of_version(version, draft=replace(EAGLE3, kind=kind))) == codes
 
 
 @pytest.mark.parametrize("version", shipped_versions("sglang"))
