@@ -303,7 +303,7 @@ def as_allowed(planned: Planned, on_miss: OnMiss) -> Planned:
 
 
 def _only_quantizer(recipe: Recipe, plan: Plan) -> str:
-    """Name the compiling step that quantizes on its way; "" where a step of its own does."""
+    """Return the compiling step that quantizes on its way; "" where a step of its own does."""
     chosen = plan.quantization
     if chosen is None or chosen.existing or any(step.gives == "model" for step in recipe.steps):
         return ""
@@ -343,7 +343,7 @@ def with_tools_installed(planned: Planned, tools: Tools) -> Planned:
 
 
 def run_recipe(recipe: Recipe, facts: Facts, run_step: RunStep | None) -> Artifacts:
-    """Have the steps done in order; what no step gives is served as it is."""
+    """Run the steps in order; what no step gives is served as it is."""
     outcomes: dict[str, StepOutcome] = {}
     files = {
         "model": facts.model.files,
@@ -481,7 +481,7 @@ def threads_for(wish: int | None, tools: Tools, *, is_large: bool) -> int:
 
 
 def with_results(step: Step, outcomes: Mapping[str, StepOutcome]) -> Step:
-    """Give a step the files of the earlier steps that it works on."""
+    """Add to a step the files of the earlier steps that it works on."""
     inputs = {
         role: replace(given, files=outcomes[given.result_of].files) if given.result_of else given
         for role, given in step.inputs.items()
@@ -565,7 +565,7 @@ def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
 def make_record(
     assembled: Assembled, written: Written, transfer: Transfer, *, seconds: float
 ) -> BuildRecord:
-    """Put down everything that is needed to repeat the build, and what it did."""
+    """Record everything that is needed to repeat the build, and what it did."""
     facts, plan = assembled.planned.facts, assembled.planned.plan
     base = assembled.image.base
     return BuildRecord(
@@ -713,7 +713,7 @@ def _decider(facts: Facts, tools: Tools) -> Callable[[Facts], Plan]:
 def _with_method(
     request: BuildRequest, tools: Tools, headers: ModelFiles | None
 ) -> tuple[BuildRequest, tuple[Finding, ...]]:
-    """Name the method that `--quantize auto` stands for; where none works, weights as they are."""
+    """Choose the method that `--quantize auto` stands for; `none` where no method works."""
     alone = replace(tools, instances=())  # no other instance is suggested for what is tried
     plain = request.model_copy(update={"quantize": NONE})
     facts = _gather(plain, alone, headers, with_base=False)

@@ -74,7 +74,7 @@ def cache_given(
     cache_match: MatchRule | None = None,
     retry_failed: bool = False,
 ) -> CacheOptions:
-    """Give what the options of `cache_options` say."""
+    """Return what the options of `cache_options` say."""
     return CacheOptions(
         shared=tuple(address for text in cache_shared for address in split_addresses(text)),
         require_signed=require_signed,
@@ -89,7 +89,7 @@ CACHE_OPTIONS = tuple(inspect.signature(cache_given).parameters)
 
 
 def take_cache_options(given: dict[str, Any]) -> CacheOptions:
-    """Take what `cache_options` added out of a command's arguments."""
+    """Remove what `cache_options` added from a command's arguments."""
     return cache_given(**{name: given.pop(name) for name in CACHE_OPTIONS if name in given})
 
 
@@ -109,7 +109,7 @@ def step_options(command: Command) -> Command:
 
 
 def take_step_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Take what `cache_options` and `step_options` added, as fields of `wiring.Settings`."""
+    """Return what `cache_options` and `step_options` added, as fields of `wiring.Settings`."""
     return {
         "cache_dir": given.pop("cache_dir"),
         "use_cache": not given.pop("no_cache"),

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from packager.core.findings import Finding
-from packager.core.plan import Plan
+from packager.core.plan import GPU_MEMORY_UTILIZATION, Plan
 from packager.core.serving import COMPILED_DIR
 from packager.families.schema import Option, check_value
 from packager.families.shared import (
@@ -38,7 +38,7 @@ HANDLER = "djl_python.lmi_trtllm.trtllm_async_service"
 
 
 def check(plan: Plan) -> Iterator[Finding]:
-    """Say what this LMI would drop without a word, or cannot serve."""
+    """Find what this LMI would drop without a word, or cannot serve."""
     if is_legacy(plan.container):
         message = (
             f"packager writes no configuration for LMI with TensorRT-LLM "
@@ -50,6 +50,10 @@ def check(plan: Plan) -> Iterator[Finding]:
     yield from check_one_stage(plan, WHO)
     if plan.draft is not None:
         yield from draft_unsupported(plan, WHO, "leave the draft out, or use an LMI with vLLM")
+    if plan.gpu_memory_utilization != GPU_MEMORY_UTILIZATION:
+        message = f"{WHO} takes a share of the memory that weights leave, not of the whole GPU"
+        hint = "leave gpu_memory_utilization out; the default is planned and rendered"
+        yield Finding("error", "no-gpu-memory", message, hint)
     chosen = plan.quantization
     if chosen is not None and not chosen.existing and plan.compiler != COMPILER:
         message = f"{WHO} serves {chosen.method} weights of ours only in an engine"

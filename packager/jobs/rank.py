@@ -91,7 +91,7 @@ def rank_instances(
         options += found
         if not found:
             skipped.append(Skipped(instance.name, _closest(reasons)))
-    return rank(options, skipped, goal, target.tpot_limit_s)
+    return rank(options, skipped, goal, target.tpot_limit_s, target.ttft_limit_s)
 
 
 def menu(

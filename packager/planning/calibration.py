@@ -357,7 +357,7 @@ def _error(point: Measured, scale: Scale) -> float:
 
 
 def _spread(places: Sequence[Measured], most: int) -> tuple[Measured, ...]:
-    """Take at most so many, evenly, with the first and the last."""
+    """Choose at most so many, evenly, with the first and the last."""
     if len(places) <= most:
         return tuple(places)
     return tuple(places[round(n * (len(places) - 1) / (most - 1))] for n in range(most))

@@ -177,6 +177,9 @@ def _worth(layout: Layout, target: Target) -> tuple[float, ...]:
 
 
 def _explain_slower(one: Layout, best: Layout, target: Target) -> Rejected:
+    if _worth(one, target) == _worth(best, target):
+        reason = f"{one.split.words} is predicted to be as fast as {best.split.words}"
+        return Rejected(what=one.split.words.lower(), code="split-alike", reason=reason)
     return Rejected(
         what=one.split.words.lower(),
         code="split-slower",

@@ -159,7 +159,7 @@ def _budget_of(room: Room, shape: Shape, split: Split) -> MemoryBudget:
 def _miss(
     room: Room, splits: tuple[Split, ...], least: Shape, rejected: tuple[Rejected, ...]
 ) -> Fit:
-    """Give the arithmetic of the split that comes closest."""
+    """Return the arithmetic of the split that comes closest."""
     if not splits:
         message = f"no way of splitting the model uses the devices of {room.instance.name}"
         hint = "lower tp_degree or pp_degree, or choose an instance with other devices"
@@ -198,7 +198,7 @@ def _explain_shape(request: BuildRequest, asked: Shape, shape: Shape) -> Iterato
 
 
 def _explain_length(request: BuildRequest, asked: Shape, layout: Layout) -> Iterator[Finding]:
-    """Say which length was chosen, and how many requests at once."""
+    """Report which length was chosen, and how many requests at once."""
     shape, copies = layout.shape, layout.split.copies
     each = f" on each of {copies} copies" if copies > 1 else ""
     words = (

@@ -104,7 +104,7 @@ def _asks_split(request: BuildRequest) -> bool:
 
 
 def _techniques(facts: Facts) -> Iterator[Change]:
-    """Give single changes that save memory or undo a choice, the least loss first."""
+    """Yield single changes that save memory or undo a choice, the least loss first."""
     request = facts.request
     if request.quantize in (None, "none"):
         for method in ("fp8", "awq"):
@@ -116,7 +116,7 @@ def _techniques(facts: Facts) -> Iterator[Change]:
 
 
 def _shapes(facts: Facts, change: Change, plan: Planner) -> list[Change]:
-    """Give the largest smaller batch that fits, and the longest of the shorter lengths."""
+    """Find the largest smaller batch that fits, and the longest of the shorter lengths."""
     request = facts.request
     found: list[Change] = []
     if request.max_batch is not None and request.max_batch > 1:
@@ -160,7 +160,7 @@ def _length(facts: Facts, total: int) -> Change:
 
 
 def _named_split(facts: Facts, found: Plan) -> Change:
-    """Name the degrees that the planner chose when it was free to."""
+    """List the degrees that the planner chose when it was free to."""
     options = [f"--tp-degree {found.tp_degree}"]
     if found.pp_degree > 1 or facts.request.pp_degree is not None:
         options.append(f"--pp-degree {found.pp_degree}")
@@ -212,7 +212,7 @@ def _cheapest(fitting: list[tuple[Plan, float | None]]) -> list[tuple[Plan, floa
 
 
 def _moved(facts: Facts, found: Plan, usd: float | None, *, named_split: bool) -> Change:
-    """Name the instance, and behind a `#` what it costs."""
+    """Return the instance, and behind a `#` what it costs."""
     moved = Change((f"--instance {found.instance.name}",))
     if named_split:
         moved = moved + _named_split(facts, found)

@@ -90,7 +90,7 @@ def _attention_free(config: Config, row: Architecture) -> dict[str, int]:
 
 
 def _falcon_kv_heads(config: Config, row: Architecture, stated: int) -> int:
-    """Give 0 for as many as heads.
+    """Return 0 for as many as heads.
 
     Falcon-7B states 71 and has one: the number counts only for the new decoder.
     Before Falcon was in transformers there was no switch, and the number alone counted.

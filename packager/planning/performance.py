@@ -247,7 +247,7 @@ def error_band(setup: Setup) -> float:
 
 
 def unmeasured(setup: Setup) -> tuple[str, ...]:
-    """Name what the coefficients were never compared with."""
+    """List what the coefficients were never compared with."""
     accelerator, model, cell = setup.accelerator, setup.model, _cell_of(setup)
     found = []
     if accelerator.kind == "neuron":

@@ -285,7 +285,7 @@ def _asks_table(request: BuildRequest, quantizer: Quantizer | None) -> bool:
 
 
 def _sketch(room: Room, splits: tuple[Split, ...]) -> Fit:
-    """Give what a plan would be about that is rejected anyway: for rules, never to be shown."""
+    """Sketch what a plan would be about that is rejected anyway: for rules, never to be shown."""
     request = room.request
     degree = min(request.tp_degree or 1, room.instance.devices)
     alone = Split(tp_degree=degree, pp_degree=min(request.pp_degree or 1, 64))
@@ -327,7 +327,7 @@ def _find_served(
 
 
 def _laid_out(plan: Plan, fit: Fit) -> Plan:
-    """Give a plan the shape, split and memory that were found."""
+    """Complete a plan with the shape, split and memory that were found."""
     return replace(_with_split(plan, fit.split, fit.budget), shape=fit.shape)
 
 

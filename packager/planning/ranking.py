@@ -39,6 +39,7 @@ class Ranking:
 
     goal: Goal
     tpot_limit_s: float
+    ttft_limit_s: float | None = None  # None: the first token may take its time
     options: tuple[Option, ...]
     skipped: tuple[Skipped, ...]
 
@@ -66,7 +67,7 @@ def make_option(
 
 
 def choose_point(prediction: Prediction, target: Target) -> Point:
-    """Take the workload's requests at once; else one for latency, the most in time otherwise.
+    """Choose the workload's requests at once; else one for latency, the most in time otherwise.
 
     Where none is in time, the fastest stands in: the user sees that it is too slow.
     """
@@ -99,6 +100,7 @@ def rank(
     skipped: Iterable[Skipped],
     goal: Goal,
     tpot_limit_s: float = TPOT_LIMIT_S,
+    ttft_limit_s: float | None = None,
 ) -> Ranking:
     """Order by goal and keep the best option of each instance."""
     best: dict[str, Option] = {}
@@ -107,13 +109,14 @@ def rank(
     return Ranking(
         goal=goal,
         tpot_limit_s=tpot_limit_s,
+        ttft_limit_s=ttft_limit_s,
         options=tuple(best.values()),
         skipped=tuple(skipped),
     )
 
 
 def pareto(options: Iterable[Option]) -> tuple[Option, ...]:
-    """Keep the options that no other beats both in speed for one reader and in price."""
+    """Select the options that no other beats both in speed for one reader and in price."""
     front: list[Option] = []
     priced = [option for option in options if option.prices]
     for option in sorted(

@@ -38,6 +38,7 @@ from packager.reports.plan import (
 from packager.reports.rank import (
     MENU_HEADER,
     closing_sentence,
+    limit_words,
     menu_cells,
     option_cells,
     ranking_marks,
@@ -112,7 +113,7 @@ def ranking_html(ranking: Ranking, model: str) -> str:
     page = {
         "model": model,
         "preset": PRESETS[ranking.goal],
-        "limit": f"{ranking.tpot_limit_s * 1e3:.0f} ms",
+        "limit": limit_words(ranking),
         "sentence": closing_sentence(ranking),
         "workload": ranking.options[0].prediction.workload if ranking.options else None,
         "options": [asdict(option_cells(option)) for option in ranking.options],

@@ -163,7 +163,7 @@ def rejection_lines(error: PlanRejected) -> list[str]:
 
 
 def container_words(container: ContainerFacts) -> str:
-    """Name a container so that it reads well with and without a version of its own."""
+    """Return a container's name so that it reads well with and without a version of its own."""
     engine = f"{container.engine} {container.engine_version}".strip()
     if not container.version:
         variant = f", {container.variant}" if container.variant else ""
@@ -204,7 +204,7 @@ def _quantization_document(plan: Plan) -> dict[str, Any] | None:
 def work_sentences(
     plan: Plan, recipe: Recipe, forecasts: tuple[StepForecast, ...] = ()
 ) -> Iterator[str]:
-    """Say what a build would run, and what it would not have to."""
+    """Describe what a build would run, and what it would not have to."""
     if forecasts:
         yield from forecast_sentences(forecasts)
     elif recipe.steps:
@@ -225,7 +225,7 @@ def work_sentences(
 
 
 def cost_sentence(plan: Plan, outlook: Outlook | None) -> str:
-    """Say what the instance and its tokens cost."""
+    """Describe what the instance and its tokens cost."""
     hour = price_words(plan)
     if not hour:
         _, none, reason = plan.instance.price_basis.partition("none: ")
@@ -275,6 +275,7 @@ def _decision_lines(plan: Plan) -> list[str]:
     profile, instance, shape = plan.profile, plan.instance, plan.shape
     price = price_words(plan)
     nodes = f"{plan.nodes} x " if plan.nodes > 1 else ""
+    each = " on each copy" if plan.replicas > 1 else ""
     source = f"{plan.model.name}@{plan.model.revision[:12]}" if plan.model.revision else "local"
     return [
         f"model      {profile.architecture}, {count_words(profile.parameters)} parameters, "
@@ -283,13 +284,13 @@ def _decision_lines(plan: Plan) -> list[str]:
         f"{gib(instance.device_bytes)} each" + (f", {price}" if price else ""),
         f"container  {container_words(plan.container)}",
         f"serves     {plan.served_name!r}, {spread_words(plan)}",
-        f"shape      {shape.max_batch} requests, {shape.max_input_tokens} input tokens, "
+        f"shape      {shape.max_batch} requests{each}, {shape.max_input_tokens} input tokens, "
         f"{shape.max_total_tokens} in all",
     ]
 
 
 def room_words(plan: Plan) -> str:
-    """Tell of tokens, or that a model without attention keeps none."""
+    """Count the tokens that fit, or state that a model without attention keeps none."""
     if not plan.profile.kv_bytes_per_token:
         return "no KV cache: each request keeps a state of constant size"
     return f"room for {plan.budget.kv_tokens_left:,} tokens of KV cache"

@@ -49,6 +49,7 @@ def ranking_document(ranking: Ranking) -> dict[str, Any]:
     return {
         "goal": ranking.goal,
         "tpot_limit_s": ranking.tpot_limit_s,
+        "ttft_limit_s": ranking.ttft_limit_s,
         "summary": closing_sentence(ranking),
         "options": [
             {
@@ -84,7 +85,7 @@ def ranking_text(ranking: Ranking) -> str:
         lines += [
             f"{PRESETS[ranking.goal].title}: {PRESETS[ranking.goal].summary}",
             f"{workload.name}, {workload.input_tokens} tokens in and {workload.output_tokens} out, "
-            f"each token within {ranking.tpot_limit_s * 1e3:.0f} ms",
+            f"each token within {limit_words(ranking)}",
             "",
         ]
         lines += table_lines(_HEADER, [_row(option) for option in ranking.options[:MOST_ROWS]])
@@ -229,6 +230,14 @@ _HEADER = (
     "band",
     "with",
 )
+
+
+def limit_words(ranking: Ranking) -> str:
+    """Return the time of each token that is demanded, and of the first where that is."""
+    words = f"{ranking.tpot_limit_s * 1e3:,.0f} ms"
+    if ranking.ttft_limit_s is None:
+        return words
+    return f"{words}, the first within {ranking.ttft_limit_s * 1e3:,.0f} ms"
 
 
 def _row(option: Option) -> tuple[str, ...]:

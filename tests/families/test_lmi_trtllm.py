@@ -119,3 +119,8 @@ def test_what_it_would_drop_or_refuse_is_an_error(changes: dict[str, Any], code:
 
 def test_a_checkpoint_that_is_quantized_is_its_own_business() -> None:
     assert errors(plan_for("lmi-trt", quantization=AWQ)) == []
+
+
+def test_a_share_of_the_whole_gpu_is_refused() -> None:
+    """Its own is of what the weights leave: 0.3 of 80 GiB was planned, and 34 would be taken."""
+    assert errors(plan_for("lmi-trt", gpu_memory_utilization=0.3)) == ["no-gpu-memory"]

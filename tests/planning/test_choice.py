@@ -311,3 +311,14 @@ def test_an_older_engine_keeps_the_smaller_number() -> None:
     old = replace(find_container("vllm", found.kind), engine_version="0.6.3")
 
     assert most_at_once(old, found) == 256
+
+
+def test_a_layout_that_is_predicted_alike_is_not_called_slower() -> None:
+    """Experts cut or given out whole read the same bytes: 27,024 was "slower" than 27,024."""
+    twin = replace(WHOLE[0], expert_parallel=True)
+
+    choice = choose_layout(replace(WAYS, splits=(WHOLE[0], twin)), Target())
+
+    (alike,) = choice.passed_over
+    assert alike.code == "split-alike"
+    assert alike.reason == f"{twin.words} is predicted to be as fast as {WHOLE[0].words}"

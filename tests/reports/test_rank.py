@@ -131,3 +131,10 @@ def test_a_chart_of_one_point_can_be_drawn() -> None:
     marks = [Mark(x=10, y=1, label="a", title="", chosen=True)]
 
     assert any("*" in line for line in text_chart(marks, x_label="x", y_label="y"))
+
+
+def test_a_limit_on_the_first_token_is_named() -> None:
+    ranking = rank([CHEAP, FAST], [], "cost", 0.05, 2.0)
+
+    assert "each token within 50 ms, the first within 2,000 ms" in ranking_text(ranking)
+    assert ranking_document(ranking)["ttft_limit_s"] == 2.0
