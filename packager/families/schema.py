@@ -239,11 +239,6 @@ def _facts_of(name: str, engine: str, version: str) -> frozenset[str]:
     return frozenset(method for row in rows for method in row["draft_methods"])
 
 
-def added_methods(engine: str, version: str) -> frozenset[str]:
-    """Return the methods of drafting that a version has beside those of its schema."""
-    return _facts_of("added", engine, version) - _facts_of("removed", engine, version)
-
-
 def _is_float(value: str) -> bool:
     try:
         return math.isfinite(float(value))
