@@ -84,8 +84,9 @@ def read_stream(url: str, asked: Mapping[str, Any], begun: Barrier) -> tuple[str
             if not last:
                 begun.wait(timeout=120)
             last = line.removeprefix(b"data: ").decode().strip()
-            if last.startswith("{"):
-                reason = json.loads(last)["choices"][0]["finish_reason"] or reason
+            if last.startswith("{"):  # an aborted stream ends with an error in place of choices
+                for choice in json.loads(last).get("choices", ()):
+                    reason = choice["finish_reason"] or reason
     return reason, last
 
 
