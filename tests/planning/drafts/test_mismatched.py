@@ -270,7 +270,7 @@ PAIRS = (
             config=TINY | {"vocab_size": 128256, "quantization_config": {"quant_method": "fp8"}},
             tensors=model_of(SMALL, dtype="F8_E4M3").tensors,
         ),
-        instance="g4dn.12xlarge",
+        instance="p3dn.24xlarge",
         code="format-unsupported",
     ),
     # Tensor parallelism.
