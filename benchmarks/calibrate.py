@@ -71,7 +71,7 @@ def held(point: Measured, fit: Fit) -> Held:
 
 
 def inside(curve: tuple[Measured, ...], *, every: bool) -> list[Held]:
-    """Give some points of a curve; return the others, all of which lie between them."""
+    """Fit to some points of a curve; return the others, all of which lie between them."""
     last = len(curve) - 1
     given = {*range(0, last, 2), last} if every else {0, len(curve) // 2, last}
     fit = calibrate([curve[place] for place in given], error_band(curve[0].setup))
@@ -79,7 +79,7 @@ def inside(curve: tuple[Measured, ...], *, every: bool) -> list[Held]:
 
 
 def beyond(curve: tuple[Measured, ...]) -> list[Held]:
-    """Give all points but the last; return that."""
+    """Fit to all points but the last; return that."""
     return [held(curve[-1], calibrate(curve[:-1], error_band(curve[0].setup)))]
 
 

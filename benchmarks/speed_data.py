@@ -80,7 +80,7 @@ class SpeedPoint:
 
     @property
     def curve(self) -> str:
-        """Name what a curve shares: all but the number of requests."""
+        """Return what a curve shares: all but the number of requests."""
         setup = self.setup
         lengths = f"{self.input_tokens}:{self.output_tokens}"
         precision = f"{setup.model.scheme or 'bf16'} TP {setup.tp_degree}"

@@ -73,7 +73,7 @@ def stand_in(name: str) -> Any:
 
 
 def _take_any(_cls: type, **_: object) -> None:
-    """Take the keywords that classes of the replaced package give to their bases."""
+    """Accept the keywords that classes of the replaced package give to their bases."""
 
 
 def is_stand_in(value: object) -> bool:

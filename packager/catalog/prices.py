@@ -49,7 +49,7 @@ def priced(instance: Instance, region: str | None, extra: tuple[Price, ...]) -> 
 
 
 def at_price(instance: Instance, usd_hour: float | None) -> Instance:
-    """Put the price that a user states on an instance; without one, leave what is known."""
+    """Set the price that a user states of an instance; without one, leave what is known."""
     if usd_hour is None:
         return instance
     return replace(instance, price_usd_hour=usd_hour, price_basis=USER)

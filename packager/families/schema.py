@@ -128,7 +128,7 @@ def facts() -> Mapping[str, Any]:
 
 
 def facts_schema(name: str) -> EngineSchema:
-    """Give a schema that was written down by hand: `tgi`, `lmi-neuronx`, …"""
+    """Return a schema that was written down by hand: `tgi`, `lmi-neuronx`, …"""
     table = facts()[name]
     options: dict[str, Option] = {}
     for key, row in table["options"].items():

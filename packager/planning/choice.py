@@ -83,16 +83,18 @@ def choose_layout(ways: Ways, target: Target) -> Choice:
         splits = [split for split in ways.splits if split.pp_degree == depth]
         for shape in ways.shapes:
             budgets = [(split, ways.budget_at(split, shape)) for split in splits]
-            fitting = [split for split, budget in budgets if budget.fits]
+            fitting = [pair for pair in budgets if pair[1].fits]
             cut = [explain_cut(*pair) for pair in budgets if not pair[1].fits]
             too_small = {one.what: one for one in cut}.values()
             if not fitting:
                 continue
-            in_use = max(split.devices for split in fitting)
+            in_use = max(split.devices for split, _ in fitting)
             tried = [
-                _serve(ways, split, shape, target) for split in fitting if split.devices == in_use
+                _serve(ways, split, shape, budget, target)
+                for split, budget in fitting
+                if split.devices == in_use
             ]
-            best = max(tried, key=lambda layout: _worth(layout, target))
+            best = max(tried, key=lambda layout: worth_of(layout.point, target))
             slower = [
                 _explain_slower(one, best, target)
                 for one in tried
@@ -103,10 +105,10 @@ def choose_layout(ways: Ways, target: Target) -> Choice:
     return Choice(layout=None, passed_over=tuple(passed_over))
 
 
-def _serve(ways: Ways, split: Split, shape: Shape, target: Target) -> Layout:
-    """Find the requests at once for a split that fits, and predict it with them."""
+def _serve(ways: Ways, split: Split, shape: Shape, least: MemoryBudget, target: Target) -> Layout:
+    """Find the requests at once for a split that fits, `least` with the shape, and predict it."""
     copies = split.copies
-    setup = ways.setup_at(split, ways.budget_at(split, shape))
+    setup = ways.setup_at(split, least)
     alone = predict_point(setup, target.workload, 1) if setup else None
     tokens = min(target.workload.tokens, shape.max_total_tokens)
 
@@ -158,26 +160,25 @@ def _in_time(point: Point, alone: Point, target: Target) -> bool:
 
 def keeps_limits(point: Point, target: Target) -> bool:
     """Decide whether each token comes in time, and the first one where that is limited."""
-    first_s = point.ttft_s or point.prefill_s
     return point.tpot_s <= target.tpot_limit_s and (
-        target.ttft_limit_s is None or first_s <= target.ttft_limit_s
+        target.ttft_limit_s is None or point.first_token_s <= target.ttft_limit_s
     )
 
 
-def _worth(layout: Layout, target: Target) -> tuple[float, ...]:
-    """Return what is larger for a better layout; equal ones keep their order."""
-    point = layout.point
+def worth_of(point: Point | None, target: Target) -> tuple[float, ...]:
+    """Return what is larger for what serves the target better; least without a prediction."""
     if point is None:
-        return (0.0,)
+        return (-1.0,)
+    in_time = keeps_limits(point, target)
     if target.goal == "latency":
-        return (float(layout.in_time), -point.tpot_s, -point.prefill_s)
-    if not layout.in_time:
+        return (float(in_time), -point.tpot_s, -point.prefill_s)
+    if not in_time:
         return (0.0, -point.tpot_s)
     return (1.0, point.output_tokens_s)
 
 
 def _explain_slower(one: Layout, best: Layout, target: Target) -> Rejected:
-    if _worth(one, target) == _worth(best, target):
+    if worth_of(one.point, target) == worth_of(best.point, target):
         reason = f"{one.split.words} is predicted to be as fast as {best.split.words}"
         return Rejected(what=one.split.words.lower(), code="split-alike", reason=reason)
     return Rejected(
@@ -193,8 +194,7 @@ def _speed(layout: Layout, target: Target) -> str:
     if target.goal == "latency":
         figure = f"{point.tpot_s * 1e3:,.1f} ms per token"
         if not layout.in_time and target.ttft_limit_s is not None:
-            first_s = point.ttft_s or point.prefill_s
-            figure += f", {first_s * 1e3:,.0f} ms to the first"
+            figure += f", {point.first_token_s * 1e3:,.0f} ms to the first"
     else:
         figure = f"{point.output_tokens_s:,.0f} tokens/s"
         figure += "" if layout.in_time else f", too late at {point.tpot_s * 1e3:,.0f} ms per token"

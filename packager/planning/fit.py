@@ -259,14 +259,13 @@ def _explain_workload(request: BuildRequest, shape: Shape, workload: Workload) -
 
 
 def _limit_missed(point: Point, target: Target) -> Finding:
-    first_s = point.ttft_s or point.prefill_s
     limits = f"{target.tpot_limit_s * 1e3:g} ms per token"
     if target.ttft_limit_s is not None:
         limits += f" and {target.ttft_limit_s * 1e3:g} ms to the first"
     message = (
         f"{point.concurrency} requests at once are predicted to take "
-        f"{point.tpot_s * 1e3:,.1f} ms per token and {first_s * 1e3:,.0f} ms to the first; "
-        f"the limit is {limits}"
+        f"{point.tpot_s * 1e3:,.1f} ms per token and "
+        f"{point.first_token_s * 1e3:,.0f} ms to the first; the limit is {limits}"
     )
     hint = "try `--quantize auto`, `--goal latency` or a faster instance"
     return Finding("warning", "limit-missed", message, hint)

@@ -8,7 +8,7 @@ from packager.core.catalog import Accelerator
 from packager.core.findings import Finding
 from packager.core.instance import GPUS, Instance
 from packager.core.plan import Plan
-from packager.planning.choice import Target, keeps_limits
+from packager.planning.choice import Target, worth_of
 from packager.planning.performance import Point, concurrencies_of, predict, setup_of
 from packager.planning.presets import QUANTIZERS
 from packager.planning.ranking import choose_point
@@ -34,7 +34,7 @@ def choose_method(
     Where nothing can be predicted, the first is taken: weights as they are, if they fit.
     """
     points = {method: _point(plan, target, accelerator) for method, plan in plans.items()}
-    best = max(plans, key=lambda method: _worth(points[method], target))
+    best = max(plans, key=lambda method: worth_of(points[method], target))
     others = ", ".join(_words(method, points[method], target) for method in plans if method != best)
     message = f"--quantize auto is {_words(best, points[best], target)}"
     if others:
@@ -45,16 +45,6 @@ def choose_method(
 def _point(plan: Plan, target: Target, accelerator: Accelerator) -> Point | None:
     prediction = predict(setup_of(plan, accelerator), target.workload, concurrencies_of(plan))
     return choose_point(prediction, target) if prediction else None
-
-
-def _worth(point: Point | None, target: Target) -> tuple[float, ...]:
-    if point is None:
-        return (-1.0,)
-    if target.goal == "latency":
-        return (float(keeps_limits(point, target)), -point.tpot_s, -point.prefill_s)
-    if not keeps_limits(point, target):
-        return (0.0, -point.tpot_s)
-    return (1.0, point.output_tokens_s)
 
 
 def _words(method: str, point: Point | None, target: Target) -> str:

@@ -160,7 +160,7 @@ def read_opinion(step: Step, details: Mapping[str, Any], versions: Mapping[str, 
 
 
 def spread(concurrencies: Sequence[int], most: int) -> tuple[int, ...]:
-    """Take at most so many, evenly, with the first and the last."""
+    """Choose at most so many, evenly, with the first and the last."""
     found = sorted(set(concurrencies))
     if len(found) <= most:
         return tuple(found)

@@ -90,6 +90,11 @@ class Point:
     ttft_s: float = 0.0  # time to first token behind the other requests; 0.0: not predicted
 
     @property
+    def first_token_s(self) -> float:
+        """Time to first token, behind the other requests where that is predicted."""
+        return self.ttft_s or self.prefill_s
+
+    @property
     def output_tokens_s_user(self) -> float:
         """What one reader sees."""
         return 1 / self.tpot_s

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from packager.catalog.accelerators import accelerator_of
-from packager.catalog.instances import find_instance
 from packager.planning.calibration import (
     ImplausibleTime,
     Measured,
@@ -17,7 +15,6 @@ from packager.planning.calibration import (
     predict_measured,
 )
 from packager.planning.performance import (
-    ServedDraft,
     ServedModel,
     Setup,
     Workload,
@@ -25,15 +22,9 @@ from packager.planning.performance import (
     predict_point,
 )
 from packager.planning.scale import UNSCALED, Scale
+from tests.planning.served_models import EAGLE, MIXTRAL_8X7B, QWEN3_32B, setup
 
 QUESTIONS = Workload()
-QWEN3_32B = ServedModel(
-    weight_bytes=65_524_246_528,
-    parameters=32_762_123_264,
-    layers=64,
-    hidden_size=5120,
-    kv_bytes_per_token=262_144,
-)
 LLAMA_3_8B = ServedModel(
     weight_bytes=16_060_522_496,
     parameters=8_030_261_248,
@@ -41,24 +32,6 @@ LLAMA_3_8B = ServedModel(
     hidden_size=4096,
     kv_bytes_per_token=131_072,
 )
-MIXTRAL_8X7B = ServedModel(
-    weight_bytes=93_405_585_408,
-    parameters=46_702_792_704,
-    layers=32,
-    hidden_size=4096,
-    kv_bytes_per_token=131_072,
-    expert_share=0.966,
-    experts=8,
-    experts_per_token=2,
-)
-EAGLE = ServedDraft(
-    speculative_tokens=3, acceptance_length=2.44, weight_bytes=1_500_000_000, layers=1
-)
-
-
-def setup(model: ServedModel, instance: str, tp_degree: int, **more: object) -> Setup:
-    accelerator = accelerator_of(find_instance(instance))
-    return replace(Setup(model=model, accelerator=accelerator, tp_degree=tp_degree), **more)
 
 
 ON_L40S = setup(QWEN3_32B, "ml.g6e.12xlarge", 4)

@@ -29,7 +29,7 @@ WHOLE = tuple(Split(tp_degree=tp, dp_degree=8 // tp) for tp in (1, 2, 4, 8))
 
 
 def budget_at(split: Split, shape: Shape, *, weights_gib: float = 16) -> MemoryBudget:
-    """Give each device its part of the weights, and one sequence of the length asked for."""
+    """Budget each device's part of the weights, and one sequence of the length asked for."""
     return MemoryBudget(
         tp_degree=split.tp_degree,
         pp_degree=split.pp_degree,

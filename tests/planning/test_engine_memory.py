@@ -9,6 +9,7 @@ import pytest
 
 from packager.catalog.instances import find_instance
 from packager.core.artifact import Artifacts
+from packager.core.model import ModelProfile
 from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.techniques import Draft
@@ -160,10 +161,10 @@ def test_a_static_share_is_of_weights_and_cache_alone() -> None:
     assert budget.kv_pool_bytes / GIB == pytest.approx(16.46, abs=0.3)
 
 
-def test_blocks_of_a_hybrid_have_the_1568_tokens_that_vllm_logs() -> None:
-    """Qwen3.5-27B with its cache in FP8: a state of 3,207,168 bytes, 2,048 bytes a token."""
+def hybrid_27b() -> ModelProfile:
+    """Return what decides the cache of Qwen3.5-27B and 3.6-27B: 16 of 64 layers have attention."""
     profile, _ = make_profile(model_of(LLAMA_3_8B))
-    hybrid = replace(
+    return replace(
         profile,
         layers=64,
         cached_layers=16,
@@ -172,9 +173,13 @@ def test_blocks_of_a_hybrid_have_the_1568_tokens_that_vllm_logs() -> None:
         state_bytes=48 * 3_207_168,
         kv_groups=(),
     )
+
+
+def test_blocks_of_a_hybrid_have_the_1568_tokens_that_vllm_logs() -> None:
+    """Qwen3.5-27B with its cache in FP8: a state of 3,207,168 bytes, 2,048 bytes a token."""
     demand = Demand(engine="vllm", engine_version="0.27.1", kv_element_bytes=1, reserve=False)
 
-    budget = make_budget(hybrid, P5, SHAPE, 1, demand)
+    budget = make_budget(hybrid_27b(), P5, SHAPE, 1, demand)
 
     assert budget.kv_block_tokens == 1568
     assert budget.request_bytes(1568) == (16 + 2 * 48) * 1568 * 2048
@@ -195,21 +200,11 @@ def test_a_static_share_that_is_asked_for_is_the_one_that_sglang_is_given(
 
 def test_a_draft_keeps_a_state_for_each_of_its_tokens() -> None:
     """Qwen3.6-27B with its MTP head on two cards: 2.38 requests of 262,144 tokens in 11.08 GiB."""
-    profile, _ = make_profile(model_of(LLAMA_3_8B))
-    hybrid = replace(
-        profile,
-        layers=64,
-        cached_layers=16,
-        kv_heads=4,
-        kv_bytes_per_token=16 * 4096,
-        state_bytes=48 * 3_207_168,
-        kv_groups=(),
-    )
     draft = Draft(kind="mtp", speculative_tokens=3, kv_bytes_per_token=4096, kv_heads=4)
     demand = Demand(
         engine="vllm", engine_version="0.20.2", kv_element_bytes=1, draft=draft, reserve=False
     )
 
-    budget = make_budget(hybrid, P5, SHAPE, 2, demand)
+    budget = make_budget(hybrid_27b(), P5, SHAPE, 2, demand)
 
     assert 11.08 * GIB / budget.request_bytes(262_144) == pytest.approx(2.38, abs=0.02)

@@ -10,7 +10,6 @@ from itertools import pairwise
 import pytest
 
 from packager.catalog.accelerators import accelerator_of
-from packager.catalog.instances import find_instance
 from packager.core.techniques import Draft
 from packager.planning.exchange import exchange_s
 from packager.planning.performance import (
@@ -31,6 +30,7 @@ from packager.planning.speed_table import speed_table
 from packager.planning.speed_terms import STEP_TERMS, looked_at_tokens, step_terms
 from tests.planning import zoo
 from tests.planning.headers import LLAMA_3_8B, model_of, plan_of
+from tests.planning.served_models import EAGLE, MIXTRAL_8X7B, QWEN3_32B, setup
 
 LLAMA_3_70B = ServedModel(
     weight_bytes=141_107_412_992,
@@ -40,33 +40,8 @@ LLAMA_3_70B = ServedModel(
     kv_bytes_per_token=327_680,
 )
 LLAMA_3_70B_AWQ = replace(LLAMA_3_70B, weight_bytes=39_800_000_000, scheme="W4A16")
-QWEN3_32B = ServedModel(
-    weight_bytes=65_524_246_528,
-    parameters=32_762_123_264,
-    layers=64,
-    hidden_size=5120,
-    kv_bytes_per_token=262_144,
-)
-MIXTRAL_8X7B = ServedModel(
-    weight_bytes=93_405_585_408,
-    parameters=46_702_792_704,
-    layers=32,
-    hidden_size=4096,
-    kv_bytes_per_token=131_072,
-    expert_share=0.966,
-    experts=8,
-    experts_per_token=2,
-)
 OPEN_ORCA = Workload()
 LONG_ANSWERS = Workload(name="long answers", input_tokens=500, output_tokens=2000)
-EAGLE = ServedDraft(
-    speculative_tokens=3, acceptance_length=2.44, weight_bytes=1_500_000_000, layers=1
-)
-
-
-def setup(model: ServedModel, instance: str, tp_degree: int, **more: object) -> Setup:
-    accelerator = accelerator_of(find_instance(instance))
-    return replace(Setup(model=model, accelerator=accelerator, tp_degree=tp_degree), **more)
 
 
 P5 = setup(LLAMA_3_70B, "ml.p5.48xlarge", 8)
