@@ -7,12 +7,11 @@ Nothing is read before it is asked for.
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -20,7 +19,9 @@ from typing import Any
 
 from packager.core.documents import parse_json
 from packager.core.findings import Finding
+from packager.core.nearness import nearest as nearest
 from packager.core.versions import LOWEST, version_key
+from packager.families.values import Config, check_config, check_known, read_configs
 
 ENGINES = Path(__file__).parent / "data" / "engines"
 BINARY_SIZE = re.compile(r"-?\d+|\d+(\.\d+)?[kMGT]|\d+[KMGT]i", re.ASCII)
@@ -36,6 +37,9 @@ class Option:
     choices: tuple[str, ...] = ()
     many: bool = False  # one or more values
     aliases: tuple[str, ...] = ()  # other long names
+    values: tuple[str, ...] = ()  # what the engine looks up when it starts; its parser does not
+    opened_by: str = ""  # the option that adds to `values`: a plug-in
+    config: Config | None = None  # of `json`: the class that the engine turns it into
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +72,6 @@ class EngineSchema:
         return nearest(name.lower().replace("_", "-"), self.options)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Give the known name that is most like `name`, or ""."""
-    found = difflib.get_close_matches(name, tuple(known), n=1)
-    return found[0] if found else ""
-
-
 @lru_cache(maxsize=256)  # a ranking asks hundreds of times; versions may be a user's
 def find_schema(engine: str, version: str) -> EngineSchema:
     """Return the schema of a version, or of the nearest one there is, marked as unproven.
@@ -101,6 +99,7 @@ def find_schema(engine: str, version: str) -> EngineSchema:
 def load_schema(path: Path) -> EngineSchema:
     """Read one shipped schema."""
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    configs = read_configs(document.get("configs", {}))
     return EngineSchema(
         engine=document["engine"],
         version=document["version"],
@@ -111,6 +110,9 @@ def load_schema(path: Path) -> EngineSchema:
                 choices=tuple(row.get("choices", ())),
                 many=row.get("many", False),
                 aliases=tuple(row.get("aliases", ())),
+                values=tuple(row.get("values", ())),
+                opened_by=row.get("opened_by", ""),
+                config=configs[row["config"]] if "config" in row else None,
             )
             for name, row in document["options"].items()
         },
@@ -146,8 +148,13 @@ def facts_schema(name: str) -> EngineSchema:
     )
 
 
-def check_value(who: str, option: Option, spelled: str, value: str) -> Iterator[Finding]:
-    """Find a value that the engine does not take. `spelled` is the key as it is rendered."""
+def check_value(
+    who: str, option: Option, spelled: str, value: str, given: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Find a value that the engine does not take. `spelled` is the key as it is rendered.
+
+    `given` names the options that are set, without dashes: a plug-in among them may add values.
+    """
     if option.choices and value not in option.choices:
         close = nearest(value, option.choices)
         known = ", ".join(option.choices[:12])
@@ -156,6 +163,10 @@ def check_value(who: str, option: Option, spelled: str, value: str) -> Iterator[
     elif not is_of_type(value, option.type):
         message = f"{who} refuses {value!r} for {spelled!r}, which is of type {option.type}"
         yield Finding("error", "value-refused", message)
+    elif option.values and option.opened_by not in given:
+        yield from check_known(who, spelled, value, option.values)
+    elif option.config is not None:
+        yield from check_config(who, spelled, value, option.config)
 
 
 def value_tokens(option: Option, value: str) -> tuple[str, ...]:

@@ -226,7 +226,7 @@ def _check_options(
             continue
         words = value_tokens(option, value)
         for word in words:
-            yield from check_value("SGLang", option, name, word)
+            yield from check_value("SGLang", option, name, word, meant)
         if option.type not in {"flag", "switch"}:
             yield from _check_words(name, words, one_word=one_word)
 

@@ -180,7 +180,7 @@ def check_options(
         elif isinstance(value, bool):
             yield from _check_switch(who, option, value=value)
         else:
-            yield from check_value(who, option, name, value)
+            yield from check_value(who, option, name, value, options)
 
 
 def check_proven(who: str, plan: Plan, schema: EngineSchema) -> Iterator[Finding]:
