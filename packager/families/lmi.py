@@ -37,6 +37,7 @@ from packager.core.split import Abilities
 from packager.families import lmi_trtllm
 from packager.families.arrived import check_arrived
 from packager.families.listed import check_listed
+from packager.families.rules import NO_FACTS, Facts, check_rules, plan_facts
 from packager.families.sagemaker import check_environment
 from packager.families.schema import EngineSchema, Option, check_value, find_schema, nearest
 from packager.families.shared import (
@@ -157,7 +158,8 @@ class LmiFamily:
         elif plan.draft is not None and plan.draft.kind not in LEGACY_DRAFTS:
             hint = "choose a newer container version"
             yield from draft_unsupported(plan, f"LMI {release_of(plan)}", hint)
-        yield from check_settings(settings(plan), options)
+        version, facts = plan.container.engine_version, plan_facts(plan)
+        yield from check_settings(settings(plan), options, facts, vllm_version=version)
         yield from _check_unread(plan, options)
         if plan.weights == "mounted":
             message = "a serving.properties among the mounted files wins over what is planned here"
@@ -307,8 +309,17 @@ def _environment(plan: Plan) -> dict[str, str]:
     return {**env, "OPTION_ENGINE": "Python", **_option_env(settings(plan))}
 
 
-def check_settings(meant: Mapping[str, str], options: LmiOptions) -> Iterator[Finding]:
-    """Find keys that LMI does not read, and values that it does not take."""
+def check_settings(
+    meant: Mapping[str, str],
+    options: LmiOptions,
+    facts: Facts = NO_FACTS,
+    *,
+    vllm_version: str = "",
+) -> Iterator[Finding]:
+    """Find keys that LMI does not read, values that it does not take, and combinations.
+
+    The rules of vLLM are asked where its version is given.
+    """
     for key, value in meant.items():
         if key not in options.types:
             close = nearest(key, options.types)
@@ -324,6 +335,25 @@ def check_settings(meant: Mapping[str, str], options: LmiOptions) -> Iterator[Fi
         if value.lower() in {"true", "false"}:
             message = f"LMI reads {value!r} for {key!r} as a switch, and vLLM refuses to start"
             yield Finding("error", "value-refused", message, "choose another served name")
+    yield from check_rules("LMI", "lmi", options.container, meant, facts=facts)
+    if vllm_version:
+        inside = vllm_settings(meant)
+        spelled = {name: key for name, (key, _) in inside.items()}
+        asked = {name: value for name, (_, value) in inside.items()}
+        vllm = find_schema("vllm", vllm_version).options
+        yield from check_rules(
+            "vLLM", "vllm", vllm_version, asked, facts=facts, options=vllm, spelled=spelled
+        )
+
+
+def vllm_settings(meant: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return by vLLM's names which of LMI's keys says what."""
+    inside: dict[str, tuple[str, str]] = {}
+    for key, value in meant.items():
+        if key.startswith("option."):
+            name = TWO_NAMES.get(key, key).removeprefix("option.").replace("_", "-")
+            inside[name] = (key, value)
+    return inside
 
 
 def _check_readable(key: str, value: str) -> Iterator[Finding]:

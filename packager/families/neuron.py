@@ -25,6 +25,7 @@ from packager.core.plan import Plan
 from packager.core.serving import COMPILED_DIR, MODEL_DIR, SERVING_DIR, RenderedFile, ServingConfig
 from packager.core.split import Abilities
 from packager.families.listed import check_neuron_type
+from packager.families.rules import plan_facts
 from packager.families.sagemaker import check_environment
 from packager.families.schema import EngineSchema, check_value, facts_schema, nearest
 from packager.families.shared import (
@@ -95,7 +96,8 @@ class NeuronFamily:
             schema = schema_of(plan)
             yield from check_proven("vLLM", plan, schema)
             yield from check_engine_options(plan, _vllm_own(plan), asked_names(plan, schema))
-            yield from check_options("vLLM", _vllm_options(plan), schema)
+            version, facts = plan.container.engine_version, plan_facts(plan)
+            yield from check_options("vLLM", _vllm_options(plan), schema, facts, version=version)
             if plan.draft is not None and variant in WITH_DRAFTS:
                 yield from check_draft("vLLM", plan, schema)
             yield from check_input_limit(plan)

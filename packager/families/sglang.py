@@ -21,6 +21,7 @@ from packager.core.serving import ServingConfig
 from packager.core.split import Abilities
 from packager.families.arrived import check_arrived
 from packager.families.listed import check_listed
+from packager.families.rules import NO_FACTS, Facts, check_rules, plan_facts
 from packager.families.sagemaker import check_environment
 from packager.families.schema import (
     EngineSchema,
@@ -108,7 +109,8 @@ class SglangFamily:
         meant = options(plan)
         if plan.draft is not None:  # said above, in the draft's words
             meant.pop(ALGORITHM, None)
-        yield from _check_options(meant, schema, one_word=by_environment)
+        facts, version = plan_facts(plan), plan.container.engine_version
+        yield from _check_options(meant, schema, facts, version=version, one_word=by_environment)
         if by_environment:
             yield from check_environment(plan, _env(plan))
 
@@ -214,7 +216,12 @@ def _check_draft(plan: Plan, schema: EngineSchema) -> Iterator[Finding]:
 
 
 def _check_options(
-    meant: dict[str, str], schema: EngineSchema, *, one_word: bool
+    meant: dict[str, str],
+    schema: EngineSchema,
+    facts: Facts = NO_FACTS,
+    *,
+    version: str = "",
+    one_word: bool,
 ) -> Iterator[Finding]:
     for name, value in meant.items():
         option = schema.options.get(name)
@@ -229,6 +236,10 @@ def _check_options(
             yield from check_value("SGLang", option, name, word, meant)
         if option.type not in {"flag", "switch"}:
             yield from _check_words(name, words, one_word=one_word)
+    of_version = version or schema.version
+    yield from check_rules(
+        "SGLang", "sglang", of_version, meant, facts=facts, options=schema.options
+    )
 
 
 def _check_words(name: str, words: tuple[str, ...], *, one_word: bool) -> Iterator[Finding]:

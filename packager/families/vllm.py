@@ -24,6 +24,7 @@ from packager.core.units import GIB
 from packager.core.versions import version_key
 from packager.families.arrived import check_arrived
 from packager.families.listed import check_listed
+from packager.families.rules import plan_facts
 from packager.families.sagemaker import check_environment
 from packager.families.schema import find_schema
 from packager.families.shared import (
@@ -86,7 +87,8 @@ class VllmFamily:
         yield from check_proven("vLLM", plan, schema)
         yield from check_layout_options(asked_names(plan, schema), VLLM_LAYOUT)
         yield from check_engine_options(plan, _own_options(plan), asked_names(plan, schema))
-        yield from check_options("vLLM", options(plan), schema)
+        version, facts = plan.container.engine_version, plan_facts(plan)
+        yield from check_options("vLLM", options(plan), schema, facts, version=version)
         yield from check_draft("vLLM", plan, schema)
         yield from check_arrived("vLLM", plan)
         yield from check_listed("vLLM", plan)

@@ -17,6 +17,7 @@ from packager.core.serving import RenderedFile
 from packager.core.split import Abilities
 from packager.core.techniques import Draft
 from packager.core.versions import version_key
+from packager.families.rules import NO_FACTS, Facts, check_rules
 from packager.families.schema import (
     EngineSchema,
     Option,
@@ -167,9 +168,17 @@ def draft_files(plan: Plan) -> tuple[RenderedFile, ...]:
 
 
 def check_options(
-    who: str, options: Mapping[str, str | bool], schema: EngineSchema
+    who: str,
+    options: Mapping[str, str | bool],
+    schema: EngineSchema,
+    facts: Facts = NO_FACTS,
+    *,
+    version: str = "",
 ) -> Iterator[Finding]:
-    """Find options that this version does not have, and values that it does not take."""
+    """Find options that this version does not have, values and combinations that it refuses.
+
+    `version` is the engine's, where the schema is of another one that stands in for it.
+    """
     for name, value in options.items():
         option = schema.options.get(name)
         if option is None:
@@ -181,6 +190,10 @@ def check_options(
             yield from _check_switch(who, option, value=value)
         else:
             yield from check_value(who, option, name, value, options)
+    of_version = version or schema.version
+    yield from check_rules(
+        who, schema.engine, of_version, options, facts=facts, options=schema.options
+    )
 
 
 def check_proven(who: str, plan: Plan, schema: EngineSchema) -> Iterator[Finding]:

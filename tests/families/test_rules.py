@@ -1,0 +1,220 @@
+"""Rules across options: how rows are read, what they hold on, and what vLLM's say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from packager.core.findings import Finding
+from packager.families.rules import (
+    check_rules,
+    engines_with_rules,
+    plan_facts,
+    read_rule,
+    rules,
+    rules_of,
+)
+from packager.families.schema import find_schema, shipped_versions
+from packager.families.vllm_options import check_options
+from tests.families.plans import MIXTRAL, plan_for
+
+ROW: dict[str, Any] = {
+    "when": [{"option": "max-num-seqs", "above": {"option": "max-num-batched-tokens"}}],
+    "severity": "error",
+    "code": "options-conflict",
+    "message": "{who} refuses [max-num-seqs] {max-num-seqs}",
+    "source": "config/scheduler.py",
+    "date": "2026-11-22",
+}
+
+
+def holds(when: list[dict[str, Any]], settings: dict[str, Any], **facts: Any) -> bool:
+    """Whether a row with these conditions says something."""
+    rule = read_rule({**ROW, "when": when, "message": "no"})
+    from packager.families import rules as module
+
+    case = module._Case(settings=settings, facts=facts, options={})
+    needed = rule.needs <= settings.keys()
+    held = all(module._holds(one, case) for one in rule.when)
+    assert needed or not held, "a rule was skipped that holds"
+    return held
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"while": []}, id="key of a row"),
+        pytest.param({"severity": "fatal"}, id="severity"),
+        pytest.param({"when": []}, id="no condition"),
+        pytest.param({"when": [{"option": "a", "was": 1}]}, id="test"),
+        pytest.param({"when": [{"option": "a"}]}, id="no test"),
+        pytest.param({"when": [{"option": "a", "is": 1, "above": 0}]}, id="two tests"),
+        pytest.param({"when": [{"fact": "weather", "is": 1}]}, id="fact"),
+        pytest.param({"when": [{"fact": "heads", "given": True}]}, id="given fact"),
+        pytest.param({"when": [{"option": "a", "fact": "heads", "is": 1}]}, id="two subjects"),
+        pytest.param({"when": [{"option": "a", "type": "word"}]}, id="type"),
+        pytest.param({"when": [{"any": [], "option": "a"}]}, id="any and another"),
+        pytest.param({"message": "{who} refuses {block-size}"}, id="value of no condition"),
+        pytest.param({"message": "{who} refuses [block-size]"}, id="name of no condition"),
+        pytest.param({"hint": "lower [block-size]"}, id="name of no condition in the hint"),
+        pytest.param({"since": "soon"}, id="version"),
+        pytest.param({"source": ""}, id="no source"),
+    ],
+)
+def test_a_row_with_a_mistake_is_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        read_rule({**ROW, **changed})
+
+
+@pytest.mark.parametrize("key", ["when", "severity", "code", "message", "source", "date"])
+def test_a_row_without_a_key_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match=key):
+        read_rule({name: value for name, value in ROW.items() if name != key})
+
+
+@pytest.mark.parametrize(
+    ("condition", "settings", "expected"),
+    [
+        ({"given": True}, {"a": "1"}, True),
+        ({"given": True}, {}, False),
+        ({"given": False}, {}, True),
+        ({"given": False}, {"a": "1"}, False),
+        ({"is": True}, {"a": True}, True),
+        ({"is": True}, {"a": "true"}, True),
+        ({"is": True}, {"a": "1"}, False),
+        ({"is": 1}, {"a": True}, False),
+        ({"is": [1, 2]}, {"a": "2"}, True),
+        ({"is": [1, 2]}, {"a": "3"}, False),
+        ({"is": "mp"}, {}, False),
+        ({"is": "mp", "default": "mp"}, {}, True),
+        ({"isnt": "mp"}, {"a": "ray"}, True),
+        ({"isnt": "mp"}, {}, False),
+        ({"isnt": "mp", "default": "ray"}, {}, True),
+        ({"isnt": ["mp", "ray"]}, {"a": "uni"}, True),
+        ({"isnt": ["mp", "ray"]}, {"a": "ray"}, False),
+        ({"below": 0}, {"a": "-1"}, True),
+        ({"below": 0}, {"a": "0"}, False),
+        ({"above": 1}, {"a": "1.5"}, True),
+        ({"above": 1}, {"a": "many"}, False),
+        ({"above": 1023}, {"a": "1k"}, False),
+        ({"above": 1023}, {"a": "1K"}, True),
+        ({"at_least": 2}, {"a": "2"}, True),
+        ({"at_most": 2}, {"a": "3"}, False),
+        ({"above": {"option": "b"}}, {"a": "2", "b": "1"}, True),
+        ({"above": {"option": "b"}}, {"a": "2"}, False),
+        ({"above": {"option": "b", "default": 1}}, {"a": "2"}, True),
+        ({"above": [{"option": "b"}, 3]}, {"a": "7", "b": "2"}, True),
+        ({"above": [{"option": "b"}, 3]}, {"a": "6", "b": "2"}, False),
+        ({"indivisible_by": {"option": "b"}}, {"a": "8", "b": "3"}, True),
+        ({"indivisible_by": {"option": "b"}}, {"a": "9", "b": "3"}, False),
+        ({"divisible_by": 16}, {"a": "48"}, True),
+        ({"divisible_by": 0}, {"a": "48"}, False),
+        ({"starts": ["/", "."]}, {"a": "./x"}, True),
+        ({"starts": "/"}, {"a": "x"}, False),
+        ({"type": "text"}, {"a": "x"}, True),
+        ({"type": "number"}, {"a": True}, False),
+        ({"field": "b.c", "is": 3}, {"a": '{"b":{"c":3}}'}, True),
+        ({"field": "b.c", "given": False}, {"a": '{"b":{"c":null}}'}, True),
+        ({"field": "b.c", "given": True}, {"a": '{"b":3}'}, False),
+        ({"field": "b", "given": True}, {"a": "{broken"}, False),
+        ({"field": "b", "type": "list"}, {"a": '{"b":[1]}'}, True),
+        ({"field": "b", "is": False, "default": False}, {"a": "{}"}, True),
+    ],
+)
+def test_conditions_hold_on_what_was_given(
+    condition: dict[str, Any], settings: dict[str, Any], expected: bool
+) -> None:
+    assert holds([{"option": "a", **condition}], settings) is expected
+
+
+def test_one_of_several_conditions_is_enough() -> None:
+    when = [{"any": [{"option": "a", "is": 1}, {"fact": "experts", "above": 0}]}]
+    assert holds(when, {"a": "1"})
+    assert holds(when, {}, experts=8)
+    assert not holds(when, {"a": "2"}, experts=0)
+
+
+def test_a_product_may_be_compared() -> None:
+    when = [{"product": [{"option": "a"}, {"option": "b"}], "above": {"fact": "devices"}}]
+    assert holds(when, {"a": "2", "b": "8"}, devices=8)
+    assert not holds(when, {"a": "2", "b": "4"}, devices=8)
+    assert not holds(when, {"a": "2"}, devices=1)
+
+
+def test_a_fact_that_nobody_has_holds_nothing() -> None:
+    assert not holds([{"fact": "experts", "is": 0}], {})
+    assert holds([{"fact": "experts", "is": 0}], {}, experts=0)
+
+
+def test_a_length_that_the_engine_chooses_is_no_length() -> None:
+    settings = {
+        "enable-chunked-prefill": False,
+        "max-num-batched-tokens": "2048",
+        "max-model-len": "-1",
+    }
+    assert not list(check_options("vLLM", settings, find_schema("vllm", "0.27.1")))
+    settings["max-model-len"] = "8k"
+    (found,) = check_options("vLLM", settings, find_schema("vllm", "0.27.1"))
+    assert found.message == (
+        "vLLM refuses 'max-num-batched-tokens' 2048 below the longest sequence of 8000 tokens "
+        "without 'enable-chunked-prefill'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("0.9.2", False),
+        ("0.14.0rc1", False),
+        ("0.14.0", True),
+        ("0.17.3", True),
+        ("0.18.0.dev7+gabc", True),
+        ("0.18.0", False),
+        ("nightly", False),
+    ],
+)
+def test_a_rule_is_of_its_versions(version: str, expected: bool) -> None:
+    rule = read_rule({**ROW, "since": "0.14.0", "before": "0.18.0"})
+    assert rule.is_of(version) is expected
+
+
+def test_what_is_no_version_is_judged_as_the_newest() -> None:
+    assert read_rule({**ROW, "since": "0.14.0"}).is_of("nightly")
+
+
+@pytest.mark.parametrize("engine", engines_with_rules())
+def test_every_row_can_be_read(engine: str) -> None:
+    assert rules(engine)
+
+
+@pytest.mark.parametrize("engine", [one for one in engines_with_rules() if shipped_versions(one)])
+def test_rules_ask_for_options_that_some_version_has(engine: str) -> None:
+    for rule in rules(engine):
+        versions = [one for one in shipped_versions(engine) if rule.is_of(one)]
+        asked = {one.option for one in rule.references.values() if one.option}
+        known = {name for one in versions for name in find_schema(engine, one).options}
+        assert asked <= known, (rule.message, asked - known)
+
+
+def found(version: str, settings: dict[str, Any], **facts: Any) -> list[Finding]:
+    options = find_schema("vllm", version).options
+    return list(check_rules("vLLM", "vllm", version, settings, facts=facts, options=options))
+
+
+def test_rules_of_a_version_are_fewer_than_all() -> None:
+    assert set(rules_of("vllm", "0.27.1")) <= set(rules("vllm"))
+
+
+def test_a_plan_says_what_rules_ask_for() -> None:
+    facts = plan_facts(plan_for("vllm", profile=MIXTRAL))
+    assert facts["heads"] == 32
+    assert facts["device"] == "nvidia"
+    assert "compute_capability" not in facts  # of a device that nobody described
+
+
+def test_expert_parallelism_of_a_dense_model_is_refused() -> None:
+    settings = {"enable-expert-parallel": True}
+    assert [one.code for one in found("0.27.1", settings, experts=0)] == ["options-conflict"]
+    assert not found("0.27.1", settings, experts=8)
+    assert not found("0.27.1", settings)
