@@ -69,7 +69,15 @@ class StandIn(ABCMeta):
 
 
 def stand_in(name: str) -> Any:
-    return StandIn(name, (), {"__init_subclass__": classmethod(_take_any)})
+    members = {
+        "__init_subclass__": classmethod(_take_any),
+        "__get_pydantic_core_schema__": classmethod(_any_schema),  # as the type of a field
+    }
+    return StandIn(name, (), members)
+
+
+def _any_schema(_cls: type, *_: object) -> dict[str, str]:
+    return {"type": "any"}
 
 
 def _take_any(_cls: type, **_: object) -> None:
