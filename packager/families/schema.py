@@ -37,6 +37,7 @@ class Option:
     choices: tuple[str, ...] = ()
     many: bool = False  # one or more values
     aliases: tuple[str, ...] = ()  # other long names
+    inverses: tuple[str, ...] = ()  # of a switch: names that turn it off
     values: tuple[str, ...] = ()  # what the engine looks up when it starts; its parser does not
     opened_by: str = ""  # the option that adds to `values`: a plug-in
     config: Config | None = None  # of `json`: the class that the engine turns it into
@@ -66,6 +67,11 @@ class EngineSchema:
         if wanted in self.options:
             return self.options[wanted]
         return next((o for o in self.options.values() if wanted in o.aliases), None)
+
+    def find_inverse(self, name: str) -> Option | None:
+        """Find the switch that an option turns off: `enable-lora` of `disable-lora`."""
+        wanted = name.lower().replace("_", "-")
+        return next((o for o in self.options.values() if wanted in o.inverses), None)
 
     def nearest(self, name: str) -> str:
         """Guess which option was meant; "" when none is like it."""
@@ -110,6 +116,7 @@ def load_schema(path: Path) -> EngineSchema:
                 choices=tuple(row.get("choices", ())),
                 many=row.get("many", False),
                 aliases=tuple(row.get("aliases", ())),
+                inverses=tuple(row.get("inverses", ())),
                 values=tuple(row.get("values", ())),
                 opened_by=row.get("opened_by", ""),
                 config=configs[row["config"]] if "config" in row else None,

@@ -115,7 +115,8 @@ def asked_options(plan: Plan, schema: EngineSchema) -> Options:
     for name, value in plan.engine_options:
         option = schema.find(spelled[name])
         if option is not None and option.type in {"flag", "switch"} and value in {"true", "false"}:
-            asked[spelled[name]] = value == "true"
+            is_inverse = schema.find_inverse(dashed(name)) is not None
+            asked[spelled[name]] = (value == "true") != is_inverse
         else:
             asked[spelled[name]] = value
     return asked
@@ -125,10 +126,15 @@ def asked_names(plan: Plan, schema: EngineSchema) -> dict[str, str]:
     """Give each asked name as vLLM's parser calls it, whatever its spelling."""
     names: dict[str, str] = {}
     for asked, _ in plan.engine_options:
-        dashed = asked.removeprefix("--").lower().replace("_", "-")
-        option = schema.find(dashed)
-        names[asked] = option.name if option is not None else dashed
+        name = dashed(asked)
+        option = schema.find(name) or schema.find_inverse(name)
+        names[asked] = option.name if option is not None else name
     return names
+
+
+def dashed(asked: str) -> str:
+    """Spell an option's name as it is on the command line, without its leading dashes."""
+    return asked.removeprefix("--").lower().replace("_", "-")
 
 
 def speculative_config(plan: Plan) -> dict[str, Any]:

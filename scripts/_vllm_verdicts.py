@@ -1,0 +1,176 @@
+"""What a version of vLLM says of command lines: its parser, its checks, its configuration.
+
+    PYTHON scripts/_vllm_verdicts.py [--capability 9.0] [--memory-gib 80] < requests > verdicts
+
+PYTHON has one version of vLLM on its path: a build of any kind, or an unpacked sdist over an
+environment with its dependencies.  A request is a JSON line with `argv`, what follows `vllm serve`
+without the launcher's own words, `--model DIR` among it, where DIR has a config.json; other keys
+are handed through.  A verdict adds `verdict` (`accepted` or `refused`), `stage` and `reason`.
+
+Stages, in the order of a start: `parser`, `serve` (checks of the parsed arguments), `config`
+(`EngineArgs.create_engine_config`), `start` (what the server looks up next: parsers of tool calls
+and of reasoning, the executor's class, the loader of weights, the connector of KV transfer).
+The device is pretended, so `accepted` promises nothing about kernels or memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import io
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+LONGEST = 300  # characters of a reason
+PARSERS = (
+    "vllm.entrypoints.common.cli_args",
+    "vllm.entrypoints.launchers.cli_args",
+    "vllm.entrypoints.openai.cli_args",
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--capability", default="9.0", help="of the device: 7.5, 8.0, 9.0, …")
+    parser.add_argument("--memory-gib", type=int, default=80)
+    arguments = parser.parse_args()
+    major, minor = arguments.capability.split(".")
+    engine = Engine((int(major), int(minor)), arguments.memory_gib << 30)
+    for line in sys.stdin:
+        request = json.loads(line)
+        print(json.dumps(request | engine.verdict(request["argv"])), flush=True)
+    return 0
+
+
+class Engine:
+    """One version of vLLM, imported with a pretended device."""
+
+    def __init__(self, capability: tuple[int, int], memory_bytes: int) -> None:
+        import _pretended_cuda
+
+        _pretended_cuda.install(capability, memory_bytes)
+        import vllm
+        from vllm.model_executor.models import registry
+
+        _pretended_cuda.count_devices()
+        registry._run_in_subprocess = lambda inspect: inspect()  # there, no device is pretended
+        self.version = vllm.__version__.partition("+")[0]
+        self.cli = next(filter(None, map(found_module, PARSERS)))
+
+    def verdict(self, argv: Sequence[str]) -> dict[str, Any]:
+        """Run one command line through the stages; say where it ends, and why."""
+        for stage, step in (
+            ("parser", self.parse),
+            ("serve", self.check_served),
+            ("config", self.configure),
+            ("start", self.look_up),
+        ):
+            said = io.StringIO()
+            try:
+                with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+                    argv = step(argv)  # each stage hands its result to the next
+            except (Exception, SystemExit) as error:
+                return self._of("refused", stage, reason_of(error, said.getvalue()))
+        return self._of("accepted", "start", "")
+
+    def parse(self, argv: Sequence[str]) -> Any:
+        try:
+            from vllm.utils.argparse_utils import FlexibleArgumentParser
+        except ImportError:
+            from vllm.utils import FlexibleArgumentParser  # before 0.12
+        parser = self.cli.make_arg_parser(FlexibleArgumentParser())
+        if argv and not argv[0].startswith("-"):
+            argv = ["--model", *argv]  # `vllm serve MODEL`
+        return parser.parse_args(list(argv))
+
+    def check_served(self, parsed: Any) -> Any:
+        self.cli.validate_parsed_serve_args(parsed)
+        for name in (self.cli.__name__, "vllm.entrypoints.openai.api_server"):
+            module = found_module(name)
+            if hasattr(module, "validate_api_server_args"):
+                load_plugins(parsed)
+                module.validate_api_server_args(parsed)
+                break
+        return parsed
+
+    def configure(self, parsed: Any) -> Any:
+        from vllm.engine.arg_utils import AsyncEngineArgs
+
+        return AsyncEngineArgs.from_cli_args(parsed).create_engine_config()
+
+    def look_up(self, config: Any) -> Any:
+        from vllm.model_executor.model_loader import get_model_loader
+        from vllm.v1.executor.abstract import Executor
+
+        with contextlib.suppress(ImportError):  # Ray is not needed to know its name
+            Executor.get_class(config)
+        with contextlib.suppress(ImportError):
+            get_model_loader(config.load_config)
+        reasoning = config.structured_outputs_config.reasoning_parser
+        if reasoning:
+            from vllm.reasoning import ReasoningParserManager
+
+            ReasoningParserManager.get_reasoning_parser(reasoning)
+        check_tokenizer_mode(config.model_config)
+        if config.kv_transfer_config is not None and config.kv_transfer_config.kv_connector:
+            from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+
+            with contextlib.suppress(ImportError):
+                KVConnectorFactory.get_connector_class(config.kv_transfer_config)
+        return config
+
+    def _of(self, verdict: str, stage: str, reason: str) -> dict[str, Any]:
+        return {"engine": "vllm", "version": self.version, "verdict": verdict} | (
+            {"stage": stage, "reason": reason} if verdict == "refused" else {}
+        )
+
+
+def check_tokenizer_mode(model_config: Any) -> None:
+    """Look the mode up as the first use of the tokenizer does."""
+    mode = model_config.tokenizer_mode
+    if mode in ("auto", "hf", "slow"):
+        return
+    registry = found_module("vllm.tokenizers.registry")
+    if registry is not None and hasattr(registry, "TokenizerRegistry"):
+        with contextlib.suppress(ImportError):
+            registry.TokenizerRegistry.load_tokenizer_cls(mode)
+
+
+def load_plugins(parsed: Any) -> None:
+    """Import the plug-ins that a server does before it checks its parsers."""
+    for name, where, manager in (
+        ("tool_parser_plugin", "vllm.tool_parsers", "ToolParserManager"),
+        ("tool_parser_plugin", "vllm.entrypoints.openai.tool_parsers", "ToolParserManager"),
+        ("reasoning_parser_plugin", "vllm.reasoning", "ReasoningParserManager"),
+    ):
+        plugin, module = getattr(parsed, name, None), found_module(where)
+        if plugin and module is not None:
+            importer = getattr(module, manager)
+            getattr(importer, "import_" + name.removesuffix("_plugin"))(plugin)
+
+
+def found_module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        return None
+
+
+def reason_of(error: BaseException, said: str) -> str:
+    """Shorten an error to what it is about."""
+    if isinstance(error, SystemExit):
+        text = said.rpartition("error: ")[2].strip()
+    else:
+        text = f"{type(error).__name__}: {error}"
+    return " ".join(text.split())[:LONGEST]
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "CRITICAL")
+    sys.exit(main())
