@@ -135,6 +135,7 @@ class FakeHub:
 def _handler_for(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # or a body waits 40 ms for the acknowledgement of its head
         _drop_after: int | None = None
 
         def do_HEAD(self) -> None:

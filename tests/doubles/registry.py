@@ -195,6 +195,7 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 20
+    disable_nagle_algorithm = True  # or a body waits 40 ms for the acknowledgement of its head
     server: _Server
     seen: Seen
     broken = False  # the body ended before its end
@@ -400,7 +401,8 @@ class _Handler(BaseHTTPRequestHandler):
             if status or reset:
                 fake.uploads.pop(session)
         if status or reset:
-            self._read(min(quirks.patch_reads, length))
+            most = min(quirks.patch_reads, length)
+            _ = self._read_chunks(most) if in_chunks else self._read(most)
         if status:
             body = b'{"errors":[{"code":"SIZE_INVALID","message":"secret-of-the-server"}]}'
             self._answer(status, {"Connection": "close"}, body)
@@ -546,11 +548,14 @@ class _Handler(BaseHTTPRequestHandler):
             return self._read_chunks()
         return self._read(int(self.headers.get("Content-Length") or 0))
 
-    def _read_chunks(self) -> bytes:
+    def _read_chunks(self, most: int = 1 << 40) -> bytes:
+        """Read a body in HTTP's chunks, or `most` bytes of it: more may never come."""
         data = bytearray()
         try:
             while length := int(self.rfile.readline(), 16):
-                data += self._read(length)
+                data += self._read(min(length, most - len(data)))
+                if len(data) >= most:
+                    return bytes(data)
                 self.rfile.readline()
             self.rfile.readline()
         except (OSError, ValueError):

@@ -22,6 +22,7 @@ class _Echo(BaseHTTPRequestHandler):
     """Answers with the body that came, and keeps it."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or a body waits 40 ms for the acknowledgement of its head
     got: list[bytes]
 
     def log_message(self, format: str, *args: object) -> None:

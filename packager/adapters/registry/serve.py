@@ -125,6 +125,7 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = _STALL_TIMEOUT_S
+    disable_nagle_algorithm = True  # or a body waits 40 ms for the acknowledgement of its head
     server: _Server
 
     def do_HEAD(self) -> None:
