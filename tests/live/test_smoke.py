@@ -48,7 +48,7 @@ def test_a_built_image_answers(
     assert chat["text"].strip()
 
 
-def test_a_container_tells_an_engine_that_died_from_one_that_was_stopped(
+def test_a_container_whose_engine_died_tells_it(
     packager: Packager, engine: str, serving_base: str
 ) -> None:
     """vLLM shuts down in good order, with status 0, when the process that computes died."""
@@ -58,19 +58,14 @@ def test_a_container_tells_an_engine_that_died_from_one_that_was_stopped(
         *("--output", f"docker:{image}", "--quiet"),
     )
     assert built.status == 0, built.err
-    few = {"model": "model", "prompt": "def f(", "max_tokens": 1}
 
-    with served(engine, image, OMP_NUM_THREADS="1") as (container, url):
-        assert ask(url, "/v1/completions", few)["usage"]["prompt_tokens"] == 3
-        container.stop(timeout=120)
-        stopped = container.wait()["StatusCode"]
     with served(engine, image, OMP_NUM_THREADS="1") as (container, _):
         killed = container.exec_run(["sh", "-c", KILL_THE_ENGINE])
         assert killed.exit_code == 0, killed.output
         died = container.wait()["StatusCode"]
         log = container.logs(tail=40).decode()
 
-    assert (stopped, died) == (0, 70), log
+    assert died == 70, log
     assert "its engine died" in log
 
 
@@ -84,12 +79,15 @@ def test_docker_stop_lets_running_streams_end(
         *("--output", f"docker:{image}", "--quiet"),
     )
     assert built.status == 0, built.err
-    asked = {"model": "model", "prompt": "def f(", "max_tokens": 900, "ignore_eos": True}
+    few = {"model": "model", "prompt": "def f(", "max_tokens": 1}
+    asked = {**few, "max_tokens": 900, "ignore_eos": True}
 
     with (
         served(engine, image, OMP_NUM_THREADS="1") as (container, url),
         ThreadPoolExecutor(max_workers=8) as threads,
     ):
+        # A first prompt of a few tokens is what kills an engine without permission for AMX tiles.
+        assert ask(url, "/v1/completions", few)["usage"]["prompt_tokens"] == 3
         begun = Barrier(9)
         streams = [threads.submit(read_stream, url, asked, begun) for _ in range(8)]
         begun.wait(timeout=120)
