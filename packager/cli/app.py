@@ -51,6 +51,7 @@ COMMANDS = {
     "doctor": ("packager.cli.doctor:doctor", "Say what this machine can do, and how to fix it."),
     "list": ("packager.cli.list_:list_", "List instances, containers and plug-ins."),
     "catalog": ("packager.cli.catalog:catalog", "Keep prices up to date."),
+    "check": ("packager.cli.check:check", "Find what an engine refuses or drops of a file."),
     "migrate": ("packager.cli.migrate:migrate", "Turn an old LMI configuration into today's."),
     "explain": ("packager.cli.explain:explain", "Say what a finding means and what to do."),
     "claims": ("packager.cli.claims:claims", "Keep the key that proves what layers hold."),

@@ -150,7 +150,7 @@ class LmiFamily:
         yield from check_engine_options(plan, _planned(plan), spelled)
         yield from check_arrived("vLLM", plan)
         yield from check_listed("vLLM", plan)
-        yield from _check_two_names(settings(plan))
+        yield from check_two_names(settings(plan))
         yield from _check_workers(plan)
         if release_of(plan) >= JSON_DRAFT_SINCE:
             yield from check_draft("vLLM", plan, schema)
@@ -265,11 +265,12 @@ def _check_unread(plan: Plan, options: LmiOptions) -> Iterator[Finding]:
         yield Finding("error", "kv-dtype-unsupported", message, hint)
 
 
-def _check_two_names(meant: Mapping[str, str]) -> Iterator[Finding]:
+def check_two_names(meant: Mapping[str, str]) -> Iterator[Finding]:
+    """Refuse both names of one setting."""
     for ours, other in TWO_NAMES.items():
         if ours in meant and other in meant:
-            message = f"LMI refuses {other!r} beside {ours!r}, which the plan sets"
-            hint = "change the request, not the engine's option"
+            message = f"LMI refuses {other!r} beside {ours!r}, which are one setting"
+            hint = "give one of them; what a plan sets is changed in the request"
             yield Finding("error", "options-conflict", message, hint)
 
 

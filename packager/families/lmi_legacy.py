@@ -55,6 +55,7 @@ DRAFT_SETTINGS = {
     "option.ngram_prompt_lookup_max": "prompt_lookup_max",
     "option.ngram_prompt_lookup_min": "prompt_lookup_min",
 }
+LEGACY_KEYS = frozenset({*DRAFT_MODEL_KEYS, *DRAFT_TOKENS_KEYS, *DRAFT_SETTINGS, *RENAMED})
 DEFAULT_TOKENS = 5  # of LMI's speculative_length
 NGRAM = "[ngram]"
 

@@ -100,6 +100,13 @@ def _planned(plan: Plan) -> dict[str, str]:
     return meant
 
 
+def check_keys(meant: Mapping[str, str]) -> Iterator[Finding]:
+    """Find keys that the handler does not read, and values that it does not take."""
+    table = options()
+    known = {**table["serving"], **table["pytorch"]}
+    yield from _check_against(known, meant)
+
+
 def _check_values(plan: Plan) -> Iterator[Finding]:
     table = options()
     known = dict(table["serving"])

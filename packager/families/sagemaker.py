@@ -17,31 +17,38 @@ from packager.core.findings import Finding
 from packager.core.plan import Plan
 
 LIMITS = Path(__file__).parent / "data" / "sagemaker.json"
+BAKE = "bake the weights with --weights baked: baked settings are not limited"
 
 
 def check_environment(plan: Plan, env: Mapping[str, str]) -> Iterator[Finding]:
     """Find what CreateModel would refuse of an environment that is given to it."""
-    if plan.weights == "baked" or not plan.instance.name.startswith("ml."):
-        return
+    if plan.weights != "baked" and plan.instance.name.startswith("ml."):
+        yield from check_limits(env)
+
+
+def check_limits(env: Mapping[str, str], hint: str = BAKE) -> Iterator[Finding]:
+    """Find what is over the service's limits; `hint` is the way out where one is crossed."""
     found = limits()
     if len(env) > found["entries"]:
-        yield _limit(f"{len(env)} variables, and SageMaker takes {found['entries']}")
+        message = f"{len(env)} variables, and SageMaker takes {found['entries']}"
+        yield _limit(message, hint)
     elif len(env) > found["inference_component_entries"]:
         most = found["inference_component_entries"]
         message = (
             f"{len(env)} variables are too many for an inference component, which takes {most}"
         )
-        hint = "deploy it as a model of its own, or bake the weights: baked settings do not count"
-        yield Finding("warning", "sagemaker-limit", message, hint)
+        alone = "deploy it as a model of its own, or bake the weights: baked settings do not count"
+        yield Finding("warning", "sagemaker-limit", message, alone)
     for name, value in env.items():
         if len(name) > found["key_length"] or not re.fullmatch(found["key_pattern"], name):
-            yield _limit(f"{name[:60]!r} cannot be the name of a variable in SageMaker")
+            yield _limit(f"{name[:60]!r} cannot be the name of a variable in SageMaker", hint)
         if len(value.encode()) > found["value_length"]:
             size, most = len(value.encode()), found["value_length"]
-            yield _limit(f"{name} has {size} bytes, and SageMaker takes {most}")
+            yield _limit(f"{name} has {size} bytes, and SageMaker takes {most}", hint)
     total = sum(len(name.encode()) + len(value.encode()) for name, value in env.items())
     if total > found["total_bytes"]:
-        yield _limit(f"{total} bytes in all, and SageMaker takes {found['total_bytes']}")
+        message = f"{total} bytes in all, and SageMaker takes {found['total_bytes']}"
+        yield _limit(message, hint)
 
 
 @cache
@@ -51,6 +58,5 @@ def limits() -> Mapping[str, Any]:
     return read
 
 
-def _limit(what: str) -> Finding:
-    hint = "bake the weights with --weights baked: baked settings are not limited"
+def _limit(what: str, hint: str) -> Finding:
     return Finding("error", "sagemaker-limit", f"environment: {what}", hint)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from packager.core.artifact import Artifacts
@@ -110,7 +110,7 @@ class SglangFamily:
         if plan.draft is not None:  # said above, in the draft's words
             meant.pop(ALGORITHM, None)
         facts, version = plan_facts(plan), plan.container.engine_version
-        yield from _check_options(meant, schema, facts, version=version, one_word=by_environment)
+        yield from check_options(meant, schema, facts, version=version, one_word=by_environment)
         if by_environment:
             yield from check_environment(plan, _env(plan))
 
@@ -215,14 +215,18 @@ def _check_draft(plan: Plan, schema: EngineSchema) -> Iterator[Finding]:
         yield from check_one_stage(plan, "SGLang with a DFlash head")
 
 
-def _check_options(
-    meant: dict[str, str],
+def check_options(
+    meant: Mapping[str, str],
     schema: EngineSchema,
     facts: Facts = NO_FACTS,
     *,
     version: str = "",
     one_word: bool,
 ) -> Iterator[Finding]:
+    """Find options that this version does not have, values and combinations that it refuses.
+
+    `one_word`: the image's entrypoint hands every value on as one word.
+    """
     for name, value in meant.items():
         option = schema.options.get(name)
         if option is None:

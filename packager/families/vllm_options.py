@@ -203,13 +203,17 @@ def check_options(
 
 
 def check_proven(who: str, plan: Plan, schema: EngineSchema) -> Iterator[Finding]:
-    """Warn that another version's options stand in for those of the plan's.
+    """Warn that another version's options stand in for those of the plan's."""
+    yield from check_version(who, plan.container.engine_version, schema)
+
+
+def check_version(who: str, version: str, schema: EngineSchema) -> Iterator[Finding]:
+    """Warn that another version's options stand in for those of this one.
 
     Options come and go with minor versions; a patch release is only noted.
     """
     if schema.proven:
         return
-    version = plan.container.engine_version
     wanted, used = version_key(version), version_key(schema.version)
     same_minor = wanted and used and wanted.release[:2] == used.release[:2]
     if wanted is None:
@@ -246,8 +250,14 @@ def check_draft(who: str, plan: Plan, schema: EngineSchema) -> Iterator[Finding]
 def check_asked_draft(who: str, plan: Plan, schema: EngineSchema) -> Iterator[Finding]:
     """Refuse a speculative configuration among the engine's options that this version lacks."""
     config = asked_config(dict(plan.engine_options))
-    if config is None:
-        return
+    if config is not None:
+        yield from check_draft_config(who, config, schema)
+
+
+def check_draft_config(
+    who: str, config: Mapping[str, Any], schema: EngineSchema
+) -> Iterator[Finding]:
+    """Refuse a speculative configuration with a method or a key that this version lacks."""
     method = config.get("method")
     if isinstance(method, str) and method not in schema.draft_methods:
         close = nearest(method, schema.draft_methods)

@@ -98,7 +98,7 @@ def tools_for(settings: Settings) -> Tools:
 
     return Tools(
         # Ranking plans one model many times.
-        find_model=cache(lambda reference: _find_model(reference, settings)),
+        find_model=cache(lambda reference: find_model(reference, settings)),
         find_instance=lambda name: at_price(
             priced(_find_instance(name, own()), settings.region, own().prices),
             settings.usd_per_hour,
@@ -130,7 +130,7 @@ def tools_for(settings: Settings) -> Tools:
         write=lambda image: write_out(image, sinks, reader, settings),
         save=lambda record: _save(record, settings),
         created=repeat.created if repeat else created_time(settings.environment),
-        find_draft=cache(lambda reference: _find_model(reference, settings, is_draft=True)),
+        find_draft=cache(lambda reference: find_model(reference, settings, is_draft=True)),
         known_draft=lambda model, instance, container: choose_known(
             drafts_of(model.ref.name, own().models), model, instance, container, rules()
         ),
@@ -180,7 +180,8 @@ def _save(record: BuildRecord, settings: Settings) -> None:
         settings.on_warning(f"the image is there, a copy of its record is not: {failure.message}")
 
 
-def _find_model(reference: str, settings: Settings, *, is_draft: bool = False) -> ModelFiles:
+def find_model(reference: str, settings: Settings, *, is_draft: bool = False) -> ModelFiles:
+    """Find a model's files where its reference says; raise what its source does."""
     scheme, step = _scheme_of(reference, is_draft=is_draft), "draft" if is_draft else "model"
     told: dict[str, Any] = {}
     if scheme == "hub" and settings.on_event is not ignore:
@@ -215,7 +216,7 @@ def _peek_model(reference: str, settings: Settings) -> ModelFiles | None:
 
     if settings.headers_only or choose_source(reference) != "hub":
         return None
-    return _find_model(reference, replace(settings, headers_only=True))
+    return find_model(reference, replace(settings, headers_only=True))
 
 
 def _find_instance(name: str, own: OwnRows) -> Instance:

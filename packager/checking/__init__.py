@@ -1,0 +1,1 @@
+"""Configurations that packager did not write: read with line numbers, held against engines."""

@@ -1,0 +1,216 @@
+"""vLLM and SGLang: command lines, files for `--config`, and the images' variables."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from packager.checking.arguments import (
+    Arguments,
+    Given,
+    Grammar,
+    read_arguments,
+    vllm_grammar,
+)
+from packager.checking.commands import find_start
+from packager.checking.locating import located
+from packager.checking.sagemaker import ON_BY_DEFAULT, check_unread, image_options, without_secrets
+from packager.checking.targets import UPSTREAM
+from packager.checking.values import Place, Remark, Server, Setting, Target, Word
+from packager.core.documents import NotStrict, parse_json, parse_object
+from packager.core.findings import Finding, Severity
+from packager.core.versions import version_key
+from packager.families.rules import Facts
+from packager.families.schema import EngineSchema, check_value, find_schema
+from packager.families.sglang import check_options as check_sglang_options
+from packager.families.vllm import QUOTES_UNTIL, check_sagemaker_env
+from packager.families.vllm_options import (
+    DRAFT_FIELD,
+    check_draft_config,
+    check_options,
+    check_version,
+)
+
+PREFIXES = {"vllm": "SM_VLLM_", "sglang": "SM_SGLANG_"}
+NAMES = {"vllm": "vLLM", "sglang": "SGLang"}
+COMMAND_ALONE = "upstream's image takes a command line, and only AWS's images read such variables"
+KNOWN_VERSIONS = "name a version whose options are known, with --for"
+NO_ARGUMENTS = "the image's entrypoint takes no arguments: it reads variables alone"
+
+
+def check_engine(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:
+    """Find what vLLM or SGLang refuses, drops or changes of a server's settings."""
+    schema = find_schema(target.family, target.version)
+    who, prefix = NAMES[target.family], PREFIXES[target.family]
+    for unproven in check_version(who, target.version, schema):
+        yield Remark(server.place, replace(unproven, hint=KNOWN_VERSIONS))
+    command, by_command = _command(server, target)
+    grammar = _grammar(server, target, schema)
+    arguments = read_arguments(command, grammar)
+    given = [*_of_config(server.config, schema), *arguments.given]
+    yield from arguments.remarks
+    yield from _config_remarks(server.config, arguments, target)
+    if by_command:
+        yield from check_unread(server.env, prefix, COMMAND_ALONE)
+    else:
+        if server.arguments:
+            first = server.arguments[0]
+            dropped = Finding("error", "key-dropped", NO_ARGUMENTS, f"set {prefix}… variables")
+            yield Remark(first.place, dropped)
+        from_env = image_options(server.env, prefix, schema)
+        yield from from_env.remarks
+        given += from_env.given
+        if target.family == "vllm":
+            yield from _check_words(from_env.given, target)
+    settings = {one.name: one for one in given}
+    names = _names(settings.values())
+    options = yield from _options(who, settings, schema)
+    if target.family == "sglang":
+        found = _check_sglang(options, schema, facts, target, one_word=not by_command)
+    else:
+        found = check_options(who, options, schema, facts, version=target.version)
+        draft = settings.get(DRAFT_FIELD)
+        if draft is not None:
+            yield from located(_check_draft(options, schema), {}, draft.place)
+    yield from located(found, names, server.place)
+
+
+def _command(server: Server, target: Target) -> tuple[tuple[Word, ...], bool]:
+    """Return the words that the engine's parser gets, and whether it gets a command line."""
+    start = find_start(server.command) or find_start(server.arguments)
+    if start is not None:
+        return start.arguments, True
+    if server.config or target.variant == UPSTREAM:
+        return (() if server.command else server.arguments), True
+    return (), bool(server.command)
+
+
+def _grammar(server: Server, target: Target, schema: EngineSchema) -> Grammar:
+    start = find_start(server.command) or find_start(server.arguments)
+    takes_model = start.takes_model if start is not None else True
+    if target.family == "vllm":
+        return vllm_grammar(schema, target.version, takes_model=takes_model)
+    return Grammar(
+        who="SGLang",
+        schema=schema,
+        version=target.version,
+        takes_model=takes_model,
+        model="model-path",
+    )
+
+
+def _options(
+    who: str, settings: Mapping[str, Given], schema: EngineSchema
+) -> Generator[Remark, None, dict[str, str | bool]]:
+    """Return what the engine's checks may look at, and check further values of an option here."""
+    options: dict[str, str | bool] = {}
+    for one in without_secrets(list(settings.values())):
+        if one.value is None:
+            continue  # only the machine knows it
+        words = _words(one, schema)
+        option = schema.options.get(one.name)
+        options[one.name] = words[0] if words else one.value
+        if option is not None:
+            for further in words[1:]:
+                found = check_value(who, option, one.name, further, settings)
+                yield from located(found, {}, one.place)
+    return options
+
+
+def _check_sglang(
+    options: Mapping[str, str | bool],
+    schema: EngineSchema,
+    facts: Facts,
+    target: Target,
+    *,
+    one_word: bool,
+) -> Iterator[Finding]:
+    spelled = {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in options.items()
+    }
+    version = target.version
+    yield from check_sglang_options(spelled, schema, facts, version=version, one_word=one_word)
+
+
+def _check_draft(options: Mapping[str, str | bool], schema: EngineSchema) -> Iterator[Finding]:
+    try:
+        config = parse_object(str(options.get(DRAFT_FIELD, "")).encode())
+    except (NotStrict, UnicodeEncodeError):
+        return  # refused as no JSON where its type is checked
+    yield from check_draft_config("vLLM", config, schema)
+
+
+def _words(one: Given, schema: EngineSchema) -> list[str]:
+    """Split the value of an option that takes several."""
+    option = schema.options.get(one.name)
+    if option is None or not option.many or not isinstance(one.value, str):
+        return []
+    try:
+        listed = parse_json(one.value.encode())
+    except (NotStrict, UnicodeEncodeError):
+        return []
+    return [str(item) for item in listed] if isinstance(listed, list) else []
+
+
+def _of_config(config: Sequence[Setting], schema: EngineSchema) -> Iterator[Given]:
+    """Read a `--config` file as the engine does: true is a bare option, false leaves it out."""
+    for setting in config:
+        name = setting.name.replace("_", "-")
+        option = schema.find(name)
+        if setting.value == "false":
+            continue
+        value: str | bool | None = True if setting.value == "true" else setting.value
+        called = option.name if option is not None else name
+        yield Given(name=called, spelled=setting.name, place=setting.place, value=value)
+
+
+def _config_remarks(
+    config: Sequence[Setting], arguments: Arguments, target: Target
+) -> Iterator[Remark]:
+    schema = find_schema(target.family, target.version)
+    for setting in config:
+        option = schema.find(setting.name)
+        if setting.value != "false" or option is None:
+            continue
+        if option.type == "switch" and target.family == "vllm":
+            stays = "it stays on" if option.name in ON_BY_DEFAULT else "it keeps its default"
+            message = f"vLLM leaves {setting.name!r} out for its `false`: {stays}"
+            hint = f"write no-{option.name}: true to turn it off"
+            severity: Severity = "error" if option.name in ON_BY_DEFAULT else "warning"
+            yield Remark(setting.place, Finding(severity, "false-left-out", message, hint))
+    for one in arguments.given:
+        if one.name == "config" and isinstance(one.value, str):
+            message = "the options in the file that `--config` names are not looked at"
+            hint = "give that file to `packager check` as well"
+            yield Remark(one.place, Finding("note", "config-not-read", message, hint))
+
+
+def _check_words(given: Sequence[Given], target: Target) -> Iterator[Remark]:
+    """Find values that the image's entrypoint hands on as something else."""
+    places = {one.name: one.place for one in given}
+    options = {one.name: one.value for one in without_secrets(given) if one.value is not None}
+    yield from located(check_sagemaker_env(options), places, Place(""))
+    key, until = version_key(target.version), version_key(QUOTES_UNTIL)
+    splits = key is not None and until is not None and key < until
+    for one in without_secrets(given):
+        if not isinstance(one.value, str) or '"' not in one.value:
+            continue
+        is_quoted = one.value.startswith("'") and one.value.endswith("'")
+        if splits and not is_quoted:
+            message = f"images before {QUOTES_UNTIL} split {one.spelled!r} as a shell would: its "
+            message += "double quotes are lost"
+            hint = f"write {one.spelled}='{{…}}', with the single quotes in the value"
+            yield Remark(one.place, Finding("error", "quotes-lost", message, hint))
+        elif is_quoted and not splits:
+            message = f"images from {QUOTES_UNTIL} on keep the single quotes around {one.spelled!r}"
+            hint = "leave the quotes out"
+            yield Remark(one.place, Finding("error", "quotes-kept", message, hint))
+
+
+def _names(settings: Iterable[Given]) -> dict[str, Place]:
+    names: dict[str, Place] = {}
+    for one in settings:
+        names[one.spelled] = one.place
+        names[one.name] = one.place
+    return names

@@ -1,0 +1,53 @@
+"""What is wrong with a setting whichever engine reads it: credentials, remote code, repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from packager.checking.values import Remark, Setting
+from packager.core.documents import shorten
+from packager.core.findings import Finding
+from packager.families.shared import asks_for_code
+from packager.planning.key_options import credential_option
+
+SECRETS = "take it from a secret when the server starts, such as valueFrom.secretKeyRef or a file"
+
+PLAIN = frozenset({"true", "false", "none", "null", "auto"})
+LEAST_DIGITS = 12  # of a number that may be a credential; shorter ones are counts of tokens
+
+
+def check_setting(setting: Setting) -> Iterator[Remark]:
+    """Find what a setting shows or allows, whichever engine reads it. No value is repeated."""
+    if setting.value is None:
+        return
+    if holds_secret(setting.name, setting.value):
+        message = f"{shorten(setting.name, 60)} holds a credential that everybody who reads the "
+        message += "file can use"
+        yield Remark(setting.place, Finding("warning", "credential-in-file", message, SECRETS))
+    if asks_for_code(setting.name, setting.value):
+        message = f"{shorten(setting.name, 60)} lets the engine run code from the model's files"
+        hint = "pin the model's revision and read its code, or use a model that needs none"
+        yield Remark(setting.place, Finding("warning", "remote-code", message, hint))
+
+
+def holds_secret(name: str, value: str) -> bool:
+    """Report whether a setting's value is a credential, and no reference to one, number or file."""
+    is_reference = not value or value.startswith(("$", "{{", "<", "/"))
+    is_plain = value.lower() in PLAIN or (len(value) < LEAST_DIGITS and value.isdecimal())
+    return not is_reference and not is_plain and credential_option(name, value)
+
+
+def check_repeats(settings: Sequence[Setting]) -> Iterator[Remark]:
+    """Find settings that a later one of the same name and place overrides."""
+    last: dict[str, Setting] = {}
+    for setting in settings:
+        earlier = last.get(setting.name)
+        last[setting.name] = setting
+        if earlier is not None and earlier.place.file == setting.place.file:
+            message = (
+                f"{shorten(setting.name, 60)} has no effect: line {setting.place.line} sets it "
+                "again, and the last one wins"
+            )
+            yield Remark(
+                earlier.place, Finding("warning", "setting-repeated", message, "set it once")
+            )

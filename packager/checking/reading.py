@@ -1,0 +1,123 @@
+"""Which kind of configuration a file is, by its name and content, and its servers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+
+from packager.checking.commands import servers_in
+from packager.checking.configs import read_config
+from packager.checking.dockerfiles import read_dockerfile
+from packager.checking.environment import read_env_file
+from packager.checking.manifests import read_compose, read_kubernetes
+from packager.checking.properties import read_properties
+from packager.checking.shell import at, read_commands
+from packager.checking.text import MAX_BYTES, NotReadable, control_remarks, decode
+from packager.checking.values import Document, Kind, Remark, Server
+from packager.checking.yaml_nodes import Node, parse_yaml
+from packager.core.documents import NotStrict
+
+COMMAND = re.compile(
+    r"\bvllm\s+serve\b|\bsglang\s+serve\b|sglang\.launch_server|vllm\.entrypoints|"
+    r"text-generation-launcher|optimum-cli\s+neuron\s+serve|\b(?:docker|podman|nerdctl)\s+run\b"
+)
+SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=", re.ASCII)
+PROPERTY = re.compile(r"(?:option\.[A-Za-z_]+|engine)\s*[=:]", re.ASCII)
+FROM = re.compile(r"\s*(?:ARG\s.*\n\s*)*FROM\s+\S", re.ASCII)
+YAML_KEY = re.compile(r"(?:---|[\"']?[A-Za-z_][\w.-]*[\"']?:(?:\s|$))")
+SUFFIXES: dict[str, Kind] = {
+    ".properties": "properties",
+    ".env": "env",
+    ".list": "env",
+    ".sh": "command",
+    ".bash": "command",
+    ".dockerfile": "dockerfile",
+}
+YAML_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def read_document(file: str, data: bytes, kind: Kind | None = None) -> Document:
+    """Read a file as what it is, or as `kind`; raise `NotReadable` where it is none of these."""
+    if len(data) > MAX_BYTES:
+        raise NotReadable(file, f"it has more than {MAX_BYTES} bytes")
+    text = decode(file, data)
+    if not text.strip():
+        raise NotReadable(file, "it is empty")
+    nodes: list[Node] | None = None
+    try:
+        if kind is None:
+            kind, nodes = _find_kind(file, text)
+        if kind in {"kubernetes", "compose", "config"} and nodes is None:
+            nodes = parse_yaml(text)
+        servers, remarks = _read(kind, file, text, nodes or [])
+    except NotStrict as error:
+        raise NotReadable(file, str(error)) from error
+    controls = tuple(control_remarks(file, text))
+    return Document(file=file, kind=kind, servers=servers, remarks=(*remarks, *controls))
+
+
+def _read(
+    kind: Kind, file: str, text: str, nodes: list[Node]
+) -> tuple[tuple[Server, ...], tuple[Remark, ...]]:
+    match kind:
+        case "properties":
+            server, remarks = read_properties(file, text)
+            return (server,), remarks
+        case "env":
+            server, remarks = read_env_file(file, text)
+            return (server,), remarks
+        case "kubernetes":
+            return read_kubernetes(file, nodes)
+        case "compose":
+            return read_compose(file, nodes)
+        case "dockerfile":
+            return read_dockerfile(file, text)
+        case "config":
+            return (read_config(file, nodes),), ()
+    commands = read_commands(text, at(file))
+    return tuple(servers_in(commands)), ()
+
+
+def _find_kind(file: str, text: str) -> tuple[Kind, list[Node] | None]:
+    path = PurePath(file)
+    name = path.name.lower()
+    suffix = path.suffix.lower()
+    if suffix in SUFFIXES:
+        return SUFFIXES[suffix], None
+    if name.startswith(("dockerfile", "containerfile")):
+        return "dockerfile", None
+    if name == ".env" or name.startswith((".env.", "env.")):
+        return "env", None
+    if suffix in YAML_SUFFIXES:
+        nodes = parse_yaml(text)
+        return _kind_of_yaml(file, nodes), nodes
+    return _kind_of_text(file, text)
+
+
+def _kind_of_text(file: str, text: str) -> tuple[Kind, list[Node] | None]:
+    lines = [line.strip() for line in text.split("\n")]
+    meant = [line for line in lines if line and not line.startswith(("#", "!"))]
+    if text.startswith("#!") or any(COMMAND.search(line) for line in meant):
+        is_yaml = bool(meant) and YAML_KEY.match(meant[0]) and not text.startswith("#!")
+        if not is_yaml:
+            return ("dockerfile" if FROM.match("\n".join(meant)) else "command"), None
+    if any(PROPERTY.match(line) for line in meant):
+        return "properties", None
+    if meant and all(SETTING.match(line) for line in meant):
+        return "env", None
+    if FROM.match("\n".join(meant)):
+        return "dockerfile", None
+    if meant and (YAML_KEY.match(meant[0]) or meant[0].startswith("{")):
+        nodes = parse_yaml(text)
+        return _kind_of_yaml(file, nodes), nodes
+    raise NotReadable(file, "it is no configuration of a server", "say what it is with --as")
+
+
+def _kind_of_yaml(file: str, nodes: list[Node]) -> Kind:
+    if any(node.get("apiVersion") is not None and node.get("kind") is not None for node in nodes):
+        return "kubernetes"
+    if any(node.get("services") is not None for node in nodes):
+        return "compose"
+    if len(nodes) == 1 and nodes[0].type == "mapping":
+        return "config"
+    raise NotReadable(file, "it is no manifest, compose file or engine's options")

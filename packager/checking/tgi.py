@@ -1,0 +1,94 @@
+"""TGI's launcher: its options on a command line, and the variables that stand for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from packager.checking.arguments import Given, Grammar, read_arguments
+from packager.checking.commands import find_start
+from packager.checking.locating import located
+from packager.checking.plain import holds_secret
+from packager.checking.values import Place, Remark, Server, Setting, Target
+from packager.core.findings import Finding
+from packager.core.nearness import nearest
+from packager.core.versions import version_key
+from packager.families.rules import Facts
+from packager.families.schema import EngineSchema, facts_schema
+from packager.families.tgi import CHUNKS_FROM_CAPABILITY, check_launcher, check_names
+
+# Options of a `bool` type that take a value on the command line (launcher/src/main.rs, `Args`).
+VALUED = frozenset({"sharded"})
+CHUNKS_SINCE = 3  # the first major version that computes long prompts in pieces
+TRUE, FALSE = "true", "false"
+
+
+def check_tgi(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:
+    """Find what the launcher refuses, does not read, or is told twice."""
+    start = find_start(server.command) or find_start(server.arguments)
+    words = start.arguments if start is not None else server.arguments
+    schema = facts_schema("tgi")
+    grammar = Grammar(who="TGI", schema=_command_line(schema), version=target.version)
+    arguments = read_arguments(words, grammar)
+    yield from arguments.remarks
+    on_command = arguments.settings()
+    settings = {one.name: one for one in _of_environment(server.env, schema)}
+    for name, given in on_command.items():
+        variable = name.upper().replace("-", "_")
+        earlier = settings.get(variable)
+        if earlier is not None:
+            message = f"{variable!r} has no effect: {given.spelled!r} on the command line wins"
+            found = Finding("warning", "setting-overridden", message, "set one of the two")
+            yield Remark(earlier.place, found)
+        settings[variable] = replace(given, name=variable)
+    yield from _misspelled(server.env, schema)
+    env = {
+        name: str(one.value).lower() if isinstance(one.value, bool) else one.value
+        for name, one in settings.items()
+        if one.value is not None
+    }
+    shown = {name: value for name, value in env.items() if not holds_secret(name, value)}
+    names: dict[str, Place] = {}
+    for one in settings.values():
+        names |= {one.spelled: one.place, one.name: one.place}
+    findings = [*check_names(shown), *check_launcher(env, chunks=_chunks(target, facts))]
+    yield from located(findings, names, server.place)
+
+
+def _command_line(schema: EngineSchema) -> EngineSchema:
+    """Return the launcher's options by their names on a command line."""
+    options = {}
+    for name, option in schema.options.items():
+        dashed = name.lower().replace("_", "-")
+        is_flag = option.type == "bool" and dashed not in VALUED
+        options[dashed] = replace(option, name=dashed, type="flag" if is_flag else option.type)
+    return replace(schema, options=options)
+
+
+def _of_environment(env: Sequence[Setting], schema: EngineSchema) -> Iterator[Given]:
+    for setting in env:
+        if setting.name in schema.options:
+            yield Given(
+                name=setting.name,
+                spelled=setting.name,
+                place=setting.place,
+                value=setting.value,
+            )
+
+
+def _misspelled(env: Sequence[Setting], schema: EngineSchema) -> Iterator[Remark]:
+    """Find variables that are nearly the launcher's; others may be of the image or of CUDA."""
+    for setting in env:
+        close = "" if setting.name in schema.options else nearest(setting.name, schema.options)
+        if close:
+            message = f"TGI's launcher does not read {setting.name!r}"
+            found = Finding("error", "key-dropped", message, f"did you mean {close!r}?")
+            yield Remark(setting.place, found)
+
+
+def _chunks(target: Target, facts: Facts) -> bool:
+    """Report whether long prompts are computed in pieces, as far as the device is known."""
+    key = version_key(target.version)
+    capability = facts.get("compute_capability", CHUNKS_FROM_CAPABILITY)
+    is_new = isinstance(capability, (int, float)) and capability >= CHUNKS_FROM_CAPABILITY
+    return is_new and (key is None or key.major >= CHUNKS_SINCE)

@@ -1,0 +1,42 @@
+"""What `packager check` says of the files in examples/check, word by word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.commandline import ROOT, Packager
+
+EXAMPLES = ROOT / "examples" / "check"
+EXPECTED = Path(__file__).parent / "expected"
+FILES = {
+    "serving.properties": ("--for=lmi:28",),
+    "lmi.env": ("--for=lmi:27",),
+    "vllm-sagemaker.env": ("--for=vllm:0.27.1",),
+    "sglang.env": ("--for=sglang:0.5.17",),
+    "tgi.env": ("--for=tgi:3.3.7",),
+    "vllm.sh": ("--for=vllm:0.27.1",),
+    "vllm-config.yaml": ("--for=vllm:0.27.1",),
+    "deployment.yaml": (),
+    "kserve.yaml": (),
+    "compose.yaml": (),
+    "Dockerfile": (),
+}
+
+
+def test_every_example_is_checked() -> None:
+    assert {path.name for path in EXAMPLES.iterdir()} == set(FILES)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_example_is_told_of_line_by_line(
+    name: str, packager: Packager, request: pytest.FixtureRequest
+) -> None:
+    done = packager("check", f"examples/check/{name}", *FILES[name], cwd=ROOT)
+
+    expected = EXPECTED / f"{name}.txt"
+    if request.config.getoption("--update-golden"):
+        expected.write_text(f"{done.out}{done.err}")
+    assert f"{done.out}{done.err}" == expected.read_text()
+    assert done.status == (3 if ": error " in done.out else 0)
