@@ -27,6 +27,7 @@ from packager.core.model import ModelProfile
 from packager.core.plan import Plan
 from packager.core.versions import version_key
 from packager.families.schema import ENGINES, Option
+from packager.planning.numbers import UNLIMITED
 
 TABLES = ENGINES / "rules"
 
@@ -56,6 +57,10 @@ ROW = frozenset(
     {"since", "before", "when", "severity", "code", "message", "hint", "source", "date"}
 )
 REQUIRED = ROW - {"since", "before", "hint"}
+LIMIT = frozenset({"since", "before", "when", "of", "source", "date"})
+BOUND = re.compile(r"(>=|<=|>|<)(-?\d+(?:\.\d+)?)", re.ASCII)
+BEYOND: Mapping[str, Op] = {">=": "below", "<=": "above", ">": "at_most", "<": "at_least"}
+IN_WORDS = {">=": "{} or more", "<=": "at most {}", ">": "more than {}", "<": "less than {}"}
 REFERENCE = frozenset({"option", "field", "fact", "default"})
 TYPES: Mapping[str, tuple[type, ...]] = {
     "text": (str,),
@@ -185,7 +190,9 @@ def model_facts(profile: ModelProfile) -> Facts:
     """Return what rules may ask of a model; the numbers of an unknown architecture are guesses."""
     if not profile.known:
         return {"architecture": profile.architecture, "quantization": profile.quantization}
+    has_limit = 0 < profile.max_positions < UNLIMITED
     return {
+        **({"max_positions": profile.max_positions} if has_limit else {}),
         "architecture": profile.architecture,
         "model_type": profile.model_type,
         "heads": profile.heads,
@@ -193,7 +200,6 @@ def model_facts(profile: ModelProfile) -> Facts:
         "head_dim": profile.head_dim,
         "layers": profile.layers,
         "vocab_size": profile.vocab_size,
-        "max_positions": profile.max_positions,
         "experts": profile.experts,
         "attention": profile.attention,
         "has_states": profile.state_bytes > 0,
@@ -223,7 +229,10 @@ def rules(engine: str) -> tuple[Rule, ...]:
     path = TABLES / f"{engine}.toml"
     if not path.is_file():
         return ()
-    return tuple(read_rule(row) for row in tomllib.loads(path.read_text("utf-8"))["rule"])
+    table = tomllib.loads(path.read_text("utf-8"))
+    _refuse_strangers(table, frozenset({"rule", "limit"}), "a table of rules")
+    limits = (rule for row in table.get("limit", ()) for rule in read_limit(row))
+    return (*limits, *(read_rule(row) for row in table.get("rule", ())))
 
 
 def engines_with_rules() -> tuple[str, ...]:
@@ -250,7 +259,7 @@ def read_rule(row: Mapping[str, Any]) -> Rule:
     rule = Rule(
         **{key: value for key, value in row.items() if key != "when"},
         when=when,
-        needs=frozenset(name for condition in when for name in _needed(condition)),
+        needs=frozenset().union(*(_needed(one) for one in when)),
         references=references,
     )
     for bracketed, braced in PLACEHOLDER.findall(f"{rule.message} {rule.hint}"):
@@ -260,9 +269,35 @@ def read_rule(row: Mapping[str, Any]) -> Rule:
     return rule
 
 
+def read_limit(row: Mapping[str, Any]) -> Iterator[Rule]:
+    """Read a row of limits, one rule for each value: `of` gives `>0,<=1` for `option.field`."""
+    _refuse_strangers(row, LIMIT, "a row of limits")
+    for name, bounds in row["of"].items():
+        found = [BOUND.fullmatch(bound) for bound in bounds.split(",")]
+        pairs = [(match[1], float(match[2])) for match in found if match]
+        if len(pairs) != len(found):
+            raise ValueError(f"{bounds!r} limits nothing: {row}")
+        option, _, path = name.partition(".")
+        subject = {"option": option, **({"field": path} if path else {})}
+        words = " and ".join(IN_WORDS[sign].format(f"{limit:g}") for sign, limit in pairs)
+        beyond = [{**subject, BEYOND[sign]: limit} for sign, limit in pairs]
+        yield read_rule(
+            {key: value for key, value in row.items() if key not in {"of", "when"}}
+            | {
+                "when": [*row.get("when", ()), {"any": beyond}],
+                "severity": "error",
+                "code": "value-refused",
+                "message": f"{{who}} refuses {{{name}}} for [{name}]",
+                "hint": f"it takes {words}",
+            }
+        )
+
+
 def _condition(row: Mapping[str, Any]) -> Condition:
     if "any" in row:
         _refuse_strangers(row, frozenset({"any"}), "a choice of conditions")
+        if not row["any"]:
+            raise ValueError(f"a choice has a condition at least: {row}")
         return AnyOf(tuple(_condition(one) for one in row["any"]))
     _refuse_strangers(row, REFERENCE | OPS | {"product"}, "a condition")
     ops = [key for key in row if key in OPS]
@@ -278,14 +313,7 @@ def _condition(row: Mapping[str, Any]) -> Condition:
         raise ValueError(f"only an option can be given: {row}")
     if op == "type" and row[op] not in TYPES:
         raise ValueError(f"there is no type {row[op]!r}: {row}")
-    wanted = (
-        tuple(row[op]) if op in {"is", "isnt", "starts"} and isinstance(row[op], list) else None
-    )
-    return Test(
-        subject=subject,
-        op=op,  # type: ignore[arg-type]
-        wanted=wanted if wanted is not None else _operand(row[op]),
-    )
+    return Test(subject=subject, op=op, wanted=_operand(row[op]))  # type: ignore[arg-type]
 
 
 def _operand(row: Any) -> Operand:
@@ -338,17 +366,21 @@ def _names(references: Mapping[str, Reference]) -> set[str]:
     return named | {name for name, one in references.items() if one.option}
 
 
-def _needed(condition: Condition) -> Iterator[str]:
+def _needed(condition: Condition) -> frozenset[str]:
     """List the options that must be given for a condition to hold."""
-    if isinstance(condition, AnyOf) or (condition.op == "given" and not condition.wanted):
-        return
-    operands = [condition.subject] if condition.op == "given" else [
-        *_parts(condition.subject),
-        *_parts(condition.wanted),
-    ]  # fmt: skip
-    for one in operands:
-        if isinstance(one, Reference) and one.option and one.default is None:
-            yield one.option
+    if isinstance(condition, AnyOf):
+        return frozenset.intersection(*(_needed(one) for one in condition.conditions))
+    if condition.op == "given":
+        operands: tuple[Operand, ...] = _parts(condition.subject) if condition.wanted else ()
+    elif condition.op in {"is", "isnt"}:  # of several values, each may lack an option
+        operands = _parts(condition.subject)
+    else:
+        operands = (*_parts(condition.subject), *_parts(condition.wanted))
+    return frozenset(
+        one.option
+        for one in operands
+        if isinstance(one, Reference) and one.option and one.default is None
+    )
 
 
 def _parts(operand: Operand) -> tuple[Operand, ...]:

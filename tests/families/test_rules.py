@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -218,3 +221,61 @@ def test_expert_parallelism_of_a_dense_model_is_refused() -> None:
     assert [one.code for one in found("0.27.1", settings, experts=0)] == ["options-conflict"]
     assert not found("0.27.1", settings, experts=8)
     assert not found("0.27.1", settings)
+
+
+# What vLLM itself said of settings (scripts/_vllm_verdicts.py, 2026-11-22): its parser, its checks
+# and EngineArgs.create_engine_config, on a pretended H100.  Beyond that: `dropped` and `changed`
+# are accepted without effect, `later` is refused by `vllm serve` or by a worker, which did not
+# run, and `file` is refused where the file does not exist.
+VERDICTS = Path(__file__).parent / "data" / "rules_vllm.jsonl"
+GPU = {"device": "nvidia", "devices": 16, "compute_capability": 9.0}
+FACTS: dict[str, dict[str, Any]] = {
+    "llama": {
+        **GPU,
+        "architecture": "LlamaForCausalLM",
+        "model_type": "llama",
+        "heads": 16,
+        "kv_heads": 8,
+        "experts": 0,
+        "attention": "heads",
+        "max_positions": 8192,
+        "has_tower": False,
+    },
+    "qwen3-moe": {
+        **GPU,
+        "architecture": "Qwen3MoeForCausalLM",
+        "model_type": "qwen3_moe",
+        "heads": 16,
+        "kv_heads": 8,
+        "experts": 8,
+        "attention": "heads",
+        "has_tower": False,
+    },
+}
+EXPECTED = {
+    "accepted": set(),
+    "refused": {"error"},
+    "later": {"error"},
+    "dropped": {"error"},
+    "changed": {"warning"},
+    "file": {"warning"},
+}
+
+
+def recorded() -> Iterator[Any]:
+    for line in VERDICTS.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        settings = " ".join(f"{name}={value}" for name, value in row["settings"].items())
+        yield pytest.param(row, id=f"{row['model']}: {settings}")
+
+
+@pytest.mark.parametrize("row", [*recorded()])
+def test_settings_are_judged_as_vllm_judges_them(row: dict[str, Any]) -> None:
+    for version, verdict in row["verdicts"].items():
+        said = list(
+            check_options(
+                "vLLM", row["settings"], find_schema("vllm", version), FACTS[row["model"]]
+            )
+        )
+        severities = {one.severity for one in said}
+        assert severities == EXPECTED[verdict], (version, verdict, said)
