@@ -216,6 +216,16 @@ REQUEST_OPTIONS = (
         "--speculative-tokens", type=POSITIVE, metavar="N", help="Drafted tokens at a time."
     ),
     click.option(
+        "--tool-call-parser",
+        metavar="PARSER",
+        help="auto (by the chat template; usual), off, or a name of the engine's.",
+    ),
+    click.option(
+        "--reasoning-parser",
+        metavar="PARSER",
+        help="auto (by the chat template; usual), off, or a name of the engine's.",
+    ),
+    click.option(
         "--engine-option",
         "engine_option",
         multiple=True,

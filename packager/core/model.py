@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
+from packager.core.parsers import ChatTemplate
 
 FileRole = Literal["weights", "config", "tokenizer", "other"]
 KvKind = Literal["full", "sliding", "chunked", "mla", "state"]
@@ -84,6 +85,7 @@ class ModelFiles:
     tensors: tuple[TensorInfo, ...]
     left_out: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     # path → why the file is not packaged
+    chat_template: ChatTemplate | None = None  # None without one, and of drafts
 
     @property
     def weight_bytes(self) -> int:

@@ -10,6 +10,7 @@ from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile, ModelRef
+from packager.core.parsers import ChosenParser
 from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.techniques import Draft, Quantization, Rejected
@@ -122,6 +123,8 @@ class Plan:
     containers: tuple[ContainerFacts, ...] = ()  # that hints may propose; newest first
     gpu_memory_utilization: float = GPU_MEMORY_UTILIZATION  # what the engine takes of each GPU
     workload: Workload = QUESTIONS  # the requests that are planned for
+    tool_parser: ChosenParser | None = None  # None: the engine reads no tool calls
+    reasoning_parser: ChosenParser | None = None
 
     @property
     def full_requests(self) -> int:

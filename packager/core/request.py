@@ -25,6 +25,8 @@ Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Reference = Annotated[str, Field(max_length=4096)]  # as long as paths are
 
+Parser = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+
 LayerSize = Annotated[int, BeforeValidator(parse_size), Field(ge=2 * MIB, le=2**60)]
 
 
@@ -175,6 +177,16 @@ class BuildRequest(BaseModel):
     )
     container_version: str | None = Field(
         default=None, description="version of the serving container; newest by default"
+    )
+    tool_call_parser: Parser | None = Field(
+        default=None,
+        description="how the engine reads tool calls: `auto` by the chat template, `off`, or a "
+        "parser by the engine's own name",
+    )
+    reasoning_parser: Parser | None = Field(
+        default=None,
+        description="how the engine tells reasoning from the answer: `auto` by the chat "
+        "template, `off`, or a parser by the engine's own name",
     )
     engine_options: dict[str, str] | None = Field(
         default=None, description="settings of the engine itself, by its own names"

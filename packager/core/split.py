@@ -70,7 +70,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abilities:
-    """Layouts that one version of a serving container can start."""
+    """What one version of a serving container can start: layouts, and parsers of answers."""
 
     who: str  # `vLLM 0.27.1`, as messages name it
     pipeline: bool = False
@@ -83,6 +83,9 @@ class Abilities:
     copies_kv_heads: bool = True  # more devices than key-value heads are possible
     most_nodes: int = 1
     node_options: str = ""  # that every one of several machines is started with
+    # Names that this version has; () where it takes none, None where its list is not known.
+    tool_parsers: tuple[str, ...] | None = ()
+    reasoning_parsers: tuple[str, ...] | None = ()
 
     def may_draft(self, split: Split, draft: str) -> bool:
         """Check whether a draft of this kind works in a layout."""

@@ -56,10 +56,14 @@ from packager.families.shared import (
     model_dir,
 )
 from packager.families.vllm_options import (
+    REASONING_PARSER,
+    TOOL_PARSER,
     check_asked_draft,
     check_draft,
     check_proven,
     draft_files,
+    parser_options,
+    parsers_of,
     schema_of,
     speculative_config,
 )
@@ -126,6 +130,8 @@ class LmiFamily:
             who=f"LMI {container.release or container.version}".strip(),
             workers=True,
             expert_parallel=spreads,
+            tool_parsers=_parsers(container, TOOL_PARSER),
+            reasoning_parsers=_parsers(container, REASONING_PARSER),
         )
 
     def check(self, plan: Plan) -> Iterator[Finding]:
@@ -184,10 +190,43 @@ class LmiFamily:
 
 def release_of(plan: Plan) -> int:
     """Give the number that people call a version of LMI by: 28 of `0.36.0-lmi28.0.0-cu130`."""
-    match = re.search(r"lmi(\d+)", plan.container.version)
+    return _release(plan.container)
+
+
+def _release(container: ContainerFacts) -> int:
+    match = re.search(r"lmi(\d+)", container.version)
     if match:
         return int(match[1])
-    return int(plan.container.release) if plan.container.release.isdecimal() else ASYNC_SINCE
+    return int(container.release) if container.release.isdecimal() else ASYNC_SINCE
+
+
+def _parsers(container: ContainerFacts, option: str) -> tuple[str, ...] | None:
+    """Return the parsers of vLLM that this version of LMI hands answers to; () where none."""
+    schema = find_schema("vllm", container.engine_version)
+    if (
+        container.engine != "vllm"
+        or _key(option) not in lmi_options(schema, _release(container)).types
+    ):
+        return ()
+    return parsers_of(schema, option) if schema.is_for(container.engine_version) else None
+
+
+def _key(option: str) -> str:
+    return f"option.{option.replace('-', '_')}"
+
+
+def _answers(plan: Plan) -> dict[str, str]:
+    """Return the parsers of answers that were chosen, in LMI's keys.
+
+    The rolling batch reads the reasoning parser where `enable_reasoning` is true only.
+    """
+    meant = {
+        _key(name): "true" if value is True else str(value)
+        for name, value in parser_options(plan).items()
+    }
+    if plan.reasoning_parser is not None and release_of(plan) < ASYNC_SINCE:
+        meant["option.enable_reasoning"] = "true"
+    return meant
 
 
 def _fields(container: ContainerFacts) -> frozenset[str]:
@@ -205,7 +244,7 @@ def settings(plan: Plan) -> dict[str, str]:
     if plan.container.engine == TENSORRT:
         return lmi_trtllm.settings(plan)
     asked = {option_key(name): value for name, value in plan.engine_options}
-    return {**_planned(plan), **asked}
+    return {**_planned(plan), **_answers(plan), **asked}
 
 
 def option_key(name: str) -> str:

@@ -27,7 +27,13 @@ from packager.core.split import Abilities
 from packager.families.listed import check_neuron_type
 from packager.families.rules import plan_facts
 from packager.families.sagemaker import check_environment
-from packager.families.schema import EngineSchema, check_value, facts_schema, nearest
+from packager.families.schema import (
+    EngineSchema,
+    check_value,
+    facts_schema,
+    find_schema,
+    nearest,
+)
 from packager.families.shared import (
     OFFLINE_ENV,
     check_engine_options,
@@ -42,6 +48,8 @@ from packager.families.shared import (
 )
 from packager.families.vllm import command, launched
 from packager.families.vllm_options import (
+    REASONING_PARSER,
+    TOOL_PARSER,
     Options,
     asked_names,
     asked_options,
@@ -49,6 +57,7 @@ from packager.families.vllm_options import (
     check_options,
     check_proven,
     default_options,
+    parsers_of,
     planned_options,
     schema_of,
 )
@@ -79,7 +88,14 @@ class NeuronFamily:
     def abilities(self, container: ContainerFacts) -> Abilities:
         """Return what a Neuron image can start: one copy, or LMI's server on each group."""
         named = f"the Neuron image {container.variant}"
-        return Abilities(who=named, workers=container.variant == "lmi-neuronx")
+        if container.variant not in BY_COMMAND:
+            return Abilities(who=named, workers=container.variant == "lmi-neuronx")
+        schema = find_schema("vllm", container.engine_version)  # vLLM's own server answers
+        return Abilities(
+            who=named,
+            tool_parsers=parsers_of(schema, TOOL_PARSER),
+            reasoning_parsers=parsers_of(schema, REASONING_PARSER),
+        )
 
     def check(self, plan: Plan) -> Iterator[Finding]:
         """Say what the image refuses or drops, and what static shapes mean."""

@@ -43,7 +43,12 @@ from packager.families.shared import (
     model_dir,
 )
 from packager.families.vllm import launched
-from packager.families.vllm_options import check_proven
+from packager.families.vllm_options import (
+    REASONING_PARSER,
+    TOOL_PARSER,
+    check_proven,
+    parsers_of,
+)
 
 PORT = 8080
 PREFIX = "SM_SGLANG_"
@@ -77,7 +82,8 @@ class SglangFamily:
         `--dp-size` alone copies the whole model.  With `--enable-dp-attention` the copies are
         of attention only, inside the `--tp-size` devices, which hold the experts together.
         """
-        has = find_schema("sglang", container.engine_version).options.keys()
+        schema = find_schema("sglang", container.engine_version)
+        has = schema.options.keys()
         return Abilities(
             who=f"SGLang {container.engine_version}".strip(),
             pipeline="pp-size" in has,
@@ -88,6 +94,8 @@ class SglangFamily:
             expert_parallel="ep-size" in has,
             most_nodes=MOST_NODES if "nnodes" in has else 1,
             node_options="`--nnodes N --node-rank K --dist-init-addr HOST:PORT`",
+            tool_parsers=parsers_of(schema, TOOL_PARSER),
+            reasoning_parsers=parsers_of(schema, REASONING_PARSER),
         )
 
     def check(self, plan: Plan) -> Iterator[Finding]:
@@ -132,7 +140,13 @@ def options(plan: Plan) -> dict[str, str]:
     """Spell the plan, and the options asked for by name, in SGLang's options."""
     schema = schema_of(plan)
     asked = {_option_name(name, schema): value for name, value in plan.engine_options}
-    return {**_planned(plan), **asked}
+    return {**_planned(plan), **_parsers(plan), **asked}
+
+
+def _parsers(plan: Plan) -> dict[str, str]:
+    """Return the parsers of answers that were chosen and that no option of the engine names."""
+    chosen = {TOOL_PARSER: plan.tool_parser, REASONING_PARSER: plan.reasoning_parser}
+    return {name: one.name for name, one in chosen.items() if one and not one.asked_option}
 
 
 def _address() -> dict[str, str]:

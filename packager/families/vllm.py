@@ -76,9 +76,14 @@ class VllmFamily:
 
     def abilities(self, container: ContainerFacts) -> Abilities:
         """Return what this vLLM can start; on the processor, one copy."""
+        able = abilities_of(container, find_schema("vllm", container.engine_version))
         if container.kind == "cpu":
-            return Abilities(who="vLLM for processors")
-        return abilities_of(container, find_schema("vllm", container.engine_version))
+            return Abilities(
+                who="vLLM for processors",
+                tool_parsers=able.tool_parsers,
+                reasoning_parsers=able.reasoning_parsers,
+            )
+        return able
 
     def check(self, plan: Plan) -> Iterator[Finding]:
         """Say what the server refuses, drops, or leaves unused or unenforced."""

@@ -50,6 +50,9 @@ DRAFT_FIELD = "speculative-config"
 SHUTDOWN_OPTION = "shutdown-timeout"
 SHUTDOWN_S = 25
 
+TOOLS, TOOL_PARSER = "enable-auto-tool-choice", "tool-call-parser"
+REASONING_PARSER = "reasoning-parser"
+
 
 def schema_of(plan: Plan) -> EngineSchema:
     """Give the options of the plan's vLLM, or of the nearest version that is known."""
@@ -72,7 +75,17 @@ def abilities_of(container: ContainerFacts, schema: EngineSchema) -> Abilities:
         most_nodes=MOST_NODES if "nnodes" in has else 1,
         node_options="`--nnodes N --node-rank K --master-addr HOST`, all but the first "
         "with `--headless` (no Ray)",
+        tool_parsers=parsers_of(schema, TOOL_PARSER) if TOOLS in has else (),
+        reasoning_parsers=parsers_of(schema, REASONING_PARSER),
     )
+
+
+def parsers_of(schema: EngineSchema, option: str) -> tuple[str, ...] | None:
+    """Return the names that an option takes; () without the option, None where none is listed."""
+    found = schema.options.get(option)
+    if found is None:
+        return ()
+    return found.values or found.choices or None
 
 
 def planned_options(plan: Plan) -> Options:
@@ -105,7 +118,21 @@ def planned_options(plan: Plan) -> Options:
 def default_options(plan: Plan, schema: EngineSchema) -> Options:
     """Return what the server gets unless an option of the same name was asked for."""
     has = schema.is_for(plan.container.engine_version) and SHUTDOWN_OPTION in schema.options
-    return {SHUTDOWN_OPTION: str(SHUTDOWN_S)} if has else {}
+    ending: Options = {SHUTDOWN_OPTION: str(SHUTDOWN_S)} if has else {}
+    return {**ending, **parser_options(plan)}
+
+
+def parser_options(plan: Plan) -> Options:
+    """Return the parsers of answers that were chosen; one that an option names is switched on."""
+    options: Options = {}
+    tool, reasoning = plan.tool_parser, plan.reasoning_parser
+    if tool is not None:
+        options[TOOLS] = True
+        if not tool.asked_option:
+            options[TOOL_PARSER] = tool.name
+    if reasoning is not None and not reasoning.asked_option:
+        options[REASONING_PARSER] = reasoning.name
+    return options
 
 
 def asked_options(plan: Plan, schema: EngineSchema) -> Options:

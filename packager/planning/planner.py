@@ -36,6 +36,7 @@ from packager.planning.nearest import find_nearest, note_one_machine
 from packager.planning.neuron_targets import check_exported
 from packager.planning.nodes import check_nodes, plan_on_nodes
 from packager.planning.parallelism import note_split
+from packager.planning.parsers import choose_parsers
 from packager.planning.performance import Setup, can_predict, setup_of
 from packager.planning.precision import (
     check_format,
@@ -180,6 +181,8 @@ def _decide(
     grouped = replace(profile, group_size=served.group_size if served else 0)
     abilities = family.abilities(facts.container)
     layouts = find_splits(grouped, instance, abilities, request)
+    parsers = choose_parsers(request, facts.model, facts.container.engine, abilities)
+    findings += parsers.findings
     draft = drafted.draft
     if draft is not None:
         layouts = layouts.where(
@@ -232,6 +235,8 @@ def _decide(
         containers=facts.containers,
         gpu_memory_utilization=request.gpu_memory_utilization or GPU_MEMORY_UTILIZATION,
         workload=facts.workload,
+        tool_parser=parsers.tool,
+        reasoning_parser=parsers.reasoning,
     )
     if may_fit:
         fit = _find_served(

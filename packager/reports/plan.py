@@ -8,6 +8,7 @@ from typing import Any
 
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
+from packager.core.parsers import ChosenParser
 from packager.core.plan import Plan
 from packager.core.recipe import Recipe, StepForecast
 from packager.core.techniques import Rejected
@@ -109,6 +110,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "weights": plan.weights,
         "quantization": _quantization_document(plan),
         "draft": asdict(plan.draft) if plan.draft else None,
+        "tool_call_parser": _parser_document(plan.tool_parser),
+        "reasoning_parser": _parser_document(plan.reasoning_parser),
         "memory_per_device": {
             **asdict(budget),
             "needed_bytes": budget.needed_bytes,
@@ -124,6 +127,7 @@ def page_text(page: PlanPage) -> str:
     plan = page.plan
     lines = [
         *_decision_lines(plan),
+        *(line for label, words in answer_sentences(plan) for line in wrapped(label, words)),
         *wrapped("holds", capacity_sentence(plan)),
         *wrapped("will run", "; ".join(work_sentences(plan, page.recipe, page.forecasts))),
         *wrapped("kept", "; ".join(renewal_sentences(page.forecasts))),
@@ -199,6 +203,19 @@ def _quantization_document(plan: Plan) -> dict[str, Any] | None:
     document = asdict(plan.quantization)
     del document["layout"]  # how we reckon
     return document
+
+
+def _parser_document(chosen: ChosenParser | None) -> dict[str, str] | None:
+    if chosen is None:
+        return None
+    return {"name": chosen.name, "reason": chosen.reason, "source": chosen.source}
+
+
+def answer_sentences(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield what the engine reads answers with, and why: `hermes: the chat template writes …`."""
+    for label, chosen in (("tool calls", plan.tool_parser), ("reasoning", plan.reasoning_parser)):
+        if chosen is not None:
+            yield label, f"{chosen.name}: {chosen.reason}"
 
 
 def work_sentences(

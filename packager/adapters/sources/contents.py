@@ -65,9 +65,7 @@ def check_small_file(path: str, found: Found) -> None:
             raise BrokenJson(path, "it does not begin and end as JSON does")
 
 
-def read_config(
-    small: Mapping[str, Found], *, has_tokenizer: bool, is_draft: bool = False
-) -> Mapping[str, Any]:
+def read_config(small: Mapping[str, Found], *, is_draft: bool = False) -> Mapping[str, Any]:
     """Read config.json, and refuse a model that needs code from its repository.
 
     Many models still ship the code that engines have since made their own: an
@@ -76,11 +74,17 @@ def read_config(
     config = _read_object(CONFIG, small[CONFIG], MAX_CONFIG_BYTES)
     if not is_draft:
         refuse_own_code(config)
-    if TOKENIZER_CONFIG in small:
-        tokenizer = _read_object(TOKENIZER_CONFIG, small[TOKENIZER_CONFIG], MAX_CONFIG_BYTES)
-        if not has_tokenizer:
-            _refuse_needed_code(TOKENIZER_CONFIG, tokenizer, prefixes=("AutoTokenizer",))
     return config
+
+
+def read_tokenizer_config(small: Mapping[str, Found], *, has_tokenizer: bool) -> Mapping[str, Any]:
+    """Read tokenizer_config.json, {} without one; refuse a tokenizer that is code."""
+    if TOKENIZER_CONFIG not in small:
+        return {}
+    tokenizer = _read_object(TOKENIZER_CONFIG, small[TOKENIZER_CONFIG], MAX_CONFIG_BYTES)
+    if not has_tokenizer:
+        _refuse_needed_code(TOKENIZER_CONFIG, tokenizer, prefixes=("AutoTokenizer",))
+    return tokenizer
 
 
 def find_shards(

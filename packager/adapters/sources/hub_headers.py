@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from packager.adapters.remote.addresses import HubAddress
 from packager.adapters.remote.hub_session import ANSWER_S, refuse_compressed
-from packager.adapters.sources.contents import read_shard
+from packager.adapters.sources.contents import read_shard, readable
 from packager.adapters.sources.hub_cache import RepositoryCache
 from packager.adapters.sources.remote_headers import read_headers, read_remote_shard
 from packager.adapters.sources.rules import Entry
@@ -56,6 +56,15 @@ class HubHeaders:
             git_sha1=entry.git_sha1,
         )
         return RemoteRange(url=address.url, offset=0, length=entry.size)
+
+    def beginning(self, path: str, length: int) -> bytes:
+        """Read the first bytes of a file, at most so many, from the cache where it has the file."""
+        place = self._cache.path(self._commit, path)
+        if place.exists():
+            allowed = link_roots(self._cache.snapshot(self._commit))
+            with readable(path, resolve_link(place, path, allowed)) as stream:
+                return stream.read(length)
+        return self._read(path, 0, min(length, self._listing[path].size))
 
     def _tensors(self, file: str) -> tuple[TensorInfo, ...]:
         place = self._cache.path(self._commit, file)

@@ -79,6 +79,11 @@ class _S3Headers:
     def content(self, path: str) -> RemoteRange:
         return _whole(self._objects[path])
 
+    def beginning(self, path: str, length: int) -> bytes:
+        found = self._objects[path]
+        part = RemoteRange(url=found.url, offset=0, length=min(length, found.size))
+        return b"".join(self._reader.read(part))
+
     def _tensors(self, file: str) -> tuple[TensorInfo, ...]:
         found = self._objects[file]
 

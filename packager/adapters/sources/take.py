@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
+from packager.adapters.sources.chat import TEMPLATES, TOKENIZER, read_chat_template
 from packager.adapters.sources.contents import (
     READ,
     Shards,
@@ -20,6 +21,8 @@ from packager.adapters.sources.contents import (
     read_config,
     read_shard,
     read_tensors,
+    read_tokenizer_config,
+    readable,
 )
 from packager.adapters.sources.names import check_distinct, check_path
 from packager.adapters.sources.rules import Choice, Entry, choose_files, refuse_incomplete, role_of
@@ -39,6 +42,10 @@ class Headers(Protocol):
 
     def content(self, path: str) -> RemoteRange:
         """Say where a file's bytes are."""
+        ...
+
+    def beginning(self, path: str, length: int) -> bytes:
+        """Read the first bytes of a file, at most so many."""
         ...
 
 
@@ -63,10 +70,12 @@ def take_model(
     check_distinct(choice.small + choice.candidates)
     refuse_incomplete(choice, is_draft=is_draft)
 
-    small = fetch(tuple(path for path in choice.small if not for_plan or path in READ))
+    wanted = (*READ, *TEMPLATES)
+    small = fetch(tuple(path for path in choice.small if not for_plan or path in wanted))
     for path, found in small.items():
         check_small_file(path, found)
-    config = read_config(small, has_tokenizer="tokenizer.json" in choice.small, is_draft=is_draft)
+    config = read_config(small, is_draft=is_draft)
+    tokenizer = read_tokenizer_config(small, has_tokenizer=TOKENIZER in choice.small)
     shards = find_shards(small, choice.candidates, is_draft=is_draft)
 
     content: Mapping[str, FileRange | RemoteRange]
@@ -88,6 +97,14 @@ def take_model(
         tensors = read_tensors(shards, headers.tensors_of)
         content = {path: headers.content(path) for path in (*choice.small, *shards.files)}
 
+    def read_head(path: str, length: int) -> bytes:
+        if path in small:
+            with readable(path, small[path]) as stream:
+                return stream.read(length)
+        if path in choice.small and headers is not None:
+            return headers.beginning(path, length)
+        return b""
+
     return ModelFiles(
         ref=ref,
         files=tuple(
@@ -102,6 +119,7 @@ def take_model(
         config=MappingProxyType(dict(config)),
         tensors=tensors,
         left_out=MappingProxyType({**choice.left_out, **_not_served(choice, shards)}),
+        chat_template=None if is_draft else read_chat_template(small, tokenizer, read_head),
     )
 
 

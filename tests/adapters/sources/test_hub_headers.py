@@ -14,7 +14,7 @@ from packager.core.image import RemoteRange
 from packager.core.model import ModelFiles
 from packager.errors import ModelRefused, ProtocolFailed
 from tests.doubles.fake_hub import FakeHub
-from tests.doubles.models import write_model
+from tests.doubles.models import write_json, write_model
 
 SHARD = "model-00002-of-00003.safetensors"
 
@@ -63,6 +63,24 @@ def test_nothing_but_headers_and_configuration_is_downloaded(
     assert sorted(kept) == ["config.json", "model.safetensors.index.json", "tokenizer_config.json"]
     assert hub.asked("/tokenizer.json") == []
     assert len(hub.asked("GET /blobs/")) == 3  # one for each shard
+
+
+def test_added_tokens_are_read_from_the_tokenizers_beginning_and_no_more_is_kept(
+    hub: FakeHub, cache: Path, model: Path
+) -> None:
+    """A plan from a hub and one from a directory choose the same parser."""
+    write_json(model / "tokenizer_config.json", {})
+    (model / "chat_template.jinja").write_text("{% if tools %}[TOOL_CALLS]{% endif %}")
+    added = [{"content": "[TOOL_CALLS]"}]
+    write_json(model / "tokenizer.json", {"added_tokens": added, "model": "x" * 3_000_000})
+    hub.add("org/name", model)
+
+    found, local = headers(hub, cache), LocalSource().facts(str(model))
+
+    assert found.chat_template == local.chat_template
+    assert found.chat_template is not None
+    assert found.chat_template.tokens == {"[TOOL_CALLS]"}
+    assert not any(path.name == "tokenizer.json" for path in cache.rglob("*"))
 
 
 def test_files_are_named_on_the_hub_by_their_commit(hub: FakeHub, cache: Path, model: Path) -> None:

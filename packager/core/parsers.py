@@ -1,0 +1,23 @@
+"""How a model writes tool calls and reasoning, and which of the engine's parsers reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatTemplate:
+    """A model's chat template, as text that is searched and never run."""
+
+    text: str
+    tokens: frozenset[str] | None = None  # added to the vocabulary; None where nobody read them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenParser:
+    """One parser of the engine, by the engine's own name, and why it was chosen."""
+
+    name: str
+    reason: str  # `the chat template writes <tool_call>`
+    source: str = ""  # of the table's row; "" where it was asked for
+    asked_option: bool = False  # the engine's own option names it, and renders it
