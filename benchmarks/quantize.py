@@ -29,8 +29,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.measuring import Run, call, say, timed
-from packager import pipeline, wiring
+from packager import wiring
 from packager.adapters.samples.load import load_samples
+from packager.build import pipeline
 from packager.core.request import BuildRequest
 from packager.core.samples import DEFAULT, choose_samples
 
@@ -92,7 +93,7 @@ def compare_cores(python: str, root: Path, samples: int, rounds: int) -> dict[st
         model=str(model), instance="ml.g6.12xlarge", family="vllm", base="scratch",
         quantize="awq", calibration_samples=samples, calibration_tokens=TOKENS,
     )  # fmt: skip
-    tools = wiring.tools_for(wiring.Settings())
+    tools = wiring.services_for(wiring.Settings())
     [step] = pipeline.plan(request, tools).recipe.steps
     cores = len(os.sched_getaffinity(0))
     seconds: dict[int, list[float]] = {1: [], cores: []}

@@ -7,8 +7,11 @@ from typing import Any
 
 import click
 
-from packager import pipeline, plugins, wiring
+from packager import plugins, wiring
 from packager.adapters.records import load_record
+from packager.build import pipeline
+from packager.build.record import RUNNING
+from packager.build.services import OnMiss
 from packager.cli.cache_options import cache_options, take_cache_options
 from packager.cli.options import (
     catalog_option,
@@ -158,9 +161,9 @@ def build(
             on_warning=warn,
         )
         if dry_run:
-            assembled = pipeline.assemble(request, wiring.tools_for(settings))
+            assembled = pipeline.assemble(request, wiring.services_for(settings))
         else:
-            done = pipeline.build(request, wiring.tools_for(settings))
+            done = pipeline.build(request, wiring.services_for(settings))
     if dry_run:
         if output_format == "json":
             print_json(dry_run_document(assembled))
@@ -178,7 +181,7 @@ def build(
         print_line(f"{image.name}@{image.digest}")
 
 
-def _on_miss(*, no_compile: bool, nothing: bool) -> pipeline.OnMiss:
+def _on_miss(*, no_compile: bool, nothing: bool) -> OnMiss:
     if nothing:
         return "refuse"
     return "skip-compile" if no_compile else "run"
@@ -198,7 +201,7 @@ def _recorded_request(
 ) -> BuildRequest:
     """The recorded request. Only places may be given anew: they do not change the digest."""
     changed = {name for name, value in given.items() if value not in (None, ())}
-    changed -= {"model", "base", *pipeline.RUNNING}
+    changed -= {"model", "base", *RUNNING}
     if changed:
         raise UsageError(
             f"--{sorted(changed)[0].replace('_', '-')} cannot be combined with --from-record",
@@ -214,7 +217,7 @@ def _recorded_request(
             "model": model,
             "base": given.get("base") or _pinned_base(record),
             "outputs": outputs or record.request.outputs,
-            **{name: given[name] for name in pipeline.RUNNING if given.get(name) is not None},
+            **{name: given[name] for name in RUNNING if given.get(name) is not None},
         }
     )
 

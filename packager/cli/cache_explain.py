@@ -97,8 +97,9 @@ def _last() -> list[dict[str, Any]]:
 
 def _of_request(limit: int, given: dict[str, Any], on_event: EventSink) -> list[dict[str, Any]]:
     from artifact_cache.key import plain
-    from packager import pipeline, wiring
+    from packager import wiring
     from packager.adapters.lookups import explanation_document
+    from packager.build import pipeline
     from packager.cli.options import make_request
 
     settings = wiring.Settings(
@@ -114,7 +115,7 @@ def _of_request(limit: int, given: dict[str, Any], on_event: EventSink) -> list[
     settings = replace(
         settings, executor=request.executor or "local", address=request.address or ""
     )
-    planned = pipeline.plan(request, wiring.tools_for(settings))
+    planned = pipeline.plan(request, wiring.services_for(settings))
     if not planned.recipe.steps:
         raise UsageError(
             "a build of this would ask the cache for nothing: no step is planned",

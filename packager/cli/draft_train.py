@@ -215,7 +215,7 @@ def train(
             model,
             texts,
             asked,
-            wiring.tools_for(settings),
+            wiring.services_for(settings),
             doers,
             continue_from=continue_from,
             gpus=gpus,

@@ -130,7 +130,7 @@ def evaluate(
             on_event=on_event,
             on_warning=warn,
         )
-        tools = wiring.tools_for(settings)
+        tools = wiring.services_for(settings)
         done = run_evaluation(base, candidate, texts, asked, tools, gpus=gpus, threads=threads)
     if texts.complaint and not quiet:
         warn(texts.complaint)

@@ -9,8 +9,10 @@ from typing import Any
 
 import click
 
-from packager import pipeline, wiring
+from packager import wiring
 from packager.adapters.measurements import load_measurements
+from packager.build import pipeline
+from packager.build.stages import Planned
 from packager.cli.cache_options import cache_options, take_cache_options
 from packager.cli.options import (
     FiniteRange,
@@ -106,7 +108,7 @@ def plan(
         address=request.address or "",
         on_warning=warn,
     )
-    tools = wiring.tools_for(settings)
+    tools = wiring.services_for(settings)
     measured = tuple(load_measurements(file) for file in measured_files)
     if several := instances_named(request.instance, tools.instances or ()):
         if measured or second_opinion:
@@ -152,7 +154,7 @@ def plan(
 
 
 def _opinion(
-    planned: pipeline.Planned,
+    planned: Planned,
     workload: Workload,
     prediction: Prediction | None,
     settings: wiring.Settings,

@@ -232,7 +232,7 @@ def one(
         done = run_one(
             read_plan(plan_file),
             first + index,
-            wiring.tools_for(settings),
+            wiring.services_for(settings),
             wiring.presence_for(settings, artifacts),
         )
         print_json(asdict(done))
@@ -321,7 +321,7 @@ def _planned(found: Grid | WarmPlan, settings: wiring.Settings, gpus: GpuWish) -
         return found
     if gpus is not None:
         found = found.model_copy(update={"defaults": {"gpus": gpus, **found.defaults}})
-    return make_warm_plan(found, wiring.tools_for(settings))
+    return make_warm_plan(found, wiring.services_for(settings))
 
 
 def _say_refused(found: WarmPlan) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from packager.build.cache_policy import with_cache_healed
+from packager.build.devices import refuse_missing_gpus
+from packager.build.quality import run_evaluation
+from packager.build.services import BuildServices
 from packager.core.devices import GpuWish
 from packager.core.quality import Evaluation, QualityReport
 from packager.core.recipe import StepOutcome
 from packager.core.samples import Samples
-from packager.pipeline import Tools, refuse_missing_gpus, run_evaluation, with_cache_healed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,21 +27,21 @@ def evaluate(
     candidate: str,
     samples: Samples,
     asked: Evaluation,
-    tools: Tools,
+    services: BuildServices,
     *,
     gpus: GpuWish = None,
     threads: int | None = None,
 ) -> Evaluated:
     """Compare `candidate` with `base`, each named as for a build."""
-    refuse_missing_gpus(gpus, tools)
-    ours = tools.pin_files(tools.find_model(base))
-    theirs = tools.pin_files(tools.find_model(candidate))
-    with tools.run_steps() as run_step:
+    refuse_missing_gpus(gpus, services)
+    ours = services.pin_files(services.find_model(base))
+    theirs = services.pin_files(services.find_model(candidate))
+    with services.run_steps() as run_step:
 
         def work() -> Evaluated:
             _, outcome = run_evaluation(
-                ours, theirs.files, samples, asked, tools, run_step, gpus=gpus, threads=threads
+                ours, theirs.files, samples, asked, services, run_step, gpus=gpus, threads=threads
             )
-            return Evaluated(report=tools.read_quality(outcome.files), outcome=outcome)
+            return Evaluated(report=services.read_quality(outcome.files), outcome=outcome)
 
-        return with_cache_healed(tools, work)
+        return with_cache_healed(services, work)

@@ -16,11 +16,12 @@ from packager.adapters.executors.exchange import InputFinder
 from packager.adapters.executors.failures import StepBroken
 from packager.adapters.executors.orders import make_step
 from packager.adapters.fleet.presence import Presence
+from packager.build.cache_policy import with_cache_healed
+from packager.build.services import BuildServices
 from packager.core.order import NodeResult
 from packager.core.recipe import Step
 from packager.core.tool import ToolFacts, build_for
 from packager.errors import OutputFailed, PackagerError
-from packager.pipeline import Tools, with_cache_healed
 from packager.techniques.keys import toolchain_of
 
 
@@ -52,7 +53,7 @@ class ToolDiffers(PackagerError):
 class NodeTools:
     """Doers of a node."""
 
-    tools: Tools
+    services: BuildServices
     presence: Presence
     finder: Callable[[], AbstractContextManager[InputFinder]]  # what it finds is there until then
 
@@ -61,7 +62,7 @@ def run_order(digest: str, node: NodeTools) -> NodeResult:
     """Do what an order asks for, and publish it; raise `InputsMissing` for what is not here."""
     if refusals := node.presence.refusals():
         raise StoreUnusable(refusals[0])
-    tools = node.tools
+    services = node.services
     with node.finder() as finder:
         order = finder.order(digest)
         try:
@@ -72,12 +73,12 @@ def run_order(digest: str, node: NodeTools) -> NodeResult:
         kind, key = step.key.kind, key_of(step.key)
         if node.presence.has(kind, key):
             return NodeResult(reused=True)
-        tools.executor.admit(step)
+        services.executor.admit(step)
         build = build_for(step.gpus)
-        tools.executor.prepare(step.tool, build)
-        check_toolchain(step, tools.executor.find_tool(step.tool, build))
-        with tools.run_steps() as run_step:
-            outcome = with_cache_healed(tools, lambda: run_step(step))
+        services.executor.prepare(step.tool, build)
+        check_toolchain(step, services.executor.find_tool(step.tool, build))
+        with services.run_steps() as run_step:
+            outcome = with_cache_healed(services, lambda: run_step(step))
         if not node.presence.ensure(kind, key):
             raise StoreUnusable("the result was not found there after it was put")
     found = outcome.result

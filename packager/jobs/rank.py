@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
-from packager import pipeline
+from packager.build import pipeline
+from packager.build.resolve import find_workload
+from packager.build.services import BuildServices
 from packager.core.catalog import Accelerator
 from packager.core.findings import errors_in
 from packager.core.instance import Instance
@@ -20,7 +22,6 @@ from packager.core.plan import Plan
 from packager.core.recipe import Step, StepForecast
 from packager.core.request import BuildRequest
 from packager.errors import PlanRejected, UsageError
-from packager.pipeline import Tools
 from packager.planning.calibration import predict_measured
 from packager.planning.choice import Target, target_of
 from packager.planning.measured import measured_acceptance, measured_points
@@ -28,7 +29,6 @@ from packager.planning.performance import Prediction, Workload, concurrencies_of
 from packager.planning.presets import PRESETS, Candidate, Goal, candidates
 from packager.planning.profile import read_head
 from packager.planning.ranking import Option, Ranking, Skipped, make_option, rank
-from packager.resolve import find_workload
 
 FITS = "it fits"
 
@@ -40,7 +40,7 @@ DOES_NOT_FIT = re.compile(
 
 def rank_instances(
     request: BuildRequest,
-    tools: Tools,
+    services: BuildServices,
     instances: Iterable[Instance],
     *,
     goal: Goal | None = None,
@@ -53,20 +53,20 @@ def rank_instances(
     A model that cannot be found ends it; an instance that cannot serve the
     model is left out with its reason.
     """
-    find_model: Callable[[str], ModelFiles] = cache(tools.find_model)
+    find_model: Callable[[str], ModelFiles] = cache(services.find_model)
     # Nothing is suggested for an instance that is refused: its row has the reason only.
     once = replace(
-        tools,
+        services,
         find_model=find_model,
         peek_model=lambda _: None,  # it is found above: every plan takes what was found
-        find_draft=cache(tools.find_draft) if tools.find_draft else None,
+        find_draft=cache(services.find_draft) if services.find_draft else None,
         instances=None,
         foresee=_unasked,
         pin_files=_unpinned,
     )
     model = find_model(request.model)
     goal = goal or request.goal or "cost"
-    workload = find_workload(request.workload, tools.read_workload)
+    workload = find_workload(request.workload, services.read_workload)
     target = replace(target_of(request, workload), goal=goal)
     once = replace(once, read_workload=lambda _: workload)
     quantized = bool(model.config.get("quantization_config"))
@@ -95,11 +95,11 @@ def rank_instances(
 
 
 def menu(
-    request: BuildRequest, tools: Tools, instance: Instance, discount: float = 0.0
+    request: BuildRequest, services: BuildServices, instance: Instance, discount: float = 0.0
 ) -> tuple[tuple[Goal, Option], ...]:
     """Give the best configuration of one instance for every goal: what to try instead."""
     rankings = (
-        rank_instances(request, tools, (instance,), goal=goal, discount=discount)
+        rank_instances(request, services, (instance,), goal=goal, discount=discount)
         for goal in PRESETS
     )
     return tuple((ranking.goal, ranking.options[0]) for ranking in rankings if ranking.options)
@@ -122,12 +122,14 @@ def predict_plan(
     return predict_measured(setup, workload, concurrencies_of(plan), points)
 
 
-def _try(candidate: Candidate, tools: Tools, target: Target, discount: float) -> Option | None:
+def _try(
+    candidate: Candidate, services: BuildServices, target: Target, discount: float
+) -> Option | None:
     asked = candidate.request  # several machines are compared only where they are asked for
     request = asked.model_copy(update={"nodes": asked.nodes or 1})
-    planned = pipeline.plan(request, tools)
+    planned = pipeline.plan(request, services)
     plan = planned.plan
-    prediction = predict_plan(plan, tools.accelerator_of(plan.instance), plan.workload)
+    prediction = predict_plan(plan, services.accelerator_of(plan.instance), plan.workload)
     if prediction is None:
         return None
     changes_weights = plan.quantization is not None and not plan.quantization.existing

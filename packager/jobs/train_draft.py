@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from packager.build.cache_policy import with_cache_healed
+from packager.build.devices import gpus_for, refuse_missing_gpus, threads_for
+from packager.build.running import run_with_tool
+from packager.build.services import BuildServices, RunStep
 from packager.core.devices import GpuWish
 from packager.core.findings import errors_in
 from packager.core.model import ModelFile, ModelFiles, ModelProfile
@@ -12,15 +16,6 @@ from packager.core.recipe import Step, StepOutcome
 from packager.core.tool import ToolFacts
 from packager.core.training import HeadTraining, Trained, TrainingReport, TrainingTexts
 from packager.errors import PlanRejected, StepFailed
-from packager.pipeline import (
-    RunStep,
-    Tools,
-    gpus_for,
-    refuse_missing_gpus,
-    run_with_tool,
-    threads_for,
-    with_cache_healed,
-)
 from packager.planning.drafts.training import (
     check_continuing,
     check_head,
@@ -53,7 +48,7 @@ def train_head(
     reference: str,
     texts: TrainingTexts,
     asked: HeadTraining,
-    tools: Tools,
+    services: BuildServices,
     doers: HeadTools,
     *,
     continue_from: str | None = None,
@@ -64,10 +59,10 @@ def train_head(
 
     What can be refused from headers is refused before anything runs.
     """
-    refuse_missing_gpus(gpus, tools)
-    model = tools.find_model(reference)
-    assert tools.find_draft is not None
-    head = tools.find_draft(continue_from) if continue_from else None
+    refuse_missing_gpus(gpus, services)
+    model = services.find_model(reference)
+    assert services.find_draft is not None
+    head = services.find_draft(continue_from) if continue_from else None
     profile, findings = make_profile(model)
     if errors_in(findings):
         raise PlanRejected(findings)
@@ -77,18 +72,20 @@ def train_head(
     findings += tuple(check_training(asked, model, profile, head))
     if errors_in(findings):
         raise PlanRejected(findings)
-    chosen = gpus_for(gpus, training_gpu_use(profile), tools)
-    at_once = threads_for(threads, tools, is_large=is_large(profile))
-    model = tools.pin_files(model)
-    head = tools.pin_files(head) if head else None
-    with tools.run_steps() as run_step:
+    chosen = gpus_for(gpus, training_gpu_use(profile), services)
+    at_once = threads_for(threads, services, is_large=is_large(profile))
+    model = services.pin_files(model)
+    head = services.pin_files(head) if head else None
+    with services.run_steps() as run_step:
 
         def work() -> Trained:
             outcomes: list[StepOutcome] = []
             given = texts_of(texts)
             if asked.answers == "model":
                 devices = (chosen, at_once)
-                given = _answered(model, profile, given, asked, tools, run_step, outcomes, devices)
+                given = _answered(
+                    model, profile, given, asked, services, run_step, outcomes, devices
+                )
 
             def describe(tool: ToolFacts) -> Step:
                 return training_step(
@@ -96,7 +93,7 @@ def train_head(
                 )
 
             trainer = TOOLS[asked.trainer]
-            _, outcome = run_with_tool(describe, trainer, tools, run_step, gpus=chosen)
+            _, outcome = run_with_tool(describe, trainer, services, run_step, gpus=chosen)
             files = outcome.files
             made = doers.read_head(files)
             found = tuple(check_head(asked, made, model, profile))
@@ -115,7 +112,7 @@ def train_head(
                 findings=(*findings, *found),
             )
 
-        return with_cache_healed(tools, work)
+        return with_cache_healed(services, work)
 
 
 def _answered(
@@ -123,7 +120,7 @@ def _answered(
     profile: ModelProfile,
     texts: Texts,
     asked: HeadTraining,
-    tools: Tools,
+    services: BuildServices,
     run_step: RunStep,
     outcomes: list[StepOutcome],
     devices: tuple[int, int],
@@ -135,7 +132,7 @@ def _answered(
     def describe(tool: ToolFacts) -> Step:
         return answers_step(model, profile, texts, asked, tool, gpus=gpus, threads=threads)
 
-    _, outcome = run_with_tool(describe, ANSWERING, tools, run_step, gpus=gpus)
+    _, outcome = run_with_tool(describe, ANSWERING, services, run_step, gpus=gpus)
     outcomes.append(outcome)
-    answered = tools.pin_files(replace(model, files=outcome.files)).files
+    answered = services.pin_files(replace(model, files=outcome.files)).files
     return replace(texts, files=answered)

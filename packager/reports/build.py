@@ -6,13 +6,13 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
+from packager.build.stages import Assembled
 from packager.core.findings import Finding
 from packager.core.record import BuildRecord
 from packager.core.serving import RenderedFile
 from packager.core.text import joined
 from packager.core.units import decimal
 from packager.imaging.assemble import is_for_mount
-from packager.pipeline import Assembled
 from packager.reports.plan import plan_document
 from packager.reports.quality import quality_lines
 from packager.reports.steps import forecast_documents, forecast_sentences, ran_lines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from packager.wiring.builds import find_model as find_model
-from packager.wiring.builds import tools_for as tools_for
+from packager.wiring.builds import services_for as services_for
 from packager.wiring.caches import artifact_cache_for as artifact_cache_for
 from packager.wiring.caches import artifacts_dir as artifacts_dir
 from packager.wiring.caches import cache_dir as cache_dir

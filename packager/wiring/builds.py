@@ -15,6 +15,7 @@ from packager.adapters.remote.hub import HubReader
 from packager.adapters.remote.s3 import S3Reader
 from packager.adapters.safetensors import read_weights_header
 from packager.adapters.scales import read_scale_values
+from packager.build.services import BuildServices
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.compatibility import rules
 from packager.catalog.containers import containers, find_container
@@ -29,7 +30,6 @@ from packager.core.model import ModelFile, ModelFiles, ScaleValues, WeightsHeade
 from packager.core.own import OwnRows
 from packager.core.record import BuildRecord
 from packager.errors import ModelRefused, NotReproduced, UsageError
-from packager.pipeline import Tools
 from packager.planning.drafts.known import choose_known
 from packager.planning.drafts.request import spelled_kind
 from packager.planning.gate import quantized_scales
@@ -59,7 +59,7 @@ from packager.wiring.techniques import environments_for, find_compilers, find_qu
 from packager.wiring.texts import find_evaluation, find_samples, read_workload
 
 
-def tools_for(settings: Settings) -> Tools:
+def services_for(settings: Settings) -> BuildServices:
     """Choose the doers of one run. Outputs that cannot be are refused here, before any work."""
     settings = replace(settings, on_warning=once(settings.on_warning))
     repeat = settings.repeat
@@ -96,7 +96,7 @@ def tools_for(settings: Settings) -> Tools:
     def _read_scales(same: SameModel) -> ScaleValues | None:
         return read_scales(same.model, settings, reader)
 
-    return Tools(
+    return BuildServices(
         # Ranking plans one model many times.
         find_model=cache(lambda reference: find_model(reference, settings)),
         find_instance=lambda name: at_price(

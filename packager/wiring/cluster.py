@@ -98,7 +98,7 @@ def node_tools_for(settings: Settings) -> NodeTools:
     from packager.adapters.executors.exchange import InputFinder
     from packager.adapters.executors.workspace import Workspace
     from packager.jobs.ordered_step import NodeTools
-    from packager.wiring.builds import tools_for
+    from packager.wiring.builds import services_for
 
     artifacts = artifact_cache_for(settings, always_hash=True)
     assert artifacts is not None
@@ -114,7 +114,7 @@ def node_tools_for(settings: Settings) -> NodeTools:
             )
 
     return NodeTools(
-        tools=tools_for(settings),
+        services=services_for(settings),
         presence=presence_for(settings, artifacts),
         finder=finder,
     )

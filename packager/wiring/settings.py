@@ -11,12 +11,12 @@ from pathlib import Path
 
 from packager.adapters.cache_settings import AS_SET_UP, CacheOptions
 from packager.adapters.files import user_dir
+from packager.build.services import OnMiss
 from packager.core.events import EventSink, StepEvent, ignore
 from packager.core.image import Compression
 from packager.core.own import OwnRows
 from packager.core.record import BuildRecord
 from packager.errors import UsageError
-from packager.pipeline import OnMiss
 
 EPOCH = "1970-01-01T00:00:00Z"
 

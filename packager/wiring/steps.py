@@ -11,12 +11,12 @@ from packager import plugins
 from packager.adapters.blobs import BlobReader
 from packager.adapters.digest_index import DigestIndex
 from packager.adapters.sinks.tee import write_image
+from packager.build.services import RunStep
 from packager.core.devices import Gpus, gpus_in
 from packager.core.image import BaseImage, ImageSpec, RuntimeConfig
 from packager.core.recipe import Step, StepForecast
 from packager.core.tool import Build, ToolFacts
 from packager.errors import PackagerError, UsageError
-from packager.pipeline import RunStep
 from packager.planning.job import Market, label_run, stages_here
 from packager.ports import Executor
 from packager.wiring.caches import settings_of_cache, work_root

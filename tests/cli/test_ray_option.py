@@ -11,11 +11,11 @@ import pytest
 from packager import wiring
 from packager.adapters.cache_settings import CacheOptions
 from packager.adapters.fleet.ray_cluster import _refused, join_cluster
+from packager.build.record import PLACES, RUNNING
 from packager.cli import app
 from packager.cli.options import make_request
 from packager.core.request import BuildRequest
 from packager.errors import Unavailable, UsageError
-from packager.pipeline import PLACES, RUNNING
 from tests.commandline import TINY
 
 MODEL = ("--model", str(TINY))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from packager.build.record import draft_of as recorded
 from packager.core.artifact import Artifacts
 from packager.core.plan import Plan
 from packager.core.techniques import Draft
@@ -15,7 +16,6 @@ from packager.families.plain import draft_of, without_draft
 from packager.families.sglang import SglangFamily
 from packager.families.tgi import TgiFamily
 from packager.families.vllm import VllmFamily
-from packager.pipeline import draft_of as recorded
 from tests.families.plans import DRAFT_MODEL, EAGLE3, MEDUSA_V1, NGRAM, plan_for
 
 FAMILIES = {

@@ -61,7 +61,7 @@ def catalog_of_2024(path: Path) -> Path:
 
 def ranked(workload: str, catalog: Path | None) -> list[Option]:
     """Rank 70B as AWQ on the one machine and as it is on the other, the cheapest tokens first."""
-    tools = wiring.tools_for(wiring.Settings(catalog_file=catalog))
+    tools = wiring.services_for(wiring.Settings(catalog_file=catalog))
     tools = replace(tools, find_model=lambda _: LLAMA_70B, peek_model=lambda _: None)
     found: list[Option] = []
     for name, quantize in ((FOUR_BITS, "awq"), (SIXTEEN_BITS, "none")):

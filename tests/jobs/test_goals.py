@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from packager import pipeline, wiring
+from packager import wiring
+from packager.build import pipeline
+from packager.build.services import BuildServices
+from packager.build.stages import Planned
 from packager.catalog.instances import find_instance
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles
@@ -15,7 +18,6 @@ from packager.core.plan import Plan
 from packager.core.request import BuildRequest
 from packager.errors import PlanRejected
 from packager.jobs.rank import menu, predict_plan
-from packager.pipeline import Planned, Tools
 from packager.planning.choice import target_of
 from packager.planning.performance import Point
 from packager.planning.presets import PRESETS, Goal
@@ -43,9 +45,9 @@ INSTANCES = (
 )
 
 
-def tools_of(model: ModelFiles) -> Tools:
+def services_of(model: ModelFiles) -> BuildServices:
     return replace(
-        wiring.tools_for(wiring.Settings()),
+        wiring.services_for(wiring.Settings()),
         find_model=lambda _: model,
         peek_model=lambda _: None,
         pin_files=lambda files: files,
@@ -55,21 +57,21 @@ def tools_of(model: ModelFiles) -> Tools:
 
 def planned(model: ModelFiles, instance: str, **asked: Any) -> Planned:
     request = BuildRequest(model="m", instance=instance, **asked)
-    return pipeline.plan(request, tools_of(model))
+    return pipeline.plan(request, services_of(model))
 
 
 def measured(plan: Plan, goal: Goal, **asked: Any) -> Point:
     """Predict a plan, and take the point that a goal looks at."""
-    tools = tools_of(MODELS["llama-8b"])
-    prediction = predict_plan(plan, tools.accelerator_of(plan.instance), plan.workload)
+    services = services_of(MODELS["llama-8b"])
+    prediction = predict_plan(plan, services.accelerator_of(plan.instance), plan.workload)
     assert prediction is not None
     request = BuildRequest(model="m", instance=plan.instance.name, goal=goal, **asked)
     return choose_point(prediction, target_of(request, plan.workload))
 
 
 def dollars(plan: Plan, point: Point) -> float:
-    tools = tools_of(MODELS["llama-8b"])
-    prediction = predict_plan(plan, tools.accelerator_of(plan.instance), plan.workload)
+    services = services_of(MODELS["llama-8b"])
+    prediction = predict_plan(plan, services.accelerator_of(plan.instance), plan.workload)
     assert prediction is not None
     prices = prices_at(plan, prediction, point)
     assert prices is not None
@@ -109,9 +111,9 @@ def test_a_goal_is_never_worse_than_the_default_by_its_own_measure(
 @pytest.mark.parametrize("instance", ["ml.g5.12xlarge", "ml.p5.48xlarge", "ml.inf2.48xlarge"])
 def test_every_row_to_try_is_what_its_options_give(instance: str) -> None:
     model = MODELS["llama-8b"]
-    tools = tools_of(model)
-    found: Instance = tools.find_instance(instance)
-    rows = menu(BuildRequest(model="m", instance=instance), tools, found)
+    services = services_of(model)
+    found: Instance = services.find_instance(instance)
+    rows = menu(BuildRequest(model="m", instance=instance), services, found)
 
     for goal, option in rows:
         words = option.candidate.options.split()
@@ -131,9 +133,9 @@ def test_every_row_to_try_is_what_its_options_give(instance: str) -> None:
 @pytest.mark.parametrize("goal", PRESETS)
 def test_a_goal_with_auto_builds_the_row_to_try(goal: Goal) -> None:
     model = MODELS["llama-70b"]
-    tools = tools_of(model)
-    found: Instance = tools.find_instance("ml.p5.48xlarge")
-    rows = dict(menu(BuildRequest(model="m", instance=found.name), tools, found))
+    services = services_of(model)
+    found: Instance = services.find_instance("ml.p5.48xlarge")
+    rows = dict(menu(BuildRequest(model="m", instance=found.name), services, found))
 
     built = planned(model, found.name, goal=goal, quantize="auto").plan
     row = rows[goal].plan

@@ -35,7 +35,7 @@ class Counted:
 
 
 def ranked(model: ModelFiles, *names: str, **asked: Any) -> Ranking:
-    tools = replace(wiring.tools_for(wiring.Settings()), find_model=Counted(model))
+    tools = replace(wiring.services_for(wiring.Settings()), find_model=Counted(model))
     request = BuildRequest(model="m", instance="all", **asked)
     chosen = [find_instance(name) for name in names] if names else instances()
     return rank_instances(request, tools, chosen)
@@ -47,7 +47,7 @@ def names_of(ranking: Ranking) -> list[str]:
 
 def test_the_model_is_found_once_for_all_instances() -> None:
     find_model = Counted(LLAMA_70B)
-    tools = replace(wiring.tools_for(wiring.Settings()), find_model=find_model)
+    tools = replace(wiring.services_for(wiring.Settings()), find_model=find_model)
 
     rank_instances(BuildRequest(model="m", instance="all"), tools, instances())
     assert find_model.calls == 1
@@ -76,7 +76,7 @@ def test_a_ranking_does_not_ask_the_cache() -> None:
         return StepForecast(step=step.name, tool=step.tool, state="unknown")
 
     tools = replace(
-        wiring.tools_for(wiring.Settings()), find_model=Counted(LLAMA_70B), foresee=foresee
+        wiring.services_for(wiring.Settings()), find_model=Counted(LLAMA_70B), foresee=foresee
     )
     small = find_instance("ml.g5.12xlarge")
 
@@ -210,7 +210,7 @@ def test_a_strict_limit_takes_fewer_requests_at_once() -> None:
 
 
 def test_a_menu_has_the_best_configuration_for_every_goal() -> None:
-    tools = replace(wiring.tools_for(wiring.Settings()), find_model=Counted(LLAMA_70B))
+    tools = replace(wiring.services_for(wiring.Settings()), find_model=Counted(LLAMA_70B))
     request = BuildRequest(model="m", instance="ml.p5.48xlarge")
     instance = find_instance("ml.p5.48xlarge")
 
@@ -219,7 +219,7 @@ def test_a_menu_has_the_best_configuration_for_every_goal() -> None:
 
 
 def test_a_model_that_is_not_there_ends_it() -> None:
-    tools = wiring.tools_for(wiring.Settings())
+    tools = wiring.services_for(wiring.Settings())
 
     with pytest.raises(NotFound):
         rank_instances(

@@ -14,6 +14,7 @@ import pytest
 from packager.adapters.executors.results import read_result
 from packager.adapters.sources.local import LocalSource
 from packager.adapters.training import read_head, read_training, write_head
+from packager.build.services import BuildServices, RunStep
 from packager.core.model import ModelFile, ModelFiles
 from packager.core.recipe import Step, StepForecast, StepOutcome
 from packager.core.samples import Sample, Samples
@@ -21,7 +22,6 @@ from packager.core.tool import Build, ToolFacts
 from packager.core.training import HeadTraining, TrainingTexts
 from packager.errors import PlanRejected, StepFailed
 from packager.jobs.train_draft import HeadTools, train_head
-from packager.pipeline import RunStep, Tools
 from tests.commandline import TINY
 from tests.core.test_training import FIGURES
 from tests.doubles.models import write_safetensors
@@ -80,7 +80,7 @@ class Worker:
         """There is room for every step."""
 
 
-def tools(worker: Worker) -> Tools:
+def tools(worker: Worker) -> BuildServices:
     @contextmanager
     def run_steps() -> Iterator[RunStep]:
         yield worker.run
@@ -99,8 +99,8 @@ def tools(worker: Worker) -> Tools:
         "foresee": lambda step: StepForecast(step=step.name, tool=step.tool, state="miss"),
         "pin_files": pin,
     }
-    names = Tools.__dataclass_fields__
-    return cast("Tools", Tools(**{name: given.get(name) for name in names}))
+    names = BuildServices.__dataclass_fields__
+    return cast("BuildServices", BuildServices(**{name: given.get(name) for name in names}))
 
 
 def doers(output: Path) -> HeadTools:

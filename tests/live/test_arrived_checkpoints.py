@@ -47,7 +47,7 @@ NAMES = (*SCHEMES, *(f"auto_round-{form.replace(':', '-')}" for form in AUTO_ROU
 def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Have all checkpoints written by one process: the libraries take long to load."""
     into = tmp_path_factory.mktemp("arrived")
-    executor = wiring.tools_for(wiring.Settings()).executor
+    executor = wiring.services_for(wiring.Settings()).executor
     executor.prepare("llmcompressor")
     program = Path(__file__).with_name("arrived_checkpoints.py")
     wanted = (*SCHEMES, *(f"auto_round={form}" for form in AUTO_ROUND))

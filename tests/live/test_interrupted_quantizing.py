@@ -117,7 +117,7 @@ def tool_python() -> Iterator[Path]:
     """Return the interpreter of llm-compressor's environment."""
     from packager import wiring
 
-    executor = wiring.tools_for(wiring.Settings()).executor
+    executor = wiring.services_for(wiring.Settings()).executor
     executor.prepare("llmcompressor")
     environments = executor._environments
     with environments.in_use("llmcompressor") as python:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from benchmarks.bf16_model import bf16_like
-from packager import pipeline, wiring
+from packager import wiring
+from packager.build import pipeline
 from packager.core.recipe import Step
 from packager.core.request import BuildRequest
 from tests.commandline import TINY
@@ -66,12 +67,12 @@ def test_where_weights_lie_meanwhile_changes_no_bit(tmp_path: Path) -> None:
 
 
 def executor() -> Any:
-    return wiring.tools_for(wiring.Settings()).executor
+    return wiring.services_for(wiring.Settings()).executor
 
 
 def step_of(model: Path, method: str, **asked: Any) -> Step:
     request = BuildRequest(model=str(model), instance="local", quantize=method, **asked)
-    tools = wiring.tools_for(wiring.Settings())
+    tools = wiring.services_for(wiring.Settings())
     tools.executor.prepare("llmcompressor")
     [step] = pipeline.plan(request, tools).recipe.steps
     return step

@@ -11,6 +11,8 @@ import pytest
 
 from artifact_cache.cache import open_local
 from artifact_cache.key import NeuronKey, key_of, plain
+from packager.build.cache_policy import as_allowed
+from packager.build.stages import Planned
 from packager.core.artifact import Artifacts
 from packager.core.facts import Facts
 from packager.core.findings import errors_in
@@ -24,7 +26,6 @@ from packager.families.neuron import NeuronFamily
 from packager.jobs.cache import CachePlace
 from packager.jobs.foreign_caches.importing import import_tree
 from packager.jobs.foreign_caches.stated import Stated
-from packager.pipeline import Planned, as_allowed
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
 from packager.techniques.compilers.neuron import NeuronCompiler

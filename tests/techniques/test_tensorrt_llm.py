@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from artifact_cache.key import TensorRtLlmEngineKey
+from packager.build.cache_policy import as_allowed
+from packager.build.running import run_recipe
+from packager.build.stages import Planned
 from packager.catalog.containers import find_container
 from packager.core.facts import Facts
 from packager.core.findings import errors_in
@@ -19,7 +22,6 @@ from packager.core.samples import Sample, Samples
 from packager.core.tool import ToolFacts
 from packager.errors import NotCached
 from packager.families.lmi import LmiFamily
-from packager.pipeline import Planned, as_allowed, run_recipe
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
 from packager.techniques.compilers.tensorrt_llm import TensorRtLlmCompiler

@@ -155,11 +155,11 @@ def test_a_build_forgets_interrupted_work_when_asked(
 ) -> None:
     seen: list[bool] = []
 
-    def tools_for(settings: wiring.Settings) -> None:
+    def services_for(settings: wiring.Settings) -> None:
         seen.append(settings.restart)
         raise UsageError("enough was seen")
 
-    monkeypatch.setattr(wiring, "tools_for", tools_for)
+    monkeypatch.setattr(wiring, "services_for", services_for)
     command = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch")
 
     CliRunner().invoke(app, [*command, "--dry-run", *words])

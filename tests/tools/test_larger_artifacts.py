@@ -12,11 +12,11 @@ from packager.adapters.executors.dry_run import DryRunExecutor
 from packager.adapters.executors.runner import StepRunner, foresee
 from packager.adapters.executors.workspace import Workspace
 from packager.adapters.lookups import LastLookups
+from packager.build.running import with_effective_shape
 from packager.core.artifact import Artifacts
 from packager.core.events import ignore
 from packager.core.recipe import Step, StepOutcome, StepResult
 from packager.core.tool import ToolFacts
-from packager.pipeline import with_effective_shape
 from tests.artifact_cache.samples import NEURON, Build
 from tests.reports.samples import plan_on
 

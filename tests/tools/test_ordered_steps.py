@@ -19,10 +19,10 @@ from packager.adapters.blobs import BlobReader
 from packager.adapters.cache_settings import CacheOptions
 from packager.adapters.executors.orders import make_order
 from packager.adapters.tools.environments import Environments
+from packager.build.pipeline import plan
 from packager.core.image import FileRange
 from packager.core.recipe import Step
 from packager.core.request import BuildRequest
-from packager.pipeline import plan
 from packager.wiring.cluster import exchange_for
 from tests.commandline import TINY, Done, packager_in
 from tests.tools.steps import OUTSIDE
@@ -55,7 +55,7 @@ class Node:
         request = BuildRequest(
             model=str(model), instance="local", family="vllm", quantize=f"demo-{way}"
         )
-        [step] = plan(request, wiring.tools_for(self.settings)).recipe.steps
+        [step] = plan(request, wiring.services_for(self.settings)).recipe.steps
         return replace(step, **changes)
 
     def run(self, step: Step, **changes: str) -> Done:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from artifact_cache.key import QuantizedCheckpointKey
-from packager import pipeline, wiring
+from packager import wiring
 from packager.adapters.executors.failures import StepTooLarge
+from packager.build import pipeline
 from packager.core.recipe import Step, StepOutcome, StepResult
 from packager.core.request import BuildRequest
 from packager.core.tool import Build, ToolFacts
@@ -62,7 +63,7 @@ def test_a_step_that_does_not_fit_is_refused_before_its_tool_is_installed(
     monkeypatch.syspath_prepend(str(OUTSIDE))
     request = BuildRequest(model=str(TINY), instance="local", quantize="demo-copy", base="scratch")
     small = TooSmall()
-    tools = replace(wiring.tools_for(wiring.Settings()), executor=small)
+    tools = replace(wiring.services_for(wiring.Settings()), executor=small)
 
     with pytest.raises(StepTooLarge, match=r"step 'quantize' needs about 9\.0 GB"):
         pipeline.assemble(request, tools, lambda _: StepOutcome(files=()))
@@ -75,7 +76,7 @@ def test_a_key_has_the_installed_version_and_not_the_declared_one(
 ) -> None:
     monkeypatch.syspath_prepend(str(OUTSIDE))
     request = BuildRequest(model=str(TINY), instance="local", quantize="demo-copy", base="scratch")
-    tools = replace(wiring.tools_for(wiring.Settings()), executor=Surprising())
+    tools = replace(wiring.services_for(wiring.Settings()), executor=Surprising())
     ran: list[Step] = []
 
     def run_step(step: Step) -> StepOutcome:

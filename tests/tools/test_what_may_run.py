@@ -15,10 +15,11 @@ from artifact_cache.stores.local import LocalStore
 from packager.adapters.executors.dry_run import DryRunExecutor
 from packager.adapters.executors.runner import StepRunner
 from packager.adapters.executors.workspace import Workspace
+from packager.build.cache_policy import with_cache_healed
+from packager.build.services import OnMiss
 from packager.core.events import ignore
 from packager.core.recipe import Step, StepOutcome, StepResult
 from packager.errors import CachedFileChanged, LostFromCache, NotCached
-from packager.pipeline import OnMiss, with_cache_healed
 from packager.wiring import steps
 from packager.wiring.settings import Settings
 from tests.artifact_cache.samples import NEURON, Build, files_below, files_of
@@ -181,7 +182,7 @@ def test_taking_builds_nothing_and_leaves_nothing(tmp_path: Path, filled: Path) 
 
 
 class Healing:
-    """Tools that count how often the cache was distrusted."""
+    """BuildServices that count how often the cache was distrusted."""
 
     def __init__(self) -> None:
         self.distrusted: list[CachedFileChanged] = []

@@ -12,6 +12,10 @@ from dataclasses import dataclass
 
 from artifact_cache.key import key_of
 from packager.adapters.fleet.presence import Presence
+from packager.build.cache_policy import with_cache_healed
+from packager.build.running import run_recipe, with_tools_installed
+from packager.build.services import BuildServices
+from packager.build.stages import Planned
 from packager.core.recipe import Recipe, Step
 from packager.core.warmup import FETCH, PERMANENT, RETRIABLE, Job, WarmPlan
 from packager.errors import (
@@ -23,13 +27,6 @@ from packager.errors import (
     UsageError,
 )
 from packager.jobs.warmup.planning import plan_job
-from packager.pipeline import (
-    Planned,
-    Tools,
-    run_recipe,
-    with_cache_healed,
-    with_tools_installed,
-)
 
 
 class NoSuchJob(UsageError):
@@ -83,23 +80,23 @@ class JobDone:
     seconds: float = 0.0  # of the tool
 
 
-def run_one(plan: WarmPlan, index: int, tools: Tools, presence: Presence) -> JobDone:
+def run_one(plan: WarmPlan, index: int, services: BuildServices, presence: Presence) -> JobDone:
     """Do what is missing of a job. Its earlier steps come from the cache, or are done, too."""
     if not 0 <= index < len(plan.jobs):
         raise NoSuchJob(index, len(plan.jobs))
     job = plan.jobs[index]
     if job.step == FETCH:
-        tools.pin_files(tools.find_model(job.request.model))
+        services.pin_files(services.find_model(job.request.model))
         return JobDone(index=index, id=job.id)
     if job.key and presence.has(job.artifact, job.key):
         return JobDone(index=index, id=job.id, artifact=job.artifact, key=job.key, reused=True)
-    planned = with_tools_installed(plan_job(job.request, tools), tools)
+    planned = with_tools_installed(plan_job(job.request, services), services)
     step = _step_of(planned, job)
     if job.key and step.key is not None:
         _check_key(job, step)
-    with tools.run_steps() as run_step:
+    with services.run_steps() as run_step:
         recipe = Recipe(_up_to(planned, step))
-        done = with_cache_healed(tools, lambda: run_recipe(recipe, planned.facts, run_step))
+        done = with_cache_healed(services, lambda: run_recipe(recipe, planned.facts, run_step))
         outcome = done.outcomes[step.name]
     artifact = job.artifact or (step.key.kind if step.key else "")
     if outcome.key and not presence.ensure(artifact, outcome.key):

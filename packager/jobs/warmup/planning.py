@@ -13,6 +13,11 @@ import rfc8785
 from pydantic import ValidationError
 
 from packager import __version__
+from packager.build.effort import market_of
+from packager.build.pipeline import plan as plan_request
+from packager.build.record import with_devices_pinned
+from packager.build.services import BuildServices
+from packager.build.stages import Planned
 from packager.core.devices import GpuUse
 from packager.core.instance import LOCAL, Instance
 from packager.core.plan import Plan
@@ -32,8 +37,6 @@ from packager.core.warmup import (
 from packager.core.workload import parse_workload
 from packager.errors import PackagerError, PlanRejected
 from packager.jobs.warmup.grid import expand
-from packager.pipeline import Planned, Tools, market_of, with_devices_pinned
-from packager.pipeline import plan as plan_request
 from packager.planning.compilers import NOBODY_ASKED
 from packager.planning.drafts.request import DraftRequest, parse_draft
 from packager.planning.effort import install_seconds, method_of
@@ -45,15 +48,15 @@ def canonical(plan: WarmPlan) -> bytes:
     return rfc8785.dumps(plan.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
-def make_warm_plan(grid: Grid, tools: Tools) -> WarmPlan:
+def make_warm_plan(grid: Grid, services: BuildServices) -> WarmPlan:
     """Plan every request of the grid. One that cannot be is listed and stops nobody."""
-    host = tools.find_instance(grid.host_instance) if grid.host_instance else None
-    made = _Making(market=cache(lambda: market_of(tools)), host=host)
+    host = services.find_instance(grid.host_instance) if grid.host_instance else None
+    made = _Making(market=cache(lambda: market_of(services)), host=host)
     for fields in expand(grid):
         made.requests += 1
         try:
             request = BuildRequest.model_validate(fields)
-            made.add(plan_job(request, tools))
+            made.add(plan_job(request, services))
         except ValidationError as error:
             said = first_fault(error, "the request")
             made.refused.append(Refused(request=_plain(fields), error=said))
@@ -62,9 +65,9 @@ def make_warm_plan(grid: Grid, tools: Tools) -> WarmPlan:
     return made.plan()
 
 
-def plan_job(request: BuildRequest, tools: Tools) -> Planned:
+def plan_job(request: BuildRequest, services: BuildServices) -> Planned:
     """Plan one request. What is compiled is compiled for a base image, so it is pinned, too."""
-    return plan_request(request, tools, with_base=request.compile not in NOBODY_ASKED)
+    return plan_request(request, services, with_base=request.compile not in NOBODY_ASKED)
 
 
 def pinned(request: BuildRequest, planned: Planned) -> BuildRequest:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from packager.build.stages import Planned
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance, instances
 from packager.core.devices import GpuUse
@@ -14,7 +15,6 @@ from packager.core.instance import Instance
 from packager.core.recipe import Recipe, Step
 from packager.core.warmup import Resources
 from packager.jobs.warmup.planning import _Making, pinned
-from packager.pipeline import Planned
 from packager.planning.amounts import Texts
 from packager.planning.job import Market, Place
 from packager.planning.profile import make_profile

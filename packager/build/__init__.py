@@ -1,0 +1,1 @@
+"""The line: from a request to an image, and what belongs to it alone."""

@@ -1,0 +1,158 @@
+"""From a request to facts, plan and recipe: nothing is run or written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from packager.build.devices import refuse_missing_gpus, threads_for
+from packager.build.resolve import resolve
+from packager.build.services import BuildServices
+from packager.build.stages import Planned
+from packager.core.devices import LARGE_HIDDEN, GpuUse, choose_gpus, gpus_in
+from packager.core.facts import Facts
+from packager.core.findings import Finding, errors_in
+from packager.core.image import BaseImage, Platform
+from packager.core.model import ModelFiles
+from packager.core.plan import Plan
+from packager.core.recipe import Recipe
+from packager.core.request import BuildRequest
+from packager.core.tool import build_for
+from packager.errors import PackagerError, PlanRejected, UsageError
+from packager.planning.choice import target_of
+from packager.planning.gpus import check_gpu_use
+from packager.planning.method import AUTO, NONE, choose_method, methods_to_try
+from packager.planning.planner import make_plan
+from packager.planning.recipe import make_recipe, needed_tools
+from packager.ports import Quantizer, UsesGpus
+
+
+def make_planned(request: BuildRequest, services: BuildServices, *, with_base: bool) -> Planned:
+    """Pin every name, decide, and order the work; raise `PlanRejected` where it cannot be built."""
+    refuse_missing_gpus(request.gpus, services)
+    headers = services.peek_model(request.model)
+    chosen: tuple[Finding, ...] = ()
+    if request.quantize == AUTO:
+        request, chosen = _with_method(request, services, headers)
+    facts = _gather(request, services, headers, with_base=with_base)
+    quantizer = services.find_quantizer(request.quantize)
+    compilers = services.find_compilers(request.compile)
+    decide = _decider(facts, services)
+    plan = decide(facts)
+    if headers is not None:  # what is refused by now has cost no download
+        model = services.find_model(request.model)
+        facts = replace(facts, model=model, scales=services.read_scales(model))
+        plan = decide(facts)
+    if request.evaluation and (plan.quantization is None or plan.quantization.existing):
+        raise UsageError(
+            "nothing is quantized here, so there is nothing to evaluate",
+            hint="add --quantize METHOD; `packager evaluate` compares two checkpoints",
+        )
+    if plan.compiler and facts.base is None:
+        facts = replace(facts, base=_base_at_hand(facts, services))
+    if names := needed_tools(plan, quantizer, compilers.get(plan.compiler)):
+        facts, plan = _with_gpus(facts, plan, quantizer, services)
+        building = {quantizer.tool: build_for(facts.gpus)} if quantizer else {}
+        found = {
+            name: services.executor.find_tool(name, building.get(name, "cpu")) for name in names
+        }
+        facts = replace(facts, model=services.pin_files(facts.model), tools=found)
+    plan = replace(plan, findings=(*plan.findings, *chosen))
+    return Planned(facts=facts, plan=plan, recipe=recipe_of(plan, facts, services))
+
+
+def _gather(
+    request: BuildRequest, services: BuildServices, headers: ModelFiles | None, *, with_base: bool
+) -> Facts:
+    """Pin every name; the model by its headers where they were found alone."""
+    return resolve(
+        request,
+        find_model=services.find_model if headers is None else lambda _: headers,
+        find_instance=services.find_instance,
+        find_container=services.find_container,
+        find_base=services.find_base if with_base else None,
+        find_draft=services.find_draft,
+        known_draft=services.known_draft,
+        find_samples=services.find_samples,
+        find_evaluation=services.find_evaluation,
+        containers=services.containers(),
+        read_scales=services.read_scales if headers is None else lambda _: None,
+        read_workload=services.read_workload,
+    )
+
+
+def _decider(facts: Facts, services: BuildServices) -> Callable[[Facts], Plan]:
+    """Return the planner with the services of a request, for facts with more or less detail."""
+    return partial(
+        make_plan,
+        family=services.family(facts.container.family),
+        instances=services.instances,
+        smaller=services.smaller_checkpoints(facts.request.model),
+        rules=services.rules,
+        quantizer=services.find_quantizer(facts.request.quantize),
+        compilers=services.find_compilers(facts.request.compile),
+        accelerator_of=services.accelerator_of,
+    )
+
+
+def _with_method(
+    request: BuildRequest, services: BuildServices, headers: ModelFiles | None
+) -> tuple[BuildRequest, tuple[Finding, ...]]:
+    """Choose the method that `--quantize auto` stands for; `none` where no method works."""
+    alone = replace(services, instances=())  # no other instance is suggested for what is tried
+    plain = request.model_copy(update={"quantize": NONE})
+    facts = _gather(plain, alone, headers, with_base=False)
+    plans: dict[str, Plan] = {}
+    quantized = bool(facts.model.config.get("quantization_config"))
+    for method in methods_to_try(facts.instance, quantized=quantized):
+        asked = request.model_copy(update={"quantize": method})
+        tried = replace(facts, request=asked, samples=services.find_samples(asked))
+        with suppress(PlanRejected):
+            plans[method] = _decider(tried, alone)(tried)
+    if not plans:
+        return plain, ()
+    target = target_of(request, facts.workload)
+    method, why = choose_method(plans, target, services.accelerator_of(facts.instance))
+    return request.model_copy(update={"quantize": method}), (why,)
+
+
+def _with_gpus(
+    facts: Facts, plan: Plan, quantizer: Quantizer | None, services: BuildServices
+) -> tuple[Facts, Plan]:
+    """Choose the GPUs that quantizing runs on; raise `PlanRejected` where they are too small."""
+    if plan.quantization is None or plan.quantization.existing:
+        return facts, plan
+    use = quantizer.gpu_use(facts, plan) if isinstance(quantizer, UsesGpus) else GpuUse()
+    wish = facts.request.gpus
+    there = gpus_in(services.executor.capacity()) if use.most and wish != 0 else None
+    found = tuple(check_gpu_use("quantize", wish, use, there))
+    if errors_in(found):
+        raise PlanRejected((*plan.findings, *found))
+    large = plan.profile.hidden_size >= LARGE_HIDDEN
+    facts = replace(
+        facts,
+        gpus=choose_gpus(wish, use, there),
+        threads=threads_for(facts.request.threads, services, is_large=large),
+    )
+    return facts, replace(plan, findings=(*plan.findings, *found)) if found else plan
+
+
+def recipe_of(plan: Plan, facts: Facts, services: BuildServices) -> Recipe:
+    """Make the recipe of a plan with the quantizer, compiler and family that it names."""
+    return make_recipe(
+        plan,
+        facts,
+        services.find_quantizer(facts.request.quantize),
+        services.find_compilers(facts.request.compile).get(plan.compiler),
+        services.family(facts.container.family),
+    )
+
+
+def _base_at_hand(facts: Facts, services: BuildServices) -> BaseImage | None:
+    """Look at the base even for a plan: what is compiled is for one base, by its digest."""
+    try:
+        return services.find_base(facts.request.base or facts.container.default_base, Platform())
+    except PackagerError:
+        return None  # the plan says that nothing can be told of the step

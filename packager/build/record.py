@@ -1,0 +1,168 @@
+"""The build record and the labels of an image: enough to repeat the build."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+
+from packager.build.stages import Assembled, Planned
+from packager.core.facts import Facts
+from packager.core.image import Written
+from packager.core.plan import Plan
+from packager.core.record import (
+    BuildRecord,
+    RecordedBase,
+    RecordedDraft,
+    RecordedFinding,
+    RecordedImage,
+    RecordedLayer,
+    RecordedModel,
+    RecordedStep,
+    Transfer,
+)
+from packager.core.request import BuildRequest
+from packager.core.split import Split
+from packager.core.techniques import Draft
+
+# Fields of a request that decide whether there is an image, and nothing in it.
+MEASURING = frozenset(
+    ("evaluate", "evaluate_samples", "evaluate_tokens", "evaluate_seed")
+    + ("max_kld", "min_top1", "max_ppl_increase")
+)
+
+# Fields that decide where steps run, and nothing in the image beside their results.
+PLACES = frozenset(("executor", "address"))  # on which machine: no record repeats them
+RUNNING = frozenset(("gpus", "threads", *PLACES))
+_UNLABELLED = {"model", "base", "outputs", "draft", *MEASURING, *RUNNING}
+
+
+def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
+    """Describe the build in image labels: no paths, no times, nothing of the machine."""
+    assert facts.base is not None
+    asked = facts.request.model_dump(mode="json", exclude_none=True, exclude=_UNLABELLED)
+    record: dict[str, object] = {
+        "schema": 1,
+        "packager": facts.packager_version,
+        "model": {
+            "source": plan.model.source,
+            "name": plan.model.name,
+            "revision": plan.model.revision,
+        },
+        "request": asked,
+        "base": facts.base.digest,
+        "engine": f"{plan.container.engine} {plan.container.engine_version}".strip(),
+        "tp_degree": plan.tp_degree,
+        "precision": plan.precision,
+        "shape": shape_of(plan),
+    }
+    if plan.split != Split(tp_degree=plan.tp_degree):
+        record["split"] = plan.split.words
+    if plan.draft is not None:
+        record["draft"] = draft_of(plan.draft)
+    return {
+        "org.opencontainers.image.title": plan.served_name,
+        "org.opencontainers.image.base.digest": facts.base.digest,
+        "dev.packager.version": facts.packager_version,
+        "dev.packager.family": plan.container.family,
+        "dev.packager.instance": plan.instance.name,
+        "dev.packager.record": json.dumps(record, sort_keys=True, separators=(",", ":")),
+    }
+
+
+def make_record(
+    assembled: Assembled, written: Written, transfer: Transfer, *, seconds: float
+) -> BuildRecord:
+    """Record everything that is needed to repeat the build, and what it did."""
+    facts, plan = assembled.planned.facts, assembled.planned.plan
+    base = assembled.image.base
+    return BuildRecord(
+        packager_version=facts.packager_version,
+        request=with_devices_pinned(assembled.planned).model_copy(update=dict.fromkeys(PLACES)),
+        model=RecordedModel(
+            source=plan.model.source, name=plan.model.name, revision=plan.model.revision
+        ),
+        draft=RecordedDraft.model_validate(draft_of(plan.draft)) if plan.draft else None,
+        base=RecordedBase(
+            reference=base.reference, digest=base.digest, platform=str(base.platform)
+        ),
+        family=plan.container.family,
+        engine=plan.container.engine,
+        engine_version=plan.container.engine_version,
+        tp_degree=plan.tp_degree,
+        served_name=plan.served_name,
+        shape=shape_of(plan),
+        created=assembled.image.created,
+        digest=written.image.digest,
+        config_digest=written.image.config_descriptor.digest,
+        layers=tuple(
+            RecordedLayer(
+                role=layer.role,
+                digest=layer.digest,
+                size=layer.size,
+                believed=layer.believed or None,
+            )
+            for layer in written.layers
+        ),
+        images=tuple(
+            RecordedImage(target=ref.target, name=ref.name, digest=ref.digest)
+            for ref in written.refs
+        ),
+        findings=tuple(
+            RecordedFinding(
+                severity=found.severity, code=found.code, message=found.message, hint=found.hint
+            )
+            for found in (*plan.findings, *assembled.findings)
+        ),
+        steps=tuple(_recorded_steps(assembled)),
+        quality=assembled.quality,
+        transfer=transfer,
+        seconds=round(seconds, 3),
+    )
+
+
+def with_devices_pinned(planned: Planned) -> BuildRequest:
+    """Return the request with what quantizing got: another machine would choose otherwise."""
+    request, facts = planned.facts.request, planned.facts
+    quantizing = [step for step in planned.recipe.steps if step.gives == "model"]
+    changes: dict[str, int] = {}
+    if any(step.gpu_use.most for step in quantizing):
+        changes["gpus"] = facts.gpus
+    if facts.threads > 1 and quantizing:
+        changes["threads"] = facts.threads
+    return request.model_copy(update=changes) if changes else request
+
+
+def draft_of(draft: Draft) -> dict[str, str | int]:
+    """Where the draft is pinned and what it does, as documents spell it. No local paths."""
+    pinned = draft.ref
+    found: dict[str, str | int] = {
+        "kind": draft.kind,
+        "version": draft.version,
+        "speculative_tokens": draft.speculative_tokens,
+        "source": pinned.source if pinned else "",
+        "name": pinned.name if pinned else "",
+        "revision": pinned.revision if pinned else "",
+        "license": draft.license,
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def shape_of(plan: Plan) -> dict[str, int]:
+    """The planned shape as documents spell it."""
+    return asdict(plan.shape)
+
+
+def _recorded_steps(assembled: Assembled) -> Iterator[RecordedStep]:
+    for step in assembled.planned.recipe.steps:
+        outcome = assembled.artifacts.outcomes[step.name]
+        yield RecordedStep(
+            name=step.name,
+            tool=step.tool,
+            key=outcome.key,
+            reused=outcome.reused,
+            seconds=outcome.result.seconds,
+            peak_memory_bytes=outcome.result.peak_memory_bytes,
+            versions=dict(outcome.result.versions),
+            details=dict(outcome.result.details),
+        )

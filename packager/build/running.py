@@ -1,0 +1,108 @@
+"""Running the steps of a recipe: tools, GPUs and threads, and what results change in a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from packager.build.planned import recipe_of
+from packager.build.record import shape_of
+from packager.build.services import BuildServices, RunStep
+from packager.build.stages import Planned
+from packager.core.artifact import Artifacts
+from packager.core.facts import Facts
+from packager.core.plan import Plan
+from packager.core.recipe import Recipe, Step, StepOutcome
+from packager.core.tool import ToolFacts, build_for
+
+
+def with_tools_installed(planned: Planned, services: BuildServices) -> Planned:
+    """Install what will have to run.
+
+    An environment may have other versions than its tool declares.  They are
+    in the keys, so the recipe is made again: nothing is filed under a wrong key.
+    """
+    missed = {one.step: one.tool for one in planned.forecasts if one.state != "hit"}
+    for step in planned.recipe.steps:
+        if step.name in missed:
+            services.executor.admit(step)
+    wanted = set(missed.values())
+    known = planned.facts.tools
+    for name in sorted(wanted):
+        services.executor.prepare(name, known[name].build if name in known else "cpu")
+    found = {name: services.executor.find_tool(name, known[name].build) for name in known}
+    if all(
+        replace(found[name], installed=True) == replace(known[name], installed=True)
+        for name in wanted
+    ):
+        return planned
+    facts = replace(planned.facts, tools=found)
+    return replace(planned, facts=facts, recipe=recipe_of(planned.plan, facts, services))
+
+
+def run_recipe(recipe: Recipe, facts: Facts, run_step: RunStep | None) -> Artifacts:
+    """Run the steps in order; what no step gives is served as it is."""
+    outcomes: dict[str, StepOutcome] = {}
+    files = {
+        "model": facts.model.files,
+        "draft": facts.draft.files if facts.draft else (),
+        "compiled": (),
+    }
+    for step in recipe.steps if run_step else ():
+        assert run_step is not None
+        outcomes[step.name] = run_step(with_results(step, outcomes))
+        files[step.gives] = outcomes[step.name].files
+    if any(step.holds_weights for step in recipe.steps):
+        files["model"] = tuple(file for file in files["model"] if file.role != "weights")
+    return Artifacts(
+        model=files["model"],
+        draft=files["draft"],
+        compiled=files["compiled"],
+        ran=tuple(name for name, outcome in outcomes.items() if not outcome.reused),
+        reused=tuple(name for name, outcome in outcomes.items() if outcome.reused),
+        outcomes=outcomes,
+    )
+
+
+def with_results(step: Step, outcomes: Mapping[str, StepOutcome]) -> Step:
+    """Add to a step the files of the earlier steps that it works on."""
+    inputs = {
+        role: replace(given, files=outcomes[given.result_of].files) if given.result_of else given
+        for role, given in step.inputs.items()
+    }
+    return replace(step, inputs=inputs)
+
+
+def with_effective_shape(plan: Plan, artifacts: Artifacts) -> Plan:
+    """Take over the shape of artifacts that are larger than asked for.
+
+    What is compiled decides: an engine told otherwise would compile again or refuse.
+    """
+    given = {
+        pointer.removeprefix("/shape/"): value
+        for outcome in artifacts.outcomes.values()
+        for pointer, value in outcome.effective.items()
+    }
+    known = {name: given[name] for name in shape_of(plan) if name in given}
+    return replace(plan, shape=replace(plan.shape, **known)) if known else plan
+
+
+def run_with_tool(
+    describe: Callable[[ToolFacts], Step],
+    name: str,
+    services: BuildServices,
+    run_step: RunStep,
+    *,
+    gpus: int = 0,
+) -> tuple[Step, StepOutcome]:
+    """Run a step that is in no recipe, with its tool installed where it has to run.
+
+    As in `with_tools_installed`, the tool is looked at again when it was installed.
+    """
+    build = build_for(gpus)
+    step = describe(services.executor.find_tool(name, build))
+    if services.on_miss != "refuse" and services.foresee(step).state != "hit":
+        services.executor.admit(step)
+        services.executor.prepare(name, build)
+        step = describe(services.executor.find_tool(name, build))
+    return step, run_step(step)
