@@ -13,6 +13,8 @@ import pytest
 from packager.catalog.compatibility import rules
 from packager.catalog.findings import TABLE, explanations, find_explanation
 from packager.cli.app import run
+from packager.families.rules import engines_with_rules
+from packager.families.rules import rules as rules_across
 from tests.commandline import ROOT
 
 # Functions that take a code and hand it on to a Finding.
@@ -37,7 +39,8 @@ def codes_in(path: Path) -> Iterator[str]:
 
 def all_codes() -> set[str]:
     modules = (ROOT / "packager").rglob("*.py")
-    return {code for module in modules for code in codes_in(module)}
+    across = (rule.code for engine in engines_with_rules() for rule in rules_across(engine))
+    return {code for module in modules for code in codes_in(module)} | {*across}
 
 
 def test_the_walk_finds_codes_however_they_are_given() -> None:
