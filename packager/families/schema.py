@@ -40,6 +40,7 @@ class Option:
     inverses: tuple[str, ...] = ()  # of a switch: names that turn it off
     values: tuple[str, ...] = ()  # what the engine looks up when it starts; its parser does not
     opened_by: str = ""  # the option that adds to `values`: a plug-in
+    files: bool = False  # or the path of a file, beside `values`
     config: Config | None = None  # of `json`: the class that the engine turns it into
 
 
@@ -119,6 +120,7 @@ def load_schema(path: Path) -> EngineSchema:
                 inverses=tuple(row.get("inverses", ())),
                 values=tuple(row.get("values", ())),
                 opened_by=row.get("opened_by", ""),
+                files=row.get("files", False),
                 config=configs[row["config"]] if "config" in row else None,
             )
             for name, row in document["options"].items()
@@ -171,7 +173,8 @@ def check_value(
         message = f"{who} refuses {value!r} for {spelled!r}, which is of type {option.type}"
         yield Finding("error", "value-refused", message)
     elif option.values and option.opened_by not in given:
-        yield from check_known(who, spelled, value, option.values)
+        if not (option.files and ("/" in value or "." in value)):  # a file
+            yield from check_known(who, spelled, value, option.values)
     elif option.config is not None:
         yield from check_config(who, spelled, value, option.config)
 

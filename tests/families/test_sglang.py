@@ -12,7 +12,7 @@ from packager.core.facts import ContainerFacts
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
 from packager.families.schema import find_schema, shipped_versions
-from packager.families.sglang import SglangFamily
+from packager.families.sglang import SglangFamily, check_options
 from packager.planning.planner import make_plan
 from tests.families.plans import CONTAINERS, EAGLE3, FP8_AT_LOAD, MEDUSA_V1, NGRAM, plan_for
 from tests.planning.headers import LLAMA_3_8B, facts_of, model_of
@@ -173,8 +173,8 @@ def test_real_options_of_sglang_are_no_longer_refused_as_unknown(version: str) -
         ("json-model-override-args", "{rope_theta: 1}", "value-refused", ""),
         ("max-total-tokens", "8 thousand", "value-refused", ""),
         ("log-requests-level", "4", "value-refused", "it takes 0, 1, 2, 3"),
-        ("chat-template", "-jinja", "value-refused", "choose another value"),
-        ("chat-template", "", "value-refused", "choose another value"),
+        ("download-dir", "-jinja", "value-refused", "choose another value"),
+        ("download-dir", "", "value-refused", "choose another value"),
         ("lora-paths", "[]", "value-refused", "choose another value"),
     ],
 )
@@ -184,6 +184,114 @@ def test_an_option_that_sglangs_parser_refuses_is_refused_before(
     plan = plan_for("sglang", engine_options=((name, value),))
 
     assert (errors(plan), hints(plan)) == ([code], [hint])
+
+
+LOOKED_UP = (
+    ("0.5.5", "quantization", "bitsandbytes", ""),
+    ("0.5.17", "quantization", "marlin", ""),
+    ("0.5.23", "quantization", "gptq", ""),
+    ("0.5.17", "chat-template", "chatlm", "did you mean 'chatml'?"),
+    ("0.5.17", "completion-template", "star_code", "did you mean 'star_coder'?"),
+    ("0.5.17", "eplb-algorithm", "deepsek", "did you mean 'deepseek'?"),
+    ("0.5.5", "eplb-algorithm", "elasticity_aware_hierarchical", ""),
+    ("0.5.5", "model-impl", "mindspore", ""),
+    ("0.5.8", "dllm-algorithm", "JointThreshold", ""),
+    ("0.5.17", "modelopt-quant", "fp4", ""),
+    ("0.5.17", "offload-mode", "gpu", ""),
+    ("0.5.17", "torchao-config", "int4wo-100", ""),
+    ("0.5.17", "log-level", "verbose", ""),
+    ("0.5.17", "log-level", "INFO", ""),
+    ("0.5.9", "speculative-draft-attention-backend", "fa4", ""),
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "value", "hint"), LOOKED_UP, ids=lambda one: str(one).partition(" ")[0]
+)
+def test_a_name_that_sglang_looks_up_after_its_parser_is_refused(
+    version: str, name: str, value: str, hint: str
+) -> None:
+    schema = find_schema("sglang", version)
+    (finding,) = check_options({name: value}, schema, one_word=True)
+
+    assert finding.code == "value-refused"
+    assert value in finding.message
+    assert not hint or finding.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "value"),
+    [
+        ("0.5.8", "quantization", "bitsandbytes"),
+        ("0.5.17", "quantization", "unquant"),
+        ("0.5.17", "chat-template", "chatml"),
+        ("0.5.17", "chat-template", "/opt/templates/mine.jinja"),
+        ("0.5.17", "chat-template", "mine.jinja"),
+        ("0.5.10", "eplb-algorithm", "elasticity_aware_hierarchical"),
+        ("0.5.6", "torchao-config", "gemlite-4-64"),
+        ("0.5.17", "torchao-config", "int4wo-128"),
+        ("0.5.17", "speculative-draft-attention-backend", "fa4"),
+        ("0.5.17", "kv-events-config", '{"publisher": "zmq", "topic": "kv"}'),
+        ("0.5.17", "json-model-override-args", '{"rope_theta": 1000000}'),
+        ("0.5.17", "cuda-graph-config", '{"decode": {"backend": "full", "max_bs": null}}'),
+        ("0.5.17", "default-chat-template-kwargs", '{"enable_thinking": false}'),
+        ("0.5.17", "preferred-sampling-params", '{"temperature": 0.6, "top_p": 0.95}'),
+        ("0.5.17", "limit-mm-data-per-request", '{"image": 4}'),
+    ],
+    ids=lambda one: str(one).partition(" ")[0],
+)
+def test_a_name_or_json_that_sglang_knows_is_taken(version: str, name: str, value: str) -> None:
+    schema = find_schema("sglang", version)
+
+    assert list(check_options({name: value}, schema, one_word=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "value", "words"),
+    [
+        ("0.5.17", "cuda-graph-config", '{"extend": {}}', "no 'extend' in 'cuda-graph-config'"),
+        (
+            "0.5.17",
+            "cuda-graph-config",
+            '{"decode": {"backend": "ful"}}',
+            "refuses \"ful\" for 'cuda-graph-config.decode.backend'",
+        ),
+        (
+            "0.5.14",
+            "cuda-graph-config",
+            '{"prefill": {"backend": "full"}}',
+            "refuses \"full\" for 'cuda-graph-config.prefill.backend'",
+        ),
+        ("0.5.17", "cuda-graph-config", '{"decode": {"max_bs": "4"}}', "which is of type int"),
+        ("0.5.17", "kv-events-config", '{"port": 5557}', "no 'port' in 'kv-events-config'"),
+        ("0.5.17", "kv-events-config", '{"publisher": "nats"}', 'refuses "nats"'),
+        ("0.5.17", "kv-events-config", '{"format": "dynamo"}', "no 'format'"),
+        ("0.5.17", "kv-events-config", "tcp://*:5557", "which is of type json"),
+        ("0.5.5", "model-loader-extra-config", '{"threads": 8}', "no 'threads'"),
+        ("0.5.5", "model-loader-extra-config", '{"num_threads": "8"}', "which is of type int"),
+        ("0.5.17", "limit-mm-data-per-request", '{"smell": 1}', "no 'smell'"),
+        ("0.5.17", "json-model-override-args", "[1]", "wants a JSON object"),
+        ("0.5.17", "default-chat-template-kwargs", "[1]", "wants a JSON object"),
+        ("0.5.5", "preferred-sampling-params", '{"temprature": 1}', "no 'temprature'"),
+        ("0.5.17", "mm-process-config", '{"image": 1}', "which is of type object"),
+    ],
+    ids=lambda one: str(one).partition(" ")[0],
+)
+def test_json_that_sglang_refuses_or_passes_over_is_refused(
+    version: str, name: str, value: str, words: str
+) -> None:
+    schema = find_schema("sglang", version)
+    (finding,) = check_options({name: value}, schema, one_word=True)
+
+    assert finding.severity == "error"
+    assert words in finding.message
+
+
+def test_algorithms_in_small_letters_are_for_parsers_that_take_any_text() -> None:
+    for version, taken in (("0.5.11", False), ("0.5.12", True), ("0.5.23", True)):
+        schema = find_schema("sglang", version)
+        found = list(check_options({"speculative-algorithm": "ngram"}, schema, one_word=True))
+        assert (found == []) is taken, version
 
 
 def test_options_are_those_of_the_containers_own_version() -> None:
