@@ -5,7 +5,9 @@ A server that cannot be started skips its tests, but fails them with CI=true.
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -28,6 +30,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Hundreds of tests run the command line: each would compile all of it anew, as no user's does.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+OWN_PLACES = {
+    "XDG_STATE_HOME": "state",
+    "XDG_CONFIG_HOME": "config",
+    "PACKAGER_CACHE": "cache",
+    "DOCKER_CONFIG": "docker",
+}
+_NUMBERS = itertools.count()
 
 settings.register_profile("busy", deadline=None)  # a busy machine is no failure
 settings.load_profile("busy")
@@ -70,18 +80,36 @@ def need(tool: str) -> str:
     return path or unavailable(tool)
 
 
+@pytest.fixture
+def own_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a new directory for one test.
+
+    pytest looks at each one that there is to find the next number: 10 ms a directory after
+    20,000 of them, and every test has several.
+    """
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    place = tmp_path_factory.getbasetemp() / f"{next(_NUMBERS)}-{name}"
+    place.mkdir(mode=0o700)
+    return place
+
+
+@pytest.fixture
+def tmp_path(own_place: Path) -> Path:
+    """Make an empty directory, as pytest's own fixture does."""
+    place = own_place / "work"
+    place.mkdir(mode=0o700)
+    return place
+
+
 @pytest.fixture(autouse=True)
-def own_state(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
+def own_state(own_place: Path) -> Iterator[None]:
     """Give every test a state directory, a cache, keys and a Docker configuration of its own."""
     patch = pytest.MonkeyPatch()
-    patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-    patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+    for variable, name in OWN_PLACES.items():
+        (own_place / name).mkdir(mode=0o700)
+        patch.setenv(variable, str(own_place / name))
     patch.delenv("PACKAGER_CLAIM_KEY", raising=False)
     patch.delenv("PACKAGER_CLAIM_KEY_FILE", raising=False)
-    patch.setenv("PACKAGER_CACHE", str(tmp_path_factory.mktemp("cache")))
-    patch.setenv("DOCKER_CONFIG", str(tmp_path_factory.mktemp("docker-config")))
     patch.delenv("SOURCE_DATE_EPOCH", raising=False)
     yield
     patch.undo()
