@@ -192,6 +192,7 @@ class ContainerRow(_Row):
     variant: str = "user"
     least_compute_capability: Annotated[float, Field(ge=0.0, lt=100.0)] = 0.0
     targets: list[Name] = []
+    cuda: Annotated[str, Field(pattern=r"^\d{2}\.\d$")] | None = None
 
 
 class RegistryRow(_Row):
@@ -407,6 +408,7 @@ def _container(row: ContainerRow) -> ContainerFacts:
         variant=row.variant,
         release=row.release,
         targets=tuple(row.targets),
+        cuda=row.cuda or "",
     )
 
 

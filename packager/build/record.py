@@ -18,6 +18,7 @@ from packager.core.record import (
     RecordedImage,
     RecordedLayer,
     RecordedModel,
+    RecordedRuntime,
     RecordedStep,
     Transfer,
 )
@@ -115,6 +116,7 @@ def make_record(
             for found in (*plan.findings, *assembled.findings)
         ),
         steps=tuple(_recorded_steps(assembled)),
+        runtime=runtime_of(plan),
         quality=assembled.quality,
         transfer=transfer,
         seconds=round(seconds, 3),
@@ -166,3 +168,15 @@ def _recorded_steps(assembled: Assembled) -> Iterator[RecordedStep]:
             versions=dict(outcome.result.versions),
             details=dict(outcome.result.details),
         )
+
+
+def runtime_of(plan: Plan) -> RecordedRuntime:
+    """Record what a deployment has to give the container."""
+    container, stopping = plan.container, plan.stopping
+    return RecordedRuntime(
+        cuda=container.cuda,
+        least_driver=container.least_driver,
+        inference_ami=container.inference_ami,
+        drain_s=stopping.drain_s if stopping else None,
+        grace_s=stopping.grace_s if stopping else None,
+    )

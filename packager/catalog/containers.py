@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from packager.catalog.drivers import with_host_needs
 from packager.core.facts import ContainerFacts
 from packager.core.instance import DeviceKind
 from packager.errors import UsageError
@@ -114,7 +115,10 @@ def containers(extra: tuple[ContainerFacts, ...] = ()) -> tuple[ContainerFacts, 
     """List every serving image, the user's own first."""
     table = share_dir("containers") / "serving" / "images.toml"
     shipped = tomllib.loads(table.read_text(encoding="utf-8"))["series"]
-    return extra + tuple(image for series in shipped for image in _images(series))
+    return (
+        *map(with_host_needs, extra),
+        *(image for series in shipped for image in _images(series)),
+    )
 
 
 def find_container(
@@ -179,7 +183,7 @@ def _images(series: Mapping[str, Any]) -> Iterator[ContainerFacts]:
     for image in series["images"]:
         row = {**series, **image}
         tag = row.get("tag", "")
-        yield ContainerFacts(
+        found = ContainerFacts(
             family=row["family"],
             kind=row["kind"],
             engine=row["engine"],
@@ -193,8 +197,9 @@ def _images(series: Mapping[str, Any]) -> Iterator[ContainerFacts]:
             release=row.get("release", ""),
             targets=tuple(row.get("targets", ())),
             repository=row.get("repository", ""),
-            inference_ami=row.get("inference_ami", ""),
+            cuda=row.get("cuda", ""),
         )
+        yield with_host_needs(found)
 
 
 def _default_base(row: Mapping[str, Any], tag: str) -> str:

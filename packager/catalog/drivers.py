@@ -1,10 +1,10 @@
-"""Least NVIDIA drivers of CUDA versions, and the CUDA that an image's tag names."""
+"""What a CUDA version needs below it: the least NVIDIA driver, and SageMaker's AMI with one."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from packager.core.facts import ContainerFacts
 from packager.core.versions import version_key
 
 TABLE = Path(__file__).parent / "data" / "drivers.toml"
-IN_TAG = re.compile(r"(?<![a-z0-9])cu(\d{2})\d(?![0-9])", re.ASCII)
+IN_TAG = re.compile(r"(?<![a-z0-9])cu(\d{2})(\d)(?![0-9])", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,17 @@ class CudaDriver:
     date: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ami:
+    """One `InferenceAmiVersion` of SageMaker."""
+
+    name: str
+    cuda: str  # of its driver
+    driver: str
+    source: str
+    date: str
+
+
 @cache
 def cuda_drivers() -> tuple[CudaDriver, ...]:
     """Return every row, newest CUDA first."""
@@ -32,10 +43,38 @@ def cuda_drivers() -> tuple[CudaDriver, ...]:
     return tuple(CudaDriver(**row) for row in rows)
 
 
+@cache
+def amis() -> tuple[Ami, ...]:
+    """Return every row, newest driver first."""
+    rows = tomllib.loads(TABLE.read_text(encoding="utf-8"))["ami"]
+    return tuple(Ami(**row) for row in rows)
+
+
+def cuda_in(tag: str) -> str:
+    """Return the CUDA version that an image's tag names, `13.0` of `cu130`; "" where none."""
+    found = IN_TAG.search(tag)
+    return f"{found[1]}.{found[2]}" if found else ""
+
+
 def cuda_of(image: ContainerFacts) -> int | None:
-    """Return the major version of CUDA that an image's tag names; None where it names none."""
-    found = IN_TAG.search(image.version)
-    return int(found[1]) if found and image.kind == "nvidia" else None
+    """Return the major version of the CUDA in an image; None where nobody says."""
+    major = image.cuda.partition(".")[0]
+    return int(major) if major.isdecimal() else None
+
+
+def with_host_needs(image: ContainerFacts) -> ContainerFacts:
+    """Complete an image with what its CUDA needs below it, where the image does not say."""
+    if image.kind != "nvidia":
+        return image
+    image = replace(image, cuda=image.cuda or cuda_in(image.version))
+    major = cuda_of(image)
+    least = next((row.least for row in cuda_drivers() if row.major == major), "")
+    ami = next((row.name for row in amis() if row.cuda.partition(".")[0] == str(major)), "")
+    return replace(
+        image,
+        least_driver=image.least_driver or least,
+        inference_ami=image.inference_ami or ami,
+    )
 
 
 def runs_on(row: CudaDriver, driver: str) -> bool | None:

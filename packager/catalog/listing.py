@@ -14,7 +14,6 @@ from packager.catalog.accelerators import accelerator_name, accelerator_of, acce
 from packager.catalog.bare import bare_machine
 from packager.catalog.compatibility import rules
 from packager.catalog.containers import containers, serves
-from packager.catalog.drivers import cuda_drivers, cuda_of
 from packager.catalog.instances import instances
 from packager.catalog.models import drafts_for, known_drafts, models
 from packager.catalog.prices import price_of, prices
@@ -136,20 +135,15 @@ def list_containers(own: OwnRows, wanted: Filter) -> list[Record]:
             "base": image.default_base,
             "targets": list(image.targets),
             "least_compute_capability": image.least_compute_capability or None,
+            "cuda": image.cuda,
+            "least_driver": image.least_driver,
             "inference_ami": image.inference_ami,
-            **_cuda(image),
             "source": image.source,
             "date": image.date,
         }
         for image in containers(own.containers)
         if wanted.family in (None, image.family) and wanted.device in (None, image.kind)
     ]
-
-
-def _cuda(image: ContainerFacts) -> Record:
-    major = cuda_of(image)
-    least = next((row.least for row in cuda_drivers() if row.major == major), "")
-    return {"cuda": major, "least_driver": least}
 
 
 def list_techniques(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: ARG001

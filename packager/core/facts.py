@@ -33,7 +33,9 @@ class ContainerFacts:
     release: str = ""  # short name of the version, where people use one: `28` of LMI
     targets: tuple[str, ...] = ()  # instance families it serves: `inf2`; () all of its kind
     repository: str = ""  # in the AWS accounts of `accounts.toml`; "" when not there
-    inference_ami: str = ""  # what SageMaker must be told to boot for it, where it must be told
+    cuda: str = ""  # NVIDIA only: `13.0`; "" where nobody says
+    least_driver: str = ""  # of NVIDIA, for that CUDA
+    inference_ami: str = ""  # what SageMaker must be told to boot for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from packager.core.model import ModelProfile, ModelRef
 from packager.core.parsers import ChosenParser
 from packager.core.shape import Shape
 from packager.core.split import Split
+from packager.core.stopping import Stopping
 from packager.core.techniques import Draft, Quantization, Rejected
 from packager.core.workload import QUESTIONS, Workload
 
@@ -125,6 +126,7 @@ class Plan:
     workload: Workload = QUESTIONS  # the requests that are planned for
     tool_parser: ChosenParser | None = None  # None: the engine reads no tool calls
     reasoning_parser: ChosenParser | None = None
+    stopping: Stopping | None = None  # None where nobody looked what the server does
 
     @property
     def full_requests(self) -> int:

@@ -71,6 +71,16 @@ class RecordedFinding(_Document):
     hint: str = ""
 
 
+class RecordedRuntime(_Document):
+    """What the image needs around it when it runs: for who deploys it."""
+
+    cuda: str = ""  # "" where nobody says
+    least_driver: str = ""  # of NVIDIA
+    inference_ami: str = ""  # of SageMaker
+    drain_s: int | None = None  # that running requests get after SIGTERM; None: until they end
+    grace_s: int | None = None  # termination grace period; None where nobody looked
+
+
 class RecordedStep(_Document):
     """A step of the recipe: what made its result, and whether it was there already."""
 
@@ -115,6 +125,7 @@ class BuildRecord(_Document):
     images: tuple[RecordedImage, ...]
     findings: tuple[RecordedFinding, ...] = ()
     steps: tuple[RecordedStep, ...] = ()
+    runtime: RecordedRuntime | None = None  # None in records of 0.1
     quality: QualityReport | None = None  # None where it was not measured
     speculation: SpeculationReport | None = None  # measured later, on the image as it runs
     transfer: Transfer

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from packager.core.stopping import Stopping
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
@@ -86,6 +88,7 @@ class Abilities:
     # Names that this version has; () where it takes none, None where its list is not known.
     tool_parsers: tuple[str, ...] | None = ()
     reasoning_parsers: tuple[str, ...] | None = ()
+    stopping: Stopping | None = None  # None where nobody looked
 
     def may_draft(self, split: Split, draft: str) -> bool:
         """Check whether a draft of this kind works in a layout."""

@@ -34,6 +34,7 @@ from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import MODEL_DIR, RenderedFile, ServingConfig
 from packager.core.split import Abilities
+from packager.core.stopping import Stopping
 from packager.families import lmi_trtllm
 from packager.families.arrived import check_arrived
 from packager.families.listed import check_listed
@@ -90,6 +91,12 @@ TWO_NAMES = {
     "option.quantize": "option.quantization",
 }
 
+# DJL Serving closes every connection when it is told to stop, running requests and all.
+STOPPING = Stopping(
+    drain_s=0,
+    source="deepjavalibrary/djl-serving 0.36.0-lmi27-dlc: ServerGroups.closeAllChannels",
+)
+
 # Copies are LMI's own business, and a pipeline is refused by its own check.
 LMI_LAYOUT = {
     **{name: hint for name, hint in VLLM_LAYOUT.items() if name != "pipeline-parallel-size"},
@@ -132,6 +139,7 @@ class LmiFamily:
             expert_parallel=spreads,
             tool_parsers=_parsers(container, TOOL_PARSER),
             reasoning_parsers=_parsers(container, REASONING_PARSER),
+            stopping=STOPPING,
         )
 
     def check(self, plan: Plan) -> Iterator[Finding]:

@@ -60,6 +60,7 @@ from packager.families.vllm_options import (
     parsers_of,
     planned_options,
     schema_of,
+    stopping_of,
 )
 from packager.planning.compile_caches import COMPILED_COPY, SWITCH
 from packager.planning.neuron_targets import compiled_by, export_command, logical_core_size
@@ -95,6 +96,7 @@ class NeuronFamily:
             who=named,
             tool_parsers=parsers_of(schema, TOOL_PARSER),
             reasoning_parsers=parsers_of(schema, REASONING_PARSER),
+            stopping=stopping_of(container, schema),
         )
 
     def check(self, plan: Plan) -> Iterator[Finding]:

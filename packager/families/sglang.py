@@ -19,6 +19,7 @@ from packager.core.plan import Plan
 from packager.core.request import MOST_NODES
 from packager.core.serving import ServingConfig
 from packager.core.split import Abilities
+from packager.core.stopping import Stopping
 from packager.families.arrived import check_arrived
 from packager.families.listed import check_listed
 from packager.families.rules import NO_FACTS, Facts, check_rules, plan_facts
@@ -51,6 +52,12 @@ from packager.families.vllm_options import (
 )
 
 PORT = 8080
+# It looks every 5 s whether the last request has ended, then gives its processes 15 s.
+STOPPING = Stopping(
+    drain_s=None,
+    after_s=20,
+    source="SGLang 0.5.5 to 0.5.23, TokenizerManager.sigterm_watchdog",
+)
 PREFIX = "SM_SGLANG_"
 HOST = "0.0.0.0"
 BY_COMMAND = ("upstream",)
@@ -96,6 +103,7 @@ class SglangFamily:
             node_options="`--nnodes N --node-rank K --dist-init-addr HOST:PORT`",
             tool_parsers=parsers_of(schema, TOOL_PARSER),
             reasoning_parsers=parsers_of(schema, REASONING_PARSER),
+            stopping=STOPPING,
         )
 
     def check(self, plan: Plan) -> Iterator[Finding]:

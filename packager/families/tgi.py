@@ -21,6 +21,7 @@ from packager.core.findings import Finding
 from packager.core.plan import GPU_MEMORY_UTILIZATION, Plan
 from packager.core.serving import RenderedFile, ServingConfig
 from packager.core.split import Abilities
+from packager.core.stopping import Stopping
 from packager.core.versions import version_key
 from packager.families.arrived import check_arrived
 from packager.families.listed import check_listed
@@ -41,6 +42,11 @@ from packager.rendering.check import check_json
 from packager.rendering.environment import render_template
 
 PORT = 8080
+STOPPING = Stopping(
+    drain_s=90,  # the launcher's default
+    option="GRACEFUL_TERMINATION_TIMEOUT",
+    source="text-generation-inference at db931fcf: launcher/src/main.rs",
+)
 DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 KV_DTYPES = {"fp8": "fp8_e4m3fn"}
 DEFAULT_CONCURRENT = 128  # of the launcher
@@ -75,7 +81,9 @@ class TgiFamily:
 
     def abilities(self, container: ContainerFacts) -> Abilities:
         """Return what TGI's launcher can start: one copy, with every head on one shard alone."""
-        return Abilities(who=f"TGI {container.engine_version}".strip(), copies_kv_heads=False)
+        return Abilities(
+            who=f"TGI {container.engine_version}".strip(), copies_kv_heads=False, stopping=STOPPING
+        )
 
     def check(self, plan: Plan) -> Iterator[Finding]:
         """Say what launcher, router and shards would refuse, and what they leave unenforced."""

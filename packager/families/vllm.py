@@ -82,6 +82,7 @@ class VllmFamily:
                 who="vLLM for processors",
                 tool_parsers=able.tool_parsers,
                 reasoning_parsers=able.reasoning_parsers,
+                stopping=able.stopping,
             )
         return able
 

@@ -15,6 +15,7 @@ from packager.core.plan import Plan
 from packager.core.request import MOST_NODES
 from packager.core.serving import RenderedFile
 from packager.core.split import Abilities
+from packager.core.stopping import DRAIN_S, Stopping
 from packager.core.techniques import Draft
 from packager.core.versions import version_key
 from packager.families.rules import NO_FACTS, Facts, check_rules
@@ -44,11 +45,10 @@ Options = dict[str, str | bool]
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 DRAFT_FIELD = "speculative-config"
 
-# Seconds that vLLM's server lets running requests end in after SIGTERM; by itself it aborts them
-# at once.  Kubernetes and SageMaker kill 30 s after it unless told otherwise: the rest is for
-# the engine to release its device in.  The option came with 0.18.0 (vllm-project/vllm#36666).
+# What lets running requests end after SIGTERM; by itself vLLM's server aborts them at once.
+# The option came with 0.18.0.
 SHUTDOWN_OPTION = "shutdown-timeout"
-SHUTDOWN_S = 25
+SHUTDOWN_S = DRAIN_S
 
 TOOLS, TOOL_PARSER = "enable-auto-tool-choice", "tool-call-parser"
 REASONING_PARSER = "reasoning-parser"
@@ -77,7 +77,16 @@ def abilities_of(container: ContainerFacts, schema: EngineSchema) -> Abilities:
         "with `--headless` (no Ray)",
         tool_parsers=parsers_of(schema, TOOL_PARSER) if TOOLS in has else (),
         reasoning_parsers=parsers_of(schema, REASONING_PARSER),
+        stopping=stopping_of(container, schema),
     )
+
+
+def stopping_of(container: ContainerFacts, schema: EngineSchema) -> Stopping:
+    """Return what vLLM's own server does with running requests after SIGTERM."""
+    source = "vllm-project/vllm#36666"
+    if schema.is_for(container.engine_version) and SHUTDOWN_OPTION in schema.options:
+        return Stopping(drain_s=SHUTDOWN_S, option=SHUTDOWN_OPTION, source=source)
+    return Stopping(drain_s=0, source=source)
 
 
 def parsers_of(schema: EngineSchema, option: str) -> tuple[str, ...] | None:

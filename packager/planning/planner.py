@@ -55,6 +55,7 @@ from packager.planning.shape import check_prefill, check_shape, check_utilizatio
 from packager.planning.smaller import find_smaller_checkpoint
 from packager.planning.splits import check_idle, find_splits
 from packager.planning.stacking import check_stack
+from packager.planning.stopping import stopping_of
 from packager.planning.token_cost import token_cost
 from packager.ports import Compiler, ContainerFamily, Quantizer
 
@@ -237,6 +238,7 @@ def _decide(
         workload=facts.workload,
         tool_parser=parsers.tool,
         reasoning_parser=parsers.reasoning,
+        stopping=stopping_of(abilities.stopping, request.engine_options or {}),
     )
     if may_fit:
         fit = _find_served(

@@ -112,6 +112,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "draft": asdict(plan.draft) if plan.draft else None,
         "tool_call_parser": _parser_document(plan.tool_parser),
         "reasoning_parser": _parser_document(plan.reasoning_parser),
+        "stopping": _stopping_document(plan),
         "memory_per_device": {
             **asdict(budget),
             "needed_bytes": budget.needed_bytes,
@@ -128,6 +129,8 @@ def page_text(page: PlanPage) -> str:
     lines = [
         *_decision_lines(plan),
         *(line for label, words in answer_sentences(plan) for line in wrapped(label, words)),
+        *wrapped("needs", host_sentence(plan.container)),
+        *wrapped("stops", stopping_sentence(plan)),
         *wrapped("holds", capacity_sentence(plan)),
         *wrapped("will run", "; ".join(work_sentences(plan, page.recipe, page.forecasts))),
         *wrapped("kept", "; ".join(renewal_sentences(page.forecasts))),
@@ -209,6 +212,39 @@ def _parser_document(chosen: ChosenParser | None) -> dict[str, str] | None:
     if chosen is None:
         return None
     return {"name": chosen.name, "reason": chosen.reason, "source": chosen.source}
+
+
+def _stopping_document(plan: Plan) -> dict[str, Any] | None:
+    if plan.stopping is None:
+        return None
+    return {**asdict(plan.stopping), "grace_s": plan.stopping.grace_s}
+
+
+def host_sentence(container: ContainerFacts) -> str:
+    """Write what the machine below the container must have; "" where nobody says."""
+    if not container.least_driver:
+        return ""
+    words = f"NVIDIA driver {container.least_driver} or later, for CUDA {container.cuda}"
+    ami = container.inference_ami
+    return f"{words}; on SageMaker InferenceAmiVersion {ami}" if ami else words
+
+
+def stopping_sentence(plan: Plan) -> str:
+    """Write what happens to running requests at SIGTERM, and which grace period fits it."""
+    stopping = plan.stopping
+    if stopping is None:
+        return ""
+    if stopping.drain_s == 0:
+        return "running requests are lost at SIGTERM: take traffic away before it"
+    if stopping.drain_s is None:
+        return (
+            "running requests end first, however long they take; give the container a grace "
+            f"period of {stopping.grace_s} s or more"
+        )
+    return (
+        f"running requests get {stopping.drain_s} s after SIGTERM; give the container a grace "
+        f"period of {stopping.grace_s} s"
+    )
 
 
 def answer_sentences(plan: Plan) -> Iterator[tuple[str, str]]:

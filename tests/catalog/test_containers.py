@@ -160,8 +160,8 @@ def test_cuda_13_images_need_a_newer_gpu_and_their_own_ami() -> None:
     newest, older = find_container("lmi", "nvidia"), find_container("lmi", "nvidia", "24")
 
     assert (newest.least_compute_capability, older.least_compute_capability) == (7.5, 7.0)
-    assert newest.inference_ami == "al2-ami-sagemaker-inference-gpu-3-1"
-    assert older.inference_ami == ""
+    assert newest.inference_ami == "al2023-ami-sagemaker-inference-gpu-4-1"
+    assert older.inference_ami == "al2-ami-sagemaker-inference-gpu-3-1"
 
 
 def test_own_images_come_first() -> None:

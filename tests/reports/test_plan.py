@@ -10,7 +10,9 @@ import pytest
 from packager.catalog.accelerators import accelerator_of
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
+from packager.core.parsers import ChosenParser
 from packager.core.recipe import Recipe, Step, StepForecast
+from packager.core.stopping import Stopping
 from packager.core.techniques import Draft, Quantization, Rejected
 from packager.errors import PlanRejected
 from packager.planning.planner import make_plan
@@ -324,3 +326,51 @@ def test_the_bar_of_a_paged_cache_leaves_nothing_free() -> None:
     """The engine takes for its cache whatever the rest leaves: free memory was shown before."""
     assert sum(part.size for part in memory_parts(PLAN)) == PLAN.budget.usable_bytes
     assert "free" not in page_text(PlanPage(plan=PLAN))
+
+
+def test_what_the_engine_reads_answers_with_is_told_with_its_reason() -> None:
+    tool = ChosenParser(name="hermes", reason="the chat template writes <tool_call>", source="docs")
+    plan = replace(PLAN, tool_parser=tool)
+
+    assert "\ntool calls hermes: the chat template writes <tool_call>\n" in page_text(
+        PlanPage(plan=plan)
+    )
+    assert page_document(PlanPage(plan=plan))["tool_call_parser"] == {
+        "name": "hermes",
+        "reason": "the chat template writes <tool_call>",
+        "source": "docs",
+    }
+    assert page_document(PlanPage(plan=PLAN))["reasoning_parser"] is None
+
+
+def test_what_the_host_must_have_is_told() -> None:
+    container = replace(
+        PLAN.container,
+        cuda="13.0",
+        least_driver="580",
+        inference_ami="al2023-ami-sagemaker-inference-gpu-4-1",
+    )
+    page = PlanPage(plan=replace(PLAN, container=container))
+
+    assert (
+        "needs NVIDIA driver 580 or later, for CUDA 13.0; on SageMaker InferenceAmiVersion "
+        "al2023-ami-sagemaker-inference-gpu-4-1"
+    ) in " ".join(page_text(page).split())
+    assert page_document(page)["container"]["least_driver"] == "580"
+
+
+@pytest.mark.parametrize(
+    ("drain_s", "after_s", "words", "grace_s"),
+    [
+        (25, 5, "running requests get 25 s after SIGTERM; give the container a grace period", 30),
+        (0, 5, "running requests are lost at SIGTERM: take traffic away before it", 30),
+        (None, 20, "running requests end first, however long they take", 45),
+    ],
+)
+def test_what_stopping_does_to_requests_is_told(
+    drain_s: int | None, after_s: int, words: str, grace_s: int
+) -> None:
+    page = PlanPage(plan=replace(PLAN, stopping=Stopping(drain_s=drain_s, after_s=after_s)))
+
+    assert f"stops {words}" in " ".join(page_text(page).split())
+    assert page_document(page)["stopping"]["grace_s"] == grace_s
