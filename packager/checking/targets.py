@@ -14,7 +14,7 @@ from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.versions import version_key
 from packager.errors import UsageError
-from packager.families.schema import facts_schema, find_schema
+from packager.families.schema import find_schema
 
 FAMILIES = ("vllm", "sglang", "tgi", "lmi")
 UPSTREAM = "upstream"
@@ -148,8 +148,6 @@ def newest(family: str) -> Target:
 
 def newest_version(family: str) -> str:
     """Return the newest version of an engine in the catalog."""
-    if family == "tgi":
-        return facts_schema("tgi").version
     known = [one.engine_version for one in containers() if one.engine == family]
     keys = {version: key for version in known if (key := version_key(version)) is not None}
     return max(keys, key=lambda version: keys[version]) if keys else ""

@@ -12,14 +12,13 @@ from packager.checking.plain import holds_secret
 from packager.checking.values import Place, Remark, Server, Setting, Target
 from packager.core.findings import Finding
 from packager.core.nearness import nearest
-from packager.core.versions import version_key
 from packager.families.rules import Facts
-from packager.families.schema import EngineSchema, facts_schema
-from packager.families.tgi import CHUNKS_FROM_CAPABILITY, check_launcher, check_names
+from packager.families.schema import EngineSchema, find_schema
+from packager.families.tgi import check_cache, check_settings
 
 # Options of a `bool` type that take a value on the command line (launcher/src/main.rs, `Args`).
 VALUED = frozenset({"sharded"})
-CHUNKS_SINCE = 3  # the first major version that computes long prompts in pieces
+UPSTREAM = "upstream"  # an image whose command is the launcher, without SageMaker's script
 TRUE, FALSE = "true", "false"
 
 
@@ -27,7 +26,7 @@ def check_tgi(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:
     """Find what the launcher refuses, does not read, or is told twice."""
     start = find_start(server.command) or find_start(server.arguments)
     words = start.arguments if start is not None else server.arguments
-    schema = facts_schema("tgi")
+    schema = find_schema("tgi", target.version)
     grammar = Grammar(who="TGI", schema=_command_line(schema), version=target.version)
     arguments = read_arguments(words, grammar)
     yield from arguments.remarks
@@ -51,7 +50,11 @@ def check_tgi(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:
     names: dict[str, Place] = {}
     for one in settings.values():
         names |= {one.spelled: one.place, one.name: one.place}
-    findings = [*check_names(shown), *check_launcher(env, chunks=_chunks(target, facts))]
+    by_script = target.variant != UPSTREAM and start is None
+    findings = [
+        *check_settings(shown, target.version, facts, by_script=by_script),
+        *check_cache(shown, facts),
+    ]
     yield from located(findings, names, server.place)
 
 
@@ -67,7 +70,7 @@ def _command_line(schema: EngineSchema) -> EngineSchema:
 
 def _of_environment(env: Sequence[Setting], schema: EngineSchema) -> Iterator[Given]:
     for setting in env:
-        if setting.name in schema.options:
+        if setting.name in schema.options or setting.name in schema.exports.values():
             yield Given(
                 name=setting.name,
                 spelled=setting.name,
@@ -78,17 +81,10 @@ def _of_environment(env: Sequence[Setting], schema: EngineSchema) -> Iterator[Gi
 
 def _misspelled(env: Sequence[Setting], schema: EngineSchema) -> Iterator[Remark]:
     """Find variables that are nearly the launcher's; others may be of the image or of CUDA."""
+    known = (*schema.options, *schema.exports.values())
     for setting in env:
-        close = "" if setting.name in schema.options else nearest(setting.name, schema.options)
+        close = "" if setting.name in known else nearest(setting.name, known)
         if close:
             message = f"TGI's launcher does not read {setting.name!r}"
             found = Finding("error", "key-dropped", message, f"did you mean {close!r}?")
             yield Remark(setting.place, found)
-
-
-def _chunks(target: Target, facts: Facts) -> bool:
-    """Report whether long prompts are computed in pieces, as far as the device is known."""
-    key = version_key(target.version)
-    capability = facts.get("compute_capability", CHUNKS_FROM_CAPABILITY)
-    is_new = isinstance(capability, (int, float)) and capability >= CHUNKS_FROM_CAPABILITY
-    return is_new and (key is None or key.major >= CHUNKS_SINCE)

@@ -12,7 +12,7 @@ import math
 import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from packager.families.values import Config, check_config, check_known, read_con
 
 ENGINES = Path(__file__).parent / "data" / "engines"
 BINARY_SIZE = re.compile(r"-?\d+|\d+(\.\d+)?[kMGT]|\d+[KMGT]i", re.ASCII)
+UNSIGNED = {"uint16": 2**16, "uint32": 2**32, "uint64": 2**64}
 SIZE = re.compile(r"\d+|\d+(\.\d+)?[kmgt]|\d+[KMGT]", re.ASCII)
 
 
@@ -33,9 +34,12 @@ class Option:
     """One option of an engine. A `flag` takes no value; a `switch` has a negation as well."""
 
     name: str  # without dashes: `max-model-len`
-    type: str  # `flag`, `switch`, `int`, `float`, `size`, `binary-size`, `json`, `word`, `text`
+    type: str  # `flag`, `switch`, `int`, `float`, `size`, `binary-size`, `json`, `word`, `text`,
+    # `bool`, or an unsigned number of so many bits: `uint16`, `uint32`, `uint64`
     choices: tuple[str, ...] = ()
     many: bool = False  # one or more values
+    separator: str = ""  # between the values of one text
+    default: str = ""  # what a number is where it is not set; "": not known
     aliases: tuple[str, ...] = ()  # other long names
     inverses: tuple[str, ...] = ()  # of a switch: names that turn it off
     values: tuple[str, ...] = ()  # what the engine looks up when it starts; its parser does not
@@ -54,6 +58,10 @@ class EngineSchema:
     fields: frozenset[str] = frozenset()  # of EngineArgs: what LMI hands on
     draft_methods: frozenset[str] = frozenset()
     draft_keys: frozenset[str] = frozenset()
+    # Of an image for SageMaker, whose script starts the engine: the engine's variable → the one
+    # that the script exports it from; and what the script gives on the command line.
+    exports: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
     proven: bool = True  # read from this very version
 
@@ -116,6 +124,8 @@ def load_schema(path: Path) -> EngineSchema:
                 type=row["type"],
                 choices=tuple(row.get("choices", ())),
                 many=row.get("many", False),
+                separator=row.get("separator", ""),
+                default=row.get("default", ""),
                 aliases=tuple(row.get("aliases", ())),
                 inverses=tuple(row.get("inverses", ())),
                 values=tuple(row.get("values", ())),
@@ -128,6 +138,8 @@ def load_schema(path: Path) -> EngineSchema:
         fields=frozenset(document["fields"]),
         draft_methods=frozenset(document["draft_methods"]),
         draft_keys=frozenset(document["draft_keys"]),
+        exports=document.get("entrypoint", {}).get("exports", {}),
+        arguments=document.get("entrypoint", {}).get("arguments", {}),
         source=document["source"],
     )
 
@@ -164,7 +176,11 @@ def check_value(
 
     `given` names the options that are set, without dashes: a plug-in among them may add values.
     """
-    if option.choices and value not in option.choices:
+    if option.separator and option.separator in value:
+        one = replace(option, separator="")
+        for part in value.split(option.separator):
+            yield from check_value(who, one, spelled, part, given)
+    elif option.choices and value not in option.choices:
         close = nearest(value, option.choices)
         known = ", ".join(option.choices[:12])
         hint = f"did you mean {close!r}?" if close else f"it takes {known}"
@@ -195,6 +211,8 @@ def is_of_type(value: str, of_type: str) -> bool:
     match of_type:
         case "int":
             return value.isascii() and value.removeprefix("-").isdecimal()
+        case "uint16" | "uint32" | "uint64":
+            return _is_unsigned(value, UNSIGNED[of_type])
         case "size":
             return value in {"auto", "-1"} or SIZE.fullmatch(value) is not None
         case "binary-size":
@@ -258,6 +276,14 @@ def _rows_since(name: str, engine: str, version: str) -> Iterator[Mapping[str, A
 def _facts_of(name: str, engine: str, version: str) -> frozenset[str]:
     rows = _rows_since(name, engine, version)
     return frozenset(method for row in rows for method in row["draft_methods"])
+
+
+def _is_unsigned(value: str, limit: int) -> bool:
+    digits = value.removeprefix("+")
+    if not (digits.isascii() and digits.isdecimal()):
+        return False
+    kept = digits.lstrip("0") or "0"
+    return len(kept) <= len(str(limit)) and int(kept) < limit
 
 
 def _is_float(value: str) -> bool:

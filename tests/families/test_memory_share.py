@@ -37,7 +37,8 @@ def written(plan: Plan) -> str:
     [
         ("vllm", "SM_VLLM_GPU_MEMORY_UTILIZATION=0.8", 8 / 9),
         ("lmi", "option.gpu_memory_utilization=0.8", 8 / 9),
-        ("tgi", "CUDA_MEMORY_FRACTION=0.8", 8 / 9),
+        # TGI leaves out a tenth of what it is given (TGI_WIGGLE_ROOM): 0.8888 * 0.9 is 0.8.
+        ("tgi", "CUDA_MEMORY_FRACTION=0.8888", 8 / 9),
         # Its share is that of weights and cache alone: 0.85 where nobody asks.
         ("sglang", "SM_SGLANG_MEM_FRACTION_STATIC=0.80", 0.9445),
     ],
@@ -51,6 +52,14 @@ def test_the_share_of_memory_is_planned_with_and_rendered(
     assert plan.typical_requests < usual.typical_requests
     assert said in written(plan)
     assert written(plan) != written(usual)
+
+
+def test_a_share_that_is_tgis_own_needs_no_variable_and_a_larger_one_takes_its_room() -> None:
+    usual = planned("tgi")
+
+    assert written(planned("tgi", gpu_memory_utilization=0.9)) == written(usual)
+    more = written(planned("tgi", gpu_memory_utilization=0.95))
+    assert "TGI_WIGGLE_ROOM=0.95" in more and "CUDA_MEMORY_FRACTION" not in more
 
 
 def test_sglang_is_given_the_very_share_that_was_asked_for() -> None:

@@ -69,6 +69,14 @@ RENDERED: dict[str, tuple[set[str], set[str]]] = {  # options, and methods of dr
         },
         {"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM"},
     ),
+    "tgi": (
+        {
+            *("MODEL_ID", "NUM_SHARD", "MAX_INPUT_LENGTH", "MAX_TOTAL_TOKENS", "QUANTIZE"),
+            *("MAX_BATCH_PREFILL_TOKENS", "DTYPE", "SPECULATE", "MAX_CONCURRENT_REQUESTS"),
+            *("CUDA_MEMORY_FRACTION", "HOSTNAME", "PORT", "HF_HUB_OFFLINE"),
+        },
+        {"medusa", "ngram"},
+    ),
 }
 
 
@@ -238,7 +246,7 @@ ROWS = ("added", "new_options", "removed")
 def test_every_table_written_by_hand_says_where_it_comes_from() -> None:
     names = [name for name in facts() if name not in ROWS]
 
-    assert {"tgi", "tgi-neuronx", "hf-vllm-neuronx", "lmi-neuronx"} == set(names)
+    assert {"tgi-neuronx", "hf-vllm-neuronx", "lmi-neuronx"} == set(names)
     for name in names:
         assert facts()[name]["source"] and facts()[name]["date"]
         assert not facts_schema(name).proven

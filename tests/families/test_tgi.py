@@ -12,7 +12,7 @@ from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
 from packager.core.shape import Shape
 from packager.core.techniques import Draft
-from packager.families.tgi import TgiFamily, check_launcher, check_names
+from packager.families.tgi import TgiFamily, check_launcher, check_settings
 from tests.families.plans import AWQ, DRAFT_MODEL, MEDUSA_V1, MIXTRAL, NGRAM, PACKED, plan_for
 
 SEED_004 = plan_for(
@@ -40,7 +40,8 @@ def codes(plan: Plan) -> list[str]:
 
 
 def refused(env: Mapping[str, str]) -> list[str]:
-    return [finding.code for finding in (*check_names(env), *check_launcher(env, chunks=True))]
+    found = check_settings(env, "3.3.6", by_script=False)
+    return [finding.code for finding in found if finding.severity == "error"]
 
 
 def test_mixtral_with_medusa_and_awq_gets_the_variables_of_the_blog_and_no_others() -> None:
@@ -278,3 +279,95 @@ def cached(**changes: Any) -> Plan:
         profile=replace(plan.profile, **of_model),
         instance=replace(plan.instance, compute_capability=capability),
     )
+
+
+def messages(plan: Plan) -> list[str]:
+    return [finding.message for finding in TgiFamily().check(plan) if finding.severity == "error"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("num_shard", "2"), "'NUM_SHARD' is overwritten by SageMaker's script"),
+        (("model_id", "other/model"), "'MODEL_ID' is overwritten by SageMaker's script"),
+        (("port", "8000"), "'PORT' is not read: SageMaker's script starts TGI with '8080'"),
+    ],
+    ids=["num_shard", "model_id", "port"],
+)
+def test_what_sagemakers_script_overwrites_is_refused(asked: tuple[str, str], said: str) -> None:
+    plan = plan_for("tgi", engine_options=(asked,))
+
+    assert [said in message for message in messages(plan)] == [True]
+
+
+@pytest.mark.parametrize("asked", [("num_shard", "4"), ("port", "8080")], ids=str)
+def test_what_sagemakers_script_sets_alike_is_taken(asked: tuple[str, str]) -> None:
+    assert errors(plan_for("tgi", engine_options=(asked,))) == []
+
+
+def test_a_quantization_of_the_scripts_does_not_slip_past_the_planned_one() -> None:
+    plan = plan_for("tgi", quantization=AWQ, engine_options=(("hf_model_quantize", "gptq"),))
+
+    assert messages(plan) == ["'QUANTIZE' is overwritten by SageMaker's script, with "
+        "'HF_MODEL_QUANTIZE'"]  # fmt: skip
+
+
+def test_upstreams_image_has_no_script_that_reads_sagemakers_names() -> None:
+    plan = plan_for("tgi-upstream", engine_options=(("sm_num_gpus", "4"),))
+
+    assert messages(plan) == ["'SM_NUM_GPUS' is read by the script of SageMaker's image alone"]
+
+
+@pytest.mark.parametrize("name", ["cuda_visible_devices", "nvidia_visible_devices"])
+def test_variables_that_choose_devices_are_the_plans(name: str) -> None:
+    assert errors(plan_for("tgi", engine_options=((name, "0"),))) == ["options-conflict"]
+
+
+@pytest.mark.parametrize(
+    ("image", "name", "codes"),
+    [
+        ("tgi", "kv_cache_dtype", []),
+        ("tgi-2", "kv_cache_dtype", ["key-dropped"]),
+        ("tgi", "max_image_fetch_size", ["key-dropped"]),
+        ("tgi-upstream", "max_image_fetch_size", []),
+    ],
+)
+def test_each_version_reads_its_own_variables(image: str, name: str, codes: list[str]) -> None:
+    value = {"kv_cache_dtype": "fp8_e5m2", "max_image_fetch_size": "1000"}[name]
+
+    assert errors(plan_for(image, engine_options=((name, value),))) == codes
+
+
+LONG = Shape(max_batch=4, max_input_tokens=7168, max_total_tokens=8192)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [("attention", "paged"), ("prefill_chunking", "0"), ("speculate", "2")],
+    ids=["paged", "chunking-off", "speculation"],
+)
+def test_an_option_that_turns_chunks_off_has_a_prefill_that_holds_the_longest_prompt(
+    asked: tuple[str, str],
+) -> None:
+    plan = plan_for("tgi", shape=LONG, engine_options=(asked,))
+    assert render(plan).env["MAX_BATCH_PREFILL_TOKENS"] == "7168"
+    assert errors(plan) == []
+
+    assert "options-conflict" in errors(replace(plan, max_prefill_tokens=4096))
+
+
+def test_a_model_that_tgi_never_chunks_has_a_prefill_that_holds_the_longest_prompt() -> None:
+    plan = plan_for("tgi", shape=LONG)
+    chunked = replace(plan, profile=replace(plan.profile, model_type="qwen2"))
+    pictures = replace(plan, profile=replace(plan.profile, model_type="qwen2_vl"))
+
+    assert "MAX_BATCH_PREFILL_TOKENS" not in render(chunked).env
+    assert render(pictures).env["MAX_BATCH_PREFILL_TOKENS"] == "7168"
+
+
+def test_a_short_prompt_beside_a_draft_does_not_rely_on_the_launchers_estimate() -> None:
+    """It may default to fewer than 4096: 2,500 for 13B on a T4."""
+    short = Shape(max_batch=4, max_input_tokens=3000, max_total_tokens=4096)
+    plan = plan_for("tgi", draft=NGRAM, shape=short)
+
+    assert render(plan).env["MAX_BATCH_PREFILL_TOKENS"] == "4096"
