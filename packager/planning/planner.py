@@ -31,6 +31,7 @@ from packager.planning.drafts.choose import choose_draft
 from packager.planning.drafts.split import check_draft_split, draft_divides
 from packager.planning.fit import Fit, Room, find_fit, notes_of, reserves
 from packager.planning.gate import check_head, inspect_quantized
+from packager.planning.load_formats import suggest_load_format
 from packager.planning.memory import Demand
 from packager.planning.nearest import find_nearest, note_one_machine
 from packager.planning.neuron_targets import check_exported
@@ -278,6 +279,7 @@ def _decide(
     findings += check_draft_split(plan) if may_fit else ()
     if fits:
         findings += family.check(plan)
+        findings += suggest_load_format(plan)
     if fits and quantizer and quantization and not quantization.existing:
         findings += quantizer.check(facts, plan)
     if errors_in(findings):

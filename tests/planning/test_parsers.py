@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -289,3 +290,10 @@ def test_every_parser_of_the_table_is_in_a_shipped_versions_list(engine: str, wh
     named = {name for row in dialects()[what] for name in row.names[engine]}  # type: ignore[index]
 
     assert named <= listed
+
+
+def test_the_page_counts_the_rows() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text("utf-8")
+    tool, reasoning = (len(dialects()[what]) for what in ("tool", "reasoning"))  # type: ignore[index]
+
+    assert f"{tool} ways of writing calls and {reasoning} of writing reasoning" in page
