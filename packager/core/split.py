@@ -71,6 +71,22 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizedDtypes:
+    """The element type that an engine computes quantized weights with, where it decides that."""
+
+    half: frozenset[str]  # formats computed in float16, whatever the model is
+    asked: frozenset[str]  # formats beside which it computes in the type that it is given
+    wide: frozenset[str]  # models, by type, computed in bfloat16 in every other format
+
+    def of(self, weight_format: str, model_type: str) -> str:
+        """Return `fp16` or `bf16`; "" where the type that is asked for is taken."""
+        if not weight_format or weight_format in self.asked:
+            return ""
+        is_wide = model_type in self.wide and weight_format not in self.half
+        return "bf16" if is_wide else "fp16"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Abilities:
     """What one version of a serving container can start: layouts, and parsers of answers."""
 
@@ -89,6 +105,7 @@ class Abilities:
     tool_parsers: tuple[str, ...] | None = ()
     reasoning_parsers: tuple[str, ...] | None = ()
     stopping: Stopping | None = None  # None where nobody looked
+    quantized_dtypes: QuantizedDtypes | None = None  # None: it computes in the type that is asked
 
     def may_draft(self, split: Split, draft: str) -> bool:
         """Check whether a draft of this kind works in a layout."""

@@ -24,7 +24,7 @@ from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.plan import GPU_MEMORY_UTILIZATION, Plan
 from packager.core.serving import RenderedFile, ServingConfig
-from packager.core.split import Abilities
+from packager.core.split import Abilities, QuantizedDtypes
 from packager.core.stopping import Stopping
 from packager.core.versions import version_key
 from packager.families.arrived import check_arrived
@@ -82,6 +82,18 @@ QUANTIZE = {
     "bitsandbytes": "bitsandbytes",
     "eetq": "eetq",
 }
+# Beside QUANTIZE the shards refuse DTYPE, but for bitsandbytes (server/cli.py), and `get_model` of
+# server/models/__init__.py decides: float16 for four formats, else the default of each class.
+QUANTIZED_DTYPES = QuantizedDtypes(
+    half=frozenset({"awq", "gptq", "exl2", "marlin"}),
+    asked=frozenset({"bitsandbytes", "bitsandbytes-nf4", "bitsandbytes-fp4"}),
+    wide=frozenset(
+        {
+            *("deepseek_v2", "deepseek_v3", "gemma", "gemma2", "gemma3", "gemma3_text", "dbrx"),
+            *("qwen2_vl", "qwen2_5_vl", "mllama", "llama4", "idefics3", "paligemma"),
+        }
+    ),
+)
 SAGEMAKER_NAMES = {"MODEL_ID": "HF_MODEL_ID", "NUM_SHARD": "SM_NUM_GPUS"}
 LAYOUT = {
     "CUDA_VISIBLE_DEVICES": "use --tp-degree, or another instance",
@@ -97,7 +109,10 @@ class TgiFamily:
     def abilities(self, container: ContainerFacts) -> Abilities:
         """Return what TGI's launcher can start: one copy, with every head on one shard alone."""
         return Abilities(
-            who=f"TGI {container.engine_version}".strip(), copies_kv_heads=False, stopping=STOPPING
+            who=f"TGI {container.engine_version}".strip(),
+            copies_kv_heads=False,
+            stopping=STOPPING,
+            quantized_dtypes=QUANTIZED_DTYPES,
         )
 
     def check(self, plan: Plan) -> Iterator[Finding]:
@@ -287,7 +302,7 @@ def _planned(plan: Plan) -> dict[str, str]:
     if quantize:
         # Also where config.json says it: with Medusa, TGI looks for it in the heads' own.
         env["QUANTIZE"] = quantize
-    elif plan.dtype in DTYPES:
+    if plan.dtype in DTYPES and (not quantize or quantize in QUANTIZED_DTYPES.asked):
         env["DTYPE"] = DTYPES[plan.dtype]
     if plan.kv_dtype in KV_DTYPES:
         env["KV_CACHE_DTYPE"] = KV_DTYPES[plan.kv_dtype]

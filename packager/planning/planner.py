@@ -44,6 +44,7 @@ from packager.planning.precision import (
     check_kv_dtype,
     choose_dtype,
     precision_word,
+    quantized_dtype,
 )
 from packager.planning.profile import make_profile
 from packager.planning.quantizable import TABLE_OF
@@ -182,6 +183,8 @@ def _decide(
     served = quantization if not errors_in(quantized.findings) else None
     grouped = replace(profile, group_size=served.group_size if served else 0)
     abilities = family.abilities(facts.container)
+    dtype, found = quantized_dtype(dtype, profile, served, abilities, request.dtype)
+    findings += found
     layouts = find_splits(grouped, instance, abilities, request)
     parsers = choose_parsers(request, facts.model, facts.container.engine, abilities)
     findings += parsers.findings

@@ -5,6 +5,7 @@ from __future__ import annotations
 from packager.core.findings import Finding
 from packager.core.instance import GPUS, Instance
 from packager.core.model import ModelProfile
+from packager.core.split import Abilities
 from packager.core.techniques import Quantization
 from packager.planning.schemes import scheme_of
 
@@ -80,6 +81,35 @@ def choose_dtype(
         message = f"{instance.device_name} has no bf16 instructions: it will be slow"
         findings.append(Finding("warning", "dtype-emulated", message))
     return dtype, tuple(findings)
+
+
+def quantized_dtype(
+    dtype: str,
+    profile: ModelProfile,
+    quantization: Quantization | None,
+    abilities: Abilities,
+    asked: str | None,
+) -> tuple[str, tuple[Finding, ...]]:
+    """Return the type that the engine computes in, where it decides that for quantized weights."""
+    decided = abilities.quantized_dtypes
+    weight_format = profile.quantization
+    if quantization is not None:
+        weight_format = quantization.checkpoint_format or quantization.method
+    forced = decided.of(weight_format, profile.model_type) if decided is not None else ""
+    if not forced or forced == dtype:
+        return dtype, ()
+    message = f"{abilities.who} computes {weight_format} weights in {SPELLED[forced]}"
+    if SPELLED[forced] != asked and asked in SPELLED.values():
+        hint = "leave dtype out, or use --family vllm"
+        finding = Finding("error", "dtype-unsupported", f"{message}, not in {asked}", hint)
+    elif forced == "fp16" and profile.architecture in NEEDS_RANGE:
+        message += f", where {profile.architecture} overflows"
+        finding = Finding("error", "dtype-unsupported", message, "use --family vllm")
+    else:
+        message += f"; the model's own type is {SPELLED[profile.dtype]}"
+        hint = "compare the answers with the original's: values beyond 65504 overflow in float16"
+        finding = Finding("warning", "dtype-cast", message, hint if forced == "fp16" else "")
+    return forced, (finding,)
 
 
 def _refuse_dtype(

@@ -118,3 +118,49 @@ def test_an_element_type_that_would_not_compute_is_refused(
 
 def test_auto_is_the_checkpoints_own_type() -> None:
     assert planned("vllm", dtype="auto") == planned("vllm")
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "dtype", "codes"),
+    [
+        ("llama", "awq", "fp16", ["dtype-cast"]),
+        ("llama", "gptq", "fp16", ["dtype-cast"]),
+        ("llama", "fp8", "fp16", ["dtype-cast"]),
+        ("llama", None, "bf16", []),
+        ("gemma2", "fp8", "bf16", []),
+        ("gemma2", None, "bf16", []),
+    ],
+)
+def test_tgi_plans_the_type_that_it_computes_quantized_weights_in(
+    model: str, method: str | None, dtype: str, codes: list[str]
+) -> None:
+    """It refuses DTYPE beside QUANTIZE, and was planned with bf16 that nothing rendered."""
+    files = {"llama": LLAMA_8B, "gemma2": model_of(GEMMA_2_2B)}[model]
+    plan = planned("tgi", "g6.12xlarge", model=files, quantize=method)
+
+    assert plan.dtype == dtype
+    assert [found.code for found in plan.findings if found.code.startswith("dtype")] == codes
+    assert ("DTYPE=" in written(plan)) == (method is None)
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "words"),
+    [
+        ("llama", "bfloat16", "computes awq weights in float16, not in bfloat16"),
+        ("gemma2", None, "computes awq weights in float16, where Gemma2ForCausalLM overflows"),
+    ],
+)
+def test_a_type_that_tgi_does_not_compute_awq_in_is_refused(
+    model: str, asked: str | None, words: str
+) -> None:
+    files = {"llama": LLAMA_8B, "gemma2": model_of(GEMMA_2_2B)}[model]
+    with pytest.raises(PlanRejected) as caught:
+        planned("tgi", "g6.12xlarge", model=files, quantize="awq", dtype=asked)
+
+    found = errors_in(caught.value.findings)
+    assert [words in finding.message for finding in found] == [True]
+    assert [finding.code for finding in found] == ["dtype-unsupported"]
+
+
+def test_vllm_computes_quantized_weights_in_the_type_that_is_asked() -> None:
+    assert planned("vllm", "g6.12xlarge", quantize="awq").dtype == "bf16"

@@ -371,3 +371,10 @@ def test_a_short_prompt_beside_a_draft_does_not_rely_on_the_launchers_estimate()
     plan = plan_for("tgi", draft=NGRAM, shape=short)
 
     assert render(plan).env["MAX_BATCH_PREFILL_TOKENS"] == "4096"
+
+
+def test_bitsandbytes_is_computed_in_the_planned_type() -> None:
+    bits = replace(AWQ, method="bitsandbytes", checkpoint_format="bitsandbytes")
+
+    env = render(plan_for("tgi", quantization=bits)).env
+    assert (env["QUANTIZE"], env["DTYPE"]) == ("bitsandbytes", "bfloat16")
