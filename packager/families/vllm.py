@@ -10,6 +10,7 @@ win over the environment given here.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -65,7 +66,7 @@ PREFIX = "SM_VLLM_"
 BY_COMMAND = ("upstream",)  # variants of GPU images that take a command line
 
 # Images up to here join the command line with spaces and split it again as a shell would
-# (standard-supervisor before 0.1.16): what has quotes in it must be quoted.
+# (standard-supervisor before 0.1.16): what has quotes or spaces in it must be quoted.
 QUOTES_UNTIL = "0.24.0"
 
 
@@ -257,4 +258,14 @@ def _env(plan: Plan) -> dict[str, str]:
 def _quoted(value: str, version: str) -> str:
     found, until = version_key(version), version_key(QUOTES_UNTIL)
     assert until is not None
-    return f"'{value}'" if '"' in value and found is not None and found < until else value
+    if not value or found is None or found >= until or _is_one_word(value):
+        return value
+    return shlex.quote(value)
+
+
+def _is_one_word(value: str) -> bool:
+    """Check that a shell reads the value as it is."""
+    try:
+        return shlex.split(value) == [value]
+    except ValueError:  # a quote without its partner
+        return False

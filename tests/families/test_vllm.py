@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from packager.core.artifact import Artifacts
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
-from packager.families.vllm import VllmFamily
+from packager.families.vllm import VllmFamily, sagemaker_env
 from packager.share import share_dir
 from tests.families.plans import AWQ, EAGLE3, FP8_AT_LOAD, MEDUSA_V1, NGRAM, plan_for
 from tests.planning.headers import LLAMA_3_8B, LOCAL_CPU, TINY, model_of, plan_of
@@ -232,6 +232,26 @@ def test_images_that_split_the_command_again_get_json_in_quotes() -> None:
 
     (word,) = shlex.split(value)
     assert json.loads(word)["method"] == "ngram"
+
+
+@pytest.mark.parametrize(
+    ("asked", "rendered"),
+    [
+        ("a b", "'a b'"),  # the second word would be taken for the model
+        ("it's", "'it'\"'\"'s'"),
+        ('{"stop":"it\'s"}', '\'{"stop":"it\'"\'"\'s"}\''),
+        ("back\\slash", "'back\\slash'"),
+        ("https://collector:4317", "https://collector:4317"),
+    ],
+    ids=["space", "quote", "quote in JSON", "backslash", "one word"],
+)
+def test_images_that_split_the_command_again_get_every_value_as_one_word(
+    asked: str, rendered: str
+) -> None:
+    options = {"otlp-traces-endpoint": asked}
+
+    assert sagemaker_env(options, "0.23.0") == {"SM_VLLM_OTLP_TRACES_ENDPOINT": rendered}
+    assert sagemaker_env(options, "0.27.1") == {"SM_VLLM_OTLP_TRACES_ENDPOINT": asked}
 
 
 def errors(plan: Plan) -> list[str]:
