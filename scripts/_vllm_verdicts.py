@@ -5,7 +5,8 @@
 PYTHON has one version of vLLM on its path: a build of any kind, or an unpacked sdist over an
 environment with its dependencies.  A request is a JSON line with `argv`, what follows `vllm serve`
 without the launcher's own words, `--model DIR` among it, where DIR has a config.json; other keys
-are handed through.  A verdict adds `verdict` (`accepted` or `refused`), `stage` and `reason`.
+are handed through.  A verdict adds `verdict` (`accepted` or `refused`), `stage` and `reason`;
+`dropped` names what was taken and has no effect.
 
 Stages, in the order of a start: `parser`, `serve` (checks of the parsed arguments), `config`
 (`EngineArgs.create_engine_config`), `start` (what the server looks up next: parsers of tool calls
@@ -17,12 +18,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import importlib
 import io
+import itertools
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 LONGEST = 300  # characters of a reason
@@ -65,6 +68,7 @@ class Engine:
 
     def verdict(self, argv: Sequence[str]) -> dict[str, Any]:
         """Run one command line through the stages; say where it ends, and why."""
+        given, dropped = list(argv), []
         for stage, step in (
             ("parser", self.parse),
             ("serve", self.check_served),
@@ -77,7 +81,11 @@ class Engine:
                     argv = step(argv)  # each stage hands its result to the next
             except (Exception, SystemExit) as error:
                 return self._of("refused", stage, reason_of(error, said.getvalue()))
-        return self._of("accepted", "start", "")
+            if stage == "parser":
+                dropped = dropped_by_parser(given, argv)
+            elif stage == "config":
+                dropped += dropped_by_configuration(given, argv)
+        return self._of("accepted", "start", "") | ({"dropped": dropped} if dropped else {})
 
     def parse(self, argv: Sequence[str]) -> Any:
         try:
@@ -112,6 +120,7 @@ class Engine:
             Executor.get_class(config)
         with contextlib.suppress(ImportError):
             get_model_loader(config.load_config)
+        check_quantization(config)
         reasoning = config.structured_outputs_config.reasoning_parser
         if reasoning:
             from vllm.reasoning import ReasoningParserManager
@@ -129,6 +138,53 @@ class Engine:
         return {"engine": "vllm", "version": self.version, "verdict": verdict} | (
             {"stage": stage, "reason": reason} if verdict == "refused" else {}
         )
+
+
+def dropped_by_parser(argv: Sequence[str], parsed: Any) -> list[str]:
+    """Name words that the parser takes for something else, and keys that a class leaves out."""
+    lost = [f"{parsed.model_tag!r} is no option"] if getattr(parsed, "model_tag", None) else []
+    if argv and not argv[0].startswith("-"):
+        lost = []  # `vllm serve MODEL`
+    if parsed.tool_call_parser and not parsed.enable_auto_tool_choice:
+        lost.append("--tool-call-parser")  # the server asks for the switch first
+    for flag, value in itertools.pairwise(argv):
+        given = read_object(value) if flag.startswith("--") else {}
+        taken = getattr(parsed, flag.removeprefix("--").replace("-", "_"), None)
+        lost += [f"{flag}.{key}" for key in lost_keys(given, taken)]
+    return lost
+
+
+def dropped_by_configuration(argv: Sequence[str], config: Any) -> list[str]:
+    """Name keys of the speculative configuration that its class leaves out."""
+    for flag, value in itertools.pairwise(argv):
+        if flag == "--speculative-config":
+            given = read_object(value)
+            return [f"{flag}.{key}" for key in lost_keys(given, config.speculative_config)]
+    return []
+
+
+def lost_keys(given: Mapping[str, Any], taken: Any) -> list[str]:
+    if not dataclasses.is_dataclass(taken):
+        return []  # a dictionary is handed on as it is
+    names = {one.name for one in dataclasses.fields(taken)}
+    return [key for key in given if key not in names]
+
+
+def read_object(text: str) -> dict[str, Any]:
+    try:
+        read = json.loads(text)
+    except ValueError:
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def check_quantization(config: Any) -> None:
+    """Look for the method's own configuration, as loading does before it reads weights."""
+    if config.model_config.quantization is None or config.quant_config is not None:
+        return
+    from vllm.model_executor.model_loader.weight_utils import get_quant_config
+
+    get_quant_config(config.model_config, config.load_config)
 
 
 def check_tokenizer_mode(model_config: Any) -> None:
