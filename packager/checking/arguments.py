@@ -103,6 +103,8 @@ class _Reader:
                     self.options[f"--no-{name}"] = (option, False)
 
     def read(self) -> Arguments:
+        if self.grammar.is_flexible:
+            self._take_dotted()
         while self.words:
             word = self.words.pop(0)
             text = word.text
@@ -132,11 +134,7 @@ class _Reader:
         explicit = Word(value, word.place, word.known) if equals else None
         name = spelled
         if self.grammar.is_flexible:
-            head, dot, tail = spelled.partition(".")
-            name = head.replace("_", "-") if head.startswith("--") else head
-            if dot:
-                self._dotted(word, name, tail, explicit)
-                return
+            name = spelled.replace("_", "-") if spelled.startswith("--") else spelled
             if name == "-O" and self.words and self.words[0].text in {"0", "1", "2", "3"}:
                 self._give(LEVEL, spelled, word, self.words.pop(0).text)
                 return
@@ -155,10 +153,9 @@ class _Reader:
             return self.options[long]
         if not name.startswith("--") or len(name) < 3:
             return None, True
-        meant = {known for known in self.options if known.startswith(name)}
-        options = {self.options[known][0].name for known in meant}
-        if len(meant) == 1 or (len(options) == 1 and len({self.options[m] for m in meant}) == 1):
-            whole = next(iter(sorted(meant)))
+        meant = [known for known in self.options if known.startswith(name)]
+        if len(meant) == 1:
+            whole = meant[0]
             message = f"{spelled!r} is the beginning of {whole!r}, and is taken for it"
             hint = "write it in full: another version may have a second option that begins so"
             self._remark(word.place, Finding("note", "option-abbreviated", message, hint))
@@ -219,36 +216,53 @@ class _Reader:
         """Take the words that are values: all up to the next option, or one."""
         values: list[Word] = []
         while self.words and not (most and values):
-            text = self.words[0].text
-            is_option = len(text) > 1 and text[0] == "-" and " " not in text
-            if is_option and not NUMBER.fullmatch(text):
+            if _is_option(self.words[0].text):
                 break
             values.append(self.words.pop(0))
         return values
 
-    def _dotted(self, word: Word, head: str, tail: str, explicit: Word | None) -> None:
+    def _take_dotted(self) -> None:
+        """Take out `--option.key value`: vLLM does so before it looks at the rest."""
+        words, self.words = self.words, []
+        while words:
+            word = words.pop(0)
+            spelled, equals, value = word.text.partition("=")
+            is_number = NUMBER.fullmatch(word.text) is not None
+            if not spelled.startswith("-") or "." not in spelled or is_number:
+                self.words.append(word)
+                continue
+            given = Word(value, word.place, word.known) if equals else None
+            if given is None and words:
+                given = words.pop(0)  # whatever it is
+            head, _, tail = spelled.partition(".")
+            self._dotted(word, head.replace("_", "-"), tail, given, is_apart=not equals)
+
+    def _dotted(
+        self, word: Word, head: str, tail: str, given: Word | None, *, is_apart: bool
+    ) -> None:
         """Collect `--option.key.key value` into the option's JSON."""
+        spelled = word.text.partition("=")[0]
         option, _ = self._find(word, head, head)
         if option is None:
-            self._unknown(word, head, word.text.partition("=")[0], explicit)
+            self._unknown(word, head, spelled, given or word)
             return
-        values = [explicit] if explicit is not None else self._values(most=True)
-        if not values:
-            message = f"{self.grammar.who} wants a value behind {word.text!r}"
-            self._remark(word.place, Finding("error", "value-missing", message))
-            return
-        spelled = word.text.partition("=")[0]
-        given = Given(name=option.name, spelled=spelled, place=word.place, value="")
-        _, whole = self.dotted.setdefault(option.name, (given, {}))
         adds = tail.endswith("+")
         *path, last = tail.removesuffix("+").split(".")
-        if not values[0].known:
+        if given is None or (is_apart and _is_option(given.text)):
+            message = f"{self.grammar.who} wants a value behind {shorten(spelled, 60)}"
+            if given is not None:
+                message += f", and takes {shorten(given.text, 60)} for it"
+            self._remark(word.place, Finding("error", "value-missing", message))
             return
         if len(path) >= MOST_KEYS:
             message = f"{shorten(spelled, 60)} has more than {MOST_KEYS} keys"
             self._remark(word.place, Finding("error", "value-refused", message))
             return
-        value: Any = values[0].text.split(",") if adds else _read_value(values[0].text)
+        first = Given(name=option.name, spelled=spelled, place=word.place, value="")
+        _, whole = self.dotted.setdefault(option.name, (first, {}))
+        if not given.known:
+            return
+        value: Any = given.text.split(",") if adds else _read_value(given.text)
         for key in path:
             inner = whole.setdefault(key, {})
             if not isinstance(inner, dict):
@@ -260,15 +274,7 @@ class _Reader:
     def _level(self, word: Word) -> None:
         """Read `-O3`: a level of optimization, or before that of compilation."""
         value = word.text[3:] if word.text[2] == "=" else word.text[2:]
-        if word.text[2] == ".":
-            name = self.grammar.short.get("-O")
-            if name is None:
-                self._unknown(word, "-O", word.text, word)
-            else:
-                tail, equals, text = word.text[3:].partition("=")
-                explicit = Word(text, word.place, word.known) if equals else None
-                self._dotted(word, f"--{name}", tail, explicit)
-        elif LEVEL in self.grammar.schema.options:
+        if LEVEL in self.grammar.schema.options:
             self._give(LEVEL, word.text, word, value)
         elif "compilation-config" in self.grammar.schema.options:
             self._give("compilation-config", word.text, word, value)
@@ -293,6 +299,11 @@ class _Reader:
 
     def _remark(self, place: Place, finding: Finding) -> None:
         self.found.remarks.append(Remark(place, finding))
+
+
+def _is_option(text: str) -> bool:
+    """Report whether a parser takes a word for an option: a dash first, no number, no space."""
+    return len(text) > 1 and text[0] == "-" and " " not in text and not NUMBER.fullmatch(text)
 
 
 def _read_value(text: str) -> Any:
