@@ -59,9 +59,9 @@ def check_engine(server: Server, target: Target, facts: Facts) -> Iterator[Remar
             yield Remark(first.place, dropped)
         from_env = image_options(server.env, prefix, schema)
         yield from from_env.remarks
-        given += from_env.given
         if target.family == "vllm":
             yield from _check_words(from_env.given, target)
+        given += [_without_quotes(one) for one in from_env.given]
     settings = {one.name: one for one in given}
     names = _names(settings.values())
     options = yield from _options(who, settings, schema)
@@ -206,6 +206,13 @@ def _check_words(given: Sequence[Given], target: Target) -> Iterator[Remark]:
             message = f"images from {QUOTES_UNTIL} on keep the single quotes around {one.spelled!r}"
             hint = "leave the quotes out"
             yield Remark(one.place, Finding("error", "quotes-kept", message, hint))
+
+
+def _without_quotes(one: Given) -> Given:
+    """Return what is meant by a value in single quotes; `_check_words` says where they stay."""
+    if isinstance(one.value, str) and len(one.value) > 1 and one.value[0] == one.value[-1] == "'":
+        return replace(one, value=one.value[1:-1])
+    return one
 
 
 def _names(settings: Iterable[Given]) -> dict[str, Place]:

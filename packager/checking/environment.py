@@ -10,7 +10,7 @@ from packager.core.documents import shorten
 from packager.core.findings import Finding
 
 QUOTED = re.compile(r"""(["']).*\1""", re.DOTALL)
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
+NAME = re.compile(r"\S+")
 
 
 def read_env_file(file: str, text: str) -> tuple[Server, tuple[Remark, ...]]:
@@ -25,7 +25,7 @@ def read_env_file(file: str, text: str) -> tuple[Server, tuple[Remark, ...]]:
         name, equals, value = bare.partition("=")
         remarks += (Remark(place, finding) for finding in _check(name, equals, value))
         exported = name.removeprefix("export ").strip()
-        if equals:
+        if equals and NAME.fullmatch(exported):
             settings.append(Setting(exported, unquoted(value), place))
         elif NAME.fullmatch(name.strip()):
             settings.append(Setting(name.strip(), None, place))  # from where Docker runs
@@ -33,9 +33,14 @@ def read_env_file(file: str, text: str) -> tuple[Server, tuple[Remark, ...]]:
 
 
 def unquoted(value: str) -> str:
-    """Return what is meant by a value in quotes; compose and shells take them off."""
+    """Return what is meant by a value in quotes; compose and shells take them off.
+
+    Single quotes around JSON stay: images that split their command line again need them.
+    """
     bare = value.strip()
-    return bare[1:-1] if len(bare) > 1 and QUOTED.fullmatch(bare) else value
+    is_quoted = len(bare) > 1 and QUOTED.fullmatch(bare) is not None
+    is_json = bare.startswith("'") and '"' in bare
+    return bare[1:-1] if is_quoted and not is_json else value
 
 
 def _check(name: str, equals: str, value: str) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from difflib import SequenceMatcher
 
 from packager.checking.arguments import Given, Grammar, read_arguments
 from packager.checking.commands import find_start
@@ -19,7 +20,7 @@ from packager.families.tgi import check_cache, check_settings
 # Options of a `bool` type that take a value on the command line (launcher/src/main.rs, `Args`).
 VALUED = frozenset({"sharded"})
 UPSTREAM = "upstream"  # an image whose command is the launcher, without SageMaker's script
-TRUE, FALSE = "true", "false"
+LIKENESS = 0.85  # of a misspelled name; NCCL_DEBUG is like NGROK_EDGE to 0.6
 
 
 def check_tgi(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:
@@ -84,7 +85,7 @@ def _misspelled(env: Sequence[Setting], schema: EngineSchema) -> Iterator[Remark
     known = (*schema.options, *schema.exports.values())
     for setting in env:
         close = "" if setting.name in known else nearest(setting.name, known)
-        if close:
+        if close and SequenceMatcher(None, setting.name, close).ratio() >= LIKENESS:
             message = f"TGI's launcher does not read {setting.name!r}"
             found = Finding("error", "key-dropped", message, f"did you mean {close!r}?")
             yield Remark(setting.place, found)

@@ -76,6 +76,8 @@ def parse_yaml(text: str) -> list[Node]:
     """Parse every document of a stream; raise `NotStrict` with a reason."""
     try:
         return [document for document in _documents(text) if document.type != "null"]
+    except NotStrict:
+        raise
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
