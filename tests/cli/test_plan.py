@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,23 @@ def test_an_unknown_quantization_is_told_every_method(packager: Packager) -> Non
         "hint: choose one of none, awq, gptq, fp8, smoothquant, nvfp4, rtn, mxfp4, mxfp8, "
         "w4afp8, autoround"
     )
+
+
+def test_a_parser_of_tool_calls_is_chosen_refused_and_turned_off(
+    packager: Packager, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(TINY, model)
+    (model / "chat_template.jinja").write_text(
+        '{% if tools %}<tool_call>{"name": x, "arguments": {}}</tool_call>{% endif %}'
+    )
+    words = ("plan", "--model", str(model), "--instance", "ml.g5.xlarge", "--family", "sglang")
+
+    chosen = packager(*words)
+    off = packager(*words, "--tool-call-parser", "off", "--format", "json")
+    wrong = packager(*words, "--tool-call-parser", "hermess")
+
+    assert "\ntool calls hermes: the chat template writes <tool_call>\n" in chosen.out
+    assert json.loads(off.out)["tool_call_parser"] is None
+    assert wrong.status == 3
+    assert "SGLang 0.5.17 has no parser 'hermess' for tool calls" in wrong.err

@@ -74,3 +74,21 @@ def test_a_user_without_a_home_directory_is_told_to_set_one(
     with pytest.raises(UsageError) as caught:
         home_dir()
     assert "set HOME" in caught.value.hint
+
+
+def test_a_record_says_what_the_container_needs_where_it_runs(
+    packager: Packager, tmp_path: Path
+) -> None:
+    done = packager(
+        *("build", "--model", str(TINY), "--instance", "ml.g5.xlarge", "--base", "scratch", "-q"),
+        *("--family", "sglang", "--output", "oci:out"),
+    )
+    record = json.loads((tmp_path / "out.record.json").read_bytes())
+
+    assert done.status == 0, done.err
+    assert record["runtime"] == {
+        "cuda": "13.0",
+        "least_driver": "580",
+        "inference_ami": "al2023-ami-sagemaker-inference-gpu-4-1",
+        "grace_s": 45,
+    }
