@@ -8,7 +8,7 @@ field of the request is either honoured or refused; none is dropped silently.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from packager.core.catalog import Accelerator, Rule
@@ -19,15 +19,15 @@ from packager.core.instance import Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import GPU_MEMORY_UTILIZATION, MemoryBudget, Plan
 from packager.core.request import BuildRequest
-from packager.core.split import Split
-from packager.core.techniques import Rejected
+from packager.core.split import Abilities, Split
+from packager.core.techniques import Draft, Quantization, Rejected
 from packager.errors import PlanRejected
 from packager.planning.arrived import written_demands
 from packager.planning.asked import check_facts
 from packager.planning.choice import target_of
 from packager.planning.compilers import choose_compiler
 from packager.planning.concurrency import most_at_once
-from packager.planning.drafts.choose import choose_draft
+from packager.planning.drafts.choose import DraftChoice, choose_draft
 from packager.planning.drafts.split import check_draft_split, draft_divides
 from packager.planning.fit import Fit, Room, find_fit, notes_of, reserves
 from packager.planning.gate import check_head, inspect_quantized
@@ -37,7 +37,7 @@ from packager.planning.nearest import find_nearest, note_one_machine
 from packager.planning.neuron_targets import check_exported
 from packager.planning.nodes import check_nodes, plan_on_nodes
 from packager.planning.parallelism import note_split
-from packager.planning.parsers import choose_parsers
+from packager.planning.parsers import Parsers, choose_parsers
 from packager.planning.performance import Setup, can_predict, setup_of
 from packager.planning.precision import (
     check_format,
@@ -55,7 +55,7 @@ from packager.planning.schemes import (
 )
 from packager.planning.shape import check_prefill, check_shape, check_utilization
 from packager.planning.smaller import find_smaller_checkpoint
-from packager.planning.splits import check_idle, find_splits
+from packager.planning.splits import Splits, check_idle, find_splits
 from packager.planning.stacking import check_stack
 from packager.planning.stopping import stopping_of
 from packager.planning.token_cost import token_cost
@@ -142,6 +142,20 @@ def _note_smaller(
     return find_smaller_checkpoint(profile, instance, plan, smaller)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    """What is chosen before a model is laid out over devices, with all that was found by then."""
+
+    dtype: str
+    quantization: Quantization | None
+    drafted: DraftChoice
+    parsers: Parsers
+    abilities: Abilities
+    layouts: Splits
+    room: Room
+    findings: tuple[Finding, ...]
+
+
 def _decide(
     facts: Facts,
     profile: ModelProfile,
@@ -159,125 +173,26 @@ def _decide(
     there is no memory to reckon, and without a fit nothing to ask the family.
     The rules are asked in any case, so that no conflict hides behind another.
     """
-    request, instance = facts.request, facts.instance
-    findings = [*check_facts(facts), *read, *check_shape(request, profile.max_positions)]
-    findings += [*check_prefill(request), *check_utilization(request, instance)]
-    dtype, found = choose_dtype(profile, instance, request.dtype)
-    methods = quantizer.methods if quantizer else {}
-    quantized = choose_quantization(
-        request.quantize,
-        profile,
-        instance,
-        facts.container,
-        methods,
-        config=facts.model.config if _asks_table(request, quantizer) else None,
-    )
-    drafted = choose_draft(facts, profile)
-    findings += [*found, *check_format(profile, instance), *quantized.findings]
-    findings += [*check_kv_dtype(request.kv_dtype, instance), *drafted.findings]
-    speculates = drafted.draft or drafted.counted
-    by_head = speculates is not None and speculates.kind == "mtp"
-    findings += check_head(facts.model, drafts=by_head)
-
-    quantization = quantized.quantization
-    served = quantization if not errors_in(quantized.findings) else None
-    grouped = replace(profile, group_size=served.group_size if served else 0)
-    abilities = family.abilities(facts.container)
-    dtype, found = quantized_dtype(dtype, profile, served, abilities, request.dtype)
-    findings += found
-    layouts = find_splits(grouped, instance, abilities, request)
-    parsers = choose_parsers(request, facts.model, facts.container.engine, abilities)
-    findings += parsers.findings
-    draft = drafted.draft
-    if draft is not None:
-        layouts = layouts.where(
-            lambda split: (
-                draft_divides(draft, split.tp_degree) and abilities.may_draft(split, draft.kind)
-            )
-        )
-    rejected = layouts.rejected
-    findings += [*layouts.findings, *notes_of(rejected)]
-    demand = Demand(
-        weight_bytes=quantized_weight_bytes(profile, quantization),
-        kv_element_bytes=1 if request.kv_dtype == "fp8" else 2,
-        max_prefill_tokens=request.max_prefill_tokens,
-        draft=drafted.draft or drafted.counted,
-        engine=facts.container.engine,
-        engine_version=facts.container.engine_version,
-        usable_share=request.gpu_memory_utilization,
-        reserve=reserves(instance),
-    )
+    chosen = _choose(facts, profile, family, read, quantizer)
+    findings = list(chosen.findings)
+    quantization, instance = chosen.quantization, facts.instance
+    plan = _first_plan(facts, chosen)
     may_fit = not errors_in(findings)
-    room = Room(
-        request=request,
-        profile=profile,
-        instance=instance,
-        demand=demand,
-        workload=facts.workload,
-    )
-    sketch = _sketch(room, layouts.splits)
-    plan = Plan(
-        model=facts.model.ref,
-        profile=profile,
-        instance=instance,
-        container=facts.container,
-        served_name=request.served_name or facts.model.ref.name,
-        shape=sketch.shape,
-        tp_degree=sketch.split.tp_degree,
-        pp_degree=sketch.split.pp_degree,
-        dtype=dtype,
-        precision=precision_word(profile, dtype, quantization),
-        budget=sketch.budget,
-        findings=(),
-        max_prefill_tokens=request.max_prefill_tokens,
-        kv_dtype=request.kv_dtype or "auto",
-        weights=request.weights,
-        quantization=quantization,
-        draft=drafted.draft,
-        engine_options=tuple((request.engine_options or {}).items()),
-        arrived=inspect_quantized(facts.model, facts.scales).arrived
-        or written_demands(quantization),
-        containers=facts.containers,
-        gpu_memory_utilization=request.gpu_memory_utilization or GPU_MEMORY_UTILIZATION,
-        workload=facts.workload,
-        tool_parser=parsers.tool,
-        reasoning_parser=parsers.reasoning,
-        stopping=stopping_of(abilities.stopping, request.engine_options or {}),
-    )
     if may_fit:
-        fit = _find_served(
-            plan,
-            layouts.splits,
-            partial(
-                find_fit,
-                room,
-                target=target_of(request, facts.workload),
-                most=most_at_once(facts.container, instance),
-                setup_at=partial(_setup_at, plan, accelerator_of(instance))
-                if accelerator_of
-                else _unpredicted,
-            ),
-            family,
-        )
-        findings += fit.findings
-        rejected += fit.rejected
-        plan = _laid_out(plan, fit)
-        if request.tp_degree is None:
-            findings += note_split(profile, instance, plan.tp_degree)
-        findings += check_idle(plan.split, instance, abilities, request)
-        findings += check_nodes(plan.split, instance, abilities)
+        plan, found = _lay_out(plan, facts, chosen, family, accelerator_of)
+        findings += found
     if quantization is None:
-        rejected += passed_over_methods(
+        passed = passed_over_methods(
             profile, instance, plan.tp_degree, facts.container.engine, facts.model.config
         )
-    plan = replace(plan, rejected=rejected)
+        plan = replace(plan, rejected=(*plan.rejected, *passed))
     fits = may_fit and not errors_in(findings)
     said = {finding.code for finding in findings}
-    chosen = choose_compiler(facts, plan, compilers)
-    findings += chosen.findings
-    plan = replace(plan, compiler=chosen.name)
+    compiling = choose_compiler(facts, plan, compilers)
+    findings += compiling.findings
+    plan = replace(plan, compiler=compiling.name)
     findings += check_exported(facts, plan)
-    stacked = check_stack(plan, rules, compiler=chosen.name or request.compile)
+    stacked = check_stack(plan, rules, compiler=compiling.name or facts.request.compile)
     findings += [finding for finding in stacked if finding.code not in said]
     findings += check_draft_split(plan) if may_fit else ()
     if fits:
@@ -288,6 +203,143 @@ def _decide(
     if errors_in(findings):
         raise PlanRejected(tuple(findings))
     return replace(plan, findings=tuple(findings))
+
+
+def _choose(
+    facts: Facts,
+    profile: ModelProfile,
+    family: ContainerFamily,
+    read: tuple[Finding, ...],
+    quantizer: Quantizer | None,
+) -> _Chosen:
+    """Choose number formats, draft and parsers, and the layouts that may be tried with them."""
+    request, instance, container = facts.request, facts.instance, facts.container
+    findings = [*check_facts(facts), *read, *check_shape(request, profile.max_positions)]
+    findings += [*check_prefill(request), *check_utilization(request, instance)]
+    dtype, found = choose_dtype(profile, instance, request.dtype)
+    quantized = choose_quantization(
+        request.quantize,
+        profile,
+        instance,
+        container,
+        quantizer.methods if quantizer else {},
+        config=facts.model.config if _asks_table(request, quantizer) else None,
+    )
+    drafted = choose_draft(facts, profile)
+    findings += [*found, *check_format(profile, instance), *quantized.findings]
+    findings += [*check_kv_dtype(request.kv_dtype, instance), *drafted.findings]
+    speculates = drafted.draft or drafted.counted
+    by_head = speculates is not None and speculates.kind == "mtp"
+    findings += check_head(facts.model, drafts=by_head)
+    abilities = family.abilities(container)
+    served = quantized.quantization if not errors_in(quantized.findings) else None
+    dtype, found = quantized_dtype(dtype, profile, served, abilities, request.dtype)
+    findings += found
+    parsers = choose_parsers(request, facts.model, container.engine, abilities)
+    findings += parsers.findings
+    grouped = replace(profile, group_size=served.group_size if served else 0)
+    layouts = find_splits(grouped, instance, abilities, request)
+    draft = drafted.draft
+    if draft is not None:
+        layouts = layouts.where(
+            lambda split: (
+                draft_divides(draft, split.tp_degree) and abilities.may_draft(split, draft.kind)
+            )
+        )
+    findings += [*layouts.findings, *notes_of(layouts.rejected)]
+    return _Chosen(
+        dtype=dtype,
+        quantization=quantized.quantization,
+        drafted=drafted,
+        parsers=parsers,
+        abilities=abilities,
+        layouts=layouts,
+        room=_room(facts, profile, quantized.quantization, speculates),
+        findings=tuple(findings),
+    )
+
+
+def _room(
+    facts: Facts, profile: ModelProfile, quantization: Quantization | None, draft: Draft | None
+) -> Room:
+    """Gather what memory is reckoned with."""
+    request, instance, container = facts.request, facts.instance, facts.container
+    demand = Demand(
+        weight_bytes=quantized_weight_bytes(profile, quantization),
+        kv_element_bytes=1 if request.kv_dtype == "fp8" else 2,
+        max_prefill_tokens=request.max_prefill_tokens,
+        draft=draft,
+        engine=container.engine,
+        engine_version=container.engine_version,
+        usable_share=request.gpu_memory_utilization,
+        reserve=reserves(instance),
+    )
+    return Room(
+        request=request, profile=profile, instance=instance, demand=demand, workload=facts.workload
+    )
+
+
+def _first_plan(facts: Facts, chosen: _Chosen) -> Plan:
+    """Put together the plan of the first layout: the best one is looked for afterwards."""
+    request, profile = facts.request, chosen.room.profile
+    sketch = _sketch(chosen.room, chosen.layouts.splits)
+    return Plan(
+        model=facts.model.ref,
+        profile=profile,
+        instance=facts.instance,
+        container=facts.container,
+        served_name=request.served_name or facts.model.ref.name,
+        shape=sketch.shape,
+        tp_degree=sketch.split.tp_degree,
+        pp_degree=sketch.split.pp_degree,
+        dtype=chosen.dtype,
+        precision=precision_word(profile, chosen.dtype, chosen.quantization),
+        budget=sketch.budget,
+        findings=(),
+        rejected=chosen.layouts.rejected,
+        max_prefill_tokens=request.max_prefill_tokens,
+        kv_dtype=request.kv_dtype or "auto",
+        weights=request.weights,
+        quantization=chosen.quantization,
+        draft=chosen.drafted.draft,
+        engine_options=tuple((request.engine_options or {}).items()),
+        arrived=inspect_quantized(facts.model, facts.scales).arrived
+        or written_demands(chosen.quantization),
+        containers=facts.containers,
+        gpu_memory_utilization=request.gpu_memory_utilization or GPU_MEMORY_UTILIZATION,
+        workload=facts.workload,
+        tool_parser=chosen.parsers.tool,
+        reasoning_parser=chosen.parsers.reasoning,
+        stopping=stopping_of(chosen.abilities.stopping, request.engine_options or {}),
+    )
+
+
+def _lay_out(
+    plan: Plan,
+    facts: Facts,
+    chosen: _Chosen,
+    family: ContainerFamily,
+    accelerator_of: AcceleratorOf | None,
+) -> tuple[Plan, list[Finding]]:
+    """Lay the model out over the devices as well as the request allows."""
+    request, instance, abilities = facts.request, facts.instance, chosen.abilities
+    find = partial(
+        find_fit,
+        chosen.room,
+        target=target_of(request, facts.workload),
+        most=most_at_once(facts.container, instance),
+        setup_at=partial(_setup_at, plan, accelerator_of(instance))
+        if accelerator_of
+        else _unpredicted,
+    )
+    fit = _find_served(plan, chosen.layouts.splits, find, family)
+    findings = list(fit.findings)
+    laid_out = replace(_laid_out(plan, fit), rejected=(*plan.rejected, *fit.rejected))
+    if request.tp_degree is None:
+        findings += note_split(plan.profile, instance, laid_out.tp_degree)
+    findings += check_idle(laid_out.split, instance, abilities, request)
+    findings += check_nodes(laid_out.split, instance, abilities)
+    return laid_out, findings
 
 
 def _asks_table(request: BuildRequest, quantizer: Quantizer | None) -> bool:
