@@ -89,7 +89,7 @@ def test_a_method_that_the_version_lacks_is_refused_with_the_nearest() -> None:
 
 
 def test_a_key_that_the_version_does_not_read_is_refused() -> None:
-    found = refusals(LLAMA, vllm(method="ngram", prompt_lookup_maxi=3))[0]
+    found = refusals(LLAMA, vllm(method="ngram", num_speculative_tokens=3, prompt_lookup_maxi=3))[0]
 
     assert (found.code, found.hint) == ("key-dropped", "did you mean 'prompt_lookup_max'?")
 
