@@ -26,6 +26,8 @@ from packager.families.values import Config, check_config, check_known, read_con
 ENGINES = Path(__file__).parent / "data" / "engines"
 BINARY_SIZE = re.compile(r"-?\d+|\d+(\.\d+)?[kMGT]|\d+[KMGT]i", re.ASCII)
 UNSIGNED = {"uint16": 2**16, "uint32": 2**32, "uint64": 2**64}
+LOOSE_BOOLS = frozenset("true false 1 0 yes no on off t f y n".split())  # as pydantic reads text
+COUNTS = re.compile(r"\s*\w+\s*=\s*\d+\s*(,\s*\w+\s*=\s*\d+\s*)*", re.ASCII)
 SIZE = re.compile(r"\d+|\d+(\.\d+)?[kmgt]|\d+[KMGT]", re.ASCII)
 
 
@@ -35,7 +37,8 @@ class Option:
 
     name: str  # without dashes: `max-model-len`
     type: str  # `flag`, `switch`, `int`, `float`, `size`, `binary-size`, `json`, `word`, `text`,
-    # `bool`, or an unsigned number of so many bits: `uint16`, `uint32`, `uint64`
+    # `bool`, `loose-bool`, `counts`, or an unsigned number of so many bits: `uint16`, `uint32`,
+    # `uint64`
     choices: tuple[str, ...] = ()
     many: bool = False  # one or more values
     separator: str = ""  # between the values of one text
@@ -225,6 +228,10 @@ def is_of_type(value: str, of_type: str) -> bool:
             return bool(value) and not any(char.isspace() for char in value)
         case "json":
             return _is_json(value)
+        case "counts":
+            return COUNTS.fullmatch(value) is not None
+        case "loose-bool":
+            return value.lower() in LOOSE_BOOLS
     return True
 
 

@@ -61,6 +61,7 @@ METHODS = [
     # method, version that has it and does not deprecate it, version that lacks it, what is said
     ("bitsandbytes", "0.27.1", "0.31.0", "last version that has it is 0.27.1"),
     ("bitsandbytes", "0.10.2", "0.33.0", "last version that has it is 0.27.1"),
+    ("aqlm", "0.7.3", "0.27.1", "last version that has it is 0.8.4"),
     ("hqq", "0.13.0", "0.15.1", "last version that has it is 0.14.0"),
     ("gguf", "0.23.0", "0.24.0", "last version that has it is 0.23.1"),
     ("mxfp8", "0.19.0", "0.18.0", "first version that has it is 0.19.0"),
@@ -83,7 +84,7 @@ def test_a_method_that_the_version_does_not_have_is_refused_naming_the_last_that
     assert codes(model, having) == []
 
 
-@pytest.mark.parametrize("method", ["aqlm", "exl2", "new"])
+@pytest.mark.parametrize("method", ["exl2", "new"])
 def test_a_method_that_no_known_version_has_is_refused_saying_so(method: str) -> None:
     (finding,) = findings(stating({"quant_method": method}), "0.27.1")
 
@@ -118,9 +119,9 @@ def test_methods_are_compared_as_the_engine_does_in_lower_case() -> None:
 
 
 def test_a_version_older_than_every_list_is_warned_of_only() -> None:
-    lmi = find_container("lmi", "nvidia", "15")
+    lmi = find_container("lmi", "nvidia", "13")
 
-    (finding,) = findings(stating({"quant_method": "aqlm"}), lmi)
+    (finding,) = findings(stating({"quant_method": "exl2"}), lmi)
 
     assert (finding.severity, finding.code) == ("warning", LACKS)
 
