@@ -26,7 +26,8 @@ from packager.families.values import Config, check_config, check_known, read_con
 ENGINES = Path(__file__).parent / "data" / "engines"
 BINARY_SIZE = re.compile(r"-?\d+|\d+(\.\d+)?[kMGT]|\d+[KMGT]i", re.ASCII)
 UNSIGNED = {"uint16": 2**16, "uint32": 2**32, "uint64": 2**64}
-LOOSE_BOOLS = frozenset("true false 1 0 yes no on off t f y n".split())  # as pydantic reads text
+# As pydantic reads text.
+LOOSE_BOOLS = frozenset({"true", "false", "1", "0", "yes", "no", "on", "off", "t", "f", "y", "n"})
 COUNTS = re.compile(r"\s*\w+\s*=\s*\d+\s*(,\s*\w+\s*=\s*\d+\s*)*", re.ASCII)
 SIZE = re.compile(r"\d+|\d+(\.\d+)?[kmgt]|\d+[KMGT]", re.ASCII)
 
