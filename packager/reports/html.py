@@ -27,6 +27,7 @@ from packager.reports.plan import (
     container_words,
     cost_sentence,
     count_words,
+    detail_sentences,
     findings_to_show,
     free_bytes,
     memory_parts,
@@ -72,6 +73,7 @@ def plan_html(page: PlanPage) -> str:
             }
             for part in memory_parts(plan)
         ],
+        "details": [(label.capitalize(), words) for label, words in detail_sentences(plan)],
         "holds": capacity_sentence(plan),
         "usable": gib(budget.usable_bytes),
         "free": gib(free),

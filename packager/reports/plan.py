@@ -128,9 +128,7 @@ def page_text(page: PlanPage) -> str:
     plan = page.plan
     lines = [
         *_decision_lines(plan),
-        *(line for label, words in answer_sentences(plan) for line in wrapped(label, words)),
-        *wrapped("needs", host_sentence(plan.container)),
-        *wrapped("stops", stopping_sentence(plan)),
+        *(line for label, words in detail_sentences(plan) for line in wrapped(label, words)),
         *wrapped("holds", capacity_sentence(plan)),
         *wrapped("will run", "; ".join(work_sentences(plan, page.recipe, page.forecasts))),
         *wrapped("kept", "; ".join(renewal_sentences(page.forecasts))),
@@ -247,11 +245,15 @@ def stopping_sentence(plan: Plan) -> str:
     )
 
 
-def answer_sentences(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield what the engine reads answers with, and why: `hermes: the chat template writes …`."""
+def detail_sentences(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield what production needs to know, with a label each; nothing where nobody says."""
     for label, chosen in (("tool calls", plan.tool_parser), ("reasoning", plan.reasoning_parser)):
         if chosen is not None:
             yield label, f"{chosen.name}: {chosen.reason}"
+    if needs := host_sentence(plan.container):
+        yield "needs", needs
+    if stops := stopping_sentence(plan):
+        yield "stops", stops
 
 
 def work_sentences(

@@ -374,3 +374,4 @@ def test_what_stopping_does_to_requests_is_told(
 
     assert f"stops {words}" in " ".join(page_text(page).split())
     assert page_document(page)["stopping"]["grace_s"] == grace_s
+    assert f"<dt>Stops</dt><dd>{words}" in plan_html(page)
