@@ -20,6 +20,18 @@ LAUNCHER = "launcher/src/main.rs"
 ROUTERS = ("backends/v3/src/main.rs", "router/src/main.rs")  # since 3.0; before
 ENTRYPOINT = "sagemaker-entrypoint.sh"
 SHARDS = "server/text_generation_server"
+NEURON_ROUTERS = ("backends/v2/src/main.rs",)
+NEURON_SHARDS = "backends/neuron/server/text_generation_server"
+# Read by the launcher for shards that Neuron's are not.
+NEURON_WITHOUT_EFFECT = (
+    *("ATTENTION", "PREFIX_CACHING", "TGI_WIGGLE_ROOM", "ENABLE_PREFILL_LOGPROBS"),
+    *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
+)
+# Read through a list of names, or compared as `map_torch_dtype` of optimum-neuron 0.3.0 maps them.
+NEURON_TYPES = {
+    "HF_NUM_CORES": {"type": "uint64"},
+    "HF_AUTO_CAST_TYPE": {"type": "word", "choices": ["bf16", "fp16", "bfloat16", "float16"]},
+}
 
 INTEGERS = {"usize": "uint64", "u64": "uint64", "u32": "uint32", "u16": "uint16"}
 TYPES = {"String": "text", "bool": "bool", "f32": "float", "f64": "float", **INTEGERS}
@@ -29,37 +41,46 @@ HARMLESS = {"long", "short", "env", "value_enum", "default_value_t"}
 # Read on other makers' devices alone, or where torch tunes itself for them.
 OTHER_DEVICES = ("ROCM_", "XPU_", "HPU_", "PYTORCH_TUNABLEOP_", "ZE_")
 # Addresses and tokens of other places; nothing that an image should hold.
-NOT_SETTINGS = ("HF_TOKEN", "HF_API_TOKEN", "HUGGING_FACE_HUB_TOKEN", "AIP_")
+NOT_SETTINGS = ("HF_TOKEN", "HF_API_TOKEN", "HUGGING_FACE_HUB_TOKEN", "AIP_", "ENV_FILEPATH")
 TESTS = ("tests", "habana")
 
 
-def document(source: Path, tag: str = "") -> dict[str, Any]:
+def document(source: Path, tag: str = "", *, for_neuron: bool = False) -> dict[str, Any]:
     """Return the options of TGI at a source tree, by the names of their variables.
 
     `tag` is the version where Cargo.toml lags behind, as that of 3.3.7 does.
     """
     launcher = _code(source / LAUNCHER)
     options = dict(declared(launcher, launcher))
-    router = next(path for path in ROUTERS if (source / path).is_file())
+    routers, shards = (NEURON_ROUTERS, NEURON_SHARDS) if for_neuron else (ROUTERS, SHARDS)
+    router = next(path for path in routers if (source / path).is_file())
     code = _code(source / router)
     usage = source / "router/src/usage_stats.rs"
     enums = code + (_code(usage) if usage.is_file() else "")
     own = {name: row for name, row in declared(code, enums) if name not in options}
     for name in _given_to_router(launcher):
         own.pop(name, None)
-    environment = dict(sorted(read_by_processes(source, launcher).items()))
+    environment = dict(sorted(read_by_processes(source, launcher, shards).items()))
+    exports, arguments = entrypoint((source / ENTRYPOINT).read_text(encoding="utf-8"))
+    if for_neuron:
+        unused = for_shards_alone(launcher) - environment.keys()
+        for name in (*not_taken(source / shards / "cli.py", launcher), *unused):
+            options.pop(name, None)
+        for name in NEURON_WITHOUT_EFFECT:
+            (environment if name in environment else options).pop(name, None)
+        environment |= NEURON_TYPES
+        exports = {ours: theirs for ours, theirs in exports.items() if ours in options}
     found = re.search(r'^version = "([^"]+)"', _workspace(source), re.MULTILINE)
     assert found, "Cargo.toml of the workspace has no version"
     version = tag or found[1].removesuffix("-dev0")
-    exports, arguments = entrypoint((source / ENTRYPOINT).read_text(encoding="utf-8"))
     return {
         "schema": 1,
-        "engine": "tgi",
+        "engine": "neuronx-tgi" if for_neuron else "tgi",
         "version": version,
         "source": f"{LAUNCHER}, {router}, {ENTRYPOINT} and the variables that launcher, router "
         f"and shards read, of text-generation-inference {version}; by scripts/engine-options",
         "fields": [],
-        "draft_methods": ["medusa", "ngram"],
+        "draft_methods": [] if for_neuron else ["medusa", "ngram"],
         "draft_keys": [],
         "entrypoint": {"exports": exports, "arguments": arguments},
         "options": dict(sorted({**environment, **own, **options}.items())),
@@ -125,7 +146,7 @@ def _kebab(variant: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", variant).lower()
 
 
-def read_by_processes(source: Path, launcher: str) -> dict[str, dict[str, Any]]:
+def read_by_processes(source: Path, launcher: str, shards: str) -> dict[str, dict[str, Any]]:
     """Find variables that are no options, and that launcher, router or shards read."""
     rust = [source / "launcher/src", source / "router/src", source / "backends/v3/src"]
     found: dict[str, dict[str, Any]] = {}
@@ -133,8 +154,8 @@ def read_by_processes(source: Path, launcher: str) -> dict[str, dict[str, Any]]:
         for name in re.findall(r'env::var(?:_os)?\("(\w+)"\)', _code(path)):
             found[name] = {"type": "text"}
     found |= {"LOG_LEVEL": {"type": "text"}}  # its name is in a variable there
-    for path in sorted((source / SHARDS).rglob("*.py")):
-        if not set(path.relative_to(source / SHARDS).parts) & set(TESTS):
+    for path in sorted((source / shards).rglob("*.py")):
+        if not set(path.relative_to(source / shards).parts) & set(TESTS):
             found |= read_by_module(ast.parse(path.read_text(encoding="utf-8")))
     written = set(re.findall(r'"(\w+)"\.into\(\)', launcher)) - set(
         re.findall(r'env::var\("(\w+)"\)', launcher)
@@ -144,6 +165,31 @@ def read_by_processes(source: Path, launcher: str) -> dict[str, dict[str, Any]]:
         for name, row in found.items()
         if name not in written and not name.startswith((*OTHER_DEVICES, *NOT_SETTINGS))
     }
+
+
+def not_taken(cli: Path, launcher: str) -> list[str]:
+    """List what the launcher passes to shards whose `serve` does not take it, so that they end.
+
+    Neuron's take no `--sharded` either, which more than one shard gets.
+    """
+    text = cli.read_text(encoding="utf-8")
+    (serve,) = (
+        node
+        for node in ast.parse(text).body
+        if isinstance(node, ast.FunctionDef) and node.name == "serve"
+    )
+    taken = {one.arg for one in serve.args.args}
+    passed = re.findall(r'shard_args\.push\("--([a-z-]+)"', launcher)
+    refused = [name for name in passed if name.replace("-", "_") not in taken]
+    several = ["num-shard", "sharded"] if "Sharding is not supported" in text else []
+    return [name.upper().replace("-", "_") for name in (*refused, *several)]
+
+
+def for_shards_alone(launcher: str) -> set[str]:
+    """Return the options that the launcher hands on in the shards' environment and nowhere else."""
+    handed = re.findall(r'\(\s*"([A-Z_]+)"\.into\(\)', launcher)
+    to_router = {name.upper().replace("-", "_") for name in re.findall(r'"--([a-z-]+)"', launcher)}
+    return {name for name in handed if handed.count(name) == 1} - to_router
 
 
 def read_by_module(tree: ast.Module) -> dict[str, dict[str, Any]]:

@@ -19,17 +19,26 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from packager.core.artifact import Artifacts
+from packager.core.documents import NotStrict, parse_object
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import COMPILED_DIR, MODEL_DIR, SERVING_DIR, RenderedFile, ServingConfig
 from packager.core.split import Abilities
+from packager.core.versions import version_key
 from packager.families.listed import check_neuron_type
+from packager.families.neuron_serve import (
+    check_serve,
+    serve_arguments,
+    serve_environment,
+    serve_schema,
+)
 from packager.families.rules import plan_facts
 from packager.families.sagemaker import check_environment
 from packager.families.schema import (
     EngineSchema,
     check_value,
+    facts,
     facts_schema,
     find_schema,
     nearest,
@@ -46,6 +55,7 @@ from packager.families.shared import (
     load_time_quantization,
     model_dir,
 )
+from packager.families.tgi import check_names
 from packager.families.vllm import command, launched
 from packager.families.vllm_options import (
     REASONING_PARSER,
@@ -69,9 +79,17 @@ from packager.rendering.environment import render_template
 from packager.share import share_dir
 
 PORT = 8080
+ADDITIONAL, OVERRIDES = "additional-config", "override_neuron_config"
+PLUG_IN_READ = "2.27.1"  # the release whose plug-in's source was read
+# What NeuronConfig is made of by the plug-in from vLLM's options, and sizes that follow from it.
+PLANNED_OVERRIDES = {
+    *("tp_degree", "pp_degree", "ep_degree", "world_size", "local_ranks_size", "start_rank_id"),
+    *("batch_size", "max_batch_size", "tkg_batch_size", "kv_cache_batch_size"),
+    *("seq_len", "max_length", "max_context_length", "n_positions", "torch_dtype"),
+}
 BY_COMMAND = ("vllm-neuron", "vllm-nxdi")
-VARIANTS = (*BY_COMMAND, "hf-vllm-neuronx", "tgi-neuronx", "lmi-neuronx")
-SM_ON = "SM_ON_"
+HF_VLLM = "hf-vllm-neuronx"
+VARIANTS = (*BY_COMMAND, HF_VLLM, "tgi-neuronx", "lmi-neuronx")
 
 # Which drafts each variant serves.  vLLM's plug-in compiles an EAGLE-3 head with its model.
 WITH_DRAFTS = {"vllm-neuron": ("eagle3",)}
@@ -111,8 +129,10 @@ class NeuronFamily:
         yield from _check_techniques(plan)
         yield from _check_shape(plan)
         if variant in BY_COMMAND:
-            schema = schema_of(plan)
+            schema = _plug_in_schema(plan)
             yield from check_proven("vLLM", plan, schema)
+            yield from check_overrides(dict(_vllm_options(plan)))
+            yield from _check_unread(plan)
             yield from check_engine_options(plan, _vllm_own(plan), asked_names(plan, schema))
             version, facts = plan.container.engine_version, plan_facts(plan)
             yield from check_options("vLLM", _vllm_options(plan), schema, facts, version=version)
@@ -120,13 +140,23 @@ class NeuronFamily:
                 yield from check_draft("vLLM", plan, schema)
             yield from check_input_limit(plan)
             return
-        yield from check_unnamed(plan, variant)
         if variant != "tgi-neuronx":
             yield from check_input_limit(plan, variant)
+        yield from check_environment(plan, _env(plan))
+        if variant == HF_VLLM:
+            schema = serve_schema(plan.container.version)
+            taken = {**_hf_vllm(plan), "port": str(PORT)}
+            yield from check_engine_options(plan, taken, asked_names(plan, schema))
+            yield from check_serve(_serve_options(plan), schema)
+            return
+        yield from check_unnamed(plan, variant)
         spelled = {name: _spell(variant, name) for name, _ in plan.engine_options}
         yield from check_engine_options(plan, _own(plan), spelled)
-        yield from _check_keys(variant, settings(plan), facts_schema(variant))
-        yield from check_environment(plan, _env(plan))
+        if variant == "tgi-neuronx":
+            schema = find_schema("neuronx-tgi", plan.container.engine_version)
+            yield from check_names(settings(plan), schema, by_script=True)
+        else:
+            yield from _check_keys(variant, settings(plan), facts_schema(variant))
 
     def render(self, plan: Plan, artifacts: Artifacts) -> ServingConfig:  # noqa: ARG002
         """Give what the variant reads."""
@@ -143,6 +173,50 @@ class NeuronFamily:
         return replace(config, model_dir=model_dir(plan), draft_dir=draft_dir(plan))
 
 
+def _plug_in_schema(plan: Plan) -> EngineSchema:
+    """Return vLLM's options, with what NxD Inference reads of `additional-config`."""
+    schema, container = schema_of(plan), plan.container
+    if container.variant != "vllm-nxdi":
+        return schema
+    inner = find_schema("nxdi", _nxdi_version(container.release)).options[ADDITIONAL]
+    if container.release != PLUG_IN_READ and inner.config is not None:  # it may read more beside
+        inner = replace(inner, config=replace(inner.config, closed=False))
+    return replace(schema, options={**schema.options, ADDITIONAL: inner})
+
+
+def _nxdi_version(release: str) -> str:
+    """Return the version of NxD Inference that a release of the SDK has, as far as is known."""
+    key = version_key(release)
+    rows = facts()["nxdi"]
+    older = [row for row in rows if key is not None and key >= (version_key(row["sdk"]) or key)]
+    return str(older[-1]["version"] if older else rows[-1]["version"])
+
+
+def check_overrides(options: Mapping[str, str | bool]) -> Iterator[Finding]:
+    """Refuse overrides of the compiled model that decide what the plan does."""
+    try:
+        given = parse_object(str(options.get(ADDITIONAL, "{}")).encode())
+    except NotStrict:
+        return  # said where the option's type is checked
+    overrides = given.get(OVERRIDES)
+    for name in overrides if isinstance(overrides, dict) else ():
+        if name in PLANNED_OVERRIDES:
+            message = f"{OVERRIDES}.{name} decides what is compiled, which the plan does"
+            hint = "change the request, not the engine's option"
+            yield Finding("error", "options-conflict", message, hint)
+
+
+def _check_unread(plan: Plan) -> Iterator[Finding]:
+    """Find options that the plug-in of this release overwrites or refuses."""
+    options = _vllm_options(plan)
+    for row in facts()["plug_in"]:
+        if row["release"] == plan.container.release and row["variant"] == plan.container.variant:
+            for name, why in row["options"].items():
+                if options.get(name, False) is not False:
+                    message = f"{name!r} has no effect on Neuron devices: {why}"
+                    yield Finding("error", "key-dropped", message, "leave it out")
+
+
 def settings(plan: Plan) -> dict[str, str]:
     """Spell the plan, and the options asked for by name, in the variant's own keys."""
     variant = plan.container.variant
@@ -150,12 +224,7 @@ def settings(plan: Plan) -> dict[str, str]:
 
 
 def _own(plan: Plan) -> dict[str, str]:
-    match plan.container.variant:
-        case "tgi-neuronx":
-            return _tgi(plan)
-        case "lmi-neuronx":
-            return _lmi(plan)
-    return _hf_vllm(plan)
+    return _tgi(plan) if plan.container.variant == "tgi-neuronx" else _lmi(plan)
 
 
 def _tgi(plan: Plan) -> dict[str, str]:
@@ -172,12 +241,20 @@ def _tgi(plan: Plan) -> dict[str, str]:
     }
 
 
-def _hf_vllm(plan: Plan) -> dict[str, str]:
+def _serve_options(plan: Plan) -> Options:
+    """Spell the plan and the options asked for as optimum-neuron's `serve` takes them."""
+    return {**_hf_vllm(plan), **asked_options(plan, serve_schema(plan.container.version))}
+
+
+def _hf_vllm(plan: Plan) -> Options:
+    is_named = plan.served_name != plan.model.name
+    named: Options = {"served-model-name": plan.served_name} if is_named else {}
     return {
         "model": model_dir(plan),
         "batch-size": str(plan.shape.max_batch),
         "sequence-length": str(plan.shape.max_total_tokens),
         "tensor-parallel-size": str(plan.tp_degree),
+        **named,
     }
 
 
@@ -217,13 +294,13 @@ def _vllm_own(plan: Plan) -> Options:
 
 
 def _env(plan: Plan) -> dict[str, str]:
-    variant, meant = plan.container.variant, settings(plan)
+    variant = plan.container.variant
     offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    if variant == HF_VLLM:
+        return {**offline, **serve_environment(_serve_options(plan))}
+    meant = settings(plan)
     if variant == "tgi-neuronx":
         return {**offline, **meant}
-    if variant == "hf-vllm-neuronx":
-        named = {f"{SM_ON}{key.upper().replace('-', '_')}": value for key, value in meant.items()}
-        return {**offline, **named}
     options = {
         f"OPTION_{key.removeprefix('option.').upper()}": value
         for key, value in meant.items()
@@ -239,10 +316,10 @@ def _serve(plan: Plan) -> list[str]:
 
     Its name stays the one that clients know from an image without compiled files.
     """
-    argv = ["optimum-cli", "neuron", "serve", "--port", str(PORT)]
-    for name, value in {**settings(plan), "model": EXPORTED}.items():
-        argv += [f"--{name}", value]
-    return [*argv, "--served-model-name", model_dir(plan)]
+    named: Options = {"served-model-name": model_dir(plan)}
+    options: Options = {**_serve_options(plan), "model": EXPORTED}
+    options |= {name: value for name, value in named.items() if name not in options}
+    return ["optimum-cli", "neuron", "serve", "--port", str(PORT), *serve_arguments(options)]
 
 
 def _compiled_env(plan: Plan, toolchain: str) -> dict[str, str]:
@@ -334,9 +411,6 @@ def _check_keys(variant: str, meant: Mapping[str, str], schema: EngineSchema) ->
 
 def _spell(variant: str, name: str) -> str:
     bare = name.removeprefix("--").removeprefix("option.").lower()
-    match variant:
-        case "tgi-neuronx":
-            return bare.upper().replace("-", "_")
-        case "lmi-neuronx":
-            return f"option.{bare.replace('-', '_')}"
-    return bare.replace("_", "-")
+    if variant == "tgi-neuronx":
+        return bare.upper().replace("-", "_")
+    return f"option.{bare.replace('-', '_')}"

@@ -66,6 +66,9 @@ class EngineSchema:
     # that the script exports it from; and what the script gives on the command line.
     exports: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, str] = field(default_factory=dict)
+    # Of a launcher: the engine and version that get every other option, and which it gives itself.
+    hands_to: tuple[str, str] = ("", "")
+    decides: frozenset[str] = frozenset()
     source: str = ""
     proven: bool = True  # read from this very version
 
@@ -119,6 +122,7 @@ def load_schema(path: Path) -> EngineSchema:
     """Read one shipped schema."""
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     configs = read_configs(document.get("configs", {}))
+    rest = document.get("passes_on", {})
     return EngineSchema(
         engine=document["engine"],
         version=document["version"],
@@ -144,6 +148,8 @@ def load_schema(path: Path) -> EngineSchema:
         draft_keys=frozenset(document["draft_keys"]),
         exports=document.get("entrypoint", {}).get("exports", {}),
         arguments=document.get("entrypoint", {}).get("arguments", {}),
+        hands_to=(rest["engine"], rest["version"]) if rest else ("", ""),
+        decides=frozenset(rest.get("except", ())),
         source=document["source"],
     )
 

@@ -71,6 +71,7 @@ def test_hugging_faces_vllm_gets_sm_on_variables() -> None:
         "SM_ON_BATCH_SIZE": "4",
         "SM_ON_SEQUENCE_LENGTH": "4096",
         "SM_ON_TENSOR_PARALLEL_SIZE": "24",
+        "SM_ON_SERVED_MODEL_NAME": "chat",
     }
 
 
@@ -127,8 +128,134 @@ def test_a_prompt_limit_that_neuron_does_not_enforce_is_said(image: str) -> None
     assert "input-limit-not-enforced" in [finding.code for finding in said]
 
 
-@pytest.mark.parametrize("image", ["neuron-hf", "neuron-tgi", "neuron-lmi"])
+@pytest.mark.parametrize("image", ["neuron-tgi", "neuron-lmi"])
 def test_a_served_name_that_a_neuron_image_would_drop_is_said(image: str) -> None:
     plan = replace(plan_for(image, **STATIC), served_name="chat")
 
     assert "served-name-unused" in [finding.code for finding in NeuronFamily().check(plan)]
+
+
+def test_hugging_faces_vllm_takes_the_name_that_is_asked_for() -> None:
+    """It was said to take none; `serve` of optimum-neuron 0.4.5 has --served_model_name."""
+    plan = replace(plan_for("neuron-hf", **STATIC), served_name="chat")
+    unnamed = replace(plan, served_name=plan.model.name)
+
+    assert render(plan).env["SM_ON_SERVED_MODEL_NAME"] == "chat"
+    assert "SM_ON_SERVED_MODEL_NAME" not in render(unnamed).env
+    assert "served-name-unused" not in [finding.code for finding in NeuronFamily().check(plan)]
+
+
+def asked(image: str, *options: tuple[str, str]) -> Plan:
+    return plan_for(image, engine_options=options, **STATIC)
+
+
+@pytest.mark.parametrize(
+    ("option", "variable", "value"),
+    [
+        (("allow_non_cached_model", "true"), "SM_ON_ALLOW_NON_CACHED_MODEL", ""),
+        (("task", "embed"), "SM_ON_TASK", "embed"),
+        (("max-logprobs", "5"), "SM_ON_MAX_LOGPROBS", "5"),
+        (("enable-auto-tool-choice", "true"), "SM_ON_ENABLE_AUTO_TOOL_CHOICE", ""),
+        (("enable-log-requests", "false"), "SM_ON_NO_ENABLE_LOG_REQUESTS", ""),
+    ],
+    ids=["flag-of-serve", "task", "option-of-vllm", "switch-of-vllm", "switch-off"],
+)
+def test_hugging_faces_vllm_gets_options_of_serve_and_of_vllm(
+    option: tuple[str, str], variable: str, value: str
+) -> None:
+    """A flag with a value would leave a stray word on the command line."""
+    more = (("tool-call-parser", "hermes"),) if "tool" in option[0] else ()
+    plan = asked("neuron-hf", option, *more)
+
+    assert errors(plan) == []
+    assert render(plan).env[variable] == value
+
+
+@pytest.mark.parametrize(
+    ("option", "code"),
+    [
+        (("max_num_seqs", "8"), "options-conflict"),
+        (("max-model-len", "512"), "options-conflict"),
+        (("dtype", "float16"), "options-conflict"),
+        (("port", "8000"), "options-conflict"),
+        (("batch_size", "2"), "options-conflict"),
+        (("enable_prefix_caching", "true"), "key-dropped"),
+        (("block-size", "16"), "key-dropped"),
+        (("task", "rerank"), "value-refused"),
+        (("sequence_lenght", "5"), "key-dropped"),
+        (("max-logprobs", "many"), "value-refused"),
+    ],
+    ids=str,
+)
+def test_what_serve_decides_or_drops_is_refused(option: tuple[str, str], code: str) -> None:
+    assert errors(asked("neuron-hf", option)) == [code]
+
+
+@pytest.mark.parametrize(
+    "option",
+    [("quantize", "awq"), ("speculate", "2"), ("dtype", "bfloat16"), ("num_shard", "2")],
+    ids=str,
+)
+def test_options_that_end_tgis_shards_on_neuron_are_refused(option: tuple[str, str]) -> None:
+    """The launcher takes them, and passes on what the shards' command line has not."""
+    assert errors(asked("neuron-tgi", option)) == ["key-dropped"]
+
+
+@pytest.mark.parametrize("name", ["cuda_graphs", "cuda_memory_fraction", "lora_adapters"])
+def test_options_that_nothing_on_neuron_reads_are_refused(name: str) -> None:
+    assert errors(asked("neuron-tgi", (name, "1"))) == ["key-dropped"]
+
+
+def overriding(**overrides: object) -> Plan:
+    given = json.dumps({"override_neuron_config": overrides})
+    return asked("neuron-nxdi", ("additional-config", given))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "code"),
+    [
+        ({"fused_qkvs": True}, "key-dropped"),
+        ({"fused_qkv": "yes"}, "value-refused"),
+        ({"on_device_sampling_config": {"top_kk": 1}}, "key-dropped"),
+        ({"tp_degree": 8}, "options-conflict"),
+        ({"seq_len": 512}, "options-conflict"),
+        ({"torch_dtype": "float16"}, "options-conflict"),
+    ],
+    ids=str,
+)
+def test_overrides_that_nxd_inference_drops_or_the_plan_decides_are_refused(
+    overrides: dict[str, object], code: str
+) -> None:
+    assert errors(overriding(**overrides)) == [code]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"fused_qkv": True},
+        {"sequence_parallel_enabled": True, "flash_decoding_enabled": False},
+        {"on_device_sampling_config": {"do_sample": True, "top_k": 5}},
+        {"logical_nc_config": 1},
+        {"enable_bucketing": True, "context_encoding_buckets": [1024, 2048]},
+        {"moe_fused_nki_kernel_enabled": True},
+    ],
+    ids=str,
+)
+def test_overrides_that_nxd_inference_reads_are_taken(overrides: dict[str, object]) -> None:
+    assert errors(overriding(**overrides)) == []
+
+
+def test_each_release_has_the_overrides_of_its_own_library() -> None:
+    """`disable_argmax_kernel` came after 0.7, which SDK 2.27 has."""
+    plan = overriding(disable_argmax_kernel=True)
+    old = replace(plan, container=replace(plan.container, release="2.27.1"))
+    new = replace(plan, container=replace(plan.container, release="2.31.1"))
+
+    assert (errors(old), errors(new)) == (["key-dropped"], [])
+
+
+def test_what_the_plug_in_overwrites_is_refused() -> None:
+    plan = asked("neuron-nxdi", ("max-num-batched-tokens", "4096"))
+    old = replace(plan, container=replace(plan.container, release="2.27.1"))
+
+    assert errors(old) == ["key-dropped"]

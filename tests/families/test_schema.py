@@ -77,6 +77,18 @@ RENDERED: dict[str, tuple[set[str], set[str]]] = {  # options, and methods of dr
         },
         {"medusa", "ngram"},
     ),
+    "neuronx-tgi": (
+        {
+            *("MODEL_ID", "HF_NUM_CORES", "HF_AUTO_CAST_TYPE", "MAX_BATCH_SIZE"),
+            *("MAX_INPUT_TOKENS", "MAX_TOTAL_TOKENS", "MAX_BATCH_PREFILL_TOKENS"),
+        },
+        set(),
+    ),
+    "optimum-neuron": (
+        {"model", "batch-size", "sequence-length", "tensor-parallel-size", "served-model-name"},
+        set(),
+    ),
+    "nxdi": ({"additional-config"}, set()),
 }
 
 
@@ -243,13 +255,13 @@ def test_nothing_is_suggested_for_what_is_like_nothing() -> None:
     assert nearest("zzz", ("max-num-seqs",)) == ""
 
 
-ROWS = ("added", "new_options", "removed")
+ROWS = ("added", "new_options", "removed", "nxdi", "plug_in")
 
 
 def test_every_table_written_by_hand_says_where_it_comes_from() -> None:
     names = [name for name in facts() if name not in ROWS]
 
-    assert {"tgi-neuronx", "hf-vllm-neuronx", "lmi-neuronx"} == set(names)
+    assert {"lmi-neuronx"} == set(names)
     for name in names:
         assert facts()[name]["source"] and facts()[name]["date"]
         assert not facts_schema(name).proven
