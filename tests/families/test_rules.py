@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from packager.core.findings import Finding
+from packager.core.findings import Finding, errors_in
 from packager.families.rules import (
     check_rules,
     engines_with_rules,
@@ -19,9 +19,11 @@ from packager.families.rules import (
     rules_of,
 )
 from packager.families.schema import find_schema, shipped_versions
+from packager.families.vllm import VllmFamily
 from packager.families.vllm_options import check_options
 from tests.families.plans import MIXTRAL, plan_for
 
+VLLM = VllmFamily()
 ROW: dict[str, Any] = {
     "when": [{"option": "max-num-seqs", "above": {"option": "max-num-batched-tokens"}}],
     "severity": "error",
@@ -279,3 +281,40 @@ def test_settings_are_judged_as_vllm_judges_them(row: dict[str, Any]) -> None:
         )
         severities = {one.severity for one in said}
         assert severities == EXPECTED[verdict], (version, verdict, said)
+
+
+# Requests that vLLM 0.27.1's parser takes and its configuration refuses.
+TAKEN_BY_THE_PARSER_ALONE: tuple[tuple[tuple[str, str], ...], ...] = (
+    (("enable-auto-tool-choice", "true"),),
+    (("speculative-config", '{"method":"nonsense"}'),),
+    (("kv-transfer-config", '{"kv_connector":"NixlConnector"}'),),
+    (("long-prefill-token-threshold", "-5"),),
+    (("enable-lora", "true"), ("max-loras", "0")),
+    (("decode-context-parallel-size", "3"),),
+    (("enable-chunked-prefill", "false"), ("max-num-batched-tokens", "2048")),
+)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    TAKEN_BY_THE_PARSER_ALONE,
+    ids=[" ".join(f"{name}={value}" for name, value in one) for one in TAKEN_BY_THE_PARSER_ALONE],
+)
+def test_a_request_that_only_the_parser_takes_is_refused(
+    asked: tuple[tuple[str, str], ...],
+) -> None:
+    plan = plan_for("vllm", tp_degree=2, engine_options=asked)
+    assert errors_in(VLLM.check(plan))
+
+
+def test_experts_of_a_dense_model_are_refused_in_a_plan() -> None:
+    found = errors_in(VLLM.check(plan_for("vllm", expert_parallel=True)))
+    assert [one.message for one in found] == [
+        "vLLM refuses 'enable-expert-parallel': the model has no experts"
+    ]
+
+
+def test_a_template_outside_the_image_is_warned_of() -> None:
+    asked = (("chat-template", "/nonexistent.jinja"),)
+    found = list(VLLM.check(plan_for("vllm", engine_options=asked)))
+    assert ("warning", "file-not-packaged") in [(one.severity, one.code) for one in found]
