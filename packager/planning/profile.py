@@ -131,7 +131,8 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...], P
         model_type=_model_type(model.config),
         kv_groups=cache.groups,
     )
-    return profile, (*config.findings, *name_findings, *unknown, *findings), sums.packed
+    untyped = _untyped(model.config)
+    return profile, (*config.findings, *name_findings, *untyped, *unknown, *findings), sums.packed
 
 
 def _no_profile(name: str, model: ModelFiles) -> ModelProfile:
@@ -167,6 +168,18 @@ def _read_head(same: SameModel) -> MtpHead:
 def _model_type(config: Mapping[str, Any]) -> str:
     stated = config.get("model_type")
     return stated if isinstance(stated, str) and len(stated) <= LONGEST_NAME else ""
+
+
+def _untyped(config: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """Find that config.json names no type of model.
+
+    Without one transformers takes a class whose name stands in the model's path, `opt` of
+    `/opt/packager/model`, or raises.
+    """
+    if _model_type(config):
+        return ()
+    message = "config.json names no model_type, by which every engine chooses how to read it"
+    return (Finding("error", "model-type-missing", message, PUBLISHED),)
 
 
 def _architecture(config: Mapping[str, Any]) -> tuple[str, list[Finding]]:

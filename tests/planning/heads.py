@@ -15,6 +15,7 @@ def eagle3(target: Mapping[str, Any], *, draft_vocab: int = 32000, **changed: An
     """An EAGLE-3 head of a model as its authors publish it, with a vocabulary of its own."""
     config = _numbers(target) | {
         "architectures": ["LlamaForCausalLMEagle3"],
+        "model_type": "llama",
         "draft_vocab_size": draft_vocab,
         **changed,
     }
@@ -67,8 +68,8 @@ def eagle(target: Mapping[str, Any], **changed: Any) -> ModelFiles:
         "fc.weight": ("BF16", (hidden, 2 * hidden)),
         **_layer(target, "layers.0", reads=hidden),
     }
-    config = _numbers(target) | {"architectures": ["LlamaForCausalLMEagle"], **changed}
-    return files(config, shapes)
+    named = {"architectures": ["LlamaForCausalLMEagle"], "model_type": "llama"}
+    return files(_numbers(target) | named | changed, shapes)
 
 
 def peagle(target: Mapping[str, Any], *, layers: int = 4, **changed: Any) -> ModelFiles:

@@ -51,6 +51,30 @@ BLOCK_FP8 = {
 }
 
 
+TYPES = {
+    "LlamaForCausalLM": "llama",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+    "GraniteForCausalLM": "granite",
+    "MistralForCausalLM": "mistral",
+    "Gemma2ForCausalLM": "gemma2",
+    "Gemma3ForConditionalGeneration": "gemma3",
+    "GptOssForCausalLM": "gpt_oss",
+    "Qwen3_5ForConditionalGeneration": "qwen3_5",
+    "Qwen2MoeForCausalLM": "qwen2_moe",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
+    "MixtralForCausalLM": "mixtral",
+    "DeepseekV2ForCausalLM": "deepseek_v2",
+    "KimiVLForConditionalGeneration": "kimi_vl",
+    "GemmaForCausalLM": "gemma",
+    "LlavaNextForConditionalGeneration": "llava_next",
+    "PhiForCausalLM": "phi",
+    "Phi3ForCausalLM": "phi3",
+    "Mistral3ForConditionalGeneration": "mistral3",
+    "Llama4ForConditionalGeneration": "llama4",
+}
+
+
 def _config(
     architecture: str,
     hidden: int,
@@ -64,6 +88,7 @@ def _config(
 ) -> dict[str, Any]:
     return {
         "architectures": [architecture],
+        "model_type": TYPES.get(architecture, ""),
         "torch_dtype": "bfloat16",
         "hidden_size": hidden,
         "intermediate_size": inner,
@@ -77,9 +102,11 @@ def _config(
 
 
 def _nested(architecture: str, text: dict[str, Any]) -> dict[str, Any]:
-    inner = {key: value for key, value in text.items() if key != "architectures"}
+    outer = ("architectures", "model_type")
+    inner = {key: value for key, value in text.items() if key not in outer}
     return {
         "architectures": [architecture],
+        "model_type": TYPES[architecture],
         "torch_dtype": "bfloat16",
         "text_config": inner,
         "vision_config": {"hidden_size": 1152},

@@ -266,6 +266,7 @@ def test_experts_are_counted_under_the_name_that_transformers_5_saves(
 def test_opt_states_the_size_of_its_mlp_as_ffn_dim() -> None:
     opt = {
         "architectures": ["OPTForCausalLM"],
+        "model_type": "opt",
         "hidden_size": 2048,
         "ffn_dim": 8192,
         "num_hidden_layers": 24,

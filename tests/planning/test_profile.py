@@ -54,7 +54,11 @@ def test_as_many_key_value_heads_as_heads_when_none_are_stated() -> None:
 
 def test_a_multimodal_config_nests_the_numbers() -> None:
     nested = {key: value for key, value in TINY.items() if key != "architectures"}
-    config = {"architectures": ["Mistral3ForConditionalGeneration"], "text_config": nested}
+    config = {
+        "architectures": ["Mistral3ForConditionalGeneration"],
+        "model_type": "mistral3",
+        "text_config": nested,
+    }
 
     profile, findings = make_profile(replace(model_of(TINY), config=config))
 
@@ -149,6 +153,8 @@ def test_an_unknown_architecture_is_planned_with_a_warning() -> None:
         ({"architectures": []}, "architecture-missing"),
         ({"architectures": "LlamaForCausalLM"}, "architecture-missing"),
         ({"architectures": [None]}, "architecture-missing"),
+        ({"model_type": None}, "model-type-missing"),
+        ({"model_type": 7}, "model-type-missing"),
         ({"quantization_config": "awq"}, "quantization-unreadable"),
         ({"quantization_config": {"quant_method": 4}}, "quantization-unreadable"),
         ({"quantization_config": {"quant_method": "new"}}, "quantization-unknown"),

@@ -15,6 +15,7 @@ Shapes = dict[str, tuple[str, tuple[int, ...]]]
 
 MIXTRAL_8X7B = {
     "architectures": ["MixtralForCausalLM"],
+    "model_type": "mixtral",
     "hidden_size": 4096,
     "intermediate_size": 14336,
     "num_hidden_layers": 32,
@@ -29,6 +30,7 @@ MIXTRAL_8X7B = {
 
 QWEN3_30B_A3B = {
     "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
     "hidden_size": 2048,
     "intermediate_size": 6144,
     "moe_intermediate_size": 768,
@@ -44,6 +46,7 @@ QWEN3_30B_A3B = {
 
 QWEN3_NEXT_80B = {
     "architectures": ["Qwen3NextForCausalLM"],
+    "model_type": "qwen3_next",
     "hidden_size": 2048,
     "intermediate_size": 5120,
     "moe_intermediate_size": 512,
@@ -65,6 +68,7 @@ QWEN3_NEXT_80B = {
 
 GPT_OSS_20B = {
     "architectures": ["GptOssForCausalLM"],
+    "model_type": "gpt_oss",
     "hidden_size": 2880,
     "intermediate_size": 2880,
     "num_hidden_layers": 24,
@@ -82,6 +86,7 @@ GPT_OSS_20B = {
 
 DEEPSEEK_V3 = {
     "architectures": ["DeepseekV3ForCausalLM"],
+    "model_type": "deepseek_v3",
     "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"},
     "hidden_size": 7168,
     "intermediate_size": 18432,
@@ -119,6 +124,7 @@ LLAMA_3_1_405B = LLAMA_3_8B | {
 
 FALCON_7B = {
     "architectures": ["FalconForCausalLM"],
+    "model_type": "falcon",
     "hidden_size": 4544,
     "num_hidden_layers": 32,
     "num_attention_heads": 71,
@@ -138,6 +144,7 @@ FALCON_40B = FALCON_7B | {
 
 FALCON_40B_OLD = {
     "architectures": ["RWForCausalLM"],
+    "model_type": "RefinedWeb",
     "hidden_size": 8192,
     "n_layer": 60,
     "n_head": 128,
@@ -147,6 +154,7 @@ FALCON_40B_OLD = {
 
 GPT_2 = {
     "architectures": ["GPT2LMHeadModel"],
+    "model_type": "gpt2",
     "n_embd": 768,
     "n_layer": 12,
     "n_head": 12,
@@ -157,6 +165,7 @@ GPT_2 = {
 
 GPT_NEOX_20B = {
     "architectures": ["GPTNeoXForCausalLM"],
+    "model_type": "gpt_neox",
     "hidden_size": 6144,
     "intermediate_size": 24576,
     "num_hidden_layers": 44,
@@ -167,6 +176,7 @@ GPT_NEOX_20B = {
 
 BLOOM_176B = {
     "architectures": ["BloomForCausalLM"],
+    "model_type": "bloom",
     "n_embed": 14336,
     "n_layer": 70,
     "num_attention_heads": 112,
@@ -176,6 +186,7 @@ BLOOM_176B = {
 
 COMMAND_R = {
     "architectures": ["CohereForCausalLM"],
+    "model_type": "cohere",
     "hidden_size": 8192,
     "intermediate_size": 22528,
     "num_hidden_layers": 40,
@@ -188,6 +199,7 @@ COMMAND_R = {
 
 PHI_2 = {
     "architectures": ["PhiForCausalLM"],
+    "model_type": "phi",
     "hidden_size": 2560,
     "intermediate_size": 10240,
     "num_hidden_layers": 32,
@@ -200,6 +212,7 @@ PHI_2 = {
 # Gemma3TextConfig's defaults are left out, as in the published file.
 GEMMA_3_4B = {
     "architectures": ["Gemma3ForConditionalGeneration"],
+    "model_type": "gemma3",
     "text_config": {
         "hidden_size": 2560,
         "intermediate_size": 10240,
@@ -210,6 +223,7 @@ GEMMA_3_4B = {
 
 MISTRAL_7B_V0_1 = LLAMA_3_8B | {
     "architectures": ["MistralForCausalLM"],
+    "model_type": "mistral",
     "vocab_size": 32000,
     "max_position_embeddings": 32768,
     "sliding_window": 4096,

@@ -31,6 +31,7 @@ from packager.planning.drafts.numbers import (
     TRAINED_FOR,
     check_floats,
     check_mask_token,
+    check_type,
     counts,
     mapping,
     number,
@@ -105,6 +106,7 @@ def check_dflash(
         return
     found = head.stated_kind if head.stated_kind == "dflash" else head.shown_kind
     yield from check_kind("dflash", found or head.stated_kind)
+    yield from check_type(files.config)
     yield from check_trained_for(files.config, model, profile)
     if head.vocab_size and head.vocab_size != profile.vocab_size:
         yield other_vocabulary(head.vocab_size, profile.vocab_size)

@@ -29,6 +29,7 @@ from packager.planning.drafts.numbers import (
     TRAINED_FOR,
     check_floats,
     check_mask_token,
+    check_type,
     counts,
     mapping,
     number,
@@ -163,6 +164,7 @@ def check_eagle(
         yield Finding("error", "draft-config", message, OWN)
         return
     yield from _check_kind(kind, head)
+    yield from check_type(files.config)
     yield from check_trained_for(files.config, model, profile)
     if head.vocab_size and head.vocab_size != profile.vocab_size:
         yield other_vocabulary(head.vocab_size, profile.vocab_size)

@@ -86,3 +86,10 @@ def main_dtype(tensors: Iterable[TensorInfo]) -> str:
         sizes[tensor.dtype] = sizes.get(tensor.dtype, 0) + tensor.size
     most = max(sizes, key=lambda name: sizes[name], default="")
     return FLOATS.get(most, "")
+
+
+def check_type(config: Mapping[str, Any]) -> Iterator[Finding]:
+    """Find that the head's config.json names no type, which engines choose its class by."""
+    if not isinstance(config.get("model_type"), str) and "speculators_model_type" not in config:
+        message = "the draft's config.json names no model_type, by which engines choose its class"
+        yield Finding("error", "model-type-missing", message, OWN)
