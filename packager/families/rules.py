@@ -50,7 +50,7 @@ FACTS = frozenset(
 
 Op = Literal[
     "given", "is", "isnt", "below", "above", "at_most", "at_least", "divisible_by",
-    "indivisible_by", "starts", "type",
+    "indivisible_by", "starts", "contains", "type",
 ]  # fmt: skip
 OPS = frozenset(get_args(Op))
 ROW = frozenset(
@@ -183,7 +183,10 @@ def check_rules(
 
 def plan_facts(plan: Plan) -> Facts:
     """Return what a plan knows beyond the settings that are rendered from it."""
-    return {**model_facts(plan.profile), **device_facts(plan.instance)}
+    facts = {**model_facts(plan.profile), **device_facts(plan.instance)}
+    if plan.quantization is not None and not plan.quantization.existing:
+        facts["quantization"] = plan.quantization.checkpoint_format  # "": as the weights are read
+    return facts
 
 
 def model_facts(profile: ModelProfile) -> Facts:
@@ -403,6 +406,8 @@ def _holds(condition: Condition, case: _Case) -> bool:
     if op in {"is", "isnt"}:
         is_one = any(_equal(value, _value(one, case)) for one in _parts(wanted))
         return is_one is (op == "is")
+    if op == "contains":
+        return isinstance(value, str) and any(str(one) in value for one in _parts(wanted))
     if op == "starts":
         return isinstance(value, str) and value.startswith(tuple(str(x) for x in _parts(wanted)))
     other = _value(wanted, case)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from packager.core.artifact import Artifacts
@@ -122,11 +122,14 @@ class SglangFamily:
             yield Finding("error", "options-conflict", message, "give the options themselves")
         yield from _check_draft(plan, schema)
         by_environment = _by_environment(plan)
-        meant = options(plan)
-        if plan.draft is not None:  # said above, in the draft's words
-            meant.pop(ALGORITHM, None)
-        facts, version = plan_facts(plan), plan.container.engine_version
-        yield from check_options(meant, schema, facts, version=version, one_word=by_environment)
+        yield from check_options(
+            options(plan),
+            schema,
+            plan_facts(plan),
+            version=plan.container.engine_version,
+            one_word=by_environment,
+            judged={ALGORITHM} if plan.draft is not None else (),  # above, in the draft's words
+        )
         if by_environment:
             yield from check_environment(plan, _env(plan))
 
@@ -244,12 +247,16 @@ def check_options(
     *,
     version: str = "",
     one_word: bool,
+    judged: Collection[str] = (),
 ) -> Iterator[Finding]:
     """Find options that this version does not have, values and combinations that it refuses.
 
-    `one_word`: the image's entrypoint hands every value on as one word.
+    `one_word`: the image's entrypoint hands every value on as one word.  `judged` names options
+    whose own values were checked before.
     """
     for name, value in meant.items():
+        if name in judged:
+            continue
         option = schema.options.get(name)
         if option is None:
             close = schema.nearest(name)
