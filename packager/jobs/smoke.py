@@ -101,10 +101,12 @@ def _ask_chat(
     document, seconds = _post(http, f"{url}/v1/chat/completions", body)
     choices = field(document, "choices", list)
     message = field(choices[0] if choices else None, "message", dict, "choices[0]")
-    text = message.get("content")
+    # A model that reasons may reach the limit before its answer begins.
+    parts = ("content", "reasoning", "reasoning_content")
+    name = next((name for name in parts if message.get(name) is not None), "")
     return Answer(
         endpoint="/v1/chat/completions",
-        text="" if text is None else field(message, "content", str, "message"),
+        text=field(message, name, str, "message") if name else "",
         tokens=field(field(document, "usage", dict), "completion_tokens", int, "usage"),
         seconds=seconds,
     )

@@ -184,6 +184,14 @@ def test_an_empty_answer_has_no_text(server: Server) -> None:
     assert run(FakeEngine(FakeContainer(server.port))).answers[0].text == ""
 
 
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+def test_reasoning_is_shown_where_the_answer_has_not_begun(server: Server, name: str) -> None:
+    message = {"content": None, name: "Let me think"}
+    server.answers["/v1/chat/completions"] = {**CHAT, "choices": [{"message": message}]}
+
+    assert run(FakeEngine(FakeContainer(server.port))).answers[0].text == "Let me think"
+
+
 def test_a_log_line_without_end_is_cut() -> None:
     container = FakeContainer(port=1, status="exited", log=b"x" * 10**6)
 
