@@ -20,4 +20,3 @@ class ChosenParser:
     name: str
     reason: str  # `the chat template writes <tool_call>`
     source: str = ""  # of the table's row; "" where it was asked for
-    asked_option: bool = False  # the engine's own option names it, and renders it

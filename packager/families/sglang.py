@@ -155,9 +155,9 @@ def options(plan: Plan) -> dict[str, str]:
 
 
 def _parsers(plan: Plan) -> dict[str, str]:
-    """Return the parsers of answers that were chosen and that no option of the engine names."""
+    """Return the parsers of answers that were chosen."""
     chosen = {TOOL_PARSER: plan.tool_parser, REASONING_PARSER: plan.reasoning_parser}
-    return {name: one.name for name, one in chosen.items() if one and not one.asked_option}
+    return {name: one.name for name, one in chosen.items() if one is not None}
 
 
 def _address() -> dict[str, str]:

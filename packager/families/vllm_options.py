@@ -132,14 +132,12 @@ def default_options(plan: Plan, schema: EngineSchema) -> Options:
 
 
 def parser_options(plan: Plan) -> Options:
-    """Return the parsers of answers that were chosen; one that an option names is switched on."""
+    """Return the parsers of answers; an option of the engine's that names one wins, as itself."""
     options: Options = {}
     tool, reasoning = plan.tool_parser, plan.reasoning_parser
     if tool is not None:
-        options[TOOLS] = True
-        if not tool.asked_option:
-            options[TOOL_PARSER] = tool.name
-    if reasoning is not None and not reasoning.asked_option:
+        options |= {TOOLS: True, TOOL_PARSER: tool.name}
+    if reasoning is not None:
         options[REASONING_PARSER] = reasoning.name
     return options
 

@@ -138,7 +138,7 @@ def _choose(
 ) -> ChosenParser | Finding | None:
     by_option = next(_asked(what, options), None)
     if by_option is not None:
-        return ChosenParser(name=by_option, reason="an engine option says so", asked_option=True)
+        return ChosenParser(name=by_option, reason="an engine option says so")
     if asked == OFF or (asked == AUTO and (known == () or model.chat_template is None)):
         return None
     if asked != AUTO:

@@ -24,8 +24,8 @@ CHOSEN = {
     "reasoning_parser": ChosenParser(name="qwen3", reason="the chat template writes <think>"),
 }
 BY_OPTION = {
-    "tool_parser": ChosenParser(name="pythonic", reason="asked", asked_option=True),
-    "reasoning_parser": ChosenParser(name="mistral", reason="asked", asked_option=True),
+    "tool_parser": ChosenParser(name="pythonic", reason="asked"),
+    "reasoning_parser": ChosenParser(name="mistral", reason="asked"),
     "engine_options": (("tool-call-parser", "pythonic"), ("reasoning_parser", "mistral")),
 }
 

@@ -82,6 +82,12 @@ CASES = {
         ("deepseek_v31", "deepseek_v3"),
         ("deepseekv31", "deepseek-v3"),
     ),
+    "deepseek-of-another-kind": (
+        "deepseek_v3",
+        t.template(t.TOOLS, "<｜Assistant｜></think>{% if thinking %}", tokens=t.DEEPSEEK_TOKENS),
+        ("", ""),
+        ("", ""),
+    ),
     "gpt-oss": ("gpt_oss", t.GPT_OSS, ("openai", "openai_gptoss"), ("gpt-oss", "gpt-oss")),
     "glm-4.5": ("glm4_moe", t.GLM_4_5, ("glm45", "glm45"), ("glm45", "glm45")),
     "glm-4.7": ("glm4_moe", t.GLM_4_7, ("glm47", "glm45"), ("glm47", "glm45")),
@@ -245,7 +251,7 @@ def test_the_engines_own_option_wins_over_everything(spelled: str) -> None:
     )
 
     assert found.tool is not None
-    assert (found.tool.name, found.tool.asked_option) == ("pythonic", True)
+    assert (found.tool.name, found.tool.reason) == ("pythonic", "an engine option says so")
 
 
 def test_a_template_is_searched_and_never_run() -> None:
