@@ -178,6 +178,23 @@ def test_own_images_come_first() -> None:
     assert find_container("vllm", "nvidia", "0.27.1", extra=(own,)).engine_version == "0.27.1"
 
 
+def test_an_image_of_ones_own_gets_the_driver_and_ami_of_its_cuda() -> None:
+    own = ContainerFacts(
+        family="vllm",
+        kind="nvidia",
+        engine="vllm",
+        engine_version="0.33.0",
+        version="ours",
+        cuda="12.9",
+        default_base="registry.example.com/vllm:ours",
+    )
+
+    found = find_container("vllm", "nvidia", extra=(own,))
+
+    assert found.least_driver == "525"
+    assert found.inference_ami == "al2-ami-sagemaker-inference-gpu-3-1"
+
+
 def test_no_image_is_listed_twice() -> None:
     bases = [image.default_base for image in containers()]
 

@@ -47,6 +47,7 @@ engine = "vllm"
 engine_version = "0.33.0"
 version = "ours"
 base = "registry.example.com/serving/vllm:ours"
+cuda = "12.9"
 source = "platform team"
 date = 2026-11-20
 """
@@ -123,6 +124,8 @@ def test_own_models_and_images_are_found(tmp_path: Path) -> None:
     own = load(tmp_path, MODEL + CONTAINER)
     model = find_model("acme/llama-3-70b-support", own.models)
     image = find_container("vllm", "nvidia", "ours", extra=own.containers)
+
+    assert (image.cuda, image.least_driver) == ("12.9", "525")
 
     assert model is not None
     assert [draft.reference for draft in model.drafts] == ["acme/support-eagle3"]
