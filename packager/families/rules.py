@@ -61,7 +61,7 @@ LIMIT = frozenset({"since", "before", "when", "of", "source", "date"})
 BOUND = re.compile(r"(>=|<=|>|<)(-?\d+(?:\.\d+)?)", re.ASCII)
 BEYOND: Mapping[str, Op] = {">=": "below", "<=": "above", ">": "at_most", "<": "at_least"}
 IN_WORDS = {">=": "{} or more", "<=": "at most {}", ">": "more than {}", "<": "less than {}"}
-REFERENCE = frozenset({"option", "field", "fact", "default"})
+REFERENCE = frozenset({"option", "field", "fact", "default", "plus"})
 TYPES: Mapping[str, tuple[type, ...]] = {
     "text": (str,),
     "number": (int, float),
@@ -93,11 +93,13 @@ class Reference:
     path: tuple[str, ...] = ()  # into the option's JSON
     fact: str = ""
     default: Operand | None = None  # what the engine assumes where the option is not given
+    plus: int = 0  # added to a number
 
     @property
     def name(self) -> str:
         """Return how a message refers to it."""
-        return ".".join((self.option, *self.path)) if self.option else f"fact:{self.fact}"
+        name = ".".join((self.option, *self.path)) if self.option else f"fact:{self.fact}"
+        return f"{name}+{self.plus}" if self.plus else name
 
 
 Operand = Scalar | Reference | tuple["Operand", ...]  # several: their product
@@ -336,6 +338,7 @@ def _reference(row: Mapping[str, Any]) -> Reference:
         path=tuple(row["field"].split(".")) if "field" in row else (),
         fact=row.get("fact", ""),
         default=_operand(row["default"]) if "default" in row else None,
+        plus=row.get("plus", 0),
     )
 
 
@@ -451,8 +454,8 @@ def _value(operand: Operand, case: _Case) -> Any:
         return operand
     found = _found(operand, case)
     if found is None and operand.default is not None:
-        return _value(operand.default, case)
-    return found
+        found = _value(operand.default, case)
+    return found + operand.plus if operand.plus and _is_number(found) else found
 
 
 def _found(reference: Reference, case: _Case) -> Any:
@@ -462,12 +465,17 @@ def _found(reference: Reference, case: _Case) -> Any:
     given = case.settings.get(reference.option)
     if given is None or isinstance(given, bool):
         return None if reference.path else given
+    option = case.options.get(reference.option)
     if not reference.path:
-        option = case.options.get(reference.option)
         return _read(given, option.type if option is not None else "")
-    value = _read_json(given)
+    is_one_of_many = option is not None and option.many and not given.startswith("[")
+    value = [given] if is_one_of_many else _read_json(given)
     for key in reference.path:
-        value = value.get(key) if isinstance(value, dict) else None
+        if isinstance(value, dict):
+            value = value.get(key)
+        else:
+            is_there = isinstance(value, list) and key.isdecimal() and int(key) < len(value)
+            value = value[int(key)] if is_there else None
     return value
 
 

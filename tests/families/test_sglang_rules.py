@@ -128,6 +128,22 @@ CASES: list[tuple[str, dict[str, str], dict[str, Any], str]] = [
     ("0.5.16", {"grpc-port": "50051", "api-key": "k"}, {}, "asks for none"),
     ("0.5.6", {"export-metrics-to-file": "true"}, {}, "without 'export-metrics-to-file-dir'"),
     ("0.5.6", {"served-model-name": "chat:v1"}, {}, "refuses a colon"),
+    ("0.5.5", {"prompt-tokens-buckets": "log"}, {}, "no kind log of 'prompt-tokens-buckets'"),
+    ("0.5.5", {"prompt-tokens-buckets": '["tse", "10", "2"]'}, {}, "three numbers after tse"),
+    ("0.5.5", {"generation-tokens-buckets": "custom"}, {}, "numbers after custom"),
+    ("0.5.17", {"gc-threshold": "[1, 2, 3, 4]"}, {}, "three numbers for 'gc-threshold'"),
+    ("0.5.8", {"kv-cache-dtype": "fp4_e2m1"}, {**HOPPER, **HEADS}, "which it takes on SM 9"),
+    (
+        "0.5.17",
+        EAGLE
+        | {
+            "speculative-num-steps": "3",
+            "speculative-eagle-topk": "1",
+            "speculative-num-draft-tokens": "8",
+        },
+        {},
+        "'speculative-num-draft-tokens' to 4 for a chain, not 8",
+    ),
     ("0.5.7", {"encoder-only": "true", "language-only": "true"}, {}, "'language-only'"),
 ]
 
@@ -167,6 +183,20 @@ TAKEN: list[tuple[str, dict[str, str], dict[str, Any]]] = [
     ("0.5.11", {"enable-torch-compile": "true", "disable-cuda-graph-padding": "true"}, {}),
     ("0.5.8", {"model-loader-extra-config": '{"num_threads": 8}'}, {}),
     ("0.5.17", {"quantization": "awq"}, {"quantization": "awq"}),
+    ("0.5.5", {"prompt-tokens-buckets": '["tse", "10", "2", "8"]'}, {}),
+    ("0.5.5", {"prompt-tokens-buckets": "default"}, {}),
+    ("0.5.17", {"gc-threshold": "[700, 10, 10]"}, {}),
+    ("0.5.8", {"kv-cache-dtype": "fp4_e2m1", "attention-backend": "triton"}, HEADS),
+    (
+        "0.5.17",
+        EAGLE
+        | {
+            "speculative-num-steps": "3",
+            "speculative-eagle-topk": "1",
+            "speculative-num-draft-tokens": "4",
+        },
+        {},
+    ),
     ("0.5.17", {"quantization": "fp8"}, {"quantization": "", **HOPPER}),
     ("0.5.5", {"served-model-name": "chat:v1"}, {}),
 ]
