@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,11 +18,13 @@ from packager.adapters.engine import connect_engine
 from packager.adapters.files import home_dir, read_regular
 from packager.adapters.machine import describe_machine, nvidia_driver
 from packager.adapters.tools.environments import Installed
+from packager.catalog.containers import containers
 from packager.catalog.drivers import cuda_drivers, runs_on
 from packager.core.devices import Gpus
 from packager.core.documents import MAX_BYTES, NotStrict, parse_object
 from packager.core.text import hide_userinfo
 from packager.core.units import decimal, gib
+from packager.core.versions import version_key
 from packager.errors import PackagerError
 
 _ENOUGH_DISK_BYTES = 10 * 10**9  # the embedded serving base takes 2-3 GB, twice while it is built
@@ -125,11 +127,22 @@ def driver_checks(driver: str) -> list[Check]:
         can = f"runs {' and '.join(runs)}; " if runs else ""
         found = f"{driver}: {can}{lacks}"
         fix = f"install driver {older[0].least} or later"
-        fix += ", or take an older image with --container-version" if runs else ""
+        if named := ", ".join(newest_images(driver)):
+            fix += f", or take an older image with --container-version: {named}"
     else:
         found, fix = f"{driver}: runs {' and '.join(runs)}", ""
     status: Literal["ok", "missing"] = "missing" if fix else "ok"
     return [Check(name="gpu driver", status=status, found=found, needed_for=needed_for, fix=fix)]
+
+
+def newest_images(driver: str) -> Iterator[str]:
+    """Yield the newest image of each family that a driver is new enough for: `lmi 24`."""
+    found: set[str] = set()
+    for image in containers():
+        least, has = version_key(image.least_driver), version_key(driver)
+        if image.family not in found and least is not None and has is not None and has >= least:
+            found.add(image.family)
+            yield f"{image.family} {image.release or image.engine_version}"
 
 
 def _engine() -> Check:

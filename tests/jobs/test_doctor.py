@@ -65,13 +65,15 @@ def test_the_build_of_torch_that_steps_take_is_named_with_its_reason(tmp_path: P
             "550.163.01",
             "missing",
             "550.163.01: runs CUDA 12; CUDA 13 needs 580",
-            "install driver 580 or later, or take an older image with --container-version",
+            "install driver 580 or later, or take an older image with --container-version: "
+            "vllm 0.19.1, lmi 24, tgi 3.3.6, sglang 0.5.10",
         ),
         (
             "525.60.13",
             "missing",
             "525.60.13: runs CUDA 12; CUDA 13 needs 580",
-            "install driver 580 or later, or take an older image with --container-version",
+            "install driver 580 or later, or take an older image with --container-version: "
+            "vllm 0.19.1, lmi 24, tgi 3.3.6, sglang 0.5.10",
         ),
         (
             "470.256.02",
