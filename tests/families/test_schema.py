@@ -124,7 +124,7 @@ def test_a_version_that_is_shipped_is_proven_and_another_is_not() -> None:
         ("0.31.1.dev9+g0123456", "0.31.0"),
         ("0.22.1.post1", "0.22.1"),
         ("v0.23.1rc1", "0.23.0"),
-        ("0.11.1.dev5", "0.10.2"),
+        ("0.11.1.dev5", "0.11.0"),
         ("0.6.3.post1", "0.7.3"),  # none below: the oldest
         ("0.9.2", "0.8.4"),
         ("nightly", NEWEST),  # what cannot be read is taken as the newest

@@ -1,0 +1,49 @@
+"""What optimum-neuron's own `serve` and vLLM's parser said of options, and what we say.
+
+`data/serve_verdicts.jsonl` was recorded on 2026-11-22: serve.py of 0.4.5 was run with stand-ins
+for the Neuron SDK, and vLLM 0.11.1's parser (the image has 0.11.0).  `overrides` is what wins over
+what `serve` had decided from the compiled shape, `dropped` what its platform sets whatever is
+given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager.families.neuron import NeuronFamily
+from tests.families.plans import plan_for
+from tests.families.test_neuron import STATIC
+
+RECORDED = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "data" / "serve_verdicts.jsonl").read_text().splitlines()
+]
+
+
+def case(row: Mapping[str, Any]) -> str:
+    return ",".join(f"{name}={value}" for name, value in row["options"].items()) or "plain"
+
+
+@pytest.mark.parametrize("row", RECORDED, ids=case)
+def test_packager_refuses_what_serve_refuses_or_drops_and_nothing_else(
+    row: Mapping[str, Any],
+) -> None:
+    plan = plan_for("neuron-hf", engine_options=tuple(row["options"].items()), **STATIC)
+    plan = replace(plan, served_name=plan.model.name)
+    found = [one.message for one in NeuronFamily().check(plan) if one.severity == "error"]
+
+    assert bool(found) == (row["verdict"] != "accepted"), found
+
+
+def test_the_record_of_serve_covers_every_verdict() -> None:
+    verdicts = Counter(row["verdict"] for row in RECORDED)
+
+    assert verdicts["accepted"] >= 20 and verdicts["refused"] >= 12
+    assert verdicts["overrides"] >= 4 and verdicts["dropped"] >= 3
