@@ -10,7 +10,9 @@ from packager.core.findings import Finding
 
 QUOTED = re.compile(r"'([^'\s]{1,200})'")
 # What no sentence has: names of several words, or of capitals.
-TELLING = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-_.][A-Za-z0-9]+)+|[A-Z]{4,}")
+TELLING = re.compile(
+    r"(?<![A-Za-z0-9])(?:[A-Za-z][A-Za-z0-9]*(?:[-_.][A-Za-z0-9]+)+|[A-Z]{4,})", re.ASCII
+)
 
 
 def located(

@@ -33,6 +33,7 @@ SUFFIXES: dict[str, Kind] = {
     ".bash": "command",
     ".dockerfile": "dockerfile",
 }
+MOST_SETTINGS = 4000  # of a file: each that no engine knows is compared with all that there are
 YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -52,8 +53,15 @@ def read_document(file: str, data: bytes, kind: Kind | None = None) -> Document:
         servers, remarks = _read(kind, file, text, nodes or [])
     except NotStrict as error:
         raise NotReadable(file, str(error)) from error
+    if sum(_size(server) for server in servers) > MOST_SETTINGS:
+        raise NotReadable(file, f"it has more than {MOST_SETTINGS} settings and words")
     controls = tuple(control_remarks(file, text))
     return Document(file=file, kind=kind, servers=servers, remarks=(*remarks, *controls))
+
+
+def _size(server: Server) -> int:
+    words = len(server.command) + len(server.arguments)
+    return words + len(server.env) + len(server.properties) + len(server.config)
 
 
 def _read(
@@ -67,8 +75,12 @@ def _read(
             server, remarks = read_env_file(file, text)
             return (server,), remarks
         case "kubernetes":
+            if not any(node.get("kind") is not None for node in nodes):
+                raise NotStrict("it has no object of Kubernetes")
             return read_kubernetes(file, nodes)
         case "compose":
+            if not any(node.get("services") is not None for node in nodes):
+                raise NotStrict("it has no services")
             return read_compose(file, nodes)
         case "dockerfile":
             return read_dockerfile(file, text)

@@ -26,6 +26,9 @@ from packager.core.findings import Finding
 from packager.families.rules import NO_FACTS, Facts
 
 CHECKS = {"vllm": check_engine, "sglang": check_engine, "lmi": check_lmi, "tgi": check_tgi}
+MOST_REMARKS = 60  # of one file: a person mends the first ones and looks again
+LONGEST_MESSAGE = 400  # characters; a stranger's key may be a book
+SEVERITIES = ("error", "warning", "note")
 SAGEMAKER = ("SM_VLLM_", "SM_SGLANG_", "SM_ON_")
 
 
@@ -42,20 +45,39 @@ def judge(
         for document, servers in _joined(documents)
         for server in servers
     )
-    order = {document.file: index for index, document in enumerate(documents)}
-    remarks = {remark for document in documents for remark in document.remarks}
-    remarks |= {remark for one in checked for remark in one.remarks}
-
-    def position(remark: Remark) -> tuple[int, int, int, str, str]:
-        place, finding = remark.place, remark.finding
-        rank = order.get(place.file, 0)
-        return rank, place.line, place.column, finding.code, finding.message
-
+    remarks = [remark for document in documents for remark in document.remarks]
+    remarks += [remark for one in checked for remark in one.remarks]
     return Report(
         checked=checked,
-        remarks=tuple(sorted(remarks, key=position)),
+        remarks=tuple(
+            remark for document in documents for remark in _of_file(document.file, remarks)
+        ),
         kinds={document.file: document.kind for document in documents},
     )
+
+
+def _of_file(file: str, remarks: Sequence[Remark]) -> list[Remark]:
+    """Return a file's remarks by line, each once a line, and at most so many."""
+    ours = [remark for remark in remarks if remark.place.file == file]
+    ours.sort(key=lambda one: (one.place.line, one.place.column, one.finding.code))
+    once: dict[tuple[int, str, str], Remark] = {}
+    for remark in ours:
+        found = remark.finding
+        clipped = replace(found, message=_clipped(found.message), hint=_clipped(found.hint))
+        key = (remark.place.line, found.code, clipped.message)
+        once.setdefault(key, Remark(remark.place, clipped))
+    kept = list(once.values())
+    if len(kept) <= MOST_REMARKS:
+        return kept
+    by_severity = sorted(kept, key=lambda one: SEVERITIES.index(one.finding.severity))
+    worst = set(by_severity[:MOST_REMARKS])
+    message = f"there are {len(kept) - MOST_REMARKS} more findings in this file"
+    more = Finding("error", "findings-left-out", message, "mend these first")
+    return [one for one in kept if one in worst] + [Remark(kept[-1].place, more)]
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
 
 
 def _joined(documents: Sequence[Document]) -> Iterator[tuple[Document, tuple[Server, ...]]]:

@@ -66,6 +66,18 @@ CONTENTS: dict[str, bytes] = {
     "toml key twice": b'model = "a"\nmodel = "b"\n',
     "toml forged lines": b'"x\\nerror: forged\\u202e" = 1\n',
     "toml wrong types": b"model = 1\ninstance = []\nshared = 1\n[engine_options]\na = 1\n",
+    "commands": b"vllm serve " + b"--a.b" * 5_000 + b" 1 --cc" + b".a" * 5_000 + b" 1\n",
+    "unfinished quotes": b"vllm serve \"$(${`'" * 2_000,
+    "options without an end": b"vllm serve m " + b"--max-num-seqs " * 20_000,
+    "yaml of aliases": b"a: &a [x, x]\n"
+    + b"".join(b"%c: &%c [*%c, *%c]\n" % (n, n, n - 1, n - 1) for n in range(98, 123)),
+    "yaml of braces": b"a: " + b"{a: " * DEEP,
+    "yaml with a tag": b"a: !!python/object/apply:os.system [exit 1]\n",
+    "pod of the wrong types": b"apiVersion: v1\nkind: Pod\nmetadata: []\nspec:\n  containers:\n"
+    b"  - [a]\n  - {image: [1], args: 1, env: {a: [b]}, command: {x: 1}}\n  - image: vllm/x\n"
+    b"    args: [[1], {a: 1}, ~]\n    env: [1, [2], {name: [x], value: {y: z}}]\n",
+    "services of the wrong types": b"services:\n  a: [1]\n  b: {image: [x], command: {a: 1}}\n"
+    b"  c: {image: x, command: [[1]], environment: [[2], {a: 1}]}\n  d: 1\n",
     "toml rows that are none": b"instance = [1]\nmodel = [[]]\ncontainer = 7\nregistry = [{}]\n",
 }
 
@@ -152,6 +164,14 @@ KINDS: dict[str, Command] = {
     "samples.json": as_file("texts.json", "plan", *GPU, "--quantize=awq", "--calibration={}"),
     "samples.txt": as_file("texts.txt", "plan", *GPU, "--quantize=awq", "--calibration={}"),
     "old settings of LMI": as_file("serving.properties", "migrate", "{}"),
+    "serving.properties": as_file("serving.properties", "check", "{}"),
+    "env file": as_file("prod.env", "check", "{}"),
+    "manifest": as_file("pod.yaml", "check", "{}", "--as=kubernetes", "--format=json"),
+    "compose file": as_file("compose.yaml", "check", "{}", "--as=compose", "--format=sarif"),
+    "engine's config": as_file("config.yaml", "check", "{}", "--as=config"),
+    "Dockerfile": as_file("Dockerfile", "check", "{}"),
+    "script": as_file("start.sh", "check", "{}", "--for=vllm:0.27.1"),
+    "any configuration": as_file("file", "check", "{}"),
     "another tool's cache": as_file("tree", "cache", "import", "--from", "neo", "{}"),
     "archive of the cache": as_file("entries.tar", "cache", "import", "{}"),
     "public key": as_file("key.pub", "cache", "trust", "{}"),
