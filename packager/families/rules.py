@@ -50,7 +50,7 @@ FACTS = frozenset(
 
 Op = Literal[
     "given", "is", "isnt", "below", "above", "at_most", "at_least", "divisible_by",
-    "indivisible_by", "starts", "contains", "type",
+    "indivisible_by", "starts", "contains", "type", "keys_beyond",
 ]  # fmt: skip
 OPS = frozenset(get_args(Op))
 ROW = frozenset(
@@ -413,6 +413,8 @@ def _holds(condition: Condition, case: _Case) -> bool:
         return isinstance(value, str) and any(str(one) in value for one in _parts(wanted))
     if op == "starts":
         return isinstance(value, str) and value.startswith(tuple(str(x) for x in _parts(wanted)))
+    if op == "keys_beyond":
+        return isinstance(value, dict) and not value.keys() <= {*map(str, _parts(wanted))}
     other = _value(wanted, case)
     return _is_number(value) and _is_number(other) and _compare(op, value, other)
 
@@ -483,8 +485,6 @@ def _read(text: str, of_type: str) -> Any:
     """Read an option's text as the value that the engine makes of it."""
     if text in {"true", "false"}:
         return text == "true"
-    if of_type == "text":
-        return text
     if of_type == "size" and text in {"auto", "-1"}:
         return None  # the engine chooses
     try:
@@ -496,7 +496,8 @@ def _read(text: str, of_type: str) -> Any:
     try:
         return float(text)
     except ValueError:
-        return _read_json(text) if text[:1] in {"{", "["} else text
+        found = _read_json(text) if text[:1] in {"{", "["} else None
+        return text if found is None else found
 
 
 @lru_cache(maxsize=256)  # several rules look into one option
