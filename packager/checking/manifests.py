@@ -15,6 +15,7 @@ from packager.core.findings import Finding
 
 TEMPLATES = ("spec", "template", "spec")
 CRON = ("spec", "jobTemplate", "spec", "template", "spec")
+APPENDED = "VLLM_ADDITIONAL_ARGS"  # LLMInferenceService of KServe; read 2026-11-22
 NOT_TEXT = {"bool", "int", "float", "null"}
 
 
@@ -88,7 +89,20 @@ def _of_object(one: Node, reading: _Reading) -> Iterator[Server]:
         label = container.value("name")
         title = f"{kind} {name}".strip()
         server = _container(container, reading)
+        if kind == "LLMInferenceService":
+            server = _with_appended(server)
         yield replace(server, name=f"{title}, container {label}" if label else title)
+
+
+def _with_appended(server: Server) -> Server:
+    """Add what KServe appends to the command that it starts vLLM with."""
+    appended = next((one for one in server.env if one.name == APPENDED), None)
+    if appended is None or appended.value is None or server.command or server.arguments:
+        return server
+    commands = read_commands(appended.value, lambda _row, _column: appended.place)
+    words = tuple(word for command in commands for word in command.words)
+    start = tuple(Word(text, appended.place) for text in ("vllm", "serve"))
+    return replace(server, command=(*start, *words))
 
 
 def _containers(one: Node) -> Iterator[Node]:
@@ -202,7 +216,7 @@ def _compose_words(node: Node | None, reading: _Reading) -> tuple[Word, ...]:
     whole = _word(node, reading)
     line = Word(whole.text.replace("\n", " "), whole.place, inner=whole.inner)
     if "\n" in whole.text.strip():
-        line = Word(whole.text.replace("\n", "\\\n"), whole.place, inner=whole.inner)
+        line = Word(whole.text.replace("\n", " \\\n"), whole.place, inner=whole.inner)
     commands = read_commands(line.text, inside(line))
     return tuple(word for command in commands for word in command.words)
 
