@@ -21,7 +21,17 @@ from packager.core.documents import parse_json
 from packager.core.findings import Finding
 from packager.core.nearness import nearest as nearest
 from packager.core.versions import LOWEST, version_key
-from packager.families.values import Config, check_config, check_known, read_configs
+from packager.families.values import (
+    UNBOUNDED,
+    Bounds,
+    Config,
+    check_config,
+    check_known,
+    is_listed,
+    read_bounds,
+    read_configs,
+    read_list,
+)
 
 ENGINES = Path(__file__).parent / "data" / "engines"
 BINARY_SIZE = re.compile(r"-?\d+|\d+(\.\d+)?[kMGT]|\d+[KMGT]i", re.ASCII)
@@ -29,6 +39,11 @@ UNSIGNED = {"uint16": 2**16, "uint32": 2**32, "uint64": 2**64}
 # As pydantic reads text.
 LOOSE_BOOLS = frozenset({"true", "false", "1", "0", "yes", "no", "on", "off", "t", "f", "y", "n"})
 COUNTS = re.compile(r"\s*\w+\s*=\s*\d+\s*(,\s*\w+\s*=\s*\d+\s*)*", re.ASCII)
+UNITS: Mapping[str, int] = {
+    unit: base ** (power + 1)
+    for base, units in ((1000, "kmgt"), (1024, "KMGT"))
+    for power, unit in enumerate(units)
+}
 SIZE = re.compile(r"\d+|\d+(\.\d+)?[kmgt]|\d+[KMGT]", re.ASCII)
 
 
@@ -50,6 +65,9 @@ class Option:
     opened_by: str = ""  # the option that adds to `values`: a plug-in
     files: bool = False  # or the path of a file, beside `values`
     config: Config | None = None  # of `json`: the class that the engine turns it into
+    bounds: Bounds = UNBOUNDED  # of a number
+    folded: bool = False  # `values` may be spelled in any case
+    dotted: bool = False  # beside `values`, the import path of a class
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +139,9 @@ def find_schema(engine: str, version: str) -> EngineSchema:
 def load_schema(path: Path) -> EngineSchema:
     """Read one shipped schema."""
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    configs = read_configs(document.get("configs", {}))
     rest = document.get("passes_on", {})
+    lists: dict[str, list[Any]] = document.get("lists", {})
+    configs = read_configs(document.get("configs", {}), lists)
     return EngineSchema(
         engine=document["engine"],
         version=document["version"],
@@ -130,16 +149,19 @@ def load_schema(path: Path) -> EngineSchema:
             name: Option(
                 name=name,
                 type=row["type"],
-                choices=tuple(row.get("choices", ())),
+                choices=read_list(row.get("choices", ()), lists),
                 many=row.get("many", False),
                 separator=row.get("separator", ""),
                 default=row.get("default", ""),
                 aliases=tuple(row.get("aliases", ())),
                 inverses=tuple(row.get("inverses", ())),
-                values=tuple(row.get("values", ())),
+                values=read_list(row.get("values", ()), lists),
                 opened_by=row.get("opened_by", ""),
                 files=row.get("files", False),
                 config=configs[row["config"]] if "config" in row else None,
+                bounds=read_bounds(row),
+                folded=row.get("folded", False),
+                dotted=row.get("dotted", False),
             )
             for name, row in document["options"].items()
         },
@@ -190,6 +212,10 @@ def check_value(
         one = replace(option, separator="")
         for part in value.split(option.separator):
             yield from check_value(who, one, spelled, part, given)
+    elif len(words := value_tokens(option, value)) > 1 or words != (value,):
+        one = replace(option, many=False)
+        for word in words:
+            yield from check_value(who, one, spelled, word, given)
     elif option.choices and value not in option.choices:
         close = nearest(value, option.choices)
         known = ", ".join(option.choices[:12])
@@ -199,10 +225,35 @@ def check_value(
         message = f"{who} refuses {value!r} for {spelled!r}, which is of type {option.type}"
         yield Finding("error", "value-refused", message)
     elif option.values and option.opened_by not in given:
-        if not (option.files and ("/" in value or "." in value)):  # a file
+        if not _is_path(option, value) and not is_listed(
+            value, option.values, folded=option.folded
+        ):
             yield from check_known(who, spelled, value, option.values)
+    elif wanted := _refusal(option, value):
+        message = f"{who} refuses {value!r} for {spelled!r}, which must be {wanted}"
+        yield Finding("error", "value-refused", message)
     elif option.config is not None:
         yield from check_config(who, spelled, value, option.config)
+
+
+def _is_path(option: Option, value: str) -> bool:
+    """Check for what an option takes beside its names: a file, or the import path of a class."""
+    has_dot = "." in value.strip(".")
+    return (option.files and ("/" in value or "." in value)) or (option.dotted and has_dot)
+
+
+def _refusal(option: Option, value: str) -> str:
+    """Say what the number of an option must be, if it is not within its bounds."""
+    if option.bounds is UNBOUNDED or not is_of_type(value, option.type) or value == "auto":
+        return ""
+    return option.bounds.refusal(read_size(value))
+
+
+def read_size(text: str) -> float:
+    """Read a number of the command line: `1k` is 1000, `1K` is 1024."""
+    if text[-1] in UNITS:
+        return float(text[:-1]) * UNITS[text[-1]]
+    return float(text)
 
 
 def value_tokens(option: Option, value: str) -> tuple[str, ...]:
@@ -239,6 +290,8 @@ def is_of_type(value: str, of_type: str) -> bool:
             return COUNTS.fullmatch(value) is not None
         case "loose-bool":
             return value.lower() in LOOSE_BOOLS
+        case "lora-module":
+            return _is_lora_module(value)
     return True
 
 
@@ -266,17 +319,7 @@ def _apply_facts(schema: EngineSchema, engine: str, version: str) -> EngineSchem
     Whichever schema stands in for the version: patches of one minor version may differ.
     """
     added, gone = (_facts_of(name, engine, version) for name in ("added", "removed"))
-    options: dict[str, Option] = {}
-    fields: set[str] = set()
-    for row in _rows_since("new_options", engine, version):
-        options |= {name: Option(name=name, type=kind) for name, kind in row["options"].items()}
-        fields |= set(row["fields"])
-    return replace(
-        schema,
-        options={**options, **schema.options},
-        fields=schema.fields | fields,
-        draft_methods=(schema.draft_methods | added) - gone,
-    )
+    return replace(schema, draft_methods=(schema.draft_methods | added) - gone)
 
 
 def _rows_since(name: str, engine: str, version: str) -> Iterator[Mapping[str, Any]]:
@@ -298,6 +341,17 @@ def _is_unsigned(value: str, limit: int) -> bool:
         return False
     kept = digits.lstrip("0") or "0"
     return len(kept) <= len(str(limit)) and int(kept) < limit
+
+
+def _is_lora_module(value: str) -> bool:
+    """Check for `name=path`, or for a JSON object with both."""
+    if "=" in value and "," not in value:
+        return value.count("=") == 1
+    try:
+        module = parse_json(value.encode())
+    except ValueError:
+        return False
+    return isinstance(module, dict) and {"name", "path"} <= module.keys()
 
 
 def _is_float(value: str) -> bool:

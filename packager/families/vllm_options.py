@@ -278,7 +278,9 @@ def check_draft(who: str, plan: Plan, schema: EngineSchema) -> Iterator[Finding]
         return
     if plan.draft.kind == "medusa":
         yield from _check_medusa(who, plan.draft)
-    yield from check_draft_keys(who, speculative_config(plan), schema)
+    field = schema.find(DRAFT_FIELD)
+    if field is None or field.config is None:  # else its value is checked with the others
+        yield from check_draft_keys(who, speculative_config(plan), schema)
 
 
 def check_asked_draft(who: str, plan: Plan, schema: EngineSchema) -> Iterator[Finding]:
@@ -298,7 +300,9 @@ def check_draft_config(
         message = f"{who} {schema.version} has no method {method[:40]!r} of speculation"
         hint = f"did you mean {close!r}?" if close else "use --draft, or another container version"
         yield Finding("error", "draft-unsupported", message, hint)
-    yield from check_draft_keys(who, config, schema)
+    field = schema.find(DRAFT_FIELD)
+    if field is None or field.config is None:  # else its value is checked with the others
+        yield from check_draft_keys(who, config, schema)
 
 
 def check_draft_keys(

@@ -117,7 +117,7 @@ def test_a_version_that_is_too_old_is_told_which_are_not() -> None:
     ((code, hint),) = errors("lmi-16", "ngram_gpu")
 
     assert code == "draft-unsupported"
-    assert "from 0.18.0 to 0.32.0" in hint
+    assert "from 0.18.0 to 0.33.0" in hint
 
 
 def test_what_a_version_has_is_read_from_its_own_parser_or_written_down() -> None:

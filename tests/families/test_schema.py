@@ -103,13 +103,14 @@ def test_a_shipped_schema_says_where_it_comes_from_and_names_what_we_render(path
     if document["version"] == "0.7.3":  # of LMI 14 alone; the draft has options of its own
         options, methods = options - {"speculative-config"} | {"speculative-model"}, set()
     assert options <= document["options"].keys()
-    assert methods <= set(document["draft_methods"])
+    gone = {"medusa"} if path.stem == "vllm-0.33.0" else set()
+    assert methods - gone <= set(document["draft_methods"])
 
 
 def test_a_version_that_is_shipped_is_proven_and_another_is_not() -> None:
-    assert find_schema("vllm", "0.32.0").proven
-    later = find_schema("vllm", "0.33.0")
-    assert (later.proven, later.version) == (False, "0.32.0")
+    assert find_schema("vllm", "0.33.0").proven
+    later = find_schema("vllm", "0.34.0")
+    assert (later.proven, later.version) == (False, "0.33.0")
     assert not find_schema("vllm", "0.1.0").proven
     assert not find_schema("vllm", "nightly").proven
 
@@ -255,7 +256,7 @@ def test_nothing_is_suggested_for_what_is_like_nothing() -> None:
     assert nearest("zzz", ("max-num-seqs",)) == ""
 
 
-ROWS = ("added", "new_options", "removed", "nxdi", "plug_in")
+ROWS = ("added", "removed", "nxdi", "plug_in")
 
 
 def test_every_table_written_by_hand_says_where_it_comes_from() -> None:
