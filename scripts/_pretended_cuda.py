@@ -18,7 +18,11 @@ from collections.abc import Sequence
 from typing import Any
 
 PLUGINS = "vllm.platform_plugins"
-KERNELS = re.compile(r"vllm\.(.*\.)?(_\w*C\w*|cumem_allocator)", re.ASCII)
+KERNELS = re.compile(
+    r"vllm\.((.*\.)?(_\w*C\w*|cumem_allocator)"
+    r"|vllm_flash_attn(\..*)?|third_party\.flashmla\.flash_mla_interface)",
+    re.ASCII,
+)
 DEVICES = 16
 SUPPORTED = (  # asked of the kernels where a model's classes are imported
     "cutlass_scaled_mm_supports_fp8",
@@ -102,6 +106,15 @@ def platform_name() -> str:
 # ruff: noqa: ARG002
 
 
+class Functions(types.ModuleType):
+    """A module of Python over kernels: whatever is imported from it is there."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_, **__: None
+
+
 class Kernels(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Find empty modules for the compiled ones that a source tree lacks."""
 
@@ -110,10 +123,10 @@ class Kernels(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> importlib.machinery.ModuleSpec | None:
         if KERNELS.fullmatch(name) is None:
             return None
-        return importlib.machinery.ModuleSpec(name, self)
+        return importlib.machinery.ModuleSpec(name, self, is_package="flash" in name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
-        return None
+        return Functions(spec.name) if "flash" in spec.name else None
 
     def exec_module(self, module: types.ModuleType) -> None:
         module.__doc__ = "Empty: this is a source tree."
