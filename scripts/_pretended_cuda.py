@@ -106,13 +106,13 @@ def platform_name() -> str:
 # ruff: noqa: ARG002
 
 
-class Functions(types.ModuleType):
-    """A module of Python over kernels: whatever is imported from it is there."""
+class OverKernels(types.ModuleType):
+    """A module of Python over kernels: whatever is imported from it is there, as an empty class."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return lambda *_, **__: None
+        return type(name, (), {})
 
 
 class Kernels(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -126,7 +126,7 @@ class Kernels(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(name, self, is_package="flash" in name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
-        return Functions(spec.name) if "flash" in spec.name else None
+        return OverKernels(spec.name) if "flash" in spec.name else None
 
     def exec_module(self, module: types.ModuleType) -> None:
         module.__doc__ = "Empty: this is a source tree."
