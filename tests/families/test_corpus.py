@@ -15,9 +15,9 @@ import pytest
 from tests.families.corpus import FAMILIES, VERDICTS, Request, judge, read_corpus
 
 # Shares of the verdicts in which packager agrees, at least.
-AGREED = {"vllm": 0.80, "sglang": 0.80}
+AGREED = {"vllm": 0.84, "sglang": 0.98, "lmi": 0.86, "tgi": 0.99, "neuron": 0.93}
 LEAST_REQUESTS = 400
-LEAST_VERSIONS = {"vllm": 4, "sglang": 4}
+LEAST_VERSIONS = {"vllm": 4, "sglang": 4, "lmi": 5, "tgi": 2, "neuron": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def test_packager_says_of_requests_what_the_engine_says(family: str) -> None:
     assert share >= AGREED[family], "\n".join([f"{share:.1%}", *map(str, wrong)])
 
 
-@pytest.mark.parametrize("family", ["sglang"])
+@pytest.mark.parametrize("family", ["sglang", "tgi", "neuron"])
 def test_nothing_that_an_engine_drops_without_a_word_is_accepted(family: str) -> None:
     unseen = [case for case in cases(family) if case.theirs == "dropped" and not case.agrees]
 
@@ -81,7 +81,7 @@ def test_the_corpus_has_enough_requests_of_both_kinds_and_versions_of_each_famil
     verdicts: Counter[str] = Counter()
     for family in AGREED:
         judged = cases(family)
-        versions = {case.version.partition("-")[0] for case in judged}
+        versions = {case.version.removesuffix("-sagemaker") for case in judged}
         assert len(versions) >= LEAST_VERSIONS[family], (family, versions)
         names |= {(family, case.request.name) for case in judged}
         verdicts.update(case.theirs for case in judged)
