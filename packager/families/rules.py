@@ -410,7 +410,7 @@ def _holds(condition: Condition, case: _Case) -> bool:
         is_one = any(_equal(value, _value(one, case)) for one in _parts(wanted))
         return is_one is (op == "is")
     if op == "contains":
-        return isinstance(value, str) and any(str(one) in value for one in _parts(wanted))
+        return isinstance(value, (str, list)) and any(str(one) in value for one in _parts(wanted))
     if op == "starts":
         return isinstance(value, str) and value.startswith(tuple(str(x) for x in _parts(wanted)))
     if op == "keys_beyond":

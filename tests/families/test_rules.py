@@ -120,6 +120,8 @@ def test_a_row_without_a_key_is_refused(key: str) -> None:
         ({"contains": ":"}, {"a": "chat:v1"}, True),
         ({"contains": [":", "/"]}, {"a": "chat"}, False),
         ({"contains": ":"}, {"a": True}, False),
+        ({"contains": "all"}, {"a": '["q", "all"]'}, True),
+        ({"contains": "all"}, {"a": '["q", "overall"]'}, False),
         ({"field": "1", "is": "b"}, {"a": '["a", "b"]'}, True),
         ({"field": "2", "given": True}, {"a": '["a", "b"]'}, False),
         ({"field": "x", "given": True}, {"a": '["a", "b"]'}, False),
