@@ -161,7 +161,7 @@ def of_release(release: int) -> ContainerFacts | None:
 
 def unsure(target: Target) -> Finding | None:
     """Return that nothing tells the version, where nothing does."""
-    if target.said_by != NEWEST:
+    if target.said_by != NEWEST or not target.version:
         return None
     message = f"nothing says which version runs; it is checked for {target.title}"
     option = f"--for {target.family}:{target.release or target.version}"

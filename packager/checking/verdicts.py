@@ -8,9 +8,10 @@ from itertools import zip_longest
 
 from packager.checking.engines import check_engine
 from packager.checking.lmi import check_lmi
+from packager.checking.neuron import check_neuron
 from packager.checking.plain import check_repeats, check_setting
 from packager.checking.sagemaker import check_request
-from packager.checking.targets import PREFIXES, find_target, unsure
+from packager.checking.targets import PREFIXES, UPSTREAM, find_target, unsure
 from packager.checking.tgi import check_tgi
 from packager.checking.values import (
     Checked,
@@ -26,6 +27,7 @@ from packager.core.findings import Finding
 from packager.families.rules import NO_FACTS, Facts
 
 CHECKS = {"vllm": check_engine, "sglang": check_engine, "lmi": check_lmi, "tgi": check_tgi}
+NEURON_CHECKS = {"hf-vllm-neuronx": check_neuron, UPSTREAM: check_neuron}  # by the image
 MOST_REMARKS = 60  # of one file: a person mends the first ones and looks again
 LONGEST_MESSAGE = 400  # characters; a stranger's key may be a book
 SEVERITIES = ("error", "warning", "note")
@@ -115,12 +117,14 @@ def _judge(
 ) -> Checked:
     target = find_target(server, asked)
     remarks = [*_plain(server)]
-    if target is None or target.family not in CHECKS:
+    of_image = NEURON_CHECKS.get(target.variant) if target and target.family == "neuron" else None
+    checked = of_image or (CHECKS.get(target.family) if target is not None else None)
+    if target is None or checked is None:
         return Checked(server=server, target=target, remarks=(*remarks, *_unknown(server, target)))
     if (finding := unsure(target)) is not None:
         remarks.append(Remark(server.place, finding))
     remarks += _of_others(server.env, target)
-    remarks += CHECKS[target.family](server, target, facts)
+    remarks += checked(server, target, facts)
     names = [setting.name for setting in server.env]
     is_sagemaker = on_sagemaker or any(name.startswith(SAGEMAKER) for name in names)
     if document.kind == "env" and is_sagemaker:
