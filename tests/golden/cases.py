@@ -28,6 +28,7 @@ from tests.golden.models import (
     MIXTRAL_AWQ,
     MIXTRAL_MEDUSA,
     QWEN,
+    QWQ,
     SMALL,
 )
 from tests.planning.drafts.mtp_models import qwen3_5, qwen3_next
@@ -148,6 +149,15 @@ CASES = (
     Case(id="gemma-2-2b-g4dn.xlarge-vllm", model=GEMMA, instance="ml.g4dn.xlarge"),
     Case(id="gemma-2-2b-g6-sglang", model=GEMMA, instance="ml.g6.xlarge", family="sglang"),
     Case(id="gemma-2-2b-g5-tgi", model=GEMMA, instance="ml.g5.xlarge", family="tgi"),
+    Case(id="qwq-g5-vllm", model=QWQ, instance="ml.g5.2xlarge", family="vllm", asked=SHORT),
+    Case(
+        id="qwq-g5-lmi-16",
+        model=QWQ,
+        instance="ml.g5.12xlarge",
+        family="lmi",
+        asked=SHORT | {"container_version": "16"},
+    ),
+    Case(id="qwq-g6-sglang", model=QWQ, instance="ml.g6.12xlarge", family="sglang", asked=SHORT),
     Case(id="qwen-2-7b-g5-vllm", model=QWEN, instance="ml.g5.2xlarge", family="vllm"),
     Case(id="qwen-2-7b-g5-lmi", model=QWEN, instance="ml.g5.12xlarge", family="lmi"),
     Case(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from packager.core.model import ModelFiles, ModelRef, TensorInfo
@@ -15,6 +16,7 @@ from tests.planning.headers import (
     tensor,
 )
 from tests.planning.heads import eagle3
+from tests.planning.templates import QWEN_3_THINKING
 
 QWEN_2_7B = {
     "architectures": ["Qwen2ForCausalLM"],
@@ -122,6 +124,7 @@ LLAMA_70B_AWQ = awq_model_of(LLAMA_3_70B, name="casperhansen/llama-3-70b-instruc
 LLAMA_8B_AWQ = awq_model_of(LLAMA_3_8B, name="solidrust/Meta-Llama-3-8B-Instruct-AWQ")
 GEMMA = model_of(GEMMA_2_2B, name="google/gemma-2-2b-it")
 QWEN = model_of(QWEN_2_7B, name="Qwen/Qwen2-7B-Instruct")
+QWQ = replace(QWEN, chat_template=QWEN_3_THINKING)
 MIXTRAL = mixtral(awq=False)
 MIXTRAL_AWQ = mixtral(awq=True)
 SMALL = model_of(LLAMA_68M, name="org/llama-68m")

@@ -284,7 +284,7 @@ def test_every_row_says_who_writes_so_and_where_it_was_read() -> None:
         assert any(row.names.values()) or row.instead, row.name
 
 
-@pytest.mark.parametrize("engine", ["sglang"])
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
 @pytest.mark.parametrize("what", ["tool", "reasoning"])
 def test_every_parser_of_the_table_is_in_a_shipped_versions_list(engine: str, what: str) -> None:
     option = {"tool": "tool-call-parser", "reasoning": "reasoning-parser"}[what]
