@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from packager.core.findings import Finding, errors_in
 from packager.families.rules import (
     check_rules,
     engines_with_rules,
+    model_facts,
     plan_facts,
     read_rule,
     rules,
@@ -232,6 +234,23 @@ def test_a_plan_says_what_rules_ask_for() -> None:
     assert "compute_capability" not in facts  # of a device that nobody described
 
 
+@pytest.mark.parametrize(("positions", "stated"), [(0, None), (32768, 32768), (1 << 20, None)])
+def test_a_length_that_a_model_does_not_limit_is_no_fact(
+    positions: int, stated: int | None
+) -> None:
+    facts = model_facts(replace(MIXTRAL, max_positions=positions))
+    assert facts.get("max_positions") == stated
+
+
+def test_facts_of_a_mixture_count_all_its_experts() -> None:
+    facts = model_facts(replace(MIXTRAL, experts=8, experts_per_token=2))
+    assert (facts["experts"], facts["kv_heads"]) == (8, 8)
+
+
+def test_numbers_of_an_unknown_architecture_are_no_facts() -> None:
+    assert set(model_facts(replace(MIXTRAL, known=False))) == {"architecture", "quantization"}
+
+
 def test_expert_parallelism_of_a_dense_model_is_refused() -> None:
     settings = {"enable-expert-parallel": True}
     assert [one.code for one in found("0.27.1", settings, experts=0)] == ["options-conflict"]
@@ -332,3 +351,14 @@ def test_a_template_outside_the_image_is_warned_of() -> None:
     asked = (("chat-template", "/nonexistent.jinja"),)
     found = list(VLLM.check(plan_for("vllm", engine_options=asked)))
     assert ("warning", "file-not-packaged") in [(one.severity, one.code) for one in found]
+
+
+@pytest.mark.parametrize(("tokens", "refused"), [("63", True), ("64", False)])
+def test_proposed_tokens_count_beside_adapters(tokens: str, refused: bool) -> None:
+    settings = {
+        "enable-lora": True,
+        "max-num-seqs": "16",
+        "max-num-batched-tokens": tokens,
+        "speculative-config": '{"method":"ngram","num_speculative_tokens":3}',
+    }
+    assert bool(errors_in(found("0.27.1", settings))) is refused
