@@ -50,9 +50,9 @@ def check_engine(server: Server, target: Target, facts: Facts) -> Iterator[Remar
     given = [*_of_config(server.config, schema), *arguments.given]
     yield from arguments.remarks
     yield from _config_remarks(server.config, arguments, target)
-    if by_command:
+    if by_command and server.image:
         yield from check_unread(server.env, prefix, COMMAND_ALONE)
-    else:
+    if not by_command:
         if server.arguments:
             first = server.arguments[0]
             dropped = Finding("error", "key-dropped", NO_ARGUMENTS, f"set {prefix}… variables")

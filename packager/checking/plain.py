@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from packager.checking.values import Remark, Setting
-from packager.core.documents import shorten
+from packager.core.documents import NotStrict, parse_json, shorten
 from packager.core.findings import Finding
 from packager.families.shared import asks_for_code
 from packager.planning.key_options import credential_option
@@ -34,7 +34,26 @@ def holds_secret(name: str, value: str) -> bool:
     """Report whether a setting's value is a credential, and no reference to one, number or file."""
     is_reference = not value or value.startswith(("$", "{{", "<", "/"))
     is_plain = value.lower() in PLAIN or (len(value) < LEAST_DIGITS and value.isdecimal())
-    return not is_reference and not is_plain and credential_option(name, value)
+    if is_reference or is_plain or not credential_option(name, value):
+        return False
+    return not value.lstrip().startswith(("{", "[")) or _shows_secret(name, value)
+
+
+def _shows_secret(name: str, text: str) -> bool:
+    """Look for credentials in JSON: `classifier_from_token` with a list of words is none."""
+    try:
+        waiting = [(name, parse_json(text.encode()))]
+    except (NotStrict, UnicodeEncodeError):
+        return True  # whatever it is, it is named like one
+    while waiting:
+        key, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += value.items()
+        elif isinstance(value, list):
+            waiting += [("", one) for one in value]
+        elif isinstance(value, str) and value and credential_option(key, value):
+            return True
+    return False
 
 
 def check_repeats(settings: Sequence[Setting]) -> Iterator[Remark]:

@@ -14,7 +14,7 @@ from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.versions import version_key
 from packager.errors import UsageError
-from packager.families.schema import find_schema
+from packager.families.schema import find_schema, shipped_versions
 
 FAMILIES = ("vllm", "sglang", "tgi", "lmi")
 UPSTREAM = "upstream"
@@ -119,7 +119,7 @@ def _family_of_config(server: Server) -> str:
         for family, schema in schemas.items()
     }
     family = "sglang" if known["sglang"] > known["vllm"] else "vllm"
-    return family if known[family] else ""
+    return family if 2 * known[family] >= len(server.config) else ""
 
 
 def read_image(reference: str) -> Target | None:
@@ -147,9 +147,8 @@ def newest(family: str) -> Target:
 
 
 def newest_version(family: str) -> str:
-    """Return the newest version of an engine in the catalog."""
-    known = [one.engine_version for one in containers() if one.engine == family]
-    keys = {version: key for version in known if (key := version_key(version)) is not None}
+    """Return the newest version of an engine whose options are known."""
+    keys = {one: key for one in shipped_versions(family) if (key := version_key(one)) is not None}
     return max(keys, key=lambda version: keys[version]) if keys else ""
 
 

@@ -30,6 +30,7 @@ CHECKS = {"vllm": check_engine, "sglang": check_engine, "lmi": check_lmi, "tgi":
 NEURON_CHECKS = {"hf-vllm-neuronx": check_neuron, UPSTREAM: check_neuron}  # by the image
 MOST_REMARKS = 60  # of one file: a person mends the first ones and looks again
 LONGEST_MESSAGE = 400  # characters; a stranger's key may be a book
+OF_IMAGES = ("file-not-packaged",)  # a file that others may mount
 SEVERITIES = ("error", "warning", "note")
 SAGEMAKER = ("SM_VLLM_", "SM_SGLANG_", "SM_ON_")
 
@@ -66,6 +67,8 @@ def _of_file(file: str, remarks: Sequence[Remark]) -> list[Remark]:
     for remark in ours:
         found = remark.finding
         clipped = replace(found, message=_clipped(found.message), hint=_clipped(found.hint))
+        if found.code in OF_IMAGES:
+            clipped = replace(clipped, severity="note")
         key = (remark.place.line, found.code, clipped.message)
         once.setdefault(key, Remark(remark.place, clipped))
     kept = list(once.values())
@@ -116,7 +119,7 @@ def _judge(
     on_sagemaker: bool,
 ) -> Checked:
     target = find_target(server, asked)
-    remarks = [*_plain(server)]
+    remarks = [] if target is None and server.config else [*_plain(server)]
     of_image = NEURON_CHECKS.get(target.variant) if target and target.family == "neuron" else None
     checked = of_image or (CHECKS.get(target.family) if target is not None else None)
     if target is None or checked is None:
@@ -175,7 +178,7 @@ def _unknown(server: Server, target: Target | None) -> Iterator[Remark]:
         message = f"{named}: options of {target.title} are not checked"
     elif server.image:
         return  # another container beside the server
-    elif server.env or server.config:
+    elif server.env or server.config or server.arguments:
         message = f"{named}: nothing tells which engine reads these settings"
     else:
         return

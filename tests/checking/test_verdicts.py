@@ -346,3 +346,40 @@ def test_a_finding_is_placed_at_the_setting_that_it_names() -> None:
     assert find_place("the prompt's limit 8 is above MAX_TOTAL_TOKENS 4", names) == Place("f", 4)
     assert find_place("TGI: DTYPE and QUANTIZE are both set", names) == Place("f", 5)
     assert find_place("nothing of them", names) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "is_secret"),
+    [
+        ('{"classifier_from_token": ["no", "yes"]}', False),
+        ('{"api_key": "sk-0123456789"}', True),
+        ('{"a": [{"password": "x y"}]}', True),
+        ('{"secret": null, "token": 5}', False),
+    ],
+)
+def test_json_holds_a_credential_where_a_name_in_it_has_a_text(
+    check: Check, value: str, is_secret: bool
+) -> None:
+    report = check({"a.sh": f"vllm serve m --hf-overrides '{value}'\n"}, VLLM)
+
+    assert ("credential-in-file" in str(lines(report))) is is_secret
+
+
+def test_yaml_of_something_else_is_not_taken_for_options(check: Check) -> None:
+    report = check({"ci.yml": "smoke-test: {trust_remote_code: true}\njobs: []\nseed: 1\n"})
+
+    assert lines(report) == []
+    assert [remark.finding.code for remark in report.remarks] == ["engine-unknown"]
+
+
+def test_a_script_that_also_sets_variables_for_an_image_is_left_alone(check: Check) -> None:
+    text = "export SM_VLLM_LOAD_FORMAT=auto\nvllm serve m\n"
+
+    assert lines(check({"a.sh": text}, VLLM)) == []
+
+
+def test_a_file_that_may_be_mounted_is_only_noted(check: Check) -> None:
+    report = check({"a.sh": "vllm serve m --chat-template /mnt/a.jinja\n"}, VLLM)
+
+    assert lines(report) == []
+    assert "file-not-packaged" in [remark.finding.code for remark in report.remarks]
