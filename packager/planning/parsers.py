@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from packager.core.documents import shorten
 from packager.core.findings import Finding
 from packager.core.model import ModelFiles
 from packager.core.nearness import nearest
@@ -29,6 +30,7 @@ AUTO, OFF = "auto", "off"
 ENGINES = ("vllm", "sglang")
 BY_TOKENS = ("vllm",)  # engines whose parsers look their tokens up; others search the text
 SHOWS_TOOLS = re.compile(r"\{[%{][^{}%]{0,400}?\btools\b")  # the variable that holds the tools
+THINKS = "<think>"  # what most models that reason begin with
 MOST_NAMED = 12
 
 What = Literal["tool", "reasoning"]
@@ -175,14 +177,18 @@ def _by_template(
 ) -> ChosenParser | Finding | None:
     rows = dialects()[what]
     shows_tools = SHOWS_TOOLS.search(template.text) is not None
+    of_type = shorten(model_type, 40)
     found = next((row for row in rows if row.is_written_by(template.text, model_type)), None)
     if found is None:
         if what == "tool" and shows_tools:
             return _unchosen(what, "how the model writes its calls is not in packager's table")
+        if what == "reasoning" and THINKS in template.text:
+            because = f"the chat template writes {THINKS} and the model is of type {of_type}"
+            return _unchosen(what, f"{because}, which is not in packager's table")
         return None
     because = f"the chat template writes {_shown(found)}"
     if found.model_types:
-        because += f" and the model is of type {model_type!r}"
+        because += f" and the model is of type {of_type}"
     if what == "tool" and not shows_tools:
         return _unchosen(what, f"{because}, but shows the model no tools")
     names = found.names.get(engine, ())

@@ -185,6 +185,18 @@ def test_where_none_is_chosen_a_note_says_why_and_how_to_ask(
     assert "--tool-call-parser" in note.hint
 
 
+def test_reasoning_of_a_model_that_nobody_knows_is_noted() -> None:
+    found = chosen(model("smollm3", t.template(t.CHATML, t.THINKS, t.TOGGLES)))
+
+    (note,) = found.findings
+    assert found.reasoning is None
+    assert note.message == (
+        "no parser for reasoning is chosen: the chat template writes <think> and the model is of "
+        "type 'smollm3', which is not in packager's table"
+    )
+    assert "--reasoning-parser" in note.hint
+
+
 def test_a_version_without_the_parser_gets_none_and_says_so() -> None:
     old = replace(VLLM, who="vLLM 0.10.2", tool_parsers=("hermes", "qwen3_coder", "glm45"))
 
