@@ -37,6 +37,7 @@ OPENED = {
 }
 NOT_PARTS = ("SpeculativeConfig",)  # whose fields are no options of the same names
 METHOD = ("SpeculativeConfig", "method")  # `draft_methods` of the table
+NOT_ALWAYS = ("MultiModalConfig", "LoRAConfig")  # made for some models, with some switch
 NOT_READ = ("QuantSpec",)  # its validators need more than the version's own modules
 DOTTED = "pkg.module.Class"  # also taken where the engine imports what has a dot
 
@@ -62,6 +63,8 @@ def add(
             row["values"] = sorted(listed)
             if name in OPENED:
                 row["opened_by"] = OPENED[name]
+            if name == "tokenizer-mode":  # lowered by ModelConfig
+                row["folded"] = True
     executor = options.get("distributed-executor-backend", {})
     if executor and not executor.get("choices"):  # `Executor.get_class` imports what has a dot
         executor |= {"values": executors(config), "dotted": True}
@@ -95,7 +98,7 @@ def add_field(row: dict[str, Any], name: str, config: Any) -> None:
                 row |= {"values": fold(names), "folded": True}
             if probe.takes(DOTTED):
                 row["dotted"] = True
-    elif of_class.__name__ != "MultiModalConfig":  # made for multimodal models alone
+    elif of_class.__name__ not in NOT_ALWAYS:
         row |= bounds(of_class, field)
 
 
@@ -396,6 +399,10 @@ def looked_up(kept: dict[str, Any] = {}) -> dict[Any, list[str]]:  # noqa: B006
     """Return the names that vLLM's registries have, by option or by class and field."""
     if kept:
         return kept
+    # Before the others: half of it is imported by them, in a circle.
+    loaders = first(
+        lambda: find("vllm.model_executor.model_loader", "_LOAD_FORMAT_TO_MODEL_LOADER")
+    )
     tools = first(
         lambda: find("vllm.tool_parsers", "ToolParserManager").list_registered(),
         lambda: find("vllm.entrypoints.openai.tool_parsers", "ToolParserManager").list_registered(),
@@ -405,12 +412,9 @@ def looked_up(kept: dict[str, Any] = {}) -> dict[Any, list[str]]:  # noqa: B006
         lambda: find("vllm.reasoning", "ReasoningParserManager").list_registered(),
         lambda: find("vllm.reasoning", "ReasoningParserManager").reasoning_parsers,
     )
-    loaders = first(
-        lambda: find("vllm.model_executor.model_loader", "_LOAD_FORMAT_TO_MODEL_LOADER")
-    )
     tokenizers = first(
         lambda: find("vllm.tokenizers.registry", "TokenizerRegistry").tokenizers,
-        lambda: find("vllm.tokenizers.registry", "_VLLM_TOKENIZERS"),
+        lambda: find("vllm.tokenizers.registry", "TokenizerRegistry").REGISTRY,  # 0.12
     )
     formats = first(
         lambda: find("vllm.transformers_utils.config", "_CONFIG_FORMAT_TO_CONFIG_PARSER")

@@ -190,7 +190,8 @@ def _check_words(given: Sequence[Given], target: Target) -> Iterator[Remark]:
     """Find values that the image's entrypoint hands on as something else."""
     places = {one.name: one.place for one in given}
     options = {one.name: one.value for one in without_secrets(given) if one.value is not None}
-    yield from located(check_sagemaker_env(options), places, Place(""))
+    schema = find_schema("vllm", target.version)
+    yield from located(check_sagemaker_env(options, target.version, schema), places, Place(""))
     key, until = version_key(target.version), version_key(QUOTES_UNTIL)
     splits = key is not None and until is not None and key < until
     for one in without_secrets(given):

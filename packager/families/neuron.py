@@ -162,7 +162,9 @@ class NeuronFamily:
         """Give what the variant reads."""
         compiled = compiled_by(plan.container) if plan.compiler else ""
         if plan.container.variant in BY_COMMAND:
-            config = launched(command(_vllm_options(plan)), _compiled_env(plan, compiled))
+            config = launched(
+                command(_vllm_options(plan), schema_of(plan)), _compiled_env(plan, compiled)
+            )
         elif compiled == "optimum":
             config = launched(_serve(plan), _compiled_env(plan, compiled), adapter=False)
         else:

@@ -27,7 +27,7 @@ from packager.families.arrived import check_arrived
 from packager.families.listed import check_listed
 from packager.families.rules import plan_facts
 from packager.families.sagemaker import check_environment
-from packager.families.schema import find_schema
+from packager.families.schema import EngineSchema, find_schema, value_tokens
 from packager.families.shared import (
     OFFLINE_ENV,
     VLLM_LAYOUT,
@@ -68,6 +68,9 @@ BY_COMMAND = ("upstream",)  # variants of GPU images that take a command line
 # Images up to here join the command line with spaces and split it again as a shell would
 # (standard-supervisor before 0.1.16): what has quotes or spaces in it must be quoted.
 QUOTES_UNTIL = "0.24.0"
+# Images after this one have `sagemaker_args.py`, which makes words of a JSON list
+# (aws/deep-learning-containers#6564, 2026-08-19); those between pass each value as one word.
+LISTS_AFTER = "0.27.1"
 
 
 class VllmFamily:
@@ -101,18 +104,20 @@ class VllmFamily:
         yield from check_listed("vLLM", plan)
         yield from check_asked_draft("vLLM", plan, schema)
         if by_environment(plan):
-            env = sagemaker_env(options(plan), plan.container.engine_version)
-            yield from check_sagemaker_env(options(plan))
+            version = plan.container.engine_version
+            env = sagemaker_env(options(plan), version, schema)
+            yield from check_sagemaker_env(options(plan), version, schema)
             yield from check_environment(plan, {**OFFLINE_ENV, **env})
 
     def render(self, plan: Plan, artifacts: Artifacts) -> ServingConfig:  # noqa: ARG002
         """Give variables, or the launcher with its command and the adapter for other schemas."""
         if by_environment(plan):
-            env = sagemaker_env(options(plan), plan.container.engine_version)
+            version = plan.container.engine_version
+            env = sagemaker_env(options(plan), version, schema_of(plan))
             config = ServingConfig(env={**OFFLINE_ENV, **env}, port=PORT)
         else:
             config = launched(
-                command(options(plan)),
+                command(options(plan), schema_of(plan)),
                 _env(plan),
                 compiled=bool(plan.compiler),
                 on_processor=plan.instance.kind == "cpu",
@@ -168,22 +173,25 @@ def options(plan: Plan) -> Options:
     return {**own, **default_options(plan, schema), **asked}
 
 
-def command(options: Mapping[str, str | bool]) -> list[str]:
-    """Spell options as a command line."""
+def command(options: Mapping[str, str | bool], schema: EngineSchema) -> list[str]:
+    """Spell options as a command line; those that take several values get a word for each."""
     argv = ["python3", "-m", "vllm.entrypoints.openai.api_server"]
     for name, value in options.items():
         if isinstance(value, bool):
             argv.append(f"--{name}" if value else f"--no-{name}")
         else:
-            argv += [f"--{name}", value]
+            argv += [f"--{name}", *_words(schema, name, value)]
     return argv
 
 
-def sagemaker_env(options: Mapping[str, str | bool], version: str) -> dict[str, str]:
-    """Spell options as the variables that `sagemaker_args.py` makes a command line of.
+def sagemaker_env(
+    options: Mapping[str, str | bool], version: str, schema: EngineSchema
+) -> dict[str, str]:
+    """Spell options as the variables that the image's entrypoint makes a command line of.
 
     A name is lowered and its underscores become dashes; `true` is a bare flag and
-    `false` is left out, so that a switch is turned off by `SM_VLLM_NO_…=true`.
+    `false` is left out, so that a switch is turned off by `SM_VLLM_NO_…=true`.  Several
+    values are words for a shell where the command line is split again, else a JSON list.
     """
     env: dict[str, str] = {}
     for name, value in options.items():
@@ -192,24 +200,48 @@ def sagemaker_env(options: Mapping[str, str | bool], version: str) -> dict[str, 
         variable = name.upper().replace("-", "_")
         if isinstance(value, bool):
             env[f"{PREFIX}{variable}" if value else f"{PREFIX}NO_{variable}"] = "true"
+            continue
+        words = _words(schema, name, value)
+        if words != (value,) and _is_before(version, QUOTES_UNTIL):
+            env[f"{PREFIX}{variable}"] = shlex.join(words)
+        elif len(words) == 1 and not _is_before(LISTS_AFTER, version):
+            env[f"{PREFIX}{variable}"] = _quoted(words[0], version)
         else:
             env[f"{PREFIX}{variable}"] = _quoted(value, version)
     return env
 
 
-def check_sagemaker_env(options: Mapping[str, str | bool]) -> Iterator[Finding]:
+def check_sagemaker_env(
+    options: Mapping[str, str | bool], version: str, schema: EngineSchema
+) -> Iterator[Finding]:
     """Find values that the image's entrypoint would read as something else."""
     for name, value in options.items():
         if isinstance(value, bool):
             continue
+        words = _words(schema, name, value)
         if value.strip().lower() in {"true", "false"} or "\n" in value or not value:
             message = f"the image reads {value!r} for {name!r} as a switch, and drops the value"
             yield Finding("error", "value-refused", message, "choose another value")
-        elif value.strip().startswith("["):
-            message = f"older images hand {name!r} on as one word, newer ones as a list"
-            yield Finding(
-                "warning", "value-refused", message, "give one value, or use upstream's image"
-            )
+        elif words == (value,) or _is_before(version, QUOTES_UNTIL):
+            continue
+        elif _is_before(LISTS_AFTER, version):
+            if "" in words or not words:
+                message = f"the image drops an empty value of {name!r}"
+                yield Finding("error", "value-refused", message, "leave it out")
+        elif len(words) != 1:
+            message = f"the image passes one value for {name!r}, and {len(words)} are given"
+            yield Finding("error", "value-refused", message, "give one, or use upstream's image")
+
+
+def _words(schema: EngineSchema, name: str, value: str) -> tuple[str, ...]:
+    """Return the words of an option's value: several where it takes a JSON list of them."""
+    option = schema.options.get(name)
+    return (value,) if option is None else value_tokens(option, value)
+
+
+def _is_before(version: str, other: str) -> bool:
+    found, until = version_key(version), version_key(other)
+    return found is not None and until is not None and found < until
 
 
 def _own_options(plan: Plan) -> Options:
@@ -256,9 +288,7 @@ def _env(plan: Plan) -> dict[str, str]:
 
 
 def _quoted(value: str, version: str) -> str:
-    found, until = version_key(version), version_key(QUOTES_UNTIL)
-    assert until is not None
-    if not value or found is None or found >= until or _is_one_word(value):
+    if not value or not _is_before(version, QUOTES_UNTIL) or _is_one_word(value):
         return value
     return shlex.quote(value)
 

@@ -36,6 +36,7 @@ from packager.families.shared import (
     medusa_config,
     model_dir,
 )
+from packager.families.values import UNBOUNDED
 from packager.planning.drafts.options import asked_config
 from packager.rendering.check import check_json
 from packager.rendering.environment import render_template
@@ -219,6 +220,7 @@ def check_options(
 
     `version` is the engine's, where the schema is of another one that stands in for it.
     """
+    judged = dict(options)
     for name, value in options.items():
         option = schema.options.get(name)
         if option is None:
@@ -229,10 +231,13 @@ def check_options(
         elif isinstance(value, bool):
             yield from _check_switch(who, option, value=value)
         else:
-            yield from check_value(who, option, name, value, options)
+            found = list(check_value(who, option, name, value, options))
+            yield from found
+            if found and option.bounds is not UNBOUNDED:
+                del judged[name]  # a number that is refused by itself is told of once
     of_version = version or schema.version
     yield from check_rules(
-        who, schema.engine, of_version, options, facts=facts, options=schema.options
+        who, schema.engine, of_version, judged, facts=facts, options=schema.options
     )
 
 

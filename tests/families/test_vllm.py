@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from packager.core.artifact import Artifacts
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
-from packager.families.vllm import VllmFamily, sagemaker_env
+from packager.families.schema import find_schema
+from packager.families.vllm import VllmFamily, check_sagemaker_env, sagemaker_env
+from packager.families.vllm import command as command_line
 from packager.share import share_dir
 from tests.families.plans import AWQ, EAGLE3, FP8_AT_LOAD, MEDUSA_V1, NGRAM, plan_for
 from tests.planning.headers import LLAMA_3_8B, LOCAL_CPU, TINY, model_of, plan_of
@@ -250,8 +252,55 @@ def test_images_that_split_the_command_again_get_every_value_as_one_word(
 ) -> None:
     options = {"otlp-traces-endpoint": asked}
 
-    assert sagemaker_env(options, "0.23.0") == {"SM_VLLM_OTLP_TRACES_ENDPOINT": rendered}
-    assert sagemaker_env(options, "0.27.1") == {"SM_VLLM_OTLP_TRACES_ENDPOINT": asked}
+    schema = find_schema("vllm", "0.23.0")
+
+    env = sagemaker_env(options, "0.23.0", schema)
+    assert env == {"SM_VLLM_OTLP_TRACES_ENDPOINT": rendered}
+    later = sagemaker_env(options, "0.27.1", schema)
+    assert later == {"SM_VLLM_OTLP_TRACES_ENDPOINT": asked}
+
+
+SIZES = ("cudagraph-capture-sizes", "[1,2,4]")
+MODULES = ("lora-modules", '["a=/x","b=/my y"]')
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "rendered"),
+    [
+        ("0.23.0", SIZES, "1 2 4"),
+        ("0.23.0", MODULES, "a=/x 'b=/my y'"),
+        ("0.27.1", ("cudagraph-capture-sizes", "[8]"), "8"),
+        ("0.28.0", SIZES, "[1,2,4]"),
+        ("0.27.1", ("allowed-origins", '["*"]'), '["*"]'),  # a list is its value
+    ],
+)
+def test_several_values_are_what_the_entrypoint_of_the_image_makes_words_of(
+    version: str, asked: tuple[str, str], rendered: str
+) -> None:
+    schema = find_schema("vllm", version)
+
+    assert list(sagemaker_env(dict([asked]), version, schema).values()) == [rendered]
+    assert not list(check_sagemaker_env(dict([asked]), version, schema))
+
+
+def test_several_values_are_refused_where_the_image_passes_one() -> None:
+    schema = find_schema("vllm", "0.27.1")
+
+    (finding,) = check_sagemaker_env(dict([SIZES]), "0.27.1", schema)
+    assert (finding.severity, finding.code) == ("error", "value-refused")
+    assert "passes one value for 'cudagraph-capture-sizes', and 3 are given" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [(SIZES, ["1", "2", "4"]), (MODULES, ["a=/x", "b=/my y"]), (("seed", "7"), ["7"])],
+)
+def test_upstreams_command_has_a_word_for_each_value(
+    asked: tuple[str, str], words: list[str]
+) -> None:
+    argv = command_line(dict([asked]), find_schema("vllm", "0.33.0"))
+
+    assert argv[3:] == [f"--{asked[0]}", *words]
 
 
 def errors(plan: Plan) -> list[str]:
