@@ -235,9 +235,10 @@ def rules(engine: str) -> tuple[Rule, ...]:
     if not path.is_file():
         return ()
     table = tomllib.loads(path.read_text("utf-8"))
-    _refuse_strangers(table, frozenset({"rule", "limit"}), "a table of rules")
-    limits = (rule for row in table.get("limit", ()) for rule in read_limit(row))
-    return (*limits, *(read_rule(row) for row in table.get("rule", ())))
+    _refuse_strangers(table, frozenset({"rule", "limit", "since"}), "a table of rules")
+    first = {"since": table["since"]} if "since" in table else {}  # of the versions that were read
+    limits = (rule for row in table.get("limit", ()) for rule in read_limit(first | row))
+    return (*limits, *(read_rule(first | row) for row in table.get("rule", ())))
 
 
 def engines_with_rules() -> tuple[str, ...]:

@@ -417,3 +417,13 @@ def test_limits_are_those_that_no_table_of_options_has() -> None:
             known = find_schema("vllm", version).options.get(option)
             if rule.is_of(version) and known is not None:
                 assert known.bounds == UNBOUNDED, (version, option)
+
+
+def test_versions_that_nobody_read_are_not_judged() -> None:
+    draft = {"speculative-config": '{"method":"draft_model","num_speculative_tokens":3}'}
+    assert errors_in(found("0.14.0", draft))
+    assert not found("0.8.4", draft)  # it had drafts, which 0.10.2 lost
+
+    few = {"max-num-seqs": "64", "max-num-batched-tokens": "32"}
+    assert errors_in(found("0.8.4", few))
+    assert not found("0.6.3.post1", few)
