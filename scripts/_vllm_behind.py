@@ -37,7 +37,7 @@ OPENED = {
 }
 NOT_PARTS = ("SpeculativeConfig",)  # whose fields are no options of the same names
 METHOD = ("SpeculativeConfig", "method")  # `draft_methods` of the table
-NOT_ALWAYS = ("MultiModalConfig", "LoRAConfig")  # made for some models, with some switch
+NOT_ALWAYS = ("MultiModalConfig",)  # made for some models alone
 NOT_READ = ("QuantSpec",)  # its validators need more than the version's own modules
 DOTTED = "pkg.module.Class"  # also taken where the engine imports what has a dot
 
