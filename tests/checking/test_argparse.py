@@ -107,5 +107,7 @@ WORDS = st.sampled_from(
 @example(words=["--lora-paths", "a", "b", "--tp", "2"])
 @example(words=["--tp-size", "1", "--tp-size", "2"])
 @example(words=["--no-prefix"])
+@example(words=["--tp-size", "-a b"])
+@example(words=["--lora-paths", "a", "- x"])
 def test_a_line_is_taken_and_read_as_argparse_does(words: list[str]) -> None:
     assert by_packager(words) == by_argparse(words)

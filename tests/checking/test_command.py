@@ -13,7 +13,7 @@ import pytest
 
 from packager.cli.app import run
 from packager.reports.sarif import uri_of
-from tests.checking.conftest import Check
+from tests.checking.conftest import Check, lines
 from tests.commandline import TINY
 
 WARNED = "SM_VLLM_MODEL=m\nSM_VLLM_TRUST_REMOTE_CODE=true\n"
@@ -277,3 +277,9 @@ def test_a_file_full_of_mistakes_is_told_of_in_part(check: Check) -> None:
     assert len(report.remarks) == 61
     assert report.remarks[-1].finding.code == "findings-left-out"
     assert "more findings" in report.remarks[-1].finding.message
+
+
+def test_the_same_mistake_in_one_line_is_told_of_once_at_its_first_place(check: Check) -> None:
+    report = check({"a.sh": "vllm serve m --sed --sed --sed\n"}, "vllm:0.27.1")
+
+    assert lines(report) == ["a.sh:1:14 key-dropped"]

@@ -118,8 +118,9 @@ folded: >
         "g\\ h=1\ni\\:j=2\nk==2\nl=:3\nm\n",
         "a=1\r\nb=2\rc=3\n",
         "a=1\\",
+        "a=1\\\\\nb=2\nc=3\\\\\\\n4\n",
     ],
-    ids=["separators", "continued", "escapes", "line ends", "cut"],
+    ids=["separators", "continued", "escapes", "line ends", "cut", "backslashes"],
 )
 def test_properties_read_as_java_reads_them(text: str) -> None:
     settings, _ = read_settings("serving.properties", text.replace("\r\n", "\n"))

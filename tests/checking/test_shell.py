@@ -91,7 +91,7 @@ def test_variables_in_front_of_a_command_and_exported_ones_are_its_environment()
 
 
 def test_a_variable_that_grows_from_itself_ends() -> None:
-    doubled = "A=xxxxxxxxxxxxxxxx\n" + "A=$A$A\n" * 40 + "run $A"
+    doubled = "A=xxxxxxxxxxxxxxxx\n" + "A=$A$A\n" * 20 + "run $A"
 
     command = read_commands(doubled, at("a.sh"))[-1]
 
