@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from packager.core.documents import parse_json
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.plan import Plan
@@ -224,10 +225,7 @@ def check_options(
     for name, value in options.items():
         option = schema.options.get(name)
         if option is None:
-            close = schema.nearest(name)
-            message = f"{who} {schema.version} has no option {name!r}"
-            hint = f"did you mean {close!r}?" if close else "leave it out"
-            yield Finding("error", "key-dropped", message, hint)
+            yield _unknown(who, name, value, schema)
         elif isinstance(value, bool):
             yield from _check_switch(who, option, value=value)
         else:
@@ -239,6 +237,31 @@ def check_options(
     yield from check_rules(
         who, schema.engine, of_version, judged, facts=facts, options=schema.options
     )
+
+
+def _unknown(who: str, name: str, value: str | bool, schema: EngineSchema) -> Finding:
+    """Refuse a name that is no option; a key inside JSON belongs into the JSON."""
+    head, _, keys = name.partition(".")
+    owner = schema.find(head)
+    if keys and owner is not None and owner.type == "json":
+        inner: object = value if isinstance(value, bool) else _json_of(value)
+        for key in reversed(keys.replace("-", "_").split(".")):
+            inner = {key: inner}
+        message = f"{name!r} names a key inside {owner.name!r}, which is given as a whole"
+        hint = f"write {owner.name}={json.dumps(inner, separators=(',', ':'))}"
+        return Finding("error", "key-dropped", message, hint)
+    close = schema.nearest(name)
+    message = f"{who} {schema.version} has no option {name!r}"
+    return Finding(
+        "error", "key-dropped", message, f"did you mean {close!r}?" if close else "leave it out"
+    )
+
+
+def _json_of(text: str) -> object:
+    try:
+        return parse_json(text.encode())
+    except ValueError:
+        return text
 
 
 def check_proven(who: str, plan: Plan, schema: EngineSchema) -> Iterator[Finding]:

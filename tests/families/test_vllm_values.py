@@ -148,3 +148,17 @@ def test_an_opposite_name_of_a_switch_turns_it_off(asked: tuple[str, str], rende
 
     assert rendered in json.loads(file.data)["argv"]
     assert not [one for one in family.check(plan) if one.severity == "error"]
+
+
+def test_a_dotted_name_of_json_is_told_how_to_be_given() -> None:
+    schema = find_schema("vllm", "0.33.0")
+
+    (found,) = check_options(
+        "vLLM", {"compilation-config.pass-config.eliminate-noops": True}, schema
+    )
+    assert found.code == "key-dropped"
+    assert found.hint == 'write compilation-config={"pass_config":{"eliminate_noops":true}}'
+    (mode,) = check_options("vLLM", {"compilation-config.mode": "3"}, schema)
+    assert mode.hint == 'write compilation-config={"mode":3}'
+    (other,) = check_options("vLLM", {"seed.x": "3"}, schema)
+    assert other.message == "vLLM 0.33.0 has no option 'seed.x'"
