@@ -156,7 +156,7 @@ class NeuronFamily:
             schema = find_schema("neuronx-tgi", plan.container.engine_version)
             yield from check_names(settings(plan), schema, by_script=True)
         else:
-            yield from _check_keys(variant, settings(plan), facts_schema(variant))
+            yield from _check_keys(variant, settings(plan), _lmi_schema(plan.container.release))
 
     def render(self, plan: Plan, artifacts: Artifacts) -> ServingConfig:  # noqa: ARG002
         """Give what the variant reads."""
@@ -398,6 +398,19 @@ def _check_shape(plan: Plan) -> Iterator[Finding]:
         f"{plan.tp_degree} cores; another shape is another compilation"
     )
     yield Finding("note", "static-shape", message)
+
+
+def _lmi_schema(release: str) -> EngineSchema:
+    """Return what a release of LMI for Neuron reads; what is no release reads all that is known."""
+    schema, key = facts_schema("lmi-neuronx"), version_key(release)
+    late = {
+        name
+        for since, names in facts()["lmi-neuronx"]["since"].items()
+        if key is not None and key < (version_key(since) or key)
+        for name in names
+    }
+    kept = {name: row for name, row in schema.options.items() if name not in late}
+    return replace(schema, options=kept)
 
 
 def _check_keys(variant: str, meant: Mapping[str, str], schema: EngineSchema) -> Iterator[Finding]:

@@ -259,3 +259,31 @@ def test_what_the_plug_in_overwrites_is_refused() -> None:
     old = replace(plan, container=replace(plan.container, release="2.27.1"))
 
     assert errors(old) == ["key-dropped"]
+
+
+@pytest.mark.parametrize(
+    ("option", "codes"),
+    [
+        (("enable_mixed_precision_accumulation", "true"), []),
+        (("rolling_batch_strategy", "naive_rolling_batch"), []),
+        (("waiting_steps", "3"), []),
+        (("all_reduce_dtype", "bf16"), ["value-refused"]),
+        (("model_loader", "nxdi"), ["value-refused"]),
+        (("sequence_parallel", "true"), ["key-dropped"]),
+        (("amp", "f16"), ["key-dropped"]),
+    ],
+    ids=str,
+)
+def test_lmis_last_image_for_neuron_reads_the_fields_of_its_own_class(
+    option: tuple[str, str], codes: list[str]
+) -> None:
+    """`amp` is set from the dtype; a loader and a key of 0.31 were taken, some fields refused."""
+    assert errors(asked("neuron-lmi", option)) == codes
+
+
+def test_the_lmi_before_the_last_for_neuron_has_fewer_fields() -> None:
+    plan = asked("neuron-lmi", ("fuse_mlp", "true"))
+    old = replace(plan, container=replace(plan.container, release="0.29.0"))
+    new = replace(plan, container=replace(plan.container, release="0.30.0"))
+
+    assert (errors(old), errors(new)) == (["key-dropped"], [])
