@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from packager.checking.arguments import (
@@ -17,11 +19,11 @@ from packager.checking.locating import located
 from packager.checking.sagemaker import ON_BY_DEFAULT, check_unread, image_options, without_secrets
 from packager.checking.targets import UPSTREAM
 from packager.checking.values import Place, Remark, Server, Setting, Target, Word
-from packager.core.documents import NotStrict, parse_json, parse_object
+from packager.core.documents import NotStrict, parse_object
 from packager.core.findings import Finding, Severity
 from packager.core.versions import version_key
 from packager.families.rules import Facts
-from packager.families.schema import EngineSchema, check_value, find_schema
+from packager.families.schema import EngineSchema, find_schema
 from packager.families.sglang import check_options as check_sglang_options
 from packager.families.vllm import QUOTES_UNTIL, check_sagemaker_env
 from packager.families.vllm_options import (
@@ -61,10 +63,10 @@ def check_engine(server: Server, target: Target, facts: Facts) -> Iterator[Remar
         yield from from_env.remarks
         if target.family == "vllm":
             yield from _check_words(from_env.given, target)
-        given += [_without_quotes(one) for one in from_env.given]
+        given += [_as_split(one, schema, target) for one in from_env.given]
     settings = {one.name: one for one in given}
     names = _names(settings.values())
-    options = yield from _options(who, settings, schema)
+    options = _options(settings.values())
     if target.family == "sglang":
         found = _check_sglang(options, schema, facts, target, one_word=not by_command)
     else:
@@ -99,22 +101,10 @@ def _grammar(server: Server, target: Target, schema: EngineSchema) -> Grammar:
     )
 
 
-def _options(
-    who: str, settings: Mapping[str, Given], schema: EngineSchema
-) -> Generator[Remark, None, dict[str, str | bool]]:
-    """Return what the engine's checks may look at, and check further values of an option here."""
-    options: dict[str, str | bool] = {}
-    for one in without_secrets(list(settings.values())):
-        if one.value is None:
-            continue  # only the machine knows it
-        words = _words(one, schema)
-        option = schema.options.get(one.name)
-        options[one.name] = words[0] if words else one.value
-        if option is not None:
-            for further in words[1:]:
-                found = check_value(who, option, one.name, further, settings)
-                yield from located(found, {}, one.place)
-    return options
+def _options(settings: Iterable[Given]) -> dict[str, str | bool]:
+    """Return what the engine's checks may look at: what is known, and no credential."""
+    shown = without_secrets(list(settings))
+    return {one.name: one.value for one in shown if one.value is not None}
 
 
 def _check_sglang(
@@ -139,18 +129,6 @@ def _check_draft(options: Mapping[str, str | bool], schema: EngineSchema) -> Ite
     except (NotStrict, UnicodeEncodeError):
         return  # refused as no JSON where its type is checked
     yield from check_draft_config("vLLM", config, schema)
-
-
-def _words(one: Given, schema: EngineSchema) -> list[str]:
-    """Split the value of an option that takes several."""
-    option = schema.options.get(one.name)
-    if option is None or not option.many or not isinstance(one.value, str):
-        return []
-    try:
-        listed = parse_json(one.value.encode())
-    except (NotStrict, UnicodeEncodeError):
-        return []
-    return [str(item) for item in listed] if isinstance(listed, list) else []
 
 
 def _of_config(config: Sequence[Setting], schema: EngineSchema) -> Iterator[Given]:
@@ -192,26 +170,55 @@ def _check_words(given: Sequence[Given], target: Target) -> Iterator[Remark]:
     options = {one.name: one.value for one in without_secrets(given) if one.value is not None}
     schema = find_schema("vllm", target.version)
     yield from located(check_sagemaker_env(options, target.version, schema), places, Place(""))
-    key, until = version_key(target.version), version_key(QUOTES_UNTIL)
-    splits = key is not None and until is not None and key < until
     for one in without_secrets(given):
-        if not isinstance(one.value, str) or '"' not in one.value:
+        if not isinstance(one.value, str):
             continue
-        is_quoted = one.value.startswith("'") and one.value.endswith("'")
-        if splits and not is_quoted:
-            message = f"images before {QUOTES_UNTIL} split {one.spelled!r} as a shell would: its "
-            message += "double quotes are lost"
-            hint = f"write {one.spelled}='{{…}}', with the single quotes in the value"
-            yield Remark(one.place, Finding("error", "quotes-lost", message, hint))
-        elif is_quoted and not splits:
+        if _splits(target):
+            yield from _split_again(one, schema)
+        elif one.value.startswith("'") and one.value.endswith("'"):
             message = f"images from {QUOTES_UNTIL} on keep the single quotes around {one.spelled!r}"
             hint = "leave the quotes out"
             yield Remark(one.place, Finding("error", "quotes-kept", message, hint))
 
 
-def _without_quotes(one: Given) -> Given:
-    """Return what is meant by a value in single quotes; `_check_words` says where they stay."""
-    if isinstance(one.value, str) and len(one.value) > 1 and one.value[0] == one.value[-1] == "'":
+def _splits(target: Target) -> bool:
+    """Report whether the image splits its command line once more, as a shell does."""
+    key, until = version_key(target.version), version_key(QUOTES_UNTIL)
+    return target.family == "vllm" and key is not None and until is not None and key < until
+
+
+def _split_again(one: Given, schema: EngineSchema) -> Iterator[Remark]:
+    value, option = str(one.value), schema.options.get(one.name)
+    words = _shell_words(value)
+    begin = f"images before {QUOTES_UNTIL} split {one.spelled!r} as a shell would: "
+    if not words:
+        message = f"{begin}a quote in it has no end"
+    elif '"' in value and '"' not in "".join(words):
+        message = f"{begin}its double quotes are lost"
+    elif len(words) > 1 and (option is None or not option.many):
+        message = f"{begin}it becomes {len(words)} words"
+    else:
+        return
+    hint = f"write {one.spelled}='…', with the single quotes in the value"
+    yield Remark(one.place, Finding("error", "quotes-lost", message, hint))
+
+
+def _shell_words(value: str) -> list[str]:
+    try:
+        return shlex.split(value)
+    except ValueError:
+        return []
+
+
+def _as_split(one: Given, schema: EngineSchema, target: Target) -> Given:
+    """Return a value as the engine gets it; `_check_words` says where that is not meant."""
+    if not isinstance(one.value, str):
+        return one
+    option = schema.options.get(one.name)
+    words = _shell_words(one.value) if _splits(target) else []
+    if len(words) > 1 and option is not None and option.many:
+        return replace(one, value=json.dumps(words))
+    if len(one.value) > 1 and one.value[0] == one.value[-1] == "'":
         return replace(one, value=one.value[1:-1])
     return one
 

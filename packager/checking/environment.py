@@ -39,7 +39,7 @@ def unquoted(value: str) -> str:
     """
     bare = value.strip()
     is_quoted = len(bare) > 1 and QUOTED.fullmatch(bare) is not None
-    is_json = bare.startswith("'") and '"' in bare
+    is_json = bare.startswith("'") and ('"' in bare or bare[1:2] == "[")
     return bare[1:-1] if is_quoted and not is_json else value
 
 

@@ -183,6 +183,30 @@ def test_json_needs_single_quotes_for_images_that_split_again(check: Check) -> N
     assert lines(check(bare, "vllm:0.24.0")) == []
 
 
+@pytest.mark.parametrize(
+    ("value", "codes"),
+    [
+        ("1 2 4", []),
+        ("'[1,2,4]'", []),
+        ("1 two 4", ["value-refused"]),
+        ("1 '2", ["quotes-lost", "value-refused"]),
+    ],
+)
+def test_several_values_are_words_for_images_that_split_again(
+    check: Check, value: str, codes: list[str]
+) -> None:
+    text = f"SM_VLLM_CUDAGRAPH_CAPTURE_SIZES={value}\n"
+
+    assert lines(check({"a.env": text}, "vllm:0.23.0")) == [f"a.env:1:1 {code}" for code in codes]
+
+
+def test_a_value_with_spaces_falls_apart_where_it_is_split_again(check: Check) -> None:
+    text = {"a.env": "SM_VLLM_SERVED_MODEL_NAME=a b\nSM_VLLM_CHAT_TEMPLATE=a b\n"}
+
+    assert lines(check(text, "vllm:0.23.0")) == ["a.env:2:1 quotes-lost"]
+    assert lines(check(text, VLLM)) == []
+
+
 def test_upstream_s_image_reads_no_variables_of_sagemaker(check: Check) -> None:
     manifest = """\
 apiVersion: v1
