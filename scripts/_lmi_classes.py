@@ -25,7 +25,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-ASYNC_SINCE, LMI_DIST_GONE_SINCE, CLOSED_UNTIL = 17, 15, 13
+ASYNC_SINCE, LMI_DIST_GONE_SINCE, CLOSED_UNTIL, TASK_SINCE = 17, 15, 13, 25
 HANDLERS = {
     "async": ("lmi_vllm/vllm_async_service.py",),
     "vllm": ("huggingface.py", "rolling_batch/vllm_rolling_batch.py"),
@@ -53,13 +53,33 @@ SERVER = frozenset(
         "enable_lora",
         "enable_stateful_sessions",
         "lmcache_auto_config",
-        "speculative_draft_model",
         "use_passive_workers",
         "metric_dimension",
         "log_request_metric",
         "trust_remote_code",
         "revision",
     ]
+)
+# The server's, without `option.` before them.
+SERVER_BARE = frozenset(
+    (
+        "engine",
+        "job_queue_size",
+        "batch_size",
+        "max_batch_delay",
+        "max_dynamic_batch_size",
+        "max_idle_time",
+        "minWorkers",
+        "maxWorkers",
+        "gpu.minWorkers",
+        "gpu.maxWorkers",
+        "load_on_devices",
+        "required_memory_mb",
+        "reserved_memory_mb",
+        "gpu.reserved_memory_mb",
+        "log_request_metric",
+        "metric_dimension",
+    )
 )
 # Tasks that mean what LMI does without one.
 NO_TASK = frozenset({"auto", "generate", "text-generation"})
@@ -115,7 +135,9 @@ class Lmi:
         self.read = {name: read_by(self.package, files) for name, files in HANDLERS.items()}
         self.fields = dict(VllmRbProperties.model_fields)
         self.aliases = {field.alias: name for name, field in self.fields.items() if field.alias}
-        self.handlers_own = HuggingFaceProperties.model_fields.keys() - self.fields.keys()
+        self.handlers = [
+            name for name, (first, *_) in HANDLERS.items() if (self.package / first).is_file()
+        ]
 
     def start(self, properties: Mapping[str, str], *, is_async: bool) -> dict[str, Any]:
         """Return the arguments that vLLM would be started with."""
@@ -157,20 +179,15 @@ class Lmi:
 
 def document_of(djl: Path, release: int) -> dict[str, Any]:
     lmi = Lmi(djl, release)
-    handler = "async" if lmi.is_async else "vllm"
     choices = vllm_choices() if release <= CLOSED_UNTIL else {}
     keys: dict[str, Any] = {}
-    for name, field in sorted(lmi.fields.items()):
-        for spelled in (name, *([field.alias] if field.alias else ())):
-            if spelled in SKIPPED or not lmi.looks_at(spelled, handler):
-                continue
-            keys[spelled] = row_of(lmi, name, field.annotation) | choices.get(name, {})
-            if spelled == field.alias:
-                keys[spelled]["alias_of"] = name
-    for name in sorted(lmi.read[handler] - lmi.fields.keys() - lmi.passed - SKIPPED):
-        if looked_up(lmi.package, HANDLERS[handler], name):
-            keys[name] = {"type": "text"}
-    if "task" not in keys or "task" in lmi.handlers_own:  # read by nobody that vLLM hears of
+    for name, row in own_rows(lmi):
+        by = [handler for handler in lmi.handlers if lmi.looks_at(name, handler)]
+        if by and name not in SKIPPED:
+            keys[name] = row | choices.get(name, {})
+            if len(by) < len(lmi.handlers) and name not in SERVER:
+                keys[name]["handler"] = by[0]
+    if release < TASK_SINCE:  # no vLLM hears of it
         keys["task"] = {"type": "word", "choices": sorted(NO_TASK)}
     import vllm
 
@@ -211,6 +228,22 @@ SKIPPED = frozenset(
         "enable_streaming",
     )
 )
+
+
+def own_rows(lmi: Lmi) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give the fields of the class, their other names, and what handlers look up by themselves."""
+    for name, field in sorted(lmi.fields.items()):
+        yield name, row_of(lmi, name, field.annotation)
+        if field.alias:
+            yield field.alias, row_of(lmi, name, field.annotation) | {"alias_of": name}
+    looked = {
+        name
+        for handler in lmi.handlers
+        for name in lmi.read[handler] - lmi.fields.keys() - lmi.passed
+        if looked_up(lmi.package, HANDLERS[handler], name)
+    }
+    for name in sorted(looked):
+        yield name, {"type": "text"}
 
 
 def row_of(lmi: Lmi, name: str, annotation: Any) -> dict[str, Any]:

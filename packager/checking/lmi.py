@@ -15,7 +15,7 @@ from packager.checking.plain import holds_secret
 from packager.checking.values import Remark, Server, Setting, Target
 from packager.core.documents import NotStrict, parse_object, shorten
 from packager.core.findings import Finding
-from packager.families.lmi import JSON_DRAFT_SINCE, check_settings, check_two_names, lmi_options
+from packager.families.lmi import JSON_DRAFT_SINCE, check_settings, lmi_options
 from packager.families.lmi_legacy import ENVIRONMENT, LEGACY_KEYS
 from packager.families.lmi_trtllm import check_keys as check_trtllm_keys
 from packager.families.rules import Facts
@@ -78,7 +78,6 @@ def _findings(
     options = lmi_options(schema, target.release)
     if options.pass_through:
         yield from check_version("vLLM", target.version, schema)
-    yield from check_two_names(values)
     yield from check_settings(values, options, facts, vllm_version=target.version)
     if DRAFT in values and target.release >= JSON_DRAFT_SINCE:
         try:

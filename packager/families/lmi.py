@@ -24,9 +24,10 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from packager.core.artifact import Artifacts
 from packager.core.facts import ContainerFacts
@@ -40,7 +41,14 @@ from packager.families.arrived import check_arrived
 from packager.families.listed import check_listed
 from packager.families.rules import NO_FACTS, Facts, check_rules, plan_facts
 from packager.families.sagemaker import check_environment
-from packager.families.schema import EngineSchema, Option, check_value, find_schema, nearest
+from packager.families.schema import (
+    ENGINES,
+    EngineSchema,
+    Option,
+    check_value,
+    find_schema,
+    nearest,
+)
 from packager.families.shared import (
     NGRAM_LONGEST,
     NGRAM_SHORTEST,
@@ -77,19 +85,31 @@ from packager.rendering.environment import (
 )
 
 OPTIONS_FILE = Path(__file__).parent / "data" / "lmi_options.toml"
+CLASSES = ENGINES / "lmi"  # RELEASE.json, by scripts/engine-options
 
 ASYNC_SINCE = 17  # the asynchronous mode is the default; before, the rolling batch
 JSON_DRAFT_SINCE = 15  # `speculative_config`; before, `speculative_model` and its companions
 LEGACY_DRAFTS = ("draft_model", "ngram")
+LMI_DIST_UNTIL = 15  # the first without lmi-dist, which was the default
+NEGATES_SINCE = 26  # `false` becomes `--no-…`; before, it is left out
 CLOSED_UNTIL = 13  # the class names every key; later ones hand on what vLLM's EngineArgs have
 
-# LMI refuses to start when both names of one setting are given.
-TWO_NAMES = {
-    "option.tensor_parallel_degree": "option.tensor_parallel_size",
-    "option.max_rolling_batch_size": "option.max_num_seqs",
-    "option.max_rolling_batch_prefill_tokens": "option.max_num_batched_tokens",
-    "option.quantize": "option.quantization",
+# LMI's own names of what vLLM names otherwise.
+VLLM_NAMES = {
+    "option.tensor_parallel_degree": "tensor-parallel-size",
+    "option.pipeline_parallel_degree": "pipeline-parallel-size",
+    "option.max_rolling_batch_size": "max-num-seqs",
+    "option.max_rolling_batch_prefill_tokens": "max-num-batched-tokens",
+    "option.cpu_offload_gb_per_gpu": "cpu-offload-gb",
+    "option.quantize": "quantization",
 }
+VLLM_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+# Read by classes of LMI, and not as vLLM's parser would.
+OWN_VALUES = ("option.dtype", "option.task")
+HANDLERS = {"async": "the asynchronous service", "vllm": "the rolling batch"}
+ROLLING_BATCH, ASYNC_MODE = "option.rolling_batch", "option.async_mode"
+ENTRY_POINT = "option.entryPoint"
+SWITCHES = frozenset({"true", "false"})
 
 # DJL Serving closes every connection when it is told to stop, running requests and all.
 STOPPING = Stopping(
@@ -106,6 +126,9 @@ LMI_LAYOUT = {
 # With these LMI sets load_on_devices=0 and maxWorkers=1.
 ALONE = ("option.enable_lora", "option.enable_stateful_sessions")
 
+# Fields of vLLM's EngineArgs that LMI's classes set by themselves.
+NOT_ONES_OWN = frozenset({"option.model"})
+
 # Keys that LMI 13 drops: without the second the cache would be twice the planned size.
 SERVED_NAME, KV_DTYPE = "option.served_model_name", "option.kv_cache_dtype"
 
@@ -114,11 +137,17 @@ OptionType = str | list[str]  # `int`, `float`, `bool`, `word`, the one value, o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LmiOptions:
-    """Keys that a version of LMI reads, and those of them that vLLM's parser gets."""
+    """Keys that a release of LMI reads, and how."""
 
     container: str
     types: Mapping[str, Option]
-    pass_through: frozenset[str]
+    pass_through: frozenset[str]  # keys that vLLM's parser gets
+    refused: Mapping[str, str] = field(default_factory=dict)  # never taken → the key to use
+    aliases: Mapping[str, str] = field(default_factory=dict)  # key → the one that it overrides
+    stays_on: frozenset[str] = frozenset()  # switches whose `false` is left out
+    negates: bool = False  # `false` becomes `--no-…`
+    defaults: Mapping[str, str] = field(default_factory=dict)  # that LMI hands on unasked
+    handlers: Mapping[str, str] = field(default_factory=dict)  # keys that one handler reads → which
 
 
 class LmiFamily:
@@ -164,7 +193,6 @@ class LmiFamily:
         yield from check_engine_options(plan, _planned(plan), spelled)
         yield from check_arrived("vLLM", plan)
         yield from check_listed("vLLM", plan)
-        yield from check_two_names(settings(plan))
         yield from _check_workers(plan)
         if release_of(plan) >= JSON_DRAFT_SINCE:
             yield from check_draft("vLLM", plan, schema)
@@ -312,15 +340,6 @@ def _check_unread(plan: Plan, options: LmiOptions) -> Iterator[Finding]:
         yield Finding("error", "kv-dtype-unsupported", message, hint)
 
 
-def check_two_names(meant: Mapping[str, str]) -> Iterator[Finding]:
-    """Refuse both names of one setting."""
-    for ours, other in TWO_NAMES.items():
-        if ours in meant and other in meant:
-            message = f"LMI refuses {other!r} beside {ours!r}, which are one setting"
-            hint = "give one of them; what a plan sets is changed in the request"
-            yield Finding("error", "options-conflict", message, hint)
-
-
 def _mode(plan: Plan) -> dict[str, str]:
     if release_of(plan) < ASYNC_SINCE:
         return {"option.rolling_batch": "vllm"}
@@ -368,24 +387,39 @@ def check_settings(
 
     The rules of vLLM are asked where its version is given.
     """
+    other = _other_handler(meant, int(options.container))
+    if other is not None:
+        yield other
+        return
+    handler = _handler(meant, int(options.container))
+    if meant.get(ROLLING_BATCH) == "lmi-dist":
+        message = f"LMI {options.container} has the rolling batch of vLLM for {ROLLING_BATCH!r}"
+        yield Finding("warning", "key-migrated", message, f"leave {ROLLING_BATCH!r} out")
     for key, value in meant.items():
-        if key not in options.types:
+        if options.handlers.get(key, handler) != handler:
+            message = f"LMI {options.container} drops {key!r}: {HANDLERS[handler]} does not read it"
+            hint = "leave it out" if handler == "async" else f"leave {ROLLING_BATCH!r} out"
+            yield Finding("error", "key-dropped", message, hint)
+        elif f"option.{key}" in options.types and key not in options.types:
+            message = f"{key!r} is not read by LMI's server, which wants it as 'option.{key}'"
+            yield Finding("error", "key-dropped", message, f"write 'option.{key}'")
+        elif key in options.refused:
+            message = f"LMI {options.container} refuses every value of {key!r}"
+            hint = f"give {options.refused[key]!r} instead"
+            yield Finding("error", "options-conflict", message, hint)
+        elif key not in options.types:
             close = nearest(key, options.types)
             message = f"LMI {options.container} drops {key!r} without a word"
             hint = f"did you mean {close!r}?" if close else "leave it out, or use another family"
             yield Finding("error", "key-dropped", message, hint)
-            continue
-        option = options.types[key]
-        found = [*check_value("LMI", option, key, value), *_check_readable(key, value)]
-        yield from found
-        if found or key not in options.pass_through or option.type in {"flag", "switch"}:
-            continue
-        if value.lower() in {"true", "false"}:
-            message = f"LMI reads {value!r} for {key!r} as a switch, and vLLM refuses to start"
-            yield Finding("error", "value-refused", message, "choose another served name")
+        else:
+            yield from _check_one(key, value, options)
+            if (overridden := options.aliases.get(key)) in meant:
+                message = f"LMI {options.container} drops {overridden!r} beside {key!r}"
+                yield Finding("error", "options-conflict", message, "give one of them")
     yield from check_rules("LMI", "lmi", options.container, meant, facts=facts)
     if vllm_version:
-        inside = vllm_settings(meant)
+        inside = vllm_settings(meant, options)
         spelled = {name: key for name, (key, _) in inside.items()}
         asked = {name: value for name, (_, value) in inside.items()}
         vllm = find_schema("vllm", vllm_version).options
@@ -394,13 +428,68 @@ def check_settings(
         )
 
 
-def vllm_settings(meant: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return by vLLM's names which of LMI's keys says what."""
+def _other_handler(meant: Mapping[str, str], release: int) -> Finding | None:
+    """Return what to say where LMI serves the model without vLLM, or by rules that nobody read."""
+    batch = meant.get(ROLLING_BATCH, "auto")
+    if release < LMI_DIST_UNTIL and batch in {"auto", "lmi-dist", "scheduler"}:
+        message = (
+            f"LMI {release} serves with lmi-dist or a scheduler of its own where "
+            f"{ROLLING_BATCH!r} is {batch!r}; their keys are not checked"
+        )
+        hint = f"give '{ROLLING_BATCH}=vllm', or use release {LMI_DIST_UNTIL} or newer"
+        return Finding("warning", "options-unproven", message, hint)
+    is_async = meant.get(ASYNC_MODE, "").lower() == "true" or ENTRY_POINT in meant
+    if batch == "disable" and not is_async:
+        message = (
+            f"LMI serves with transformers, not with vLLM, where {ROLLING_BATCH!r} is 'disable' "
+            f"and {ASYNC_MODE!r} is not 'true'; its keys are not checked"
+        )
+        hint = f"add '{ASYNC_MODE}=true', or leave {ROLLING_BATCH!r} out"
+        return Finding("warning", "options-unproven", message, hint)
+    return None
+
+
+def _handler(meant: Mapping[str, str], release: int) -> str:
+    """Return which of the two handlers that run vLLM serves: `async`, or `vllm` in batches."""
+    if ENTRY_POINT in meant:
+        return "async" if meant[ENTRY_POINT].endswith("_async_service") else "vllm"
+    if meant.get(ASYNC_MODE, "").lower() == "true":
+        return "async"
+    is_default = meant.get(ROLLING_BATCH, "auto") == "auto"
+    return "async" if is_default and release >= ASYNC_SINCE else "vllm"
+
+
+def _check_one(key: str, value: str, options: LmiOptions) -> Iterator[Finding]:
+    option = options.types[key]
+    is_switch = option.type in {"flag", "switch"}
+    any_case = key in options.pass_through or option.type == "bool"
+    read = value.lower() if value.lower() in SWITCHES and any_case else value
+    found = [*check_value("LMI", option, key, read), *_check_readable(key, value)]
+    yield from found
+    if found or key not in options.pass_through or read not in SWITCHES or option.type == "bool":
+        return
+    if not is_switch:
+        message = f"LMI reads {value!r} for {key!r} as a switch, and vLLM refuses to start"
+        yield Finding("error", "value-refused", message, "choose another served name")
+    elif read == "false" and key in options.stays_on:
+        message = f"LMI {options.container} drops {value!r} for {key!r}: vLLM decides by itself"
+        yield Finding("error", "key-dropped", message, "leave it out, or use release 26 or newer")
+    elif read == "false" and option.type == "flag" and options.negates:
+        message = f"vLLM refuses {value!r} for {key!r}, which it can only turn on"
+        yield Finding("error", "value-refused", message, "leave it out")
+
+
+def vllm_settings(meant: Mapping[str, str], options: LmiOptions) -> dict[str, tuple[str, str]]:
+    """Return by vLLM's names which of LMI's keys says what, as vLLM's parser reads it."""
     inside: dict[str, tuple[str, str]] = {}
     for key, value in meant.items():
         if key.startswith("option."):
-            name = TWO_NAMES.get(key, key).removeprefix("option.").replace("_", "-")
-            inside[name] = (key, value)
+            name = VLLM_NAMES.get(key, key.removeprefix("option.").replace("_", "-"))
+            read = value.lower() if value.lower() in SWITCHES else value
+            inside[name] = (key, VLLM_DTYPES.get(read, read) if name == "dtype" else read)
+    if inside.get("enable-lora", ("", ""))[1] == "true":
+        for key, value in options.defaults.items():
+            inside.setdefault(key.removeprefix("option.").replace("_", "-"), (key, value))
     return inside
 
 
@@ -420,30 +509,53 @@ def lmi_table() -> Mapping[str, Mapping[str, OptionType]]:
 
 
 def lmi_options(schema: EngineSchema, release: int) -> LmiOptions:
-    """Put together LMI's own keys and those that it hands on to this vLLM."""
-    table = lmi_table()
-    if release <= CLOSED_UNTIL:
-        known = {**table["server"], **table["all_of_13"]}
-        types = {key: _option(key, of_type) for key, of_type in known.items()}
-        return LmiOptions(container=str(release), types=types, pass_through=frozenset())
-    own = {**table["server"], **table["own"]}
-    if release < JSON_DRAFT_SINCE:
-        own |= table["own_until_14"]
+    """Put together what the server and the classes of a release read, and what vLLM gets."""
+    table = _class_of(release)
+    types = {key: _option(key, of_type) for key, of_type in lmi_table()["server"].items()}
+    own = {f"option.{name}": row for name, row in table["keys"].items()}
+    types |= {key: _own_option(key, row, schema) for key, row in own.items()}
     passed: dict[str, Option] = {}
-    for field in schema.fields:
-        option = schema.find(field)
-        if option is not None and f"option.{field}" not in own:
-            passed[f"option.{field}"] = option
-    types = {key: _option(key, of_type) for key, of_type in own.items()}
+    refused = {f"option.{name}": f"option.{ours}" for name, ours in table["refused"].items()}
+    for name in schema.fields if table["hands_on"] else ():
+        key, option = f"option.{name}", schema.find(name)
+        if option is not None and key not in own.keys() | refused.keys() | NOT_ONES_OWN:
+            passed[key] = option
     return LmiOptions(
-        container=str(release), types={**types, **passed}, pass_through=frozenset(passed)
+        container=str(release),
+        types={**passed, **types},
+        pass_through=frozenset(passed.keys() - types.keys()),
+        refused=refused,
+        aliases={key: f"option.{row['alias_of']}" for key, row in own.items() if "alias_of" in row},
+        stays_on=frozenset(f"option.{name}" for name in table["stays_on"]),
+        negates=release >= NEGATES_SINCE,
+        defaults={f"option.{name}": value for name, value in table["defaults"].items()},
+        handlers={key: row["handler"] for key, row in own.items() if "handler" in row},
     )
+
+
+def _own_option(key: str, row: Mapping[str, Any], schema: EngineSchema) -> Option:
+    """Return a key of LMI's class; what vLLM looks up of its value is as in vLLM's own option."""
+    own = Option(name=key, type=row["type"], choices=tuple(row.get("choices", ())))
+    inside = schema.find(VLLM_NAMES.get(key, key.removeprefix("option.")))
+    if inside is None or own.type != "text" or key in OWN_VALUES:
+        return own
+    return replace(own, choices=inside.choices, values=inside.values, files=inside.files)
+
+
+@cache
+def _class_of(release: int) -> Mapping[str, Any]:
+    """Read the table of a release's own classes; the newest below it stands in for another."""
+    known = sorted(int(path.stem) for path in CLASSES.glob("*.json"))
+    nearest_below = max((one for one in known if one <= release), default=known[0])
+    path = CLASSES / f"{nearest_below}.json"
+    read: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return read
 
 
 def _option(key: str, of_type: OptionType) -> Option:
     if isinstance(of_type, list):
         return Option(name=key, type="word", choices=tuple(of_type))
-    if of_type in {"int", "float", "bool", "word", "json"}:
+    if of_type in {"int", "float", "bool", "loose-bool", "word", "text", "json"}:
         return Option(name=key, type=of_type)
     return Option(name=key, type="word", choices=(of_type,))
 

@@ -262,7 +262,7 @@ def test_the_same_value_in_both_places_is_fine(check: Check) -> None:
     [
         ("option.max_modell_len=1", "key-dropped"),
         ("option.max_model_len=long", "value-refused"),
-        ("option.rolling_batch=lmi-dist", "value-refused"),
+        ("option.rolling_batch=lmi-dist", "key-migrated"),
         ("option.speculative_draft_model=m", "key-dropped"),
         ("option.max_model_len = 1\noption.max_model_len = 2", "setting-repeated"),
         ("option.trust_remote_code=true", "remote-code"),
