@@ -393,7 +393,7 @@ def check_settings(
         return
     handler = _handler(meant, int(options.container))
     if meant.get(ROLLING_BATCH) == "lmi-dist":
-        message = f"LMI {options.container} has the rolling batch of vLLM for {ROLLING_BATCH!r}"
+        message = f"LMI {options.container} reads 'lmi-dist' for {ROLLING_BATCH!r} as 'vllm'"
         yield Finding("warning", "key-migrated", message, f"leave {ROLLING_BATCH!r} out")
     for key, value in meant.items():
         if options.handlers.get(key, handler) != handler:
