@@ -276,6 +276,7 @@ FACTS: dict[str, dict[str, Any]] = {
         "attention": "heads",
         "max_positions": 8192,
         "has_tower": False,
+        "quantization": "",
     },
     "qwen3-moe": {
         **GPU,
@@ -286,6 +287,7 @@ FACTS: dict[str, dict[str, Any]] = {
         "experts": 8,
         "attention": "heads",
         "has_tower": False,
+        "quantization": "",
     },
 }
 EXPECTED = {
