@@ -229,7 +229,7 @@ def test_rules_know_the_weights_that_are_served(
 
 
 def test_rules_know_weights_that_came_quantized() -> None:
-    plan = plan_for("sglang", quantization=AWQ)
+    plan = plan_for("sglang", quantization=replace(AWQ, checkpoint_format=""))
     plan = replace(plan, profile=replace(plan.profile, quantization="awq"))
 
     assert plan_facts(plan)["quantization"] == "awq"
