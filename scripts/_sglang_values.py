@@ -8,6 +8,7 @@ has gives nothing; `scripts/sglang-verdicts` shows what the engine itself says t
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,20 +41,25 @@ PHASE_TYPES = {"bs": "list", "backend": "text", "tc_compiler": "text"}  # others
 def add_values(srt: Path, options: dict[str, Any]) -> dict[str, Any]:
     """Add what SGLang looks up to rows of `options`; return the classes that rows name."""
     for name, values in named_values(srt):
-        if name in options and values:
+        if name in options and values and values != ["auto"]:
             options[name]["values"] = values
             if name in ("chat-template", "completion-template"):
                 options[name]["files"] = True
+        elif name in options:
+            print(f"no names for {name}: has its module moved?", file=sys.stderr)
     for name in ("quantization", "speculative-draft-model-quantization"):
         choices = options.get(name, {}).get("choices", [])
         known = [one for one in choices if one in {*quantizations(srt), "unquant"}]
-        if known != choices:
+        if known and known != choices:
             options[name]["values"] = known
     configs: dict[str, Any] = {}
     for name, config, found in json_configs(srt):
         if name in options and found:  # text to the parser of many versions
             options[name] |= {"type": "json", "config": config}
             configs |= found
+        elif name in options:
+            options[name]["type"] = "json"
+            print(f"no class for {name}: has its module moved?", file=sys.stderr)
     return configs
 
 
@@ -102,10 +108,7 @@ def kv_events(srt: Path) -> dict[str, Any]:
 
 
 def cuda_graphs(srt: Path) -> dict[str, Any]:
-    path = srt / "model_executor/cuda_graph_config.py"
-    if not path.is_file():
-        return {}
-    tree = parse(path)
+    tree = parse(srt / "model_executor/cuda_graph_config.py")
     words = constants(tree)
     keys = by_phase(tree, "ALLOWED_KEYS_PER_PHASE", words)
     backends = by_phase(tree, "ALLOWED_BACKENDS_PER_PHASE", words)
@@ -121,7 +124,7 @@ def cuda_graphs(srt: Path) -> dict[str, Any]:
                 fields[name]["optional"] = True
         configs[f"PhaseConfig[{phase}]"] = {"fields": fields}
     phases = {phase: {"type": "object", "config": f"PhaseConfig[{phase}]"} for phase in keys}
-    return configs | {"CudaGraphConfig": {"fields": phases}}
+    return configs | {"CudaGraphConfig": {"fields": phases}} if phases else {}
 
 
 def loader_keys(srt: Path) -> dict[str, Any]:
@@ -140,13 +143,14 @@ def loader_keys(srt: Path) -> dict[str, Any]:
             within = ast.unparse(node.comparators[0])
             found |= set(texts(node.left)) if within.endswith("loader_extra_config") else set()
     fields = {name: {"type": LOADER_TYPES.get(name, "any")} for name in sorted(found)}
-    return {"LoaderConfig": {"fields": fields}}
+    return {"LoaderConfig": {"fields": fields}} if fields else {}
 
 
 def sampling_params(srt: Path) -> dict[str, Any]:
     """Read what each request is made of: another key would fail them all."""
     made = class_of(parse(srt / "sampling/sampling_params.py"), "SamplingParams")
-    assert made is not None
+    if made is None:
+        return {}
     names = [name for name, _ in annotations(made)]
     for node in made.body:
         if isinstance(node, ast.FunctionDef) and node.name == "__init__":
@@ -168,8 +172,7 @@ def quantizations(srt: Path) -> set[str]:
 
 
 def offload_modes(srt: Path) -> list[str]:
-    path = srt / "utils/offloader.py"
-    for node in ast.walk(parse(path)) if path.is_file() else ():
+    for node in ast.walk(parse(srt / "utils/offloader.py")):
         if isinstance(node, ast.Subscript) and ast.unparse(node.slice) == "mode":
             return list(dict_keys(node.value))
     return []
@@ -177,12 +180,9 @@ def offload_modes(srt: Path) -> list[str]:
 
 def torchao_configs(srt: Path) -> list[str]:
     """List the forms that `apply_torchao_config_to_model` tells apart, where they can be listed."""
-    path = srt / "layers/torchao_utils.py"
-    if not path.is_file():
-        return []
     tests = [
         one
-        for node in ast.walk(parse(path))
+        for node in ast.walk(parse(srt / "layers/torchao_utils.py"))
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In)
         for one in texts(node.left)
     ]
@@ -229,6 +229,9 @@ def registered(path: Path, of: str) -> list[str]:
 
 
 def parse(path: Path) -> ast.Module:
+    """Parse a module; one that this version does not have is empty."""
+    if not path.is_file():
+        return ast.Module(body=[], type_ignores=[])
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
@@ -239,7 +242,7 @@ def class_of(tree: ast.AST, name: str) -> ast.ClassDef | None:
 
 def members(path: Path, name: str) -> dict[str, str]:
     """Return the members of an enumeration, with their values where those are text."""
-    made = class_of(parse(path), name) if path.is_file() else None
+    made = class_of(parse(path), name)
     return {
         target(node): next(texts(node.value), "")
         for node in (made.body if made is not None else ())
@@ -264,7 +267,7 @@ def field_of(hint: ast.expr) -> dict[str, Any]:
 
 
 def keys_of(path: Path, name: str) -> list[str]:
-    return list(keys_in(parse(path), name)) if path.is_file() else []
+    return list(keys_in(parse(path), name))
 
 
 def keys_in(tree: ast.AST, name: str) -> Iterator[str]:

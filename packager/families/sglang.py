@@ -37,7 +37,6 @@ from packager.families.shared import (
     check_engine_options,
     check_input_limit,
     check_layout_options,
-    check_one_stage,
     draft_dir,
     draft_unsupported,
     load_time_quantization,
@@ -236,8 +235,6 @@ def _check_draft(plan: Plan, schema: EngineSchema) -> Iterator[Finding]:
     if ALGORITHMS.get(plan.draft.kind) not in schema.draft_methods:
         who = f"SGLang {plan.container.engine_version}"
         yield from draft_unsupported(plan, who, "use --family vllm, or another draft")
-    if plan.draft.kind == "dflash":
-        yield from check_one_stage(plan, "SGLang with a DFlash head")
 
 
 def check_options(
