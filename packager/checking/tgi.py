@@ -8,6 +8,7 @@ from difflib import SequenceMatcher
 
 from packager.checking.arguments import Given, Grammar, read_arguments
 from packager.checking.commands import find_start
+from packager.checking.engines import KNOWN_VERSIONS
 from packager.checking.locating import located
 from packager.checking.plain import holds_secret
 from packager.checking.values import Place, Remark, Server, Setting, Target
@@ -16,6 +17,7 @@ from packager.core.nearness import nearest
 from packager.families.rules import Facts
 from packager.families.schema import EngineSchema, find_schema
 from packager.families.tgi import check_cache, check_settings
+from packager.families.vllm_options import check_version
 
 # Options of a `bool` type that take a value on the command line (launcher/src/main.rs, `Args`).
 VALUED = frozenset({"sharded"})
@@ -28,6 +30,8 @@ def check_tgi(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:
     start = find_start(server.command) or find_start(server.arguments)
     words = start.arguments if start is not None else server.arguments
     schema = find_schema("tgi", target.version)
+    for unproven in check_version("TGI", target.version, schema):
+        yield Remark(server.place, replace(unproven, hint=KNOWN_VERSIONS))
     grammar = Grammar(who="TGI", schema=_command_line(schema), version=target.version)
     arguments = read_arguments(words, grammar)
     yield from arguments.remarks

@@ -44,6 +44,7 @@ from packager.families.shared import (
     medusa_dirs,
     model_dir,
 )
+from packager.families.vllm_options import check_version
 from packager.rendering.check import check_json
 from packager.rendering.environment import render_template
 
@@ -126,6 +127,7 @@ class TgiFamily:
         yield from check_layout_options(spelled, LAYOUT)
         env, facts = settings(plan), plan_facts(plan)
         version = plan.container.engine_version
+        yield from check_version("TGI", version, schema_of(plan))
         yield from check_settings(
             env, version, facts, by_script=_by_script(plan), drafts=plan.draft is not None
         )

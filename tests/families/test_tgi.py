@@ -378,3 +378,20 @@ def test_bitsandbytes_is_computed_in_the_planned_type() -> None:
 
     env = render(plan_for("tgi", quantization=bits)).env
     assert (env["QUANTIZE"], env["DTYPE"]) == ("bitsandbytes", "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("3.3.6", []),
+        ("3.3.7", []),
+        ("3.3.5", ["the options of TGI 3.3.5 are not known here; those of 3.3.4 are used"]),
+        ("3.1.1", ["the options of TGI 3.1.1 are not known here; those of 3.0.1 are used"]),
+    ],
+)
+def test_a_version_whose_source_was_not_read_is_said(version: str, said: list[str]) -> None:
+    plan = plan_for("tgi")
+    other = replace(plan, container=replace(plan.container, engine_version=version))
+
+    found = TgiFamily().check(other)
+    assert [one.message for one in found if one.code == "options-unproven"] == said
