@@ -136,7 +136,10 @@ def test_json_is_of_the_classes_that_the_engine_makes_of_it(options: dict[str, A
 
 
 def test_a_module_that_moved_is_said_and_nothing_is_made_up(
-    options: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    values: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert options["offload-mode"] == {"type": "text"}
+    rows: dict[str, Any] = {"offload-mode": {"type": "text"}}
+
+    assert values.add_values(tmp_path, rows) == {}
+    assert rows == {"offload-mode": {"type": "text"}}
     assert "no names for offload-mode: has its module moved?" in capsys.readouterr().err
