@@ -37,7 +37,10 @@ OPENED = {
 }
 NOT_PARTS = ("SpeculativeConfig",)  # whose fields are no options of the same names
 METHOD = ("SpeculativeConfig", "method")  # `draft_methods` of the table
-NOT_ALWAYS = ("MultiModalConfig",)  # made for some models alone
+# Text to the parser, and nothing but a dictionary to what reads them: VllmConfig, the loaders.
+DICTIONARIES = {"additional-config", "model-loader-extra-config"}
+LOWERED = ("tokenizer-mode", "load-format")  # by validators of ModelConfig and LoadConfig
+NOT_ALWAYS = ("MultiModalConfig", "LoRAConfig")  # made for some models, or with a switch
 NOT_READ = ("QuantSpec",)  # its validators need more than the version's own modules
 DOTTED = "pkg.module.Class"  # also taken where the engine imports what has a dot
 
@@ -63,8 +66,10 @@ def add(
             row["values"] = sorted(listed)
             if name in OPENED:
                 row["opened_by"] = OPENED[name]
-            if name == "tokenizer-mode":  # lowered by ModelConfig
+            if name in LOWERED:
                 row["folded"] = True
+    for name in DICTIONARIES & options.keys():
+        options[name]["type"] = "json"
     executor = options.get("distributed-executor-backend", {})
     if executor and not executor.get("choices"):  # `Executor.get_class` imports what has a dot
         executor |= {"values": executors(config), "dotted": True}

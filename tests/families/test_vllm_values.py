@@ -25,6 +25,8 @@ CASES = [  # version, option, value, codes of errors: as each version's own code
     ("0.14.0", "load-format", "runai_streamer", []),
     ("0.14.0", "load-format", "instanttensor", ["value-refused"]),
     ("0.33.0", "load-format", "instanttensor", []),
+    ("0.33.0", "load-format", "AUTO", []),
+    ("0.33.0", "additional-config", "nonsense", ["value-refused"]),
     ("0.33.0", "tokenizer-mode", "nonsense", ["value-refused"]),
     ("0.33.0", "tokenizer-mode", "slow", []),
     ("0.10.2", "distributed-executor-backend", "ray", []),
