@@ -89,6 +89,7 @@ CLASSES = ENGINES / "lmi"  # RELEASE.json, by scripts/engine-options
 
 ASYNC_SINCE = 17  # the asynchronous mode is the default; before, the rolling batch
 JSON_DRAFT_SINCE = 15  # `speculative_config`; before, `speculative_model` and its companions
+EAGLE_SINCE = 16  # vllm/config.py of 0.8.4 sets the method by the path, whatever was asked for
 LEGACY_DRAFTS = ("draft_model", "ngram")
 LMI_DIST_UNTIL = 15  # the first without lmi-dist, which was the default
 NEGATES_SINCE = 26  # `false` becomes `--no-…`; before, it is left out
@@ -196,6 +197,7 @@ class LmiFamily:
         yield from _check_workers(plan)
         if release_of(plan) >= JSON_DRAFT_SINCE:
             yield from check_draft("vLLM", plan, schema)
+            yield from _check_eagle(plan)
             yield from check_asked_draft("vLLM", plan, schema)
         elif plan.draft is not None and plan.draft.kind not in LEGACY_DRAFTS:
             hint = "choose a newer container version"
@@ -325,6 +327,13 @@ def _check_workers(plan: Plan) -> Iterator[Finding]:
             message = f"with {name!r} LMI starts one server, and the plan has {plan.workers}"
             hint = f"use --tp-degree {plan.tp_degree * plan.workers}, or leave it out"
             yield Finding("error", "options-conflict", message, hint)
+
+
+def _check_eagle(plan: Plan) -> Iterator[Finding]:
+    """Refuse a head that vLLM 0.8 takes for a whole model: it looks for `eagle-` in the path."""
+    if plan.draft is not None and plan.draft.kind == "eagle" and release_of(plan) < EAGLE_SINCE:
+        hint = f"use --container-version {EAGLE_SINCE} or newer"
+        yield from draft_unsupported(plan, f"LMI {release_of(plan)} at {draft_dir(plan)}", hint)
 
 
 def _check_unread(plan: Plan, options: LmiOptions) -> Iterator[Finding]:

@@ -84,6 +84,7 @@ CONTAINERS: dict[str, ContainerFacts] = {
         ("lmi", "lmi", "nvidia", "", "vllm", "0.26.0", "0.36.0-lmi28.0.0-cu130", "28"),
         ("lmi-27", "lmi", "nvidia", "", "vllm", "0.23.1", "0.36.0-lmi27.0.0-cu130", "27"),
         ("lmi-16", "lmi", "nvidia", "", "vllm", "0.10.2", "0.34.0-lmi16.0.0-cu128", "16"),
+        ("lmi-15", "lmi", "nvidia", "", "vllm", "0.8.4", "0.33.0-lmi15.0.0-cu128", "15"),
         ("lmi-14", "lmi", "nvidia", "", "vllm", "0.7.3", "0.32.0-lmi14.0.0-cu126", "14"),
         ("lmi-13", "lmi", "nvidia", "", "vllm", "0.6.3.post1", "0.31.0-lmi13.0.0-cu124", "13"),
         (

@@ -309,6 +309,26 @@ def test_lmi_13_reads_the_keys_of_its_own_class_alone(
     assert errors(plan_for(container, engine_options=(option,))) == found
 
 
+EAGLE = replace(EAGLE3, kind="eagle")
+
+
+@pytest.mark.parametrize(
+    ("container", "draft", "found"),
+    [
+        ("lmi-15", NGRAM, []),
+        ("lmi-15", EAGLE, ["draft-unsupported"]),
+        ("lmi-15", EAGLE3, ["draft-unsupported"]),
+        ("lmi-16", EAGLE, []),
+        ("lmi-16", EAGLE3, []),
+    ],
+    ids=["15-ngram", "15-eagle", "15-eagle3", "16-eagle", "16-eagle3"],
+)
+def test_lmi_15_takes_no_head_for_what_it_is_in_our_directory(
+    container: str, draft: Draft, found: list[str]
+) -> None:
+    assert errors(plan_for(container, draft=draft)) == found
+
+
 def test_before_lmi_17_the_batch_is_vllms_rolling_one() -> None:
     read = properties(plan_for("lmi-16"))
 
