@@ -40,3 +40,13 @@ def test_the_example_is_told_of_line_by_line(
         expected.write_text(f"{done.out}{done.err}")
     assert f"{done.out}{done.err}" == expected.read_text()
     assert done.status == (3 if ": error " in done.out else 0)
+
+
+def test_the_page_shows_what_is_printed() -> None:
+    page = (ROOT / "docs" / "check.md").read_text()
+    shown = page.partition("$ packager check examples/check/deployment.yaml\n")[2]
+    lines = [line for line in shown.partition("```")[0].splitlines() if line != "…"]
+
+    printed = (EXPECTED / "deployment.yaml.txt").read_text().splitlines()
+    assert len(lines) == 5
+    assert [line for line in lines if line not in printed] == []
