@@ -74,3 +74,8 @@ def test_a_name_that_is_looked_up_later_is_checked_now() -> None:
 
 def test_a_plug_in_may_bring_other_names() -> None:
     assert not list(check_value("vLLM", PARSER, PARSER.name, "mine", {"plugin": "/mine.py"}))
+
+
+def test_text_is_no_number_to_a_class_that_does_not_say_so() -> None:
+    (finding,) = check_value("vLLM", OPEN, OPEN.name, '{"port": "3"}')
+    assert finding.code == "value-refused"

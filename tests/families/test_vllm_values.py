@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from packager.core.artifact import Artifacts
-from packager.families.schema import find_schema, shipped_versions
+from packager.families.schema import find_schema, read_size, shipped_versions
 from packager.families.vllm import VllmFamily
 from packager.families.vllm_options import check_draft_config, check_options
 from tests.families.plans import plan_for
@@ -164,3 +164,13 @@ def test_a_dotted_name_of_json_is_told_how_to_be_given() -> None:
     assert mode.hint == 'write compilation-config={"mode":3}'
     (other,) = check_options("vLLM", {"seed.x": "3"}, schema)
     assert other.message == "vLLM 0.33.0 has no option 'seed.x'"
+
+
+def test_a_number_that_is_refused_is_not_compared_with_others() -> None:
+    asked = {"max-num-batched-tokens": "0", "max-num-seqs": "256"}
+
+    assert errors("0.27.1", asked) == ["value-refused"]
+
+
+def test_letters_of_sizes_are_powers_of_a_thousand_or_of_1024() -> None:
+    assert [read_size(text) for text in ("7", "2k", "2K", "1.5m")] == [7, 2000, 2048, 1_500_000]
