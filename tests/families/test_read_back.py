@@ -249,7 +249,7 @@ def test_the_variables_of_tgi(plan: Plan) -> None:
     formats = {None: None, AWQ: "awq", PACKED: "compressed-tensors", FP8_AT_LOAD: "fp8"}
     quantize = formats[plan.quantization]
     batch, prompt = plan.shape.max_batch, plan.shape.max_input_tokens
-    whole = prompt if plan.draft and prompt > 4096 else None  # speculation turns chunking off
+    whole = max(prompt, 4096) if plan.draft else None  # speculation turns chunking off
     expected = {
         "MODEL_ID" if upstream else "HF_MODEL_ID": root,
         "NUM_SHARD" if upstream else "SM_NUM_GPUS": plan.tp_degree,
@@ -344,16 +344,18 @@ def test_the_variables_of_tgi_on_neuron(plan: Plan) -> None:
 
 @given(plans("neuron-hf"))
 def test_the_variables_of_hugging_faces_vllm_on_neuron(plan: Plan) -> None:
-    assert render(plan).env == as_text(
-        {
-            "HF_HUB_OFFLINE": 1,
-            "TRANSFORMERS_OFFLINE": 1,
-            "SM_ON_MODEL": where(plan)[0],
-            "SM_ON_BATCH_SIZE": plan.shape.max_batch,
-            "SM_ON_SEQUENCE_LENGTH": plan.shape.max_total_tokens,
-            "SM_ON_TENSOR_PARALLEL_SIZE": plan.tp_degree,
-        }
-    )
+    is_named = plan.served_name != plan.model.name
+    expected = {
+        "HF_HUB_OFFLINE": 1,
+        "TRANSFORMERS_OFFLINE": 1,
+        "SM_ON_MODEL": where(plan)[0],
+        "SM_ON_BATCH_SIZE": plan.shape.max_batch,
+        "SM_ON_SEQUENCE_LENGTH": plan.shape.max_total_tokens,
+        "SM_ON_TENSOR_PARALLEL_SIZE": plan.tp_degree,
+        "SM_ON_SERVED_MODEL_NAME": plan.served_name if is_named else None,
+    }
+
+    assert render(plan).env == as_text(told(expected))
 
 
 @given(plans("neuron-lmi"))
