@@ -10,22 +10,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from packager.catalog.containers import find_container
 from packager.core.findings import Finding
-from packager.families.lmi import check_settings, lmi_options
+from packager.families.lmi import LmiOptions, check_settings, lmi_options
 from packager.families.schema import find_schema
 
 RECORDED = Path(__file__).parent / "data/lmi_ci.jsonl"
 VERDICTS = ("accepted", "dropped", "refused")
 
 
-def findings(settings: Mapping[str, str], release: int) -> list[Finding]:
+@cache
+def release_options(release: int) -> tuple[str, LmiOptions]:
     version = find_container("lmi", "nvidia", str(release)).engine_version
-    options = lmi_options(find_schema("vllm", version), release)
+    return version, lmi_options(find_schema("vllm", version), release)
+
+
+def findings(settings: Mapping[str, str], release: int) -> list[Finding]:
+    version, options = release_options(release)
     return list(check_settings(settings, options, vllm_version=version))
 
 
@@ -49,9 +55,9 @@ def recorded() -> Iterator[tuple[dict[str, str], int, str]]:
 
 def test_djl_servings_own_configurations_get_the_verdicts_of_its_own_classes() -> None:
     differing = [
-        (release, said, verdict(settings, release), settings)
+        (release, said, found, settings)
         for settings, release, said in recorded()
-        if verdict(settings, release) != said
+        if (found := verdict(settings, release)) != said
     ]
 
     assert differing == []
@@ -77,6 +83,15 @@ CASES: list[tuple[int, dict[str, str], str]] = [
     (25, {"option.enforce_eager": "false"}, "accepted"),
     (26, {"option.enforce_eager": "True"}, "accepted"),
     (27, {"option.disable_log_stats": "false"}, "refused"),
+    (26, {"option.disable_log_stats": "false"}, "refused"),
+    (25, {"option.disable_log_stats": "false"}, "accepted"),
+    (
+        27,
+        {"option.enable_auto_tool_choice": "true", "option.tool_call_parser": "nonsense"},
+        "refused",
+    ),
+    (27, {"option.quantize": "nonsense"}, "refused"),  # by vLLM's configuration
+    (13, {"option.rolling_batch": "vllm", "option.quantize": "nonsense"}, "refused"),  # the same
     (27, {"option.trust_remote_code": "yes"}, "accepted"),
     (27, {"option.output_formatter": "json"}, "accepted"),
     (27, {"option.waiting_steps": "4"}, "dropped"),
