@@ -24,7 +24,16 @@ ROOT = LISTS.parent.parent
 Verdict = Literal["caught", "escaped", "invalid"]
 
 _FAILED = 1  # pytest: tests were collected and run, and some failed
-_COPIED = ("packager", "artifact_cache", "containers", "templates", "scripts", "tests", "examples")
+_COPIED = (
+    "packager",
+    "artifact_cache",
+    "containers",
+    "templates",
+    "scripts",
+    "tests",
+    "examples",
+    "docs",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
