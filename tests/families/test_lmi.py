@@ -387,3 +387,20 @@ def test_options_asked_for_by_name_are_handed_on() -> None:
 def test_old_tensorrt_llm_is_not_written_for() -> None:
     container = replace(CONTAINERS["lmi-trt"], engine_version="0.12.0")
     assert errors(replace(plan_for("lmi-trt"), container=container)) == ["engine-not-rendered"]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "codes"),
+    [
+        ((), ["options-conflict"]),
+        ((("use_v2_block_manager", "true"),), []),
+        ((("use_v2_block_manager", "false"),), ["options-conflict"]),
+    ],
+    ids=["left out", "on", "off"],
+)
+def test_a_speculative_model_asked_of_lmi_13_needs_v2_blocks(
+    blocks: tuple[tuple[str, str], ...], codes: list[str]
+) -> None:
+    plan = plan_for("lmi-13", engine_options=(("speculative_model", "[ngram]"), *blocks))
+
+    assert [one.code for one in errors_in(LmiFamily().check(plan))] == codes
