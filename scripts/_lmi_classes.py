@@ -260,6 +260,8 @@ def row_of(lmi: Lmi, name: str, annotation: Any) -> dict[str, Any]:
             else [one.value for one in annotation],
         }
     for one in (annotation, *inner):
+        if typing.get_origin(one) is Mapping:
+            return {"type": "counts"}  # `image=2,video=1`
         if one in TYPES:
             return {"type": TYPES[one]}
         if typing.get_origin(one) is dict or one is typing.Dict:  # noqa: UP006

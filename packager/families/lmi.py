@@ -426,7 +426,8 @@ def check_settings(
             if (overridden := options.aliases.get(key)) in meant:
                 message = f"LMI {options.container} drops {overridden!r} beside {key!r}"
                 yield Finding("error", "options-conflict", message, "give one of them")
-    yield from check_rules("LMI", "lmi", options.container, meant, facts=facts)
+    lowered = {key: _lowered(value) for key, value in meant.items()}
+    yield from check_rules("LMI", "lmi", options.container, lowered, facts=facts)
     if vllm_version:
         inside = vllm_settings(meant, options)
         spelled = {name: key for name, (key, _) in inside.items()}
@@ -488,13 +489,17 @@ def _check_one(key: str, value: str, options: LmiOptions) -> Iterator[Finding]:
         yield Finding("error", "value-refused", message, "leave it out")
 
 
+def _lowered(value: str) -> str:
+    return value.lower() if value.lower() in SWITCHES else value
+
+
 def vllm_settings(meant: Mapping[str, str], options: LmiOptions) -> dict[str, tuple[str, str]]:
     """Return by vLLM's names which of LMI's keys says what, as vLLM's parser reads it."""
     inside: dict[str, tuple[str, str]] = {}
     for key, value in meant.items():
         if key.startswith("option."):
             name = VLLM_NAMES.get(key, key.removeprefix("option.").replace("_", "-"))
-            read = value.lower() if value.lower() in SWITCHES else value
+            read = _lowered(value)
             inside[name] = (key, VLLM_DTYPES.get(read, read) if name == "dtype" else read)
     if inside.get("enable-lora", ("", ""))[1] == "true":
         for key, value in options.defaults.items():

@@ -116,6 +116,9 @@ CASES: list[tuple[int, dict[str, str], str]] = [
     (14, {"option.rolling_batch": "vllm", "option.limit_mm_per_prompt": "image=2"}, "accepted"),
     (14, {"option.rolling_batch": "vllm", "option.limit_mm_per_prompt": "two"}, "refused"),
     (13, {"option.rolling_batch": "vllm", "option.kv_cache_dtype": "fp8"}, "dropped"),
+    (13, {"option.rolling_batch": "vllm", "option.limit_mm_per_prompt": "two"}, "refused"),
+    (13, {"option.rolling_batch": "vllm", "option.limit_mm_per_prompt": "image=2"}, "accepted"),
+    (13, {"option.rolling_batch": "vllm", "option.speculative_model": "/m"}, "refused"),
     (13, {"option.rolling_batch": "vllm", "option.cpu_offload_gb_per_gpu": "0.5"}, "refused"),
 ]
 
