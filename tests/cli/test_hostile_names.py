@@ -232,6 +232,7 @@ date = 2026-11-20
 family = "vllm"
 kind = "nvidia"
 engine = "forged"
+variant = "forged"
 engine_version = "0.1"
 base = {text}
 source = {text}

@@ -42,6 +42,10 @@ OF_THE_SERVER = {
     "entryPoint",
     "model_loading_timeout",
     "predict_timeout",
+    # read by LMI's own handler of chats before 17: djl_python/properties_manager
+    "enable_auto_tool_choice",
+    "tool_call_parser",
+    "enable_reasoning",
 }
 
 

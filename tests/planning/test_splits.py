@@ -133,7 +133,7 @@ def test_experts_that_cannot_be_cut_are_spread_whole() -> None:
 
 @pytest.mark.parametrize(
     ("version", "spreads", "nodes"),
-    [("13", False, 1), ("15", False, 1), ("16", True, 1), ("28", True, 1)],
+    [("13", False, 1), ("14", False, 1), ("15", True, 1), ("16", True, 1), ("28", True, 1)],
 )
 def test_a_version_is_given_only_what_its_options_have(
     version: str, spreads: bool, nodes: int
@@ -150,7 +150,7 @@ def test_vllm_serves_on_several_machines_from_the_version_that_has_the_option() 
     assert abilities_of(newest).most_nodes == 4
     assert abilities_of(older).most_nodes == 1
     assert abilities_of(older).data_parallel
-    assert not abilities_of(replace(newest, engine_version="0.8.4")).data_parallel
+    assert not abilities_of(replace(newest, engine_version="0.7.3")).data_parallel
 
 
 def test_degrees_that_were_asked_for_are_the_only_ones() -> None:
