@@ -1,9 +1,10 @@
 """artifact_cache: finished files, found again by the inputs that made them.
 
-    result = open_local(root).get_or_build(document, build, into=directory)
+    result = open_local(root, kinds=policy).get_or_build(document, build, into=directory)
 
-Knows nothing of packager.  Names load on first use: a command that never
-touches the cache does not pay for pydantic.
+Knows nothing of packager, and no kind of artifact: kinds are subclasses of
+`KeyDocument`, and a `KindPolicy` says what may be assumed of each.  Names load on
+first use: a command that never touches the cache does not pay for pydantic.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from artifact_cache.cache import ArtifactCache as ArtifactCache
-    from artifact_cache.cache import CacheResult as CacheResult
-    from artifact_cache.cache import Notice as Notice
     from artifact_cache.cache import open_local as open_local
     from artifact_cache.entry import Entry as Entry
     from artifact_cache.errors import BuildFailed as BuildFailed
@@ -32,18 +31,12 @@ if TYPE_CHECKING:
     from artifact_cache.gc import GcPolicy as GcPolicy
     from artifact_cache.gc import collect as collect
     from artifact_cache.index import Index as Index
-    from artifact_cache.key import DraftHeadKey as DraftHeadKey
     from artifact_cache.key import KeyDocument as KeyDocument
-    from artifact_cache.key import ModelAnswersKey as ModelAnswersKey
-    from artifact_cache.key import NeuronKey as NeuronKey
-    from artifact_cache.key import QualityReportKey as QualityReportKey
-    from artifact_cache.key import QuantizedCheckpointKey as QuantizedCheckpointKey
-    from artifact_cache.key import StepInputKey as StepInputKey
-    from artifact_cache.key import TensorRtLlmEngineKey as TensorRtLlmEngineKey
-    from artifact_cache.key import VllmCompileKey as VllmCompileKey
     from artifact_cache.key import key_of as key_of
     from artifact_cache.key import manifest_digest as manifest_digest
-    from artifact_cache.key import parse_document as parse_document
+    from artifact_cache.kinds import ASSUME_NOTHING as ASSUME_NOTHING
+    from artifact_cache.kinds import KindPolicy as KindPolicy
+    from artifact_cache.kinds import LargerRule as LargerRule
     from artifact_cache.matching import Match as Match
     from artifact_cache.negative import Failure as Failure
     from artifact_cache.negative import Failures as Failures
@@ -52,6 +45,8 @@ if TYPE_CHECKING:
     from artifact_cache.opening import open_cache as open_cache
     from artifact_cache.pins import Pin as Pin
     from artifact_cache.pins import Pins as Pins
+    from artifact_cache.results import CacheResult as CacheResult
+    from artifact_cache.results import Notice as Notice
     from artifact_cache.stats import StatsLog as StatsLog
     from artifact_cache.stats import prometheus as prometheus
     from artifact_cache.store import Address as Address
@@ -60,8 +55,6 @@ if TYPE_CHECKING:
     from artifact_cache.stores.archive import export_archive as export_archive
     from artifact_cache.stores.archive import import_archive as import_archive
     from artifact_cache.stores.local import LocalStore as LocalStore
-    from artifact_cache.stores.memory import MemoryStore as MemoryStore
-    from artifact_cache.stores.read_only import ReadOnlyStore as ReadOnlyStore
     from artifact_cache.stores.s3 import S3Store as S3Store
     from artifact_cache.stores.tiered import TieredStore as TieredStore
     from artifact_cache.stores.trusted import TrustedStore as TrustedStore
@@ -74,8 +67,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ArtifactCache": "cache",
-    "CacheResult": "cache",
-    "Notice": "cache",
+    "CacheResult": "results",
+    "Notice": "results",
     "open_local": "cache",
     "Entry": "entry",
     "BuildFailed": "errors",
@@ -93,18 +86,12 @@ _HOMES = {
     "GcPolicy": "gc",
     "collect": "gc",
     "Index": "index",
-    "DraftHeadKey": "key",
     "KeyDocument": "key",
-    "NeuronKey": "key",
-    "ModelAnswersKey": "key",
-    "QualityReportKey": "key",
-    "QuantizedCheckpointKey": "key",
-    "StepInputKey": "key",
-    "TensorRtLlmEngineKey": "key",
-    "VllmCompileKey": "key",
     "key_of": "key",
     "manifest_digest": "key",
-    "parse_document": "key",
+    "ASSUME_NOTHING": "kinds",
+    "KindPolicy": "kinds",
+    "LargerRule": "kinds",
     "Match": "matching",
     "Failure": "negative",
     "Failures": "negative",
@@ -121,8 +108,6 @@ _HOMES = {
     "export_archive": "stores.archive",
     "import_archive": "stores.archive",
     "LocalStore": "stores.local",
-    "MemoryStore": "stores.memory",
-    "ReadOnlyStore": "stores.read_only",
     "S3Store": "stores.s3",
     "TieredStore": "stores.tiered",
     "TrustedStore": "stores.trusted",

@@ -90,7 +90,7 @@ class Output(_Strict):
 
 
 class Writer(_Strict):
-    """Who published. The nonce tells two builds of one key apart."""
+    """Publisher of an entry. The nonce distinguishes two builds of one key."""
 
     nonce: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
     builder_id: Line
@@ -127,7 +127,7 @@ class Entry(_Strict):
             raise ValueError("the key is not the key of the key document")
         kind = self.keydoc.get("kind")
         if not isinstance(kind, str) or not re.fullmatch(KIND_PATTERN, kind):
-            raise ValueError("the key document has no kind, or one that is no plain word")
+            raise ValueError("the key document has no kind, or one that is not a plain word")
         if sum(output.size for output in self.outputs) > LARGEST_INTEGER:
             raise ValueError("the sizes add up to more than can be")
         _refuse_clashes(self.outputs)
@@ -140,12 +140,12 @@ class Entry(_Strict):
 
     @property
     def total_bytes(self) -> int:
-        """Size of all files together."""
+        """Return the size of all files together."""
         return sum(output.size for output in self.outputs)
 
 
 def entry_bytes(entry: Entry) -> bytes:
-    """Give the bytes that are stored: the payload, in an envelope when it is signed.
+    """Return the bytes that are stored: the payload, in an envelope when it is signed.
 
     Raises `MalformedEntry` when no reader would take them.
     """
@@ -162,7 +162,7 @@ def entry_bytes(entry: Entry) -> bytes:
 
 
 def payload_bytes(entry: Entry) -> bytes:
-    """Give the canonical bytes that are signed, with their own digest in `check`.
+    """Return the canonical bytes that are signed, with their own digest in `check`.
 
     A flipped bit in a path or mode would otherwise give good bytes a wrong
     place, and no blob would show it.
@@ -212,7 +212,7 @@ def _payload_of(envelope: dict[str, Any]) -> bytes:
 
 
 def _refuse_flipped_type(payload: bytes) -> None:
-    """Tell a damaged envelope, which can be healed, from one of the future, which is left."""
+    """Refuse a damaged envelope, which can be healed; let one of the future pass, which is left."""
     try:
         _parse_payload(payload)
     except MalformedEntry:

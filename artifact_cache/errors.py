@@ -1,23 +1,23 @@
-"""What can go wrong in the cache.
+"""Errors of the cache.
 
     CacheError
-    │   the cache is no help; build without it
+    │   the cache cannot help; build without it
     ├── MalformedEntry     bytes that are not an entry
-    ├── NewerEntry         an entry in a schema this version does not know
-    ├── Corrupt            stored bytes are not what was published; already set aside
-    ├── Untrusted          nobody we trust vouches for the entry
+    ├── NewerEntry         an entry in a schema that this version does not know
+    ├── Corrupt            stored bytes differ from what was published; quarantined already
+    ├── Untrusted          no trusted key signed the entry
     ├── StoreUnavailable   the store cannot be read or written now
-    ├── NotTaken           an artifact is not there, or not to be had, and nothing may be built
-    ├── Unpublishable      a build left something an entry cannot describe
+    ├── NotTaken           an artifact is missing or unreadable, and nothing may be built
+    ├── Unpublishable      a build left files that an entry cannot describe
     │   the build cannot go on
     ├── UnusableDirectory  the caller's directory is not empty, or cannot be made so
-    ├── BuildLeftNothing   a build returned and there is no file
-    ├── BuildFailed        raised by a build that wants its log kept
-    │   └── Rejected       raised by a build that cannot work with these inputs, ever
-    │       └── RejectedBefore  it said so a while ago, and was not asked again
+    ├── BuildLeftNothing   a build returned without any file
+    ├── BuildFailed        raised by a build whose log is to be kept
+    │   └── Rejected       raised by a build that can never work with these inputs
+    │       └── RejectedBefore  it was rejected recently, and was not tried again
     │   the user has to decide
-    ├── UnusableKeys       a file of keys cannot be read or holds something else
-    └── UnusablePin        a pin cannot be read or says nothing, so nothing may be collected
+    ├── UnusableKeys       a file of keys cannot be read or is invalid
+    └── UnusablePin        a pin cannot be read or is empty, so nothing may be collected
 
 Messages are lower case without a full stop; the hint is a command or a choice.
 """

@@ -1,4 +1,4 @@
-"""Why a look-up missed: the nearest entries and the fields in which they differ."""
+"""Explanation of a cache miss: the nearest entries and the fields in which they differ."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What a look-up found, and what it nearly found. Nearest first; ties by age, newest first."""
+    """Result of a look-up with the nearest entries, newest first among equals."""
 
     key: str
     hit: bool
@@ -41,7 +41,7 @@ class Explanation:
 def find_nearest(
     wanted: Mapping[str, Any], entries: Iterable[Entry], limit: int
 ) -> tuple[Neighbour, ...]:
-    """Rank entries by the number of fields that differ; leave out the one that fits."""
+    """Return entries ranked by the number of fields that differ, without the exact match."""
     neighbours = [
         Neighbour(entry, found)
         for entry in entries
@@ -66,7 +66,7 @@ def differences(wanted: object, found: object, pointer: str = "") -> Iterator[Di
 
 
 def _comparable(value: object) -> object:
-    """Keep True and 1 apart, and lists and tuples together."""
+    """Return a comparable form that keeps True and 1 apart, and lists and tuples together."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_comparable(inner) for inner in value]
     return type(value), value

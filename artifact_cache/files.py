@@ -1,4 +1,4 @@
-"""Files: hashed, written durably, handed over without copying where the disk can."""
+"""Files: hashed, written durably, linked or cloned instead of copied where the disk can."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def bounded_bytes(path: Path, most: int, *, follow_links: bool = False) -> bytes
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Create a file that must not exist yet, and have it on the disk."""
+    """Create a file that must not exist yet, and write it through to the disk."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o444), "wb") as file:
         file.write(data)
@@ -75,7 +75,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have a file's bytes, or a directory's names, on the disk."""
+    """Write a file's bytes, or a directory's names, through to the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -83,10 +83,10 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def hand_over(source: Path, target: Path, mode: int) -> str | None:
-    """Put a file at `target` by link, by clone or by copy.
+def link_or_copy(source: Path, target: Path, mode: int) -> str | None:
+    """Link, clone or copy a file to `target`.
 
-    Gives the digest when the bytes had to be copied, so that they are read only
+    Returns the digest when the bytes had to be copied, so that they are read only
     once, and None when they are shared and nothing was read.  A link has the
     mode of its source, so a file with another mode is cloned or copied.
     """
@@ -124,7 +124,7 @@ def _cloned(reader: int, writer: int) -> bool:
 
 
 def in_parallel(work: Callable[[Output], None], outputs: Iterable[Output]) -> None:
-    """Do the work for each output; raise the first failure after all have ended."""
+    """Run the work for each output in threads; raise the first error after all have ended."""
     with ThreadPoolExecutor(HASHING_THREADS, "artifact-cache") as pool:
         for _ in pool.map(work, outputs):
             pass
@@ -155,7 +155,7 @@ def clear(directory: Path) -> None:
 
 
 def replace_contents(directory: Path, inner: Path) -> None:
-    """Put what is in `inner`, a directory inside, in the place of everything else.
+    """Replace everything in `directory` by the contents of `inner`, a directory inside it.
 
     On OSError everything is where it was.  Raises `UnusableDirectory` when that
     did not work either, or what was replaced cannot be removed.
@@ -197,7 +197,7 @@ def remove_tree(directory: Path) -> None:
 
 
 def seal(directory: Path, kind: str) -> tuple[tuple[str, Path], ...]:
-    """Make what a build left read-only; give each file with its path in the directory.
+    """Make a build's files read-only; return each with its path in the directory.
 
     Raises `BuildLeftNothing`, and `Unpublishable` for a link, socket or device:
     what they stand for is not inside.
@@ -219,7 +219,7 @@ def seal(directory: Path, kind: str) -> tuple[tuple[str, Path], ...]:
 
 
 def describe(files: Iterable[tuple[str, Path]]) -> tuple[Output, ...]:
-    """Read every file once and give its row of the entry.
+    """Read every file once and return its row of the entry.
 
     Raises pydantic's ValidationError, a ValueError, for names no entry may hold.
     """
@@ -239,10 +239,10 @@ def describe(files: Iterable[tuple[str, Path]]) -> tuple[Output, ...]:
 
 
 def said(error: OSError) -> str:
-    """Give the system's reason as it reads inside a sentence."""
+    """Return the system's reason as it reads inside a sentence."""
     return (error.strerror or str(error)).lower()
 
 
 def sealed_mode(output: Output) -> int:
-    """Give the mode an output has on disk: read-only, since it may be shared."""
+    """Return the mode an output has on disk: read-only, since it may be shared."""
     return 0o555 if output.mode == "0755" else 0o444

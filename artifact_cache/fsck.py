@@ -19,6 +19,7 @@ from typing import Literal
 from artifact_cache.entry import MAX_STORED_BYTES, Entry, parse_entry
 from artifact_cache.errors import CacheError, MalformedEntry, NewerEntry, StoreUnavailable
 from artifact_cache.files import HASHING_THREADS, NotRegular, bounded_bytes, said, sha256_of
+from artifact_cache.results import ignore
 from artifact_cache.store import Address
 from artifact_cache.stores.local import LocalStore
 from artifact_cache.trust import Trust
@@ -35,14 +36,14 @@ Action = Literal[
 class Problem:
     """One thing that was not as it should be."""
 
-    what: str  # `blob 0123456789ab`, `entry neuron/0123456789ab`
+    what: str  # `blob 0123456789ab`, `entry KIND/0123456789ab`
     reason: str
     action: Action
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What a check saw."""
+    """Counts of a check."""
 
     entries: int  # sound ones
     blobs: int
@@ -116,7 +117,7 @@ class _Check:
     # --- blobs
 
     def _judge_blob(self, path: Path) -> str:
-        """Say what is wrong with a blob; remember a sound one, and one that cannot be read.
+        """Return what is wrong with a blob; remember a sound one, and one that cannot be read.
 
         A read that fails says nothing of the bytes: the next one may succeed.
         """
@@ -152,7 +153,7 @@ class _Check:
         self.problems.append(Problem(f"blob {path.name[:12]}", "could be written to", action))
 
     def _is_sound(self, digest: str, size: int) -> bool:
-        """Look again at a blob that was not there before: it may have been published since."""
+        """Check again a blob that was missing before: it may have been published since."""
         if digest not in self.sizes:
             path = self.store.blob_path(digest)
             if path.is_file():
@@ -226,7 +227,7 @@ class _Check:
             aside.unlink()
             self._take_in(entry)
             what = f"entry {entry.kind}/{entry.key[:12]}"
-            self._note(what, "was in quarantine and is whole again", "restored")
+            self._note(what, "was in quarantine and is intact again", "restored")
 
     def _lost(self, entry: Entry) -> list[str]:
         return [
@@ -265,16 +266,12 @@ def _size_of(path: Path) -> int:
         return 0
 
 
-def _ignore(_done: int, _size: int) -> None:
-    """Tell nobody."""
-
-
 def check(
     store: LocalStore,
     *,
     trust: Trust | None = None,
     repair: bool = True,
-    on_bytes: Callable[[int, int], None] = _ignore,
+    on_bytes: Callable[[int, int], None] = ignore,
 ) -> Checked:
     """Verify everything; with `repair`, set aside what is broken and bring back what is sound.
 

@@ -18,11 +18,6 @@ as named.
 
 from __future__ import annotations
 
-import base64
-import fcntl
-import os
-import re
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -31,27 +26,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from artifact_cache.entry import MAX_STORED_BYTES, PAYLOAD_TYPE, SCHEMA, parse_entry
-from artifact_cache.errors import MalformedEntry, NewerEntry, StoreUnavailable
+from artifact_cache.entry import MAX_STORED_BYTES
+from artifact_cache.errors import StoreUnavailable
 from artifact_cache.files import NotRegular, bounded_bytes, said, sync
+from artifact_cache.gc_entries import (
+    SeenBlob,
+    SeenEntry,
+    held_in_quarantine,
+    is_pinned,
+    looks_of,
+    seen_entry,
+)
+from artifact_cache.gc_litter import Limits, sweep
 from artifact_cache.pins import Pin, Pins
 from artifact_cache.stores.local import LocalStore
-from artifact_cache.strict_json import parse_object
 
 BATCH = 100  # files removed while everybody waits
 LOCK_WAIT_S = 300.0
 BUSY = "publishers or readers were busy all the time; try again"
 DAY_S = 24 * 3600.0
 
-_ASIDE = re.compile(r".*-([0-9a-f]{64})-[0-9a-f]{8}\.(?:json|blob)")  # a name in quarantine
-_DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
-
 Reason = Literal["age", "size"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GcPolicy:
-    """What may stay. None is no limit."""
+    """Limits of a collection. None: unlimited."""
 
     max_bytes: int | None = None
     max_age_s: float | None = None  # since the last use
@@ -67,7 +67,7 @@ class Removed:
 
     kind: str
     key: str
-    model: str  # its label, else the start of the architecture's digest
+    model: str  # its label; "" without one
     reason: Reason
     bytes: int  # of blobs that nothing else names
     used_at: float
@@ -75,7 +75,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """What a collection did, or with `dry_run` would do."""
+    """Result of a collection, also of one with `dry_run`."""
 
     dry_run: bool
     removed: tuple[Removed, ...]
@@ -89,36 +89,11 @@ class Collected:
     problem: str = ""  # why not everything was done
 
     def by_model(self) -> dict[tuple[str, str], int]:
-        """Give the bytes per kind and model."""
+        """Return the bytes per kind and model."""
         sums: Counter[tuple[str, str]] = Counter()
         for one in self.removed:
             sums[one.kind, one.model] += one.bytes
         return dict(sums)
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    path: Path
-    kind: str
-    key: str
-    looks: tuple[int, int]  # inode and ctime: whether it is still this one
-    used_at: float
-    blobs: frozenset[str]  # of those seen before
-    model: str
-    removable: bool
-
-    def says(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Give its key document and labels as they stand now; 100,000 of them are much to keep."""
-        plain, _ = _peek(bounded_bytes(self.path, MAX_STORED_BYTES))
-        return _mapping(plain, "keydoc"), _mapping(plain, "labels")
-
-
-@dataclass(frozen=True, slots=True)
-class _Blob:
-    path: Path
-    size: int
-    looks: tuple[int, int]
-    changed_at: float
 
 
 class _Collection:
@@ -132,7 +107,7 @@ class _Collection:
 
     # --- looking, without a lock
 
-    def entries(self, blobs: Container[str]) -> Iterator[_Entry]:
+    def entries(self, blobs: Container[str]) -> Iterator[SeenEntry]:
         for path in self.store.root.glob("ac/*/??/*.json"):
             try:
                 status = path.lstat()
@@ -146,49 +121,33 @@ class _Collection:
                 self.problem = f"{path.name[:12]} cannot be read: {said(error)}"
                 data = b""
             used_at = self._used_at(path.stem, status.st_mtime)
-            yield _entry(path, status, data, used_at, blobs)
+            yield seen_entry(path, status, data, used_at, blobs)
 
-    def held_in_quarantine(self, pins: Sequence[Pin]) -> tuple[frozenset[str], frozenset[Path]]:
-        """Return the digests that pinned entries in quarantine name, and the files to keep there.
-
-        What was set aside by mistake comes back by a check: its blobs must be there then.
-        """
-        digests: set[str] = set()
-        kept: set[Path] = set()
-        if not pins:
-            return frozenset(), frozenset()
-        for path in self.store.root.glob("quarantine/*.json"):
-            data = b""
-            with suppress(OSError):
-                data = bounded_bytes(path, MAX_STORED_BYTES)
-            plain, text = _peek(data)
-            key = found[1] if (found := _ASIDE.fullmatch(path.name)) else str(plain.get("key"))
-            document, labels = _mapping(plain, "keydoc"), _mapping(plain, "labels")
-            if any(pin.holds(key, document, labels) for pin in pins):
-                digests |= {digest.decode("ascii") for digest in _DIGEST.findall(text)}
-                kept.add(path)
-        for path in self.store.root.glob("quarantine/*.blob"):
-            if (found := _ASIDE.fullmatch(path.name)) and found[1] in digests:
-                kept.add(path)
-        return frozenset(digests), frozenset(kept)
-
-    def blobs(self) -> dict[str, _Blob]:
+    def blobs(self) -> dict[str, SeenBlob]:
         found = {}
         for path in self.store.root.glob("cas/sha256/??/*"):
             with suppress(OSError):
                 status = path.lstat()
                 changed_at = max(status.st_mtime, status.st_ctime)
-                found[path.name] = _Blob(path, status.st_size, _looks(status), changed_at)
+                found[path.name] = SeenBlob(path, status.st_size, looks_of(status), changed_at)
         return found
 
     def let_publishers_finish(self) -> None:
-        """Wait until each blob seen so far is named by its entry, if one was on its way.
+        """Wait until each blob seen so far is named by its entry, if one was being published.
 
         Whoever publishes after this replaces the blobs it names.
         """
         with self.store.collecting(LOCK_WAIT_S) as alone:
             if not alone:
                 self.problem = BUSY
+
+    def limits_of_litter(self) -> Limits:
+        return Limits(
+            any=self.limit,
+            partial=self.started - self.policy.partial_s,
+            quarantine=self.started - self.policy.quarantine_s,
+            failures=self.started - self.policy.failures_s,
+        )
 
     def _used_at(self, key: str, published_at: float) -> float:
         try:
@@ -198,20 +157,20 @@ class _Collection:
         return min(max(used_at, published_at), self.started)  # a clock may have been ahead
 
     def choose(
-        self, entries: Sequence[_Entry], blobs: Mapping[str, _Blob], pins: Iterable[Pin]
-    ) -> list[tuple[_Entry, Reason]]:
-        """Say which entries go, the least recently used first."""
+        self, entries: Sequence[SeenEntry], blobs: Mapping[str, SeenBlob], pins: Iterable[Pin]
+    ) -> list[tuple[SeenEntry, Reason]]:
+        """Choose the entries that go, the least recently used first."""
         pins = tuple(pins)
         candidates = sorted(
             (
                 entry
                 for entry in entries
-                if entry.removable and entry.used_at < self.limit and not _pinned(entry, pins)
+                if entry.removable and entry.used_at < self.limit and not is_pinned(entry, pins)
             ),
             key=lambda entry: (entry.used_at, entry.key),
         )
         oldest = self.policy.max_age_s
-        doomed: list[tuple[_Entry, Reason]] = [
+        doomed: list[tuple[SeenEntry, Reason]] = [
             (entry, "age")
             for entry in candidates
             if oldest is not None and entry.used_at < self.started - oldest
@@ -237,13 +196,13 @@ class _Collection:
 
     # --- removing, under the lock, a batch at a time
 
-    def remove_entries(self, doomed: Sequence[tuple[_Entry, Reason]]) -> set[Path]:
+    def remove_entries(self, doomed: Sequence[tuple[SeenEntry, Reason]]) -> set[Path]:
         removed: set[Path] = set()
 
-        def remove(batch: Sequence[tuple[_Entry, Reason]]) -> None:
+        def remove(batch: Sequence[tuple[SeenEntry, Reason]]) -> None:
             pins = tuple(self.pins.all().values())  # whoever pinned meanwhile has returned
             for entry, _ in batch:
-                if _pinned(entry, pins) or self._changed(entry):
+                if is_pinned(entry, pins) or self._changed(entry):
                     continue
                 entry.path.unlink(missing_ok=True)
                 removed.add(entry.path)
@@ -253,13 +212,13 @@ class _Collection:
         self._in_batches(doomed, remove)
         return removed
 
-    def remove_blobs(self, blobs: Sequence[_Blob]) -> list[_Blob]:
-        removed: list[_Blob] = []
+    def remove_blobs(self, blobs: Sequence[SeenBlob]) -> list[SeenBlob]:
+        removed: list[SeenBlob] = []
 
-        def remove(batch: Sequence[_Blob]) -> None:
+        def remove(batch: Sequence[SeenBlob]) -> None:
             for blob in batch:
                 with suppress(FileNotFoundError):
-                    if _looks(blob.path.lstat()) == blob.looks:
+                    if looks_of(blob.path.lstat()) == blob.looks:
                         blob.path.unlink()
                         self.store.stamp_path(blob.path.name).unlink(missing_ok=True)
                         removed.append(blob)
@@ -267,13 +226,13 @@ class _Collection:
         self._in_batches(blobs, remove)
         return removed
 
-    def _changed(self, entry: _Entry) -> bool:
+    def _changed(self, entry: SeenEntry) -> bool:
         try:
             status = entry.path.lstat()
         except OSError:
             return True
         used_at = self._used_at(entry.key, status.st_mtime)
-        return _looks(status) != entry.looks or used_at > entry.used_at
+        return looks_of(status) != entry.looks or used_at > entry.used_at
 
     def _in_batches(self, items: Sequence[Any], remove: Callable[[Sequence[Any]], None]) -> None:
         for start in range(0, len(items), BATCH):
@@ -310,7 +269,7 @@ def collect(
         entries = tuple(run.entries(blobs))
         doomed = run.choose(entries, blobs, pins)
         removed = {entry.path for entry, _ in doomed} if dry_run else run.remove_entries(doomed)
-        held, aside = run.held_in_quarantine(pins)
+        held, aside = held_in_quarantine(store, pins)
         named = {digest for entry in entries if entry.path not in removed for digest in entry.blobs}
         named |= held
         unnamed = {
@@ -321,7 +280,8 @@ def collect(
         if run.problem:
             unnamed = {}
         gone = list(unnamed.values()) if dry_run else run.remove_blobs(list(unnamed.values()))
-        litter = _sweep(run, entries, removed, aside, dry_run=dry_run)
+        kept = {entry.key for entry in entries if entry.path not in removed}
+        litter = sweep(store, kept, aside, run.limits_of_litter(), dry_run=dry_run)
     except OSError as error:
         raise StoreUnavailable(str(store.root), said(error)) from error
     return _report(run, entries, blobs, doomed, removed, gone, pins, litter, dry_run=dry_run)
@@ -329,11 +289,11 @@ def collect(
 
 def _report(
     run: _Collection,
-    entries: Sequence[_Entry],
-    blobs: Mapping[str, _Blob],
-    doomed: Sequence[tuple[_Entry, Reason]],
+    entries: Sequence[SeenEntry],
+    blobs: Mapping[str, SeenBlob],
+    doomed: Sequence[tuple[SeenEntry, Reason]],
     removed: set[Path],
-    gone: Sequence[_Blob],
+    gone: Sequence[SeenBlob],
     pins: Sequence[Pin],
     litter: int,
     *,
@@ -367,147 +327,6 @@ def _report(
         litter=litter,
         kept_entries=len(kept),
         kept_bytes=sum(blob.size for blob in blobs.values()) - freed,
-        pinned_entries=sum(_pinned(entry, pins) for entry in kept),
+        pinned_entries=sum(is_pinned(entry, pins) for entry in kept),
         problem=run.problem,
     )
-
-
-# --- litter
-
-
-def _sweep(
-    run: _Collection,
-    entries: Sequence[_Entry],
-    removed: set[Path],
-    aside: frozenset[Path],
-    *,
-    dry_run: bool,
-) -> int:
-    """Remove what nobody will come back for; give the number of files."""
-    root = run.store.root
-    keys = {entry.key for entry in entries if entry.path not in removed}
-    old = list(_old(root.glob("use/??/*"), run.limit, lambda path: path.name not in keys))
-    old += _old(
-        root.glob("stamp/??/*"), run.limit, lambda path: not run.store.blob_path(path.name).exists()
-    )
-    old += _old(root.glob("neg/*/??/*"), run.started - run.policy.failures_s)
-    old += _old(root.glob("neg/*/??/*.json.*"), run.limit)
-    old += _old(root.glob("pins/.*"), run.limit)
-    old += _old(root.glob("partial/*"), run.started - run.policy.partial_s, _is_unlocked)
-    old += _old(
-        root.glob("quarantine/*"),
-        run.started - run.policy.quarantine_s,
-        lambda path: path not in aside,
-    )
-    old += _old(root.glob("*.new"), run.limit)
-    stray = list(_old(root.glob("tmp/*"), run.limit, _is_unlocked))
-    if not dry_run:
-        for path in (*old, *stray):
-            with suppress(OSError):
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
-        run.store.reap()
-    return len(set(old)) + len(stray)
-
-
-def _old(
-    paths: Iterable[Path], limit: float, condition: Callable[[Path], bool] | None = None
-) -> Iterator[Path]:
-    for path in paths:
-        with suppress(OSError):
-            status = path.lstat()
-            old = max(status.st_mtime, status.st_ctime) < limit
-            if old and (condition is None or condition(path)):
-                yield path
-
-
-def _is_unlocked(path: Path) -> bool:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
-
-
-# --- reading entries
-
-
-def _entry(
-    path: Path, status: os.stat_result, data: bytes, used_at: float, blobs: Container[str]
-) -> _Entry:
-    """Take an entry in, whatever it is: it names every digest that stands in it.
-
-    It is read and not judged, which would take many times as long: a damaged
-    entry ages like any other until somebody asks for it, and pins hold it for
-    what it still says.
-    """
-    plain, text = _peek(data)
-    named = (found.decode("ascii") for found in _DIGEST.findall(text))
-    return _Entry(
-        path=path,
-        kind=path.parent.parent.name,
-        key=path.stem,
-        looks=_looks(status),
-        used_at=used_at,
-        blobs=frozenset(digest for digest in named if digest in blobs),
-        model=_model(_mapping(plain, "keydoc"), _mapping(plain, "labels")),
-        removable=bool(data) and (plain.get("schema") == SCHEMA or not _is_newer(data)),
-    )
-
-
-def _peek(data: bytes) -> tuple[Mapping[str, Any], bytes]:
-    """Give what an entry says, signed or not, and all the text that digests may stand in."""
-    plain: dict[str, Any] = {}
-    with suppress(ValueError, KeyError, TypeError):
-        plain = parse_object(data, max_bytes=MAX_STORED_BYTES)
-        if "payload" in plain:
-            payload = base64.b64decode(plain["payload"])
-            data += payload
-            # The envelope's type says what the payload is; only our own is looked into.
-            ours, plain = plain["payloadType"] == PAYLOAD_TYPE, {}
-            plain = parse_object(payload, max_bytes=MAX_STORED_BYTES) if ours else {}
-    return plain, data
-
-
-def _mapping(plain: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = plain.get(name)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _is_newer(data: bytes) -> bool:
-    try:
-        parse_entry(data)
-    except NewerEntry:
-        return True
-    except MalformedEntry:
-        pass
-    return False
-
-
-def _pinned(entry: _Entry, pins: Iterable[Pin]) -> bool:
-    if any(entry.key in pin.keys for pin in pins):
-        return True
-    asking = [pin for pin in pins if pin.where or pin.labels]
-    try:
-        document, labels = entry.says() if asking else ({}, {})
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True  # nobody knows what it says
-    return any(pin.holds(entry.key, document, labels) for pin in asking)
-
-
-def _model(document: Mapping[str, Any], labels: Mapping[str, Any]) -> str:
-    if label := labels.get("model"):
-        return str(label)
-    graph = document.get("graph")
-    return str(graph.get("architecture", ""))[:12] if isinstance(graph, Mapping) else ""
-
-
-def _looks(status: os.stat_result) -> tuple[int, int]:
-    return status.st_ino, status.st_ctime_ns

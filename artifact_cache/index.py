@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from artifact_cache.entry import MAX_STORED_BYTES
 from artifact_cache.explain import differences
 from artifact_cache.files import bounded_bytes
-from artifact_cache.matching import dominates
+from artifact_cache.kinds import LargerRule
 from artifact_cache.strict_json import parse_json, parse_object
 
 FORM = 2  # another one is made anew
@@ -48,7 +48,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a list shows of an entry."""
+    """Summary of an entry for lists."""
 
     kind: str
     key: str
@@ -88,7 +88,7 @@ class Index:
         return self._ask(kind, ask)
 
     def nearest(self, wanted: Mapping[str, Any], limit: int) -> tuple[str, ...]:
-        """Give the keys with the fewest differing fields, nearest first, not the key itself."""
+        """Return the keys with the fewest differing fields, nearest first, not the key itself."""
 
         def ask(database: sqlite3.Connection) -> tuple[str, ...]:
             distances = {
@@ -105,22 +105,22 @@ class Index:
 
         return self._ask(str(wanted["kind"]), ask)
 
-    def larger(self, wanted: Mapping[str, Any]) -> tuple[str, ...]:
-        """Give the keys of entries that dominate what is wanted, the smallest first."""
+    def larger(self, wanted: Mapping[str, Any], rule: LargerRule) -> tuple[str, ...]:
+        """Return the keys of entries that dominate what is wanted, the cheapest first."""
 
         def ask(database: sqlite3.Connection) -> tuple[str, ...]:
-            fits: dict[int, int] = {}  # group → slots of the shape, 0 for any other group
+            equal: set[int] = set()  # groups
+            costs: dict[int, tuple[int, ...]] = {}  # of groups that are larger
             for number, name, value in _groups(database, wanted["kind"]):
-                if name == "shape" and dominates({**wanted, "shape": value}, wanted):
-                    fits[number] = value["max_batch"] * value["max_total_tokens"]
-                elif name != "shape" and not any(differences(wanted.get(name), value)):
-                    fits[number] = 0
-            found = (
-                (sum(map(fits.__getitem__, numbers)), key)
+                if not any(differences(wanted.get(name), value)):
+                    equal.add(number)
+                elif name == rule.field and name in wanted and rule.covers(value, wanted[name]):
+                    costs[number] = rule.cost(value)
+            candidates = (
+                (costs[larger.pop()], key)
                 for key, groups, _ in _rows(database, wanted["kind"])
-                if fits.keys() >= set(numbers := _numbers(groups))
+                if len(larger := set(_numbers(groups)) - equal) == 1 and larger <= costs.keys()
             )
-            candidates = (row for row in found if row[0])
             return tuple(key for _, key in heapq.nsmallest(LARGER_CANDIDATES, candidates))
 
         return self._ask(str(wanted["kind"]), ask)
@@ -164,7 +164,7 @@ def _opened(name: str) -> sqlite3.Connection:
 
 
 def _refresh(database: sqlite3.Connection, root: Path, kind: str | None) -> None:
-    """Bring in what changed since the last question."""
+    """Update the index with changes since the last query."""
     known = {
         (row[0], row[1]): (row[2], row[3])
         for row in database.execute("SELECT kind, shard, ino, mtime_ns FROM shards")
@@ -214,7 +214,7 @@ def _refresh_shard(database: sqlite3.Connection, path: Path, status: os.stat_res
 def _add(
     database: sqlite3.Connection, kind: str, key: str, path: Path, looks: os.stat_result
 ) -> set[str]:
-    """Take an entry in. Gives its key back when nothing in it can be read."""
+    """Add an entry; return its key when nothing in it can be read."""
     try:
         entry = _peek(bounded_bytes(path, MAX_STORED_BYTES))
         groups = array("I", [_group(database, *group) for group in entry["keydoc"].items()])

@@ -1,7 +1,7 @@
-"""One builder per key: by kernel locks on a machine, by a lease between machines.
+"""One builder per key: kernel locks on a machine, leases between machines.
 
 A lock only saves work.  It carries no correctness: publishing is atomic with or
-without it.  The kernel drops it with its holder, so there is no expiry that
+without it.  The kernel releases it with its holder, so there is no expiry that
 could give it to two, and nothing to clean up.
 """
 
@@ -23,7 +23,7 @@ POLL_S = 0.02
 
 
 class Lease(Protocol):
-    """Keeps machines from doing the same work at once, as far as it can."""
+    """Lease that keeps machines from doing the same work at once, as far as possible."""
 
     def hold(
         self,
@@ -32,7 +32,7 @@ class Lease(Protocol):
         on_wait: Callable[[str], None],
         is_published: Callable[[], bool],
     ) -> AbstractContextManager[bool]:
-        """Hold the lease in the block; False when it is not ours, and the block runs anyway.
+        """Acquire the lease for the block, which runs anyway; yields False where another has it.
 
         Waits while another holds it, but no longer than until `is_published`,
         or for `wait_s`; calls `on_wait` once, with who holds it, before.  Never
@@ -49,7 +49,7 @@ class KeyLocks:
 
     @contextmanager
     def hold(self, key: str, wait_s: float, on_wait: Callable[[str], None]) -> Iterator[bool]:
-        """Hold the key's lock; yield False when another held it for all of `wait_s`.
+        """Acquire the key's lock; yield False when another held it for all of `wait_s`.
 
         Calls `on_wait` once, with who holds it, before waiting.  Raises OSError
         where there can be no locks.
@@ -94,7 +94,7 @@ def _acquired(lock: FileLock, timeout_s: float) -> bool:
 
 
 def _holder(path: Path) -> str:
-    """Name the holding process, where the kernel tells; it is for people only."""
+    """Return the holding process, where the kernel tells; it is for people only."""
     try:
         status = path.stat()
         device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"

@@ -1,4 +1,4 @@
-"""Failures: why a build failed, and for a while that it is no use to try again.
+"""Record of failed builds: their logs, and which must not be retried for a while.
 
     neg/<kind>/ab/<key>.json     the last failure of that key, with the end of its log
 
@@ -47,7 +47,7 @@ _TOKENS = re.compile(
 
 
 def scrub(text: str, known: Iterable[str] = ()) -> str:
-    """Take out what looks like a credential, and every one of `known`."""
+    """Remove what looks like a credential, and every one of `known`."""
     for secret in sorted(filter(None, known), key=len, reverse=True):
         text = text.replace(secret, "***")
     return _TOKENS.sub(lambda found: f"{found[1] or ''}***", text)
@@ -66,7 +66,7 @@ class Failure:
     log: str  # its end, and a little of its beginning
 
     def stands(self, now: float) -> bool:
-        """Say whether it is no use to try again.
+        """Return whether a retry is still pointless.
 
         A moment in the future is a clock that was set back: then nobody knows
         how old this is, and another try costs only time.
@@ -74,7 +74,7 @@ class Failure:
         return self.rejected and self.failed_at <= now < self.expires_at
 
     def error(self) -> RejectedBefore:
-        """Give it as the error a build would raise."""
+        """Return it as the error a build would raise."""
         return RejectedBefore(
             self.reason, log=self.log, since=_date(self.failed_at), until=_date(self.expires_at)
         )
@@ -108,7 +108,7 @@ class Failures:
         return failure
 
     def record(self, address: Address, error: Exception, now: float) -> None:
-        """Keep why a build failed. Never raises: the build's own error is what people need."""
+        """Store why a build failed. Never raises: the build's own error is what people need."""
         failure = Failure(
             kind=address.kind,
             key=address.key,
@@ -129,7 +129,7 @@ class Failures:
                 draft.unlink(missing_ok=True)
 
     def forget(self, address: Address) -> bool:
-        """Let the next look-up build. False means there was nothing to forget."""
+        """Delete the record of a failure. False: there was none."""
         try:
             self._path(address).unlink()
         except OSError:
@@ -165,7 +165,7 @@ def _encodable(text: str) -> str:
 
 
 def _ends(log: str) -> str:
-    """Keep the end, where the error is, and the start, where the versions are."""
+    """Return the start and the end of a log: versions are at the start, the error at the end."""
     if len(log) <= MAX_LOG_CHARACTERS:
         return log
     start = MAX_LOG_CHARACTERS // 8
@@ -179,7 +179,7 @@ def _bytes(failure: Failure) -> bytes:
 
 
 def _parse(data: bytes) -> Failure | None:
-    """Give the failure, or None for bytes that are not one or have changed."""
+    """Return the failure, or None for bytes that are not one or have changed."""
     try:
         outer = parse_object(data, max_bytes=MAX_RECORD_BYTES)
         plain = outer["failure"].encode("utf-8")

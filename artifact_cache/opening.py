@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import Literal, get_args
 from urllib.parse import parse_qsl
 
-from artifact_cache.cache import WAIT_S, ArtifactCache, Notice, local_store, open_local
+from artifact_cache.cache import WAIT_S, ArtifactCache, local_store, open_local
 from artifact_cache.errors import CacheError
+from artifact_cache.kinds import ASSUME_NOTHING, KindPolicy
 from artifact_cache.locks import Lease
+from artifact_cache.results import Notice, ignore
 from artifact_cache.stats import StatsLog, event_of
 from artifact_cache.store import CacheStore
 from artifact_cache.stores.local import LocalStore
@@ -72,10 +74,6 @@ class TierAddress:
         return f"s3://{self.place}/{self.prefix}".rstrip("/")
 
 
-def _ignore(_: Notice) -> None:
-    """Listen to nobody."""
-
-
 def parse_tier(address: str) -> TierAddress:
     """Read an address. Raises `BadTier`."""
     plain = address.removeprefix("ro:")
@@ -114,10 +112,11 @@ def open_cache(
     root: Path,
     tiers: Sequence[str] = (),
     *,
+    kinds: KindPolicy = ASSUME_NOTHING,
     builder_id: str = "",
     version: str = "",
     wait_s: float = WAIT_S,
-    notify: Callable[[Notice], None] = _ignore,
+    notify: Callable[[Notice], None] = ignore,
     trust: Trust | None = None,
     signer: Signer | None = None,
     always_hash: bool = False,
@@ -128,7 +127,7 @@ def open_cache(
     `store.capability()` does, and says what works.
     """
     addresses = [parse_tier(address) for address in tiers]
-    local = _trusted(local_store(root, trust, always_hash=always_hash), trust)
+    local = _trusted(local_store(root, trust, kinds=kinds, always_hash=always_hash), trust)
     shared: list[Tier] = []
     lease: Lease | None = None
     for address in addresses:
@@ -151,6 +150,7 @@ def open_cache(
         )
     return open_local(
         root,
+        kinds=kinds,
         builder_id=builder_id,
         version=version,
         wait_s=wait_s,
@@ -176,7 +176,7 @@ def _settings(address: str, scheme: str, query: str) -> dict[str, str]:
     if len(settings) != len(pairs):
         raise BadTier(address, "a setting stands twice")
     if unknown := settings.keys() - _SETTINGS[scheme]:
-        raise BadTier(address, f"{sorted(unknown)[0]!r} is no setting of {scheme}")
+        raise BadTier(address, f"{sorted(unknown)[0]!r} is not a setting of {scheme}")
     return settings
 
 

@@ -32,7 +32,7 @@ Pointer = Annotated[str, StringConstraints(pattern=r"^/")]  # RFC 6901, `/graph/
 
 
 class Pin(BaseModel):
-    """What one name holds."""
+    """Entries held by one name."""
 
     model_config = ConfigDict(
         defer_build=True, strict=True, frozen=True, extra="forbid", validate_by_name=True
@@ -44,7 +44,7 @@ class Pin(BaseModel):
     labels: dict[str, str] = Field(default_factory=dict)
 
     def holds(self, key: str, document: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:
-        """Say whether an entry is held."""
+        """Report whether the pin holds an entry."""
         if key in self.keys:
             return True
         return bool(self.where or self.labels) and (
@@ -53,7 +53,7 @@ class Pin(BaseModel):
         )
 
     def is_empty(self) -> bool:
-        """Say whether it can never hold anything."""
+        """Report whether the pin can never hold anything."""
         return not (self.keys or self.where or self.labels)
 
 
@@ -85,7 +85,7 @@ class Pins:
             raise StoreUnavailable(str(self._store.root), said(error)) from error
 
     def remove(self, name: str) -> bool:
-        """Let go. False means there was no such pin."""
+        """Remove a pin. False: there was no such pin."""
         self._need_to_write()
         try:
             self._path(name).unlink()

@@ -1,4 +1,4 @@
-"""What the cache did: counted in a file that every process adds to.
+"""Statistics of the cache: counters in a file that every process appends to.
 
 One short line per event, written with O_APPEND in one call, so that lines of
 two processes never mix.  A line that cannot be written or read is not counted:
@@ -48,7 +48,7 @@ LOCK_WAIT_S = 0.5  # then a count is dropped: nobody waits for statistics
 
 
 def event_of(error: CacheError | OSError) -> Event:
-    """Give the event that a fault of a store is counted as."""
+    """Return the event that a fault of a store is counted as."""
     match error:
         case Corrupt() | MalformedEntry():
             return "integrity"
@@ -61,7 +61,7 @@ def event_of(error: CacheError | OSError) -> Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
-    """All events of one sort: one tier, one kind."""
+    """Total of all events of one tier and kind."""
 
     tier: str
     kind: str
@@ -141,7 +141,7 @@ class StatsLog:
 
     @contextmanager
     def _locked(self, how: int) -> Iterator[None]:
-        """Keep a compaction from losing what is written meanwhile. Raises OSError."""
+        """Lock the log against a concurrent compaction. Raises OSError."""
         lock = self._path.with_name(f"{self._path.name}.lock")
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -153,7 +153,7 @@ class StatsLog:
 
 
 def prometheus(totals: tuple[Total, ...]) -> str:
-    """Give the totals in Prometheus' text form."""
+    """Return the totals in Prometheus' text form."""
     text = []
     for name, field, said in (
         ("artifact_cache_events_total", "count", "What the cache did."),

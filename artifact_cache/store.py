@@ -1,4 +1,4 @@
-"""What a store promises. Stores hold entries and blobs and know nothing of builds."""
+"""Protocol of stores. Stores hold entries and blobs and know nothing of builds."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from artifact_cache.key import KeyDocument, key_of
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where an entry lies in any store."""
+    """Address of an entry in any store."""
 
     kind: str
     key: str
 
 
 def address_of(document: KeyDocument) -> Address:
-    """Give the one place an artifact of these inputs can be."""
+    """Return the one place an artifact of these inputs can be."""
     return Address(document.kind, key_of(document))
 
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """What a store can do, found out once by trying. The reason is for people."""
+    """Access that a store allows, tried once. The reason is for people."""
 
     mode: Literal["read-write", "read-only", "off"]
     reason: str = ""
@@ -47,7 +47,7 @@ class StoredEntry:
 
 
 class CacheStore(Protocol):
-    """Holds entries. Any process may be killed in any of these and do no harm."""
+    """Store of entries. A process that is killed in any of these methods does no harm."""
 
     def get(self, address: Address) -> StoredEntry | None:
         """Find an entry that belongs to its address. None means it is not there.
@@ -71,9 +71,9 @@ class CacheStore(Protocol):
         ...
 
     def delete(self, address: Address) -> bool:
-        """Forget an entry. False means there was none. Its blobs may stay for a while."""
+        """Delete an entry. False: there was none. Its blobs may stay for a while."""
         ...
 
     def capability(self) -> Capability:
-        """Say what works, and why the rest does not. Never raises; asked once."""
+        """Return what works, and why the rest does not. Never raises; asked once."""
         ...

@@ -1,10 +1,10 @@
-"""Who may be believed: signatures over entries, checked before a byte of theirs is used.
+"""Signatures over entries, verified before any of their bytes is used.
 
-The keys are offline and named in a file; nothing is trusted on first use, and
-no service is asked.  A signature covers the canonical entry, so every file's
-digest and path with it, in the way of DSSE: the type is signed along.
+The keys are offline and named in a file; nothing is trusted on first use, and no service is
+asked.  A signature covers the canonical entry, so every file's digest and path with it, in the
+way of DSSE: the type is signed along.
 
-`cryptography` is loaded only where something is signed or checked.
+`cryptography` is loaded only where something is signed or verified.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Signer:
         self.keyid = keyid_of(private.public_key())
 
     def sign(self, entry: Entry) -> Entry:
-        """Give the entry with our signature beside those it has."""
+        """Return the entry with our signature beside those it has."""
         message = pae(PAYLOAD_TYPE, payload_bytes(entry))
         signature = Signature(
             keyid=self.keyid, sig=base64.b64encode(_signed(self._private, message)).decode()
@@ -87,13 +87,13 @@ class Signer:
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
-    """Give the bytes DSSE signs: type and payload, each behind its length."""
+    """Return the bytes that DSSE signs: type and payload, each behind its length."""
     kind = payload_type.encode("utf-8")
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
 def keyid_of(public: PublicKey) -> str:
-    """Give a key's name: a digest of the key itself, so that nobody can claim another's."""
+    """Return a key's name: a digest of the key itself, so that nobody can claim another's."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)

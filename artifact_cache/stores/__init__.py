@@ -1,1 +1,1 @@
-"""Where entries and blobs can be kept."""
+"""Stores of entries and blobs."""

@@ -29,7 +29,7 @@ from typing import BinaryIO
 
 from artifact_cache.entry import MAX_STORED_BYTES, Entry, Output, entry_bytes, parse_entry
 from artifact_cache.errors import CacheError, MalformedEntry, StoreUnavailable
-from artifact_cache.files import CHUNK, hand_over, open_regular, said, sealed_mode, sync
+from artifact_cache.files import CHUNK, link_or_copy, open_regular, said, sealed_mode, sync
 from artifact_cache.key import KIND_PATTERN
 from artifact_cache.store import CacheStore, StoredEntry
 
@@ -42,7 +42,7 @@ _ENTRY = re.compile(rf"ac/({_KIND})/([0-9a-f]{{2}})/(\2[0-9a-f]{{62}})\.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveLimits:
-    """What an archive may hold. Sizes are known, and compared, before bytes are read."""
+    """Limits of an archive. Sizes are checked before bytes are read."""
 
     entries: int = 10_000
     entry_bytes: int = 256 * 1024 * 1024  # of all entries, which are held in memory
@@ -51,7 +51,7 @@ class ArchiveLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What an import did."""
+    """Result of an import."""
 
     published: tuple[Entry, ...]
     known: tuple[Entry, ...]  # an entry was there already, and stays
@@ -131,7 +131,7 @@ def publish_gathered(entries: Sequence[Entry], store: CacheStore, scratch: Path)
         for output in entry.outputs:
             path = directory / output.path
             path.parent.mkdir(parents=True, exist_ok=True)
-            hand_over(scratch / output.sha256, path, sealed_mode(output))
+            link_or_copy(scratch / output.sha256, path, sealed_mode(output))
         (published if store.put(entry, directory) else known).append(entry)
         shutil.rmtree(directory)
     return Imported(published=tuple(published), known=tuple(known))
@@ -163,7 +163,7 @@ def _write_small(writer: BinaryIO, name: str, data: bytes) -> None:
 
 
 def _header(name: str, size: int) -> bytes:
-    """Give the one header a file of that name and size has."""
+    """Return the one header that a file of that name and size has."""
     member = tarfile.TarInfo(name)
     member.size = size
     member.mode = 0o444
@@ -171,7 +171,7 @@ def _header(name: str, size: int) -> bytes:
 
 
 class _Reader:
-    """Takes members off a stream, which need not be able to go back."""
+    """Reads members from a stream, which need not be able to go back."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -179,7 +179,7 @@ class _Reader:
         self._done = 0
 
     def peek(self) -> tuple[str, int]:
-        """Say which member comes next, and how large it is; ("", 0) at the end."""
+        """Return the name and size of the next member; ("", 0) at the end."""
         if self._held is None:
             block = self._exactly(BLOCK)
             self._held = ("", 0) if block == bytes(BLOCK) else _parsed_header(block)

@@ -19,7 +19,6 @@ invisible or complete.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import secrets
 import shutil
@@ -42,8 +41,8 @@ from artifact_cache.errors import (
 from artifact_cache.files import (
     NotRegular,
     bounded_bytes,
-    hand_over,
     in_parallel,
+    link_or_copy,
     open_regular,
     said,
     sealed_mode,
@@ -51,35 +50,37 @@ from artifact_cache.files import (
     sync,
     write_durably,
 )
+from artifact_cache.kinds import ASSUME_NOTHING, KindPolicy
 from artifact_cache.locks import flock_within
 from artifact_cache.store import Address, Capability, StoredEntry
-from artifact_cache.strict_json import NotStrict, parse_object
+from artifact_cache.stores.directories import (
+    is_on_network,
+    lock_directory,
+    make_directory_durably,
+    why_unsafe,
+)
+from artifact_cache.stores.stamps import fits_stamp, inode_of, write_first_stamp, write_stamp
 
 LAYOUT = b'{"layout":1}\n'
-MAX_STAMP_BYTES = 4096
 
-# Plain tensors.  Everything else holds code that will run: it is hashed on every read.
-STAMPED_KINDS = frozenset({"quantized-checkpoint", "draft-head"})
-
-# Where others can write, too, and no stamp says anything.
-NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "ceph", "gpfs", "fuse", "9p", "beegfs")
 
 LOCK_WAIT_S = 60.0  # for a collector's batch; one that was stopped must not stop everybody
 
-# A file written twice within one tick of the clock looks unchanged (git: "racily clean").
-STAMP_AFTER_NS = 2_000_000_000
 REPLACED_AGAIN = 16  # times that a blob may be replaced while one link to it is made
 
 
 class LocalStore:
     """Entries and blobs below one directory, which it creates.
 
-    With `always_hash` no stamp is believed.  On a network file system that is
-    so without being asked.
+    Stamps are for the kinds that `kinds` calls plain data.  With `always_hash`
+    none is believed.  On a network file system that is so without being asked.
     """
 
-    def __init__(self, root: Path, *, always_hash: bool = False) -> None:
+    def __init__(
+        self, root: Path, *, kinds: KindPolicy = ASSUME_NOTHING, always_hash: bool = False
+    ) -> None:
         self.root = root
+        self._stamped = kinds.stamped
         self._always_hash = always_hash
         self._capability: Capability | None = None
         self._opening = threading.Lock()
@@ -122,8 +123,12 @@ class LocalStore:
                     return False
                 for output in {output.sha256: output for output in entry.outputs}.values():
                     self._publish_blob(output, directory / output.path, staging)
-                    if address.kind in STAMPED_KINDS:
-                        self._stamp_published(output.sha256, entry.built_at)
+                    if address.kind in self._stamped:
+                        write_first_stamp(
+                            self.stamp_path(output.sha256),
+                            self.blob_path(output.sha256),
+                            entry.built_at,
+                        )
                 return self._publish_entry(address, data, staging)
         except OSError as error:
             raise self._unavailable(error) from error
@@ -153,7 +158,7 @@ class LocalStore:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Lend an empty directory on this disk. After a kill the next start removes it."""
+        """Yield an empty directory on this disk. After a kill the next start removes it."""
         self._need("write")
         with self._staging() as staging:
             yield staging
@@ -161,7 +166,7 @@ class LocalStore:
     # --- reading
 
     def _extract(self, address: Address, entry: Entry, into: Path) -> None:
-        stamped = address.kind in STAMPED_KINDS and not self._always_hash
+        stamped = address.kind in self._stamped and not self._always_hash
         try:
             with self.no_gc():
                 if not self.entry_path(address).exists():
@@ -176,7 +181,7 @@ class LocalStore:
             raise self._unavailable(error) from error
 
     def _take_out(self, into: Path, stamped: bool, output: Output) -> None:
-        """Put one file out, then compare what was put: nothing can change in between."""
+        """Write one output, then verify what was written: nothing can change in between."""
         blob = self.blob_path(output.sha256)
         target = into / output.path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -189,51 +194,20 @@ class LocalStore:
             self.set_aside(blob, ".blob")
             raise Corrupt(name, f"has not {output.size} bytes any more")
         try:
-            digest = _hand_over_existing(blob, target, sealed_mode(output))
+            digest = _link_or_copy_blob(blob, target, sealed_mode(output))
         except FileNotFoundError:
             raise Corrupt(name, "is missing") from None
         if digest is None:
-            if stamped and self._stamp_fits(output.sha256, target):
+            if stamped and fits_stamp(target, self.stamp_path(output.sha256)):
                 return
             digest = sha256_of(target)
         if digest != output.sha256:
-            if _same_file(blob, status):  # another process may have healed it meanwhile
+            if inode_of(blob) == status.st_ino:  # another process may have healed it meanwhile
                 self.set_aside(blob, ".blob")
             target.unlink(missing_ok=True)
             raise Corrupt(name, "holds other bytes than were published")
         if stamped:
-            self._stamp(output.sha256, target)
-
-    def _stamp_fits(self, sha256: str, path: Path) -> bool:
-        try:
-            stamp = parse_object(bounded_bytes(self.stamp_path(sha256), MAX_STAMP_BYTES))
-        except (OSError, NotStrict):
-            return False
-        return _looks(path).items() <= stamp.items()
-
-    def _stamp_published(self, sha256: str, built_at: int) -> None:
-        """Stamp a blob that is the file its publisher hashed, so that the first hit is cheap.
-
-        It was hashed after the build had ended.  If its last write lies well
-        before that end, nothing has written to it since it was hashed.
-        """
-        blob = self.blob_path(sha256)
-        if blob.lstat().st_mtime_ns < built_at * 1_000_000_000 - STAMP_AFTER_NS:
-            self._stamp(sha256, blob)
-
-    def _stamp(self, sha256: str, path: Path) -> None:
-        looks = _looks(path)
-        now_ns = time.time_ns()
-        if now_ns - looks["mtime_ns"] < STAMP_AFTER_NS or looks["ino"] != _inode(
-            self.blob_path(sha256)
-        ):
-            return
-        stamp = self.stamp_path(sha256)
-        draft = stamp.with_name(f"{sha256}.{secrets.token_hex(8)}")
-        with suppress(OSError):
-            stamp.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            draft.write_text(json.dumps({**looks, "verified_at": now_ns // 1_000_000_000}))
-            draft.replace(stamp)
+            write_stamp(self.stamp_path(output.sha256), target, blob)
 
     def set_aside(self, path: Path, suffix: str) -> None:
         """Move a broken file to quarantine; where that fails it stays, and stays a miss.
@@ -252,11 +226,11 @@ class LocalStore:
     def _publish_blob(self, output: Output, source: Path, staging: Path) -> None:
         target = self.blob_path(output.sha256)
         draft = staging / output.sha256
-        digest = hand_over(source, draft, 0o444)
+        digest = link_or_copy(source, draft, 0o444)
         if digest not in (None, output.sha256) or draft.lstat().st_size != output.size:
             raise Unpublishable(f"{output.path!r} changed while it was published")
         sync(draft)
-        _make_directory(target.parent)
+        make_directory_durably(target.parent)
         draft.replace(target)
         sync(target.parent)
 
@@ -264,7 +238,7 @@ class LocalStore:
         target = self.entry_path(address)
         draft = staging / "entry.json"
         write_durably(draft, data)
-        _make_directory(target.parent)
+        make_directory_durably(target.parent)
         try:
             os.link(draft, target)
         except FileExistsError:
@@ -278,7 +252,7 @@ class LocalStore:
         while True:
             path = self.root / "tmp" / f"{os.getpid()}-{secrets.token_hex(8)}"
             path.mkdir(mode=0o700)
-            descriptor = _locked(path, fcntl.LOCK_EX)
+            descriptor = lock_directory(path, fcntl.LOCK_EX)
             if descriptor is not None and path.exists():
                 break
             if descriptor is not None:  # taken for a dead one between mkdir and flock
@@ -293,7 +267,7 @@ class LocalStore:
         """Remove what publishers left that are dead: their locks are free."""
         for path in (self.root / "tmp").iterdir():
             with suppress(OSError):
-                descriptor = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                descriptor = lock_directory(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if descriptor is not None:
                     shutil.rmtree(path, ignore_errors=True)
                     os.close(descriptor)
@@ -317,7 +291,7 @@ class LocalStore:
 
     @contextmanager
     def collecting(self, wait_s: float) -> Iterator[bool]:
-        """Keep publishers and readers out for a moment; yield False when they would not let go."""
+        """Lock out publishers and readers; yield False when they did not finish in time."""
         self._need("write")
         descriptor = open_regular(self._gc_lock)
         try:
@@ -332,25 +306,25 @@ class LocalStore:
     # --- opening
 
     def _open(self) -> Capability:
-        if problem := _unsafe(self.root):
+        if problem := why_unsafe(self.root):
             return Capability("off", problem)
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._prepare()
         except OSError as error:
             if (self.root / "VERSION").is_file():
-                self._always_hash = self._always_hash or _is_on_network(self.root)
+                self._always_hash = self._always_hash or is_on_network(self.root)
                 return Capability("read-only", said(error))
             return Capability("off", said(error))
         except StoreUnavailable as error:
             return Capability("off", error.message)
-        if problem := _unsafe(self.root):
+        if problem := why_unsafe(self.root):
             return Capability("off", problem)
-        self._always_hash = self._always_hash or _is_on_network(self.root)
+        self._always_hash = self._always_hash or is_on_network(self.root)
         return Capability("read-write")
 
     def _prepare(self) -> None:
-        """Lay out the directories and write once, so that a full or odd disk shows at start."""
+        """Create the directories and write once, so that a full or broken disk shows at start."""
         version = self.root / "VERSION"
         if os.path.lexists(version) and bounded_bytes(version, len(LAYOUT)) != LAYOUT:
             raise StoreUnavailable(str(self.root), "another version laid it out")
@@ -372,106 +346,36 @@ class LocalStore:
         return StoreUnavailable(str(self.root), said(error))
 
     def entry_path(self, address: Address) -> Path:
-        """Give the place of an entry."""
+        """Return the path of an entry."""
         return self.root / "ac" / address.kind / address.key[:2] / f"{address.key}.json"
 
     def blob_path(self, sha256: str) -> Path:
-        """Give the place of a blob."""
+        """Return the path of a blob."""
         return self.root / "cas/sha256" / sha256[:2] / sha256
 
     def stamp_path(self, sha256: str) -> Path:
-        """Give the place of a blob's stamp."""
+        """Return the path of a blob's stamp."""
         return self.root / "stamp" / sha256[:2] / sha256
 
     def use_path(self, key: str) -> Path:
-        """Give the file whose mtime is the last use of an entry."""
+        """Return the file whose mtime is the last use of an entry."""
         return self.root / "use" / key[:2] / key
 
 
-def _hand_over_existing(blob: Path, target: Path, mode: int) -> str | None:
-    """Hand a blob over, also while publishers put equal ones in its place.
+def _link_or_copy_blob(blob: Path, target: Path, mode: int) -> str | None:
+    """Link to a blob, or copy it, also while publishers put equal ones in its place.
 
     The kernel refuses to link to a file that was replaced since its name was
     looked up (ENOENT from `vfs_link`), as if the name were not there.
     """
     for _ in range(REPLACED_AGAIN):
         try:
-            return hand_over(blob, target, mode)
+            return link_or_copy(blob, target, mode)
         except FileNotFoundError:
             blob.lstat()  # raises when it is really gone
-    return hand_over(blob, target, mode)
-
-
-def _unsafe(root: Path) -> str:
-    """Say why others could plant files here; empty when they cannot, or nothing is there."""
-    try:
-        status = root.lstat()
-    except OSError:
-        return ""
-    if stat.S_ISLNK(status.st_mode):
-        return "it is a symbolic link"
-    if not stat.S_ISDIR(status.st_mode):
-        return "it is not a directory"
-    if status.st_uid not in (os.geteuid(), 0):
-        return f"it belongs to user {status.st_uid}"
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"others can write to it; `chmod 700 {root}` keeps them out"
-    return ""
-
-
-def _locked(path: Path, how: int) -> int | None:
-    """Open a directory and lock it; None when it is gone. Raises OSError when it is in use."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(descriptor, how)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _is_on_network(root: Path) -> bool:
-    """Say whether other machines may write here; no when the system does not tell."""
-    try:
-        status = root.stat()
-        device = f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
-        for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():
-            fields = line.split()
-            if fields[2] == device:
-                return fields[fields.index("-") + 1].startswith(NETWORK_FILE_SYSTEMS)
-    except (OSError, ValueError, IndexError):
-        pass
-    return False
-
-
-def _make_directory(path: Path) -> None:
-    """Create a directory whose name survives a crash, and its parents."""
-    if path.is_dir():
-        return
-    _make_directory(path.parent)
-    path.mkdir(mode=0o700, exist_ok=True)
-    sync(path.parent)
+    return link_or_copy(blob, target, mode)
 
 
 def _touch(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)
-
-
-def _looks(path: Path) -> dict[str, int]:
-    status = path.lstat()
-    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "ino": status.st_ino}
-
-
-def _inode(path: Path) -> int | None:
-    try:
-        return path.lstat().st_ino
-    except OSError:
-        return None
-
-
-def _same_file(path: Path, status: os.stat_result) -> bool:
-    return _inode(path) == status.st_ino

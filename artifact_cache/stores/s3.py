@@ -25,8 +25,9 @@ from artifact_cache.entry import MAX_STORED_BYTES, Entry, Output, entry_bytes, p
 from artifact_cache.errors import CacheError, Corrupt, MalformedEntry, StoreUnavailable
 from artifact_cache.files import said
 from artifact_cache.store import Address, Capability, StoredEntry
-from artifact_cache.stores.s3_blobs import AT_ONCE, BadObject, S3Blobs
-from artifact_cache.stores.s3_calls import Bucket, Conflict, Missing, Refused
+from artifact_cache.stores.s3_blobs import S3Blobs
+from artifact_cache.stores.s3_calls import AT_ONCE, Bucket, Conflict, Missing, Refused
+from artifact_cache.stores.s3_downloads import BadObject
 
 LAYOUT = b'{"layout":1}\n'
 _TRIES = 3
@@ -121,7 +122,7 @@ class S3Store:
     # --- reading
 
     def _read(self, key: str) -> tuple[str, bytes] | None:
-        """Give an entry's ETag and its bytes: at most one more than it may have."""
+        """Return an entry's ETag and its bytes: at most one more than it may have."""
         try:
             found: tuple[str, bytes] = self.bucket.call(
                 "get_object",
@@ -152,11 +153,11 @@ class S3Store:
 
         try:
             with ThreadPoolExecutor(AT_ONCE, "s3-download") as pool:
-                small = [one for one in entry.outputs if not self._blobs.in_ranges(one)]
+                small = [one for one in entry.outputs if not self._blobs.is_in_ranges(one)]
                 for _ in pool.map(take_out, small):
                     pass
             for output in entry.outputs:
-                if self._blobs.in_ranges(output):  # in parallel by itself
+                if self._blobs.is_in_ranges(output):  # in parallel by itself
                     take_out(output)
         except Refused as error:
             raise StoreUnavailable(self.url, error.reason) from error
@@ -164,7 +165,7 @@ class S3Store:
             raise StoreUnavailable(self.url, said(error)) from error
 
     def _set_aside(self, key: str, etag: str) -> None:
-        """Keep others from finding it, as far as we may, and ourselves in any case."""
+        """Quarantine a bad object, as far as permitted, and never read it again."""
         if not etag:
             return
         self._bad[key] = etag
@@ -194,7 +195,7 @@ class S3Store:
     # --- writing
 
     def _taken(self, key: str, address: Address, data: bytes) -> bool | None:
-        """Say whether an entry is there: True for ours, False for another, None for none.
+        """Report whether an entry is there: True for ours, False for another, None for none.
 
         An answer of the network can be lost after the write: then what is there
         is ours, and only its bytes tell.
@@ -235,7 +236,7 @@ class S3Store:
         raise StoreUnavailable(self.url, "the entry changes all the time")
 
     def _denied(self, error: Refused) -> StoreUnavailable:
-        """From now on it can only be read."""
+        """Switch to read-only after a denied request."""
         self._capability = Capability("read-only", error.reason)
         return StoreUnavailable(self.url, error.reason)
 

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from artifact_cache.errors import CacheError, StoreUnavailable
 
 CONNECTIONS = 32
+AT_ONCE = 8  # requests that move one blob, or blobs of one entry
 SLOWEST_BYTES_S = 64 * 1024  # what is slower than this is not waited for
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _TRANSIENT_CODES = frozenset({"SlowDown", "RequestTimeout", "InternalError", "Throttling"})
@@ -31,7 +32,7 @@ _LONGEST_PAUSE_S = 8.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long to wait, in seconds, and how often to try."""
+    """Time limits in seconds, and the number of attempts."""
 
     connect_s: float = 3.0
     silence_s: float = 20.0  # between two bytes of an answer
@@ -41,11 +42,11 @@ class Limits:
 
 
 class Outcome(Exception):
-    """What a request came to, other than an answer."""
+    """Outcome of a request that failed."""
 
 
 class Missing(Outcome):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class Conflict(Outcome):
@@ -61,7 +62,7 @@ class Refused(Outcome):
 
 
 class _Passing(Outcome):
-    """What another try may mend."""
+    """Transient failure that a retry may fix."""
 
     def __init__(self, reason: str, after_s: float = 0.0) -> None:
         super().__init__(reason)
@@ -99,7 +100,7 @@ class Bucket:
         take: Callable[[Any], Any] | None = None,
         **request: Any,
     ) -> Any:
-        """Do one request; give its answer, or what `take` makes of it while it comes.
+        """Send one request with retries; return its response, or what `take` makes of it.
 
         `size` is how many bytes go or come; `body` opens them anew for each
         try.  Raises `Missing`, `Conflict`, `Refused` or `StoreUnavailable`.
@@ -120,7 +121,7 @@ class Bucket:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def unavailable(self, reason: str) -> StoreUnavailable:
-        """Make the error that says so."""
+        """Return the error for an unavailable bucket."""
         return StoreUnavailable(
             f"s3://{self.name}", reason, hint="`aws s3 ls` with the same settings shows more"
         )
@@ -133,7 +134,7 @@ class Bucket:
         take: Callable[[Any], Any] | None,
         request: dict[str, Any],
     ) -> Any:
-        """Try once, in a thread that can be left behind.
+        """Run one attempt in a thread that can be abandoned.
 
         Time-outs of sockets start anew with each byte, so a server that sends one
         now and then would never be given up otherwise.
@@ -265,3 +266,8 @@ def _retry_after_s(value: str | None) -> float:
 
 def _pause_s(attempt: int) -> float:
     return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0**attempt) * random.random()
+
+
+def etag_of(answer: dict[str, Any]) -> str:
+    """Return the ETag; "", which matches nothing, where a server sends none."""
+    return str(answer.get("ETag", ""))

@@ -1,11 +1,11 @@
-"""Who builds a key now, for all who share a bucket: `leases/<key>.json`.
+"""Lease in a bucket: which machine builds a key, in `leases/<key>.json`.
 
     {"nonce": "<32 hex>", "holder": "ci@org on host", "beat": 7}
 
-The holder rewrites the object every now and then.  Others take it over when
-they saw it unchanged for the whole duration on a clock of their own: clocks of
-two machines are never compared.  Whoever loses it does not notice before the
-end, and need not: the entry decides who was first.
+The holder rewrites the object every now and then.  Others take it over when they
+saw it unchanged for the whole duration on a clock of their own: clocks of two
+machines are never compared.  Whoever loses it does not notice before the end,
+and need not: the entry decides who was first.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class S3Lease:
         on_wait: Callable[[str], None],
         is_published: Callable[[], bool],
     ) -> Iterator[bool]:
-        """Hold the lease, or go on without it when it is not worth waiting any longer."""
+        """Acquire the lease, or go on without it when waiting longer is not worth it."""
         ours = None
         with suppress(*_FAULTS):
             ours = self._wait(address, wait_s, on_wait, is_published)
@@ -161,5 +161,5 @@ class S3Lease:
 
 
 def _printable(name: str) -> str:
-    """Keep what others wrote from steering the terminal."""
+    """Return a stranger's name without control characters."""
     return "".join(one for one in name if one.isprintable())[:200] or "another machine"

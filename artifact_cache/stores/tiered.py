@@ -20,6 +20,7 @@ from typing import Literal
 from artifact_cache.entry import Entry
 from artifact_cache.errors import CacheError, NewerEntry, StoreUnavailable, Unpublishable
 from artifact_cache.files import clear
+from artifact_cache.results import ignore
 from artifact_cache.store import Address, CacheStore, Capability, StoredEntry
 
 Policy = Literal[
@@ -38,20 +39,12 @@ class Tier:
     policy: Policy = "write-through"
 
     def is_written(self) -> bool:
-        """Say whether it is meant to be written to, and can be."""
+        """Report whether it is meant to be written to, and can be."""
         return self.policy != "read-only" and self.store.capability().mode == "read-write"
 
     def works(self) -> bool:
-        """Say whether it can at least be read."""
+        """Report whether it can at least be read."""
         return self.store.capability().mode != "off"
-
-
-def _ignore(_: str) -> None:
-    """Listen to nobody."""
-
-
-def _uncounted(_tier: str, _error: CacheError) -> None:
-    """Count nothing."""
 
 
 class TieredStore:
@@ -65,8 +58,8 @@ class TieredStore:
         local: CacheStore,
         tiers: Sequence[Tier],
         *,
-        notify: Callable[[str], None] = _ignore,
-        count: Callable[[str, CacheError], None] = _uncounted,
+        notify: Callable[[str], None] = ignore,
+        count: Callable[[str, CacheError], None] = ignore,
     ) -> None:
         self._count = count
         self._local = Tier("local", local)
@@ -75,7 +68,7 @@ class TieredStore:
         self._told: set[str] = set()
 
     def capability(self) -> Capability:
-        """Do what any of them can. The reason names each that cannot do what it should."""
+        """Return the union of all tiers' access; the reason names each tier's shortcoming."""
         everywhere = (self._local, *self._tiers)
         lacking = [said for tier in everywhere if (said := _lack_of(tier))]
         reason = "; ".join(lacking)
@@ -144,7 +137,7 @@ class TieredStore:
                 self._tell(tier, error)
 
     def delete(self, address: Address) -> bool:
-        """Forget an entry here and wherever it may be written."""
+        """Delete an entry here and in every writable tier."""
         deleted = False
         for tier in (self._local, *self._tiers):
             if tier.is_written():
@@ -152,7 +145,7 @@ class TieredStore:
         return deleted
 
     def _extract(self, address: Address, stored: StoredEntry, place: int, into: Path) -> None:
-        """Take the files; where that fails, those of the very same entry farther away."""
+        """Extract the files; where that fails, those of the very same entry farther away."""
         everywhere = (self._local, *self._tiers)
         try:
             stored.extract(into)
@@ -195,7 +188,7 @@ class TieredStore:
             return None
 
     def _has(self, tier: Tier, address: Address) -> bool:
-        """Say whether the entry that was first can be used: else ours is kept here."""
+        """Report whether the entry that was first can be used: else ours is kept here."""
         try:
             return tier.store.get(address) is not None
         except NewerEntry:
@@ -217,7 +210,7 @@ class TieredStore:
 
 
 def _lack_of(tier: Tier) -> str:
-    """Say what a tier should do and cannot; empty when all is as wished."""
+    """Return what a tier should do and cannot; "" when all is as wished."""
     capability = tier.store.capability()
     wished = "read-only" if tier.policy == "read-only" else "read-write"
     if capability.mode in (wished, "read-write"):

@@ -24,7 +24,7 @@ class TrustedStore:
         self._trust = trust
 
     def capability(self) -> Capability:
-        """Say what the store inside says."""
+        """Return what the store inside can do."""
         return self.inner.capability()
 
     def get(self, address: Address) -> StoredEntry | None:
@@ -54,5 +54,5 @@ class TrustedStore:
                 yield entry
 
     def delete(self, address: Address) -> bool:
-        """Forget an entry, trusted or not."""
+        """Delete an entry, trusted or not."""
         return self.inner.delete(address)
