@@ -27,13 +27,10 @@ whoever logs in is left out of the addresses in it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from artifact_cache.printable import hide_userinfo
-
-if TYPE_CHECKING:
-    from packager.core.findings import Finding
-    from packager.core.quality import QualityReport
+from packager.findings import Finding
 
 EXIT_INTERRUPTED = 130
 
@@ -103,13 +100,16 @@ class StepFailed(PackagerError):
 
 
 class QualityRejected(PackagerError):
-    """The quantized model is farther from its base than allowed. Carries the figures."""
+    """The quantized model is farther from its base than allowed.
+
+    `figures` is the quality report as a JSON object: `core.quality.QualityReport`.
+    """
 
     exit_code = 7
 
-    def __init__(self, message: str, *, hint: str = "", quality: QualityReport) -> None:
+    def __init__(self, message: str, *, hint: str = "", figures: Mapping[str, object]) -> None:
         super().__init__(message, hint=hint)
-        self.quality = quality
+        self.figures = figures
 
 
 class SpeculationRejected(PackagerError):
@@ -155,7 +155,7 @@ class ModelRefused(PackagerError):
 
 
 class NotFound(PackagerError):
-    """Something the user named is not there."""
+    """Something that the user named does not exist."""
 
     exit_code = 66
 

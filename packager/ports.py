@@ -1,23 +1,24 @@
-"""Every plug-in protocol, on one page.
+"""Plug-in protocols, on one page.
 
-Implementations inherit nothing.  Describers (`Quantizer`, `Compiler`,
-`ContainerFamily`) are pure; the rest touch the world.
-`check` yields findings and never raises; silence means yes.
+Implementations inherit nothing.  `Quantizer`, `Compiler` and `ContainerFamily` are pure; all
+others perform I/O.  `check` yields findings and never raises; no finding means yes.
+What an implementation need not have is a protocol of its own (`UsesGpus`, `Preflight`, …):
+callers ask with `isinstance`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from packager.core.artifact import Artifacts
 from packager.core.devices import GpuUse
 from packager.core.facts import ContainerFacts, Facts
-from packager.core.findings import Finding
 from packager.core.image import (
     BaseImage,
     Blob,
+    Claim,
     ImageRef,
     ImageSpec,
     Layer,
@@ -28,10 +29,13 @@ from packager.core.image import (
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
 from packager.core.recipe import Step, StepInput, StepResult
+from packager.core.references import ImageTarget, ModelReference
 from packager.core.serving import ServingConfig
-from packager.core.split import Abilities
 from packager.core.techniques import Scheme
 from packager.core.tool import Build, ToolFacts
+from packager.core.traits import EngineTraits
+from packager.core.trees import Stated, Tree
+from packager.findings import Finding
 
 
 class Quantizer(Protocol):
@@ -42,7 +46,7 @@ class Quantizer(Protocol):
     methods: Mapping[str, tuple[Scheme, ...]]  # what `--quantize` may ask for; schemes best first
 
     def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
-        """Say why `plan.quantization` cannot, or should not, be done."""
+        """Yield findings where `plan.quantization` is impossible or inadvisable."""
         ...
 
     def step(self, facts: Facts, plan: Plan) -> Step:
@@ -70,7 +74,7 @@ class Compiler(Protocol):
     tool: str  # whose facts `step` finds in `facts.tools`
 
     def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
-        """Say why the plan cannot be compiled. An error makes `--compile auto` pass it over."""
+        """Yield findings where the plan cannot be compiled; `auto` skips it on an error."""
         ...
 
     def step(
@@ -86,21 +90,39 @@ class Compiler(Protocol):
         ...
 
 
+class TreeReader(Protocol):
+    """Reads directories in which another tool keeps what it has compiled."""
+
+    name: str  # as entries say where they come from
+    holds: str  # what such a directory has in it, for whoever names another one
+
+    def read(self, root: Path, stated: Stated) -> Tree:
+        """Return the artifacts that have a key; raise where nothing tells a value of one."""
+        ...
+
+
+@runtime_checkable
+class QuantizesItself(Protocol):
+    """A compiler that quantizes the weights that it compiles, with a tool of its own."""
+
+    quantizer: str  # `modelopt`
+
+
 class ContainerFamily(Protocol):
     """Describes one family of serving containers."""
 
     name: str
 
-    def abilities(self, container: ContainerFacts) -> Abilities:
-        """Return the layouts over devices that this version of the container can start."""
+    def traits(self, container: ContainerFacts) -> EngineTraits:
+        """Return what this version of the container can start, read and tell."""
         ...
 
     def check(self, plan: Plan) -> Iterable[Finding]:
-        """Say what the engine would refuse or silently drop."""
+        """Yield findings for what the engine would refuse or silently ignore."""
         ...
 
     def render(self, plan: Plan, artifacts: Artifacts) -> ServingConfig:
-        """Give files, environment and command line. Equal plans give equal bytes."""
+        """Return files, environment and command line. Equal plans give equal bytes."""
         ...
 
 
@@ -109,7 +131,7 @@ class ModelSource(Protocol):
 
     name: str
 
-    def facts(self, reference: str) -> ModelFiles:
+    def facts(self, reference: ModelReference) -> ModelFiles:
         """Pin `reference`, refuse unsafe or incomplete models, read headers only."""
         ...
 
@@ -119,7 +141,7 @@ class BaseSource(Protocol):
 
     name: str
 
-    def facts(self, reference: str, platform: Platform) -> BaseImage:
+    def facts(self, target: ImageTarget, platform: Platform) -> BaseImage:
         """Read manifest and configuration; never a layer, where the medium allows it."""
         ...
 
@@ -168,10 +190,10 @@ class Executor(Protocol):
 
 
 class BlobWriter(Protocol):
-    """Takes one blob's bytes. Nothing is visible before `commit`."""
+    """Writer of one blob. Nothing is visible before `commit`."""
 
     def write(self, chunk: memoryview) -> None:
-        """Take the next bytes; the buffer may be reused afterwards."""
+        """Write the next bytes; the buffer may be reused afterwards."""
         ...
 
     def commit(self, digest: str) -> None:
@@ -179,16 +201,7 @@ class BlobWriter(Protocol):
         ...
 
     def abort(self) -> None:
-        """Forget everything. Never raises."""
-        ...
-
-
-@runtime_checkable
-class Reachable(Protocol):
-    """A sink that can be asked before there is an image, so that a build fails early."""
-
-    def reach(self) -> None:
-        """Connect and show credentials, or raise."""
+        """Discard all bytes. Never raises."""
         ...
 
 
@@ -208,7 +221,7 @@ class ImageSink(Protocol):
         ...
 
     def locate(self, digest: str) -> Blob | None:
-        """Say from where this sink's copy of a blob can be read; None when it cannot."""
+        """Return where this sink's copy of a blob can be read; None when it cannot."""
         ...
 
     def publish(self, image: SealedImage, blobs: Mapping[str, Blob]) -> ImageRef:
@@ -216,5 +229,98 @@ class ImageSink(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Leave nothing of a failed build behind that a rerun could not use. Never raises."""
+        """Clean up after a failed build all that a rerun could not use. Never raises."""
+        ...
+
+
+@runtime_checkable
+class Preflight(Protocol):
+    """A sink that can be checked before there is an image, so that a build fails early."""
+
+    def preflight(self) -> None:
+        """Connect and show credentials, or raise."""
+        ...
+
+
+@runtime_checkable
+class CountsBytes(Protocol):
+    """A sink that counts what it sends over a network or to an engine."""
+
+    @property
+    def bytes_sent(self) -> int:
+        """Return the bytes sent so far."""
+        ...
+
+
+@runtime_checkable
+class MountsBlobs(Protocol):
+    """A sink whose registry can take blobs over from another repository."""
+
+    @property
+    def mounted(self) -> Collection[str]:
+        """Return the digests of blobs that were taken over so far."""
+        ...
+
+
+class LayerHints(Protocol):
+    """Layers that lie beside a new image, as its sink knows them."""
+
+    @property
+    def key_id(self) -> str:
+        """Return the id of the key that proved digests; "" where none did."""
+        ...
+
+    def digest_of(self, layer: Layer) -> str:
+        """Return the digest that `layer` is proven to have; "" where none is."""
+        ...
+
+    def has_similar(self, layer: Layer) -> bool:
+        """Return whether the layer may well be there: worth hashing before sending."""
+        ...
+
+
+@runtime_checkable
+class RemembersImages(Protocol):
+    """A sink that can report which layers the images beside the new one have."""
+
+    def earlier_layers(self, *, with_claims: bool) -> LayerHints:
+        """Read their manifests, and claims where these are of use. Never raises for either."""
+        ...
+
+
+@runtime_checkable
+class KeepsClaims(Protocol):
+    """A sink that can prove to later builds what the image's layers hold."""
+
+    def keep_claims(self, image: SealedImage, claims: Sequence[Claim]) -> None:
+        """Attach claims to an image that was published. Warns where that does not work."""
+        ...
+
+
+@runtime_checkable
+class PlacesRecord(Protocol):
+    """A sink beside whose image the build record is written."""
+
+    @property
+    def record_path(self) -> Path:
+        """Return the record's file."""
+        ...
+
+
+@runtime_checkable
+class Prefilled(Protocol):
+    """A blob's writer that may hold the bytes from the start, as a link or shared extents."""
+
+    @property
+    def complete(self) -> bool:
+        """Return whether `commit` needs no `write`."""
+        ...
+
+
+@runtime_checkable
+class Interruptible(Protocol):
+    """A blob's writer whose waiting can be ended."""
+
+    def interrupt(self) -> None:
+        """Make pending calls fail, from another thread. Never raises."""
         ...

@@ -1,4 +1,4 @@
-"""Where the text files live that are not Python: `templates/` and `containers/`.
+"""Location of shipped text files: `templates/` and `containers/`.
 
 In a wheel they are inside the package (`packager/_share/`); in a checkout
 they stand at the root of the repository.  Nobody else may guess.

@@ -1,42 +1,23 @@
-"""What happens where the cache has no result, or a wrong one."""
+"""Policy for results that are not in the cache."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
 
-from packager.build.services import BuildServices, OnMiss
 from packager.build.stages import Planned
+from packager.compile.neuron_targets import serves_only_exported
 from packager.core.cached import difference_name
-from packager.core.findings import Finding
 from packager.core.plan import Plan
-from packager.core.recipe import Recipe, StepForecast
-from packager.errors import CachedFileChanged, LostFromCache, NotCached
-from packager.planning.neuron_targets import serves_only_exported
+from packager.core.recipe import CacheStatus, Recipe
+from packager.errors import NotCached
+from packager.findings import Finding
+from packager.steps.services import OnMiss
 
 _NAMED = 5  # differences of the nearest entry, in a message
-Done = TypeVar("Done")
 
 
-def with_cache_healed(services: BuildServices, work: Callable[[], Done]) -> Done:
-    """Do the work; once more where the cache gave other bytes than were published, or lost them.
-
-    The second time every file out of the cache is hashed before it is used: what is broken is
-    set aside there, and made anew where steps may run.  Where anything was named the first time,
-    its bytes had been compared.
-    """
-    try:
-        return work()
-    except CachedFileChanged as error:
-        services.distrust_cache(error)
-    except LostFromCache:
-        pass  # what is missing is foreseen now, and handled as it was asked for
-    return work()
-
-
-def as_allowed(planned: Planned, on_miss: OnMiss) -> Planned:
-    """Keep to what is allowed to run when it is not in the cache; raise when nothing is."""
+def apply_miss_policy(planned: Planned, on_miss: OnMiss) -> Planned:
+    """Apply the policy for cache misses: run, skip compile steps, or raise."""
     missing = [one for one in planned.forecasts if one.state != "hit"]
     if on_miss == "refuse" and missing:
         first = missing[0]
@@ -64,7 +45,10 @@ def as_allowed(planned: Planned, on_miss: OnMiss) -> Planned:
     return replace(
         planned,
         plan=replace(planned.plan, compiler="", findings=(*planned.plan.findings, finding)),
-        recipe=Recipe(tuple(one for one in planned.recipe.steps if one.name not in compiling)),
+        recipe=replace(
+            planned.recipe,
+            steps=tuple(one for one in planned.recipe.steps if one.name not in compiling),
+        ),
         forecasts=tuple(one for one in planned.forecasts if one.step not in compiling),
     )
 
@@ -77,7 +61,7 @@ def _only_quantizer(recipe: Recipe, plan: Plan) -> str:
     return next((step.name for step in recipe.steps if step.holds_weights), "")
 
 
-def _why_missing(forecast: StepForecast) -> str:
+def _why_missing(forecast: CacheStatus) -> str:
     if forecast.differs:
         names = [difference_name(pointer) for pointer in forecast.differs]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

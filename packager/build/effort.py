@@ -1,4 +1,4 @@
-"""How long the steps that have to run take, where, and at what price."""
+"""Estimated time, machine and price of the steps that have to run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from packager.build.quality import foreseen_evaluation
 from packager.build.services import BuildServices
 from packager.build.stages import Planned
-from packager.planning.job import Market, with_effort
+from packager.performance.job import Market, with_effort
 
 
 def market_of(services: BuildServices) -> Market:

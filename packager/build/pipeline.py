@@ -11,47 +11,46 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from packager.build.cache_policy import as_allowed, with_cache_healed
+from packager.build.cache_policy import apply_miss_policy
 from packager.build.effort import with_times
+from packager.build.finishing import finish_recipe
 from packager.build.planned import make_planned
-from packager.build.quality import evaluated
 from packager.build.record import make_labels, make_record
 from packager.build.running import run_recipe, with_effective_shape, with_tools_installed
-from packager.build.services import BuildServices, RunStep
-from packager.build.stages import Assembled, Planned
-from packager.build.weights import split_weights, with_draft_laid_out
+from packager.build.services import BuildServices
+from packager.build.stages import FIRST_STAGES, Assembled, Planned, stages_of
 from packager.core.image import Written
 from packager.core.record import BuildRecord, Transfer
 from packager.core.request import BuildRequest
-from packager.imaging.assemble import assemble_image, check_layers
-from packager.planning.nodes import refuse_nodes
+from packager.images.assemble import assemble_image, check_layers
+from packager.planning.health import health_check
+from packager.sizing.nodes import refuse_nodes
+from packager.steps.running import with_cache_healed
+from packager.steps.services import RunStep
 
 
 def plan(request: BuildRequest, services: BuildServices, *, with_base: bool = False) -> Planned:
     """Decide what would be built. No base image is needed for that, but for compilers' keys."""
     planned = make_planned(request, services, with_base=with_base)
-    forecasts = tuple(map(services.foresee, planned.recipe.steps))
+    forecasts = tuple(map(services.check_cache, planned.recipe.steps))
     return with_times(replace(planned, forecasts=forecasts), services)
 
 
 def assemble(
     request: BuildRequest, services: BuildServices, run_step: RunStep | None = None
 ) -> Assembled:
-    """Do everything but write. Without `run_step` nothing is run either."""
+    """Run the line up to the image without writing it. Without `run_step` no step runs."""
     planned = make_planned(request, services, with_base=True)
     refuse_nodes(planned.plan)
-    forecasts = tuple(map(services.foresee, planned.recipe.steps))
-    planned = as_allowed(replace(planned, forecasts=forecasts), services.on_miss)
+    forecasts = tuple(map(services.check_cache, planned.recipe.steps))
+    planned = apply_miss_policy(replace(planned, forecasts=forecasts), services.on_miss)
     planned = with_tools_installed(planned, services) if run_step else with_times(planned, services)
-    facts, plan = planned.facts, planned.plan
-    artifacts = run_recipe(planned.recipe, facts, run_step)
-    quality = None
-    if run_step and facts.evaluation is not None:
-        planned, artifacts, quality = evaluated(planned, artifacts, services, run_step)
-    if plan.weights == "baked":
-        artifacts = with_draft_laid_out(artifacts, planned, services.read_header)
-        artifacts = split_weights(artifacts, services.read_header, facts.request.max_layer_size)
-    plan = with_effective_shape(plan, artifacts)
+    if run_step:
+        services.on_event(stages_of(planned))
+    artifacts = run_recipe(planned.recipe, planned.facts, run_step)
+    finished = finish_recipe(planned, artifacts, services, run_step)
+    planned, artifacts, facts = finished.planned, finished.artifacts, planned.facts
+    plan = with_effective_shape(planned.plan, artifacts)
     planned = replace(planned, plan=plan)  # the record says what is served
     serving = services.family(facts.container.family).render(plan, artifacts)
     assert facts.base is not None
@@ -61,6 +60,7 @@ def assemble(
         serving,
         labels=make_labels(facts, plan),
         created=services.created,
+        health=health_check(plan, serving.port),
         weights=plan.weights,
         order=facts.request.layer_order or "base-first",
         compression=facts.request.compression or "none",
@@ -72,14 +72,15 @@ def assemble(
         serving=serving,
         image=image,
         findings=tuple(check_layers(image, limit)) if limit else (),
-        quality=quality,
+        quality=finished.quality,
     )
 
 
 def build(request: BuildRequest, services: BuildServices) -> BuildRecord:
     """Write the image to every output and record how it was made."""
     started = time.monotonic()
-    services.reach()
+    services.on_event(FIRST_STAGES)
+    services.preflight()
     with services.run_steps() as run_step:
 
         def work() -> tuple[Assembled, Written, Transfer]:

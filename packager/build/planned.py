@@ -1,4 +1,4 @@
-"""From a request to facts, plan and recipe: nothing is run or written."""
+"""Conversion of a request into facts, plan and recipe: nothing is run or written."""
 
 from __future__ import annotations
 
@@ -7,42 +7,46 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from packager.build.devices import refuse_missing_gpus, threads_for
 from packager.build.resolve import resolve
 from packager.build.services import BuildServices
 from packager.build.stages import Planned
 from packager.core.devices import LARGE_HIDDEN, GpuUse, choose_gpus, gpus_in
+from packager.core.events import working
 from packager.core.facts import Facts
-from packager.core.findings import Finding, errors_in
 from packager.core.image import BaseImage, Platform
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
 from packager.core.recipe import Recipe
+from packager.core.references import HubReference, ModelReference
 from packager.core.request import BuildRequest
 from packager.core.tool import build_for
 from packager.errors import PackagerError, PlanRejected, UsageError
-from packager.planning.choice import target_of
-from packager.planning.gpus import check_gpu_use
-from packager.planning.method import AUTO, NONE, choose_method, methods_to_try
+from packager.findings import Finding, errors_in
+from packager.performance.choice import target_of
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe, needed_tools
 from packager.ports import Quantizer, UsesGpus
+from packager.quantize.method import AUTO, NONE, choose_method, methods_to_try
+from packager.steps.devices import refuse_missing_gpus, threads_for
+from packager.steps.gpus import check_gpu_use
 
 
 def make_planned(request: BuildRequest, services: BuildServices, *, with_base: bool) -> Planned:
     """Pin every name, decide, and order the work; raise `PlanRejected` where it cannot be built."""
     refuse_missing_gpus(request.gpus, services)
-    headers = services.peek_model(request.model)
+    reference = services.parse_model_reference(request.model)
+    headers = services.peek_model(reference)
     chosen: tuple[Finding, ...] = ()
     if request.quantize == AUTO:
-        request, chosen = _with_method(request, services, headers)
-    facts = _gather(request, services, headers, with_base=with_base)
+        request, chosen = _with_method(request, reference, services, headers)
+    facts = _gather(request, reference, services, headers, with_base=with_base)
     quantizer = services.find_quantizer(request.quantize)
     compilers = services.find_compilers(request.compile)
-    decide = _decider(facts, services)
-    plan = decide(facts)
+    decide = _decider(facts, reference, services)
+    with working(services.on_event, "plan", facts.instance.name):
+        plan = decide(facts)
     if headers is not None:  # what is refused by now has cost no download
-        model = services.find_model(request.model)
+        model = services.find_model(reference)
         facts = replace(facts, model=model, scales=services.read_scales(model))
         plan = decide(facts)
     if request.evaluation and (plan.quantization is None or plan.quantization.existing):
@@ -60,15 +64,24 @@ def make_planned(request: BuildRequest, services: BuildServices, *, with_base: b
         }
         facts = replace(facts, model=services.pin_files(facts.model), tools=found)
     plan = replace(plan, findings=(*plan.findings, *chosen))
-    return Planned(facts=facts, plan=plan, recipe=recipe_of(plan, facts, services))
+    return Planned(
+        reference=reference, facts=facts, plan=plan, recipe=recipe_of(plan, facts, services)
+    )
 
 
 def _gather(
-    request: BuildRequest, services: BuildServices, headers: ModelFiles | None, *, with_base: bool
+    request: BuildRequest,
+    reference: ModelReference,
+    services: BuildServices,
+    headers: ModelFiles | None,
+    *,
+    with_base: bool,
 ) -> Facts:
     """Pin every name; the model by its headers where they were found alone."""
     return resolve(
         request,
+        reference,
+        parse_model_reference=services.parse_model_reference,
         find_model=services.find_model if headers is None else lambda _: headers,
         find_instance=services.find_instance,
         find_container=services.find_container,
@@ -83,13 +96,16 @@ def _gather(
     )
 
 
-def _decider(facts: Facts, services: BuildServices) -> Callable[[Facts], Plan]:
+def _decider(
+    facts: Facts, reference: ModelReference, services: BuildServices
+) -> Callable[[Facts], Plan]:
     """Return the planner with the services of a request, for facts with more or less detail."""
+    name = reference.name if isinstance(reference, HubReference) else None
     return partial(
         make_plan,
         family=services.family(facts.container.family),
         instances=services.instances,
-        smaller=services.smaller_checkpoints(facts.request.model),
+        smaller=services.smaller_checkpoints(name) if name else (),
         rules=services.rules,
         quantizer=services.find_quantizer(facts.request.quantize),
         compilers=services.find_compilers(facts.request.compile),
@@ -98,19 +114,22 @@ def _decider(facts: Facts, services: BuildServices) -> Callable[[Facts], Plan]:
 
 
 def _with_method(
-    request: BuildRequest, services: BuildServices, headers: ModelFiles | None
+    request: BuildRequest,
+    reference: ModelReference,
+    services: BuildServices,
+    headers: ModelFiles | None,
 ) -> tuple[BuildRequest, tuple[Finding, ...]]:
     """Choose the method that `--quantize auto` stands for; `none` where no method works."""
     alone = replace(services, instances=())  # no other instance is suggested for what is tried
     plain = request.model_copy(update={"quantize": NONE})
-    facts = _gather(plain, alone, headers, with_base=False)
+    facts = _gather(plain, reference, alone, headers, with_base=False)
     plans: dict[str, Plan] = {}
     quantized = bool(facts.model.config.get("quantization_config"))
     for method in methods_to_try(facts.instance, quantized=quantized):
         asked = request.model_copy(update={"quantize": method})
         tried = replace(facts, request=asked, samples=services.find_samples(asked))
         with suppress(PlanRejected):
-            plans[method] = _decider(tried, alone)(tried)
+            plans[method] = _decider(tried, reference, alone)(tried)
     if not plans:
         return plain, ()
     target = target_of(request, facts.workload)
@@ -140,7 +159,7 @@ def _with_gpus(
 
 
 def recipe_of(plan: Plan, facts: Facts, services: BuildServices) -> Recipe:
-    """Make the recipe of a plan with the quantizer, compiler and family that it names."""
+    """Return the recipe of a plan with the quantizer, compiler and family that it names."""
     return make_recipe(
         plan,
         facts,
@@ -151,7 +170,7 @@ def recipe_of(plan: Plan, facts: Facts, services: BuildServices) -> Recipe:
 
 
 def _base_at_hand(facts: Facts, services: BuildServices) -> BaseImage | None:
-    """Look at the base even for a plan: what is compiled is for one base, by its digest."""
+    """Return the base image if it is available: compiled artifacts depend on its digest."""
     try:
         return services.find_base(facts.request.base or facts.container.default_base, Platform())
     except PackagerError:

@@ -25,6 +25,7 @@ from packager.core.record import (
 from packager.core.request import BuildRequest
 from packager.core.split import Split
 from packager.core.techniques import Draft
+from packager.planning.health import start_period_s
 
 # Fields of a request that decide whether there is an image, and nothing in it.
 MEASURING = frozenset(
@@ -35,7 +36,8 @@ MEASURING = frozenset(
 # Fields that decide where steps run, and nothing in the image beside their results.
 PLACES = frozenset(("executor", "address"))  # on which machine: no record repeats them
 RUNNING = frozenset(("gpus", "threads", *PLACES))
-_UNLABELLED = {"model", "base", "outputs", "draft", *MEASURING, *RUNNING}
+# What is served under one name is one image, whether the name was asked for or is the model's.
+_UNLABELLED = {"model", "base", "outputs", "draft", "served_name", *MEASURING, *RUNNING}
 
 
 def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
@@ -47,7 +49,7 @@ def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
         "packager": facts.packager_version,
         "model": {
             "source": plan.model.source,
-            "name": plan.model.name,
+            "name": plan.model.published_name or plan.served_name,
             "revision": plan.model.revision,
         },
         "request": asked,
@@ -136,7 +138,7 @@ def with_devices_pinned(planned: Planned) -> BuildRequest:
 
 
 def draft_of(draft: Draft) -> dict[str, str | int]:
-    """Where the draft is pinned and what it does, as documents spell it. No local paths."""
+    """Return the draft's pinned reference and settings as documents spell them. No local paths."""
     pinned = draft.ref
     found: dict[str, str | int] = {
         "kind": draft.kind,
@@ -173,10 +175,13 @@ def _recorded_steps(assembled: Assembled) -> Iterator[RecordedStep]:
 def runtime_of(plan: Plan) -> RecordedRuntime:
     """Record what a deployment has to give the container."""
     container, stopping = plan.container, plan.stopping
+    health_path = container.traits.health_path
     return RecordedRuntime(
         cuda=container.cuda,
         least_driver=container.least_driver,
         inference_ami=container.inference_ami,
         drain_s=stopping.drain_s if stopping else None,
         grace_s=stopping.grace_s if stopping else None,
+        health_path=health_path,
+        start_period_s=start_period_s(plan) if health_path else None,
     )

@@ -1,32 +1,38 @@
-"""From names to pinned facts: the last time anything is looked up."""
+"""Resolution of names into pinned facts: the last look-up of a build."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from packager import __version__
 from packager.core.facts import ContainerFacts, Facts
 from packager.core.image import BaseImage, Platform
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles, ScaleValues
+from packager.core.references import ModelReference
 from packager.core.request import BuildRequest
 from packager.core.samples import Samples
+from packager.core.techniques import DraftRequest
 from packager.core.workload import WORKLOADS, Workload, parse_workload
+from packager.drafts.known import KnownChoice
+from packager.drafts.request import parse_draft, spelled_kind
 from packager.errors import UsageError
-from packager.planning.drafts.known import KnownChoice
-from packager.planning.drafts.request import DraftRequest, parse_draft
+from packager.findings import Finding
+from packager.version import __version__
 
 KnownDraftOf = Callable[[ModelFiles, Instance, ContainerFacts], KnownChoice]
 
 
 def resolve(
     request: BuildRequest,
+    reference: ModelReference,
     *,
-    find_model: Callable[[str], ModelFiles],
+    parse_model_reference: Callable[[str], ModelReference],
+    find_model: Callable[[ModelReference], ModelFiles],
     find_instance: Callable[[str], Instance],
     find_container: Callable[[BuildRequest, Instance], ContainerFacts],
     find_base: Callable[[str, Platform], BaseImage] | None,
-    find_draft: Callable[[str], ModelFiles] | None = None,
+    find_draft: Callable[[ModelReference], ModelFiles],
     known_draft: KnownDraftOf | None = None,
     find_samples: Callable[[BuildRequest], Samples | None] = lambda _: None,
     find_evaluation: Callable[[BuildRequest, Samples | None], Samples | None] = lambda *_: None,
@@ -48,17 +54,18 @@ def resolve(
     evaluation = find_evaluation(request, samples)
     base = None
     if find_base is not None:
-        reference = request.base or container.default_base
-        if not reference:
+        named = request.base or container.default_base
+        if not named:
             raise UsageError(
                 f"no base image is known for {container.family} on {instance.name}",
                 hint="name one with --base, or use --base scratch for weights and configuration",
             )
-        base = find_base(reference, Platform())
-    model = find_model(request.model)
+        base = find_base(named, Platform())
+    model = find_model(reference)
     known = KnownChoice()
     if request.draft == "auto" and known_draft is not None:
         known = known_draft(model, instance, container)
+    asked = parse_asked_draft(known.reference or request.draft, parse_model_reference)
     return Facts(
         request=request,
         model=model,
@@ -66,8 +73,8 @@ def resolve(
         container=container,
         base=base,
         packager_version=__version__,
-        draft=_find_draft(known.reference or request.draft, find_draft),
-        draft_reference=known.reference,
+        draft=_find_draft(asked, find_draft),
+        draft_asked=asked,
         draft_findings=known.findings,
         draft_license=known.license,
         samples=samples,
@@ -84,15 +91,33 @@ def find_workload(asked: str | None, read: Callable[[str], Workload] | None) -> 
     if found is not None:
         return found
     if read is None or asked is None:
-        raise UsageError(f"{asked!r} is no workload", hint=f"choose from {', '.join(WORKLOADS)}")
+        raise UsageError(f"{asked!r} is not a workload", hint=f"choose from {', '.join(WORKLOADS)}")
     return read(asked)
 
 
+def parse_asked_draft(
+    written: str | None, parse_model_reference: Callable[[str], ModelReference]
+) -> DraftRequest | Finding | None:
+    """Parse a draft and the reference of its files; raise where that is none."""
+    asked = parse_draft(written)
+    if not isinstance(asked, DraftRequest) or asked.reference is None:
+        return asked
+    try:
+        return replace(asked, model=parse_model_reference(asked.reference))
+    except UsageError as error:
+        meant = spelled_kind(asked.reference)
+        if not meant:
+            raise
+        raise UsageError(
+            error.message, hint=f"did you mean `--draft {meant}`? else {error.hint}"
+        ) from None
+
+
 def _find_draft(
-    asked: str | None, find_draft: Callable[[str], ModelFiles] | None
+    asked: DraftRequest | Finding | None,
+    find_draft: Callable[[ModelReference], ModelFiles],
 ) -> ModelFiles | None:
-    """Read the draft's files, where it has any. What is no draft, the plan refuses."""
-    draft = parse_draft(asked)
-    if find_draft is None or not isinstance(draft, DraftRequest) or not draft.reference:
+    """Return the draft's files, where it has any; the planner refuses what is not a draft."""
+    if not isinstance(asked, DraftRequest) or asked.model is None:
         return None
-    return find_draft(draft.reference)
+    return find_draft(asked.model)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from packager.build.planned import recipe_of
 from packager.build.record import shape_of
-from packager.build.services import BuildServices, RunStep
+from packager.build.services import BuildServices
 from packager.build.stages import Planned
 from packager.core.artifact import Artifacts
 from packager.core.facts import Facts
 from packager.core.plan import Plan
 from packager.core.recipe import Recipe, Step, StepOutcome
-from packager.core.tool import ToolFacts, build_for
+from packager.steps.services import RunStep
 
 
 def with_tools_installed(planned: Planned, services: BuildServices) -> Planned:
@@ -74,7 +74,7 @@ def with_results(step: Step, outcomes: Mapping[str, StepOutcome]) -> Step:
 
 
 def with_effective_shape(plan: Plan, artifacts: Artifacts) -> Plan:
-    """Take over the shape of artifacts that are larger than asked for.
+    """Return the plan with the shape of artifacts that are larger than requested.
 
     What is compiled decides: an engine told otherwise would compile again or refuse.
     """
@@ -85,24 +85,3 @@ def with_effective_shape(plan: Plan, artifacts: Artifacts) -> Plan:
     }
     known = {name: given[name] for name in shape_of(plan) if name in given}
     return replace(plan, shape=replace(plan.shape, **known)) if known else plan
-
-
-def run_with_tool(
-    describe: Callable[[ToolFacts], Step],
-    name: str,
-    services: BuildServices,
-    run_step: RunStep,
-    *,
-    gpus: int = 0,
-) -> tuple[Step, StepOutcome]:
-    """Run a step that is in no recipe, with its tool installed where it has to run.
-
-    As in `with_tools_installed`, the tool is looked at again when it was installed.
-    """
-    build = build_for(gpus)
-    step = describe(services.executor.find_tool(name, build))
-    if services.on_miss != "refuse" and services.foresee(step).state != "hit":
-        services.executor.admit(step)
-        services.executor.prepare(name, build)
-        step = describe(services.executor.find_tool(name, build))
-    return step, run_step(step)

@@ -1,11 +1,9 @@
-"""What a build is done with: chosen in `wiring`, replaced in tests."""
+"""Services of a build; chosen in `wiring`, replaced in tests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal
 
 from packager.build.resolve import KnownDraftOf
 from packager.core.catalog import Accelerator, Rule
@@ -15,49 +13,35 @@ from packager.core.image import BaseImage, ImageSpec, Platform, Written
 from packager.core.instance import Instance
 from packager.core.model import ModelFile, ModelFiles, ScaleValues, WeightsHeader
 from packager.core.quality import QualityReport
-from packager.core.recipe import Step, StepForecast, StepOutcome
 from packager.core.record import BuildRecord, Transfer
+from packager.core.references import ModelReference
 from packager.core.request import BuildRequest
 from packager.core.samples import Samples
 from packager.core.workload import Workload
-from packager.errors import CachedFileChanged
-from packager.planning.effort import PastRun
-from packager.ports import Compiler, ContainerFamily, Executor, Quantizer
-
-RunStep = Callable[[Step], StepOutcome]
-
-# What happens to steps whose result is not in the cache: they run; or those that compile are
-# left out of the image; or nothing is built.
-OnMiss = Literal["run", "skip-compile", "refuse"]
+from packager.performance.effort import PastRun
+from packager.ports import Compiler, ContainerFamily, Quantizer
+from packager.steps.services import StepServices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BuildServices:
+class BuildServices(StepServices):
     """The functions and adapters that a build uses."""
 
-    find_model: Callable[[str], ModelFiles]
     find_instance: Callable[[str], Instance]
     find_container: Callable[[BuildRequest, Instance], ContainerFacts]
     find_base: Callable[[str, Platform], BaseImage]
     family: Callable[[str], ContainerFamily]
-    executor: Executor
-    run_steps: Callable[[], AbstractContextManager[RunStep]]  # results are there until it ends
-    foresee: Callable[[Step], StepForecast]
     find_quantizer: Callable[[str | None], Quantizer | None]
     find_compilers: Callable[[str | None], Mapping[str, Compiler]]  # that may be meant
-    on_miss: OnMiss = "run"
-    distrust_cache: Callable[[CachedFileChanged], None] = lambda _: None  # hash what it gives
     find_samples: Callable[[BuildRequest], Samples | None]  # to calibrate with
     find_evaluation: Callable[[BuildRequest, Samples | None], Samples | None]  # without those
     read_quality: Callable[[tuple[ModelFile, ...]], QualityReport]  # of a finished evaluation
-    pin_files: Callable[[ModelFiles], ModelFiles]  # with digests, as far as they may be read
-    reach: Callable[[], None]  # the outputs, before any work
+    preflight: Callable[[], None]  # check the outputs before any work
     write: Callable[[ImageSpec], tuple[Written, Transfer]]
     save: Callable[[BuildRecord], None]
     created: str  # RFC 3339 time that goes into the image
     accelerator_of: Callable[[Instance], Accelerator]
     read_header: Callable[[ModelFile], WeightsHeader]  # of weights to be split, wherever they are
-    find_draft: Callable[[str], ModelFiles] | None = None
     known_draft: KnownDraftOf | None = None  # what `--draft auto` means
     # That may be suggested when nothing fits; None: nothing is suggested, not even another shape.
     instances: tuple[Instance, ...] | None = ()
@@ -68,5 +52,5 @@ class BuildServices:
     containers: Callable[[], tuple[ContainerFacts, ...]] = lambda: ()  # that may be suggested
     read_scales: Callable[[ModelFiles], ScaleValues | None] = lambda _: None  # of packed weights
     # The model by its headers where `find_model` would download it; None elsewhere.
-    peek_model: Callable[[str], ModelFiles | None] = lambda _: None
+    peek_model: Callable[[ModelReference], ModelFiles | None] = lambda _: None
     read_workload: Callable[[str], Workload] | None = None  # of a file of requests

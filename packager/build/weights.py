@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
-from packager.build.stages import Planned
-from packager.core.artifact import Artifacts
-from packager.core.model import ModelFile, WeightsHeader
-from packager.imaging.reshard import split_large
-from packager.techniques.drafts.relayout import lay_out_draft
+from packager.build.services import BuildServices
+from packager.build.stages import Finished
+from packager.drafts.relayout import convert_draft_layout
+from packager.images.reshard import split_large
+from packager.steps.services import RunStep
 
 
-def split_weights(
-    artifacts: Artifacts, read_header: Callable[[ModelFile], WeightsHeader], limit: int | None
-) -> Artifacts:
+def with_split_weights(
+    finished: Finished,
+    services: BuildServices,
+    run_step: RunStep | None,  # noqa: ARG001
+) -> Finished:
     """Describe weights files that are too large for a layer as shards. Nothing is copied."""
-    return replace(
+    artifacts, limit = finished.artifacts, finished.planned.facts.request.max_layer_size
+    read_header = services.read_header
+    shards = replace(
         artifacts,
         model=split_large(artifacts.model, read_header, limit=limit),
         draft=split_large(artifacts.draft, read_header, limit=limit),
     )
+    return replace(finished, artifacts=shards)
 
 
 def with_draft_laid_out(
-    artifacts: Artifacts, planned: Planned, read_header: Callable[[ModelFile], WeightsHeader]
-) -> Artifacts:
+    finished: Finished,
+    services: BuildServices,
+    run_step: RunStep | None,  # noqa: ARG001
+) -> Finished:
     """Describe the draft's files as the engine reads them. Nothing is copied."""
-    if planned.facts.draft is None:
-        return artifacts
+    artifacts, planned = finished.artifacts, finished.planned
+    assert planned.facts.draft is not None
     config = planned.facts.draft.config
-    return replace(
-        artifacts, draft=lay_out_draft(artifacts.draft, config, planned.plan, read_header)
-    )
+    draft = convert_draft_layout(artifacts.draft, config, planned.plan, services.read_header)
+    return replace(finished, artifacts=replace(artifacts, draft=draft))

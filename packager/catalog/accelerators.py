@@ -1,4 +1,4 @@
-"""What one device of an instance is and can do, for budgets and for the predictor.
+"""Accelerators: memory, bandwidth, arithmetic and links of one device, for budgets and predictions.
 
 Figures, links and names come from `data/accelerators.toml`; an instance brings its memory.  On
 Neuron a device is a core: the chip's figures are divided evenly.  What nobody published is 0.
@@ -87,7 +87,7 @@ def accelerator_of(instance: Instance, extra: tuple[Accelerator, ...] = ()) -> A
 
 
 def accelerator_name(device_name: str) -> str:
-    """Give our name for what a driver calls a device; a stranger keeps its own."""
+    """Return the catalog's name for a driver's device name; an unknown device keeps its own."""
     if device_name in accelerator_rows():
         return device_name
     matches = (
@@ -101,12 +101,12 @@ def accelerator_name(device_name: str) -> str:
 
 
 def link_of(instance: Instance) -> Link:
-    """Say what joins the devices of an instance; "" for one device, or when nobody says."""
+    """Return the link between the devices of an instance; "" for one device, or when unknown."""
     return LINKS.get(instance.link, "") if instance.devices > 1 else ""
 
 
 def usable_bytes(instance: Instance, row: AcceleratorRow | None) -> int:
-    """Give the memory that software sees: what EC2 reports, or the driver if it shows less."""
+    """Return the memory that software sees, in bytes: what EC2 reports, or the driver if less."""
     if row is None or not row.visible_bytes:
         return instance.device_bytes
     return min(instance.device_bytes, row.visible_bytes)

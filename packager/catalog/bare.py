@@ -49,7 +49,7 @@ class DeviceCount(UsageError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name!r} is no machine: one has 1 to {MOST_DEVICES} devices",
+            f"{name!r} is not a machine: a machine has 1 to {MOST_DEVICES} devices",
             hint="name one machine; several of them are `--nodes`",
         )
 
@@ -72,15 +72,15 @@ def bare_machine(name: str) -> Instance | None:
         device_name=row.name,
         devices=devices,
         device_bytes=row.memory_bytes,
-        host_bytes=0,
-        vcpus=0,
+        host_bytes=None,
+        vcpus=None,
         compute_capability=row.compute_capability,
         formats=row.formats,
         price_basis="none: say it with --usd-per-hour",
         source=f"named by its devices; {row.source}",
         date=row.date,
         link=row.link if devices > 1 else "",
-        machine=row.machine,
+        machine=row.machine or None,
         cloud="bare",
     )
 

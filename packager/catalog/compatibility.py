@@ -1,4 +1,4 @@
-"""What goes together and what does not, read from `data/compatibility.toml`.
+"""Compatibility rules, read from `data/compatibility.toml`.
 
 Ask with `matching(rules(), situation)`.  The situation's keys, what they mean
 and how they are spelled are in `packager.core.catalog.SITUATION_KEYS`:
@@ -26,7 +26,7 @@ from types import MappingProxyType
 from typing import Any, get_args
 
 from packager.core.catalog import SITUATION_KEYS, Rule, RuleValue, finding_of, matching
-from packager.core.findings import Severity
+from packager.findings import Severity
 
 __all__ = ["find_rule", "finding_of", "matching", "rules"]
 
@@ -64,7 +64,7 @@ def _rule(row: Mapping[str, Any]) -> Rule:
         raise ValueError(f"rule {rule.id!r} asks for {', '.join(sorted(strangers))}")
     if rule.severity not in get_args(Severity):
         raise ValueError(f"rule {rule.id!r} has severity {rule.severity!r}")
-    finding_of(rule, {})  # a placeholder that is no key fails here, not before a user
+    finding_of(rule, {})  # a placeholder that is not a key fails here, not before a user
     return rule
 
 

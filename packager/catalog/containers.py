@@ -21,20 +21,19 @@ from packager.core.instance import DeviceKind
 from packager.errors import UsageError
 from packager.share import share_dir
 
-# Families in order of preference; the first that serves the device is the default.
-PREFERENCE = ("vllm", "lmi", "tgi", "sglang", "neuron")
-
+_LISTED = 10  # versions that a hint names
 ACCOUNTS_TABLE = Path(__file__).parent / "data" / "accounts.toml"
 
 
 class UnknownFamily(UsageError):
-    """There is no serving container family of that name."""
+    """The catalog has no image of a serving container family of that name."""
 
     def __init__(self, name: str, known: tuple[str, ...]) -> None:
         nearest = difflib.get_close_matches(name, known, n=1)
         guess = f"did you mean {nearest[0]!r}? " if nearest else ""
         super().__init__(
-            f"serving family {name!r} is not known", hint=f"{guess}known: {', '.join(known)}"
+            f"the catalog has no image of serving family {name!r}",
+            hint=f"{guess}known: {', '.join(known)}; rows of --catalog add more",
         )
 
 
@@ -57,10 +56,11 @@ class UnknownContainerVersion(UsageError):
         names = tuple(dict.fromkeys(name for image in found for name in version_names(image)))
         nearest = difflib.get_close_matches(version, names, n=1)
         guess = f"did you mean {nearest[0]!r}? " if nearest else ""
-        short = ", ".join(dict.fromkeys(image.release or image.engine_version for image in found))
+        short = tuple(dict.fromkeys(image.release or image.engine_version for image in found))
+        listed = ", ".join(short[:_LISTED]) + (", …" if len(short) > _LISTED else "")
         super().__init__(
             f"no {family or 'serving'} image has version {version!r}",
-            hint=f"{guess}there are {short}; `packager list containers` shows them all",
+            hint=f"{guess}there are {listed}; `packager list containers` shows them all",
         )
 
 
@@ -87,7 +87,7 @@ class Accounts:
     date: str
 
     def registry(self, region: str) -> str:
-        """Give the registry's host name in a region."""
+        """Return the registry's host name in a region."""
         if region not in self.by_region:
             raise UnknownRegion(region, tuple(self.by_region))
         suffix = next(
@@ -139,8 +139,7 @@ def find_container(
     if family is not None and family not in known:
         raise UnknownFamily(family, known)
     serving = [image for image in everything if serves(image, kind, instance_name)]
-    order = PREFERENCE + tuple(name for name in known if name not in PREFERENCE)
-    wanted = order if family is None else (family,)
+    wanted = families_by_preference(extra) if family is None else (family,)
     candidates = tuple(image for name in wanted for image in serving if image.family == name)
     if not candidates:
         device = f"{kind} ({instance_name})" if instance_name and kind == "neuron" else kind
@@ -156,8 +155,13 @@ def find_container(
     return replace(found, default_base=image_uri(found, region)) if region else found
 
 
+def families_by_preference(extra: tuple[ContainerFacts, ...] = ()) -> tuple[str, ...]:
+    """List families, the preferred first: in the order of the shipped table, then the user's."""
+    return tuple(dict.fromkeys(image.family for image in (*containers(), *extra)))
+
+
 def serves(image: ContainerFacts, kind: DeviceKind, instance_name: str = "") -> bool:
-    """Say whether an image is for that kind of device, and for that instance where it matters."""
+    """Return whether an image is for that kind of device, and for that instance if given."""
     if image.kind != kind:
         return False
     if not image.targets or not instance_name:
@@ -166,14 +170,14 @@ def serves(image: ContainerFacts, kind: DeviceKind, instance_name: str = "") -> 
 
 
 def version_names(image: ContainerFacts) -> tuple[str, ...]:
-    """Give every name by which people ask for an image's version."""
+    """Return every name that a request may use for an image's version."""
     names = (image.version, image.release, image.engine_version)
-    lmi = f"lmi{image.release}" if image.family == "lmi" and image.release else ""
-    return tuple(name for name in (*names, lmi) if name)
+    together = f"{image.family}{image.release}" if image.release else ""  # `lmi28`
+    return tuple(name for name in (*names, together) if name)
 
 
 def image_uri(image: ContainerFacts, region: str | None = None) -> str:
-    """Give the reference to pull in a region; without one, where it is easiest to get."""
+    """Return the reference to pull in a region; without a region, the default one."""
     if not image.repository or not region:
         return image.default_base
     return f"{accounts().registry(region)}/{image.repository}:{image.version}"

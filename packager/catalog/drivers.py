@@ -1,4 +1,4 @@
-"""What a CUDA version needs below it: the least NVIDIA driver, and SageMaker's AMI with one."""
+"""Minimum NVIDIA driver of each CUDA version, and SageMaker's AMI with one."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def cuda_of(image: ContainerFacts) -> int | None:
 
 
 def with_host_needs(image: ContainerFacts) -> ContainerFacts:
-    """Complete an image with what its CUDA needs below it, where the image does not say."""
+    """Return the image with the driver and CUDA version it needs, where it states none."""
     if image.kind != "nvidia":
         return image
     image = replace(image, cuda=image.cuda or cuda_in(image.version))

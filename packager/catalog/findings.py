@@ -1,4 +1,4 @@
-"""What finding codes mean: `data/findings.toml`, and the compatibility rules for their own.
+"""Explanations of finding codes: `data/findings.toml`, and compatibility rules for their own.
 
 A code of the draft's own files is that of the model's with `draft-` before it.
 """
@@ -41,13 +41,13 @@ WORDS = {
 
 WHY = {
     "error": "The build is refused: it would not start, or be wrong without saying so.",
-    "warning": "It may be slow, or nobody has proven that it works.",
+    "warning": "It may be slow, or is not proven to work.",
     "note": "Nothing breaks; it is good to know.",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class FindingExplanation:
     """One code in plain words."""
 
     code: str
@@ -71,15 +71,15 @@ class UnknownCode(UsageError):
 
 
 @cache
-def explanations() -> dict[str, Explanation]:
-    """Give every code's explanation, in alphabetical order."""
+def explanations() -> dict[str, FindingExplanation]:
+    """Return every code's explanation, in alphabetical order."""
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-    own = {code: Explanation(code=code, **row) for code, row in table.items()}
+    own = {code: FindingExplanation(code=code, **row) for code, row in table.items()}
     ruled = {rule.id: _of_rule(rule) for rule in rules() if rule.id not in own}
     return dict(sorted((own | ruled).items()))
 
 
-def find_explanation(code: str) -> Explanation:
+def find_explanation(code: str) -> FindingExplanation:
     """Explain a code."""
     known = explanations()
     for name in (code, code.removeprefix(DRAFT)):
@@ -88,8 +88,8 @@ def find_explanation(code: str) -> Explanation:
     raise UnknownCode(code, tuple(difflib.get_close_matches(code, known, n=2)))
 
 
-def _of_rule(rule: Rule) -> Explanation:
-    return Explanation(
+def _of_rule(rule: Rule) -> FindingExplanation:
+    return FindingExplanation(
         code=rule.id,
         title=rule.id.replace("-", " "),
         means=_plain(rule.reason),

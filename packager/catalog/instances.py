@@ -22,6 +22,7 @@ from typing import Any
 
 from packager.catalog.accelerators import accelerator_rows
 from packager.catalog.bare import bare_machine
+from packager.catalog.neuron import find_core
 from packager.core.instance import DeviceKind, Instance
 from packager.core.units import GIB, MIB
 from packager.errors import UsageError
@@ -40,10 +41,6 @@ FORMAT_COLUMNS = {
     "fp8_w8a8": "fp8_w8a8",
     "nvfp4_w4a4": "nvfp4_w4a4",
 }
-
-# Physical cores in one logical core: what tensor parallelism counts.  Trainium2 and later join
-# two by default, and their toolchains compile for that (optimum-neuron: LNC 2 for trn2).
-CORES_PER_DEVICE = {"v2": 1, "v3": 2}
 
 EC2_PRICE = "ec2 on-demand"  # basis of the price of a machine that SageMaker does not host on
 NO_EC2_PRICE = "none: no on-demand price of EC2 was found"
@@ -66,7 +63,7 @@ class NotHosted(UsageError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name!r} is no instance type of SageMaker endpoints",
+            f"{name!r} is not an instance type of SageMaker endpoints",
             hint=f"use EC2's name, {name.removeprefix('ml.')!r}, to plan for the machine itself",
         )
 
@@ -119,7 +116,9 @@ def find_instance(name: str, extra: tuple[Instance, ...] = ()) -> Instance:
     if family := left_out().get(ec2_name.partition(".")[0]):
         raise LeftOut(name, family.reason, family.instead)
     nearest = difflib.get_close_matches(name if name.startswith("ml.") else f"ml.{name}", known, 2)
-    raise UnknownInstance(name, tuple(nearest or difflib.get_close_matches(name, known, n=2)))
+    sizes = [one for one in known if one.removeprefix("ml.").startswith(f"{ec2_name}.")]
+    nearest = nearest or difflib.get_close_matches(name, known, n=2) or sizes[:2]
+    raise UnknownInstance(name, tuple(nearest))
 
 
 @cache
@@ -161,8 +160,8 @@ def _series(series: Mapping[str, Any]) -> Iterator[Instance]:
             date=series["date"],
             family=series["family"],
             link=series.get("link", device.link) if size["devices"] > 1 else "",
-            machine=device.machine,
-            network_gbps=series.get("network_gbps", 0),
+            machine=device.machine or None,
+            network_gbps=series.get("network_gbps"),
             cloud=series["cloud"],
         )
 
@@ -191,17 +190,23 @@ def _instance(row: Mapping[str, str]) -> Instance:
         date=row["date"],
         family=row["family"],
         link=row["interconnect"],
-        cores_per_device=CORES_PER_DEVICE.get(row["neuron_core_version"], 1),
-        machine=row["machine"],
+        cores_per_device=_joined(row["neuron_core_version"]),
+        machine=row["machine"] or None,
         cloud="sagemaker" if hosted else "ec2",
         network_gbps=_network_gbps(row["network"]),
     )
 
 
-def _network_gbps(words: str) -> int:
-    """Read `3200 Gigabit` and `4x 100 Gigabit`; what comes in bursts, `Up to …`, counts as 0."""
+def _joined(core_version: str) -> int | None:
+    """Return the physical cores of a logical one: 1 without NeuronCores, None where not known."""
+    core = find_core(core_version)
+    return (core.joined if core else None) if core_version else 1
+
+
+def _network_gbps(words: str) -> int | None:
+    """Read `3200 Gigabit` and `4x 100 Gigabit`; None for bursts, `Up to …`: no speed is kept."""
     match = re.fullmatch(r"(?:(\d+)x )?(\d+)(?:\.\d+)? Gigabit", words)
-    return int(match[1] or 1) * int(match[2]) if match else 0
+    return int(match[1] or 1) * int(match[2]) if match else None
 
 
 def _devices(row: Mapping[str, str], host_bytes: int) -> tuple[DeviceKind, str, int, int]:
@@ -210,7 +215,7 @@ def _devices(row: Mapping[str, str], host_bytes: int) -> tuple[DeviceKind, str, 
         return "nvidia", row["accel_name"], int(row["accel_count"]), device_bytes
     if row["accel_vendor"] == "aws":
         chip_bytes = int(row["accel_mem_mib_each"]) * MIB
-        joined = CORES_PER_DEVICE[row["neuron_core_version"]]
+        joined = _joined(row["neuron_core_version"]) or 1  # refused when it is planned for
         cores = int(row["neuron_cores_total"]) // joined
         per_chip = int(row["neuron_cores_per_device"]) // joined
         return "neuron", f"NeuronCore-{row['neuron_core_version']}", cores, chip_bytes // per_chip

@@ -18,13 +18,7 @@ from packager.catalog.instances import instances
 from packager.catalog.models import drafts_for, known_drafts, models
 from packager.catalog.prices import price_of, prices
 from packager.catalog.registries import registries
-from packager.catalog.techniques import techniques
-from packager.core.catalog import Accelerator, CatalogModel, Price, RuleValue
-from packager.core.facts import ContainerFacts
-from packager.core.instance import Instance
-from packager.core.own import OwnRows
-from packager.core.units import GIB, MIB
-from packager.planning.registry import (
+from packager.catalog.served_architectures import (
     ENGINES,
     GENERATIVE,
     kind_of,
@@ -32,6 +26,12 @@ from packager.planning.registry import (
     read_on,
     versions_words,
 )
+from packager.catalog.techniques import techniques
+from packager.core.catalog import Accelerator, CatalogModel, Price, RuleValue
+from packager.core.facts import ContainerFacts
+from packager.core.instance import Instance
+from packager.core.units import GIB, MIB
+from packager.core.user_catalog import UserCatalog
 
 Record = dict[str, Any]
 
@@ -47,8 +47,8 @@ class Filter:
     text: str = ""  # found in any field, whatever the letters' case
 
 
-def list_instances(own: OwnRows, wanted: Filter) -> list[Record]:
-    """One record for each instance type, with its price in the wanted region."""
+def list_instances(own: UserCatalog, wanted: Filter) -> list[Record]:
+    """Return one record per instance type, with its price in the wanted region."""
     served = None
     if wanted.family is not None:
         served = [image for image in containers(own.containers) if image.family == wanted.family]
@@ -61,8 +61,8 @@ def list_instances(own: OwnRows, wanted: Filter) -> list[Record]:
     ]
 
 
-def list_accelerators(own: OwnRows, wanted: Filter) -> list[Record]:
-    """One record for each kind of device, rented out by the catalog's clouds or not.
+def list_accelerators(own: UserCatalog, wanted: Filter) -> list[Record]:
+    """Return one record per kind of device, whether a cloud of the catalog rents it or not.
 
     An instance's own host processor is none.
     """
@@ -77,13 +77,19 @@ def list_accelerators(own: OwnRows, wanted: Filter) -> list[Record]:
     return list(found.values())
 
 
-def list_models(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: ARG001
-    """One record for each checkpoint that somebody has optimized before."""
-    return [_model_record(model) for model in models(own.models)]
+def list_models(own: UserCatalog, wanted: Filter) -> list[Record]:  # noqa: ARG001
+    """Return one record per checkpoint that has a published optimization.
+
+    SageMaker publishes some under several ids of its own: they stand in one record.
+    """
+    found: dict[str, list[CatalogModel]] = {}
+    for model in models(own.models):
+        found.setdefault(model.hf_id, []).append(model)
+    return [_model_record(*same) for same in found.values()]
 
 
-def list_architectures(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: ARG001
-    """One record for each class of models that an engine has, with the versions that have it."""
+def list_architectures(own: UserCatalog, wanted: Filter) -> list[Record]:  # noqa: ARG001
+    """Return one record per model class that an engine supports, with the engine's versions."""
     return [
         {
             "architecture": name,
@@ -97,8 +103,8 @@ def list_architectures(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: A
     ]
 
 
-def list_drafts(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: ARG001
-    """One record for each published draft of each model, as `--draft` takes it.
+def list_drafts(own: UserCatalog, wanted: Filter) -> list[Record]:  # noqa: ARG001
+    """Return one record per published draft of each model, as `--draft` takes it.
 
     MTP heads are in their models' checkpoints and not listed.
     """
@@ -121,8 +127,8 @@ def list_drafts(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: ARG001
     ]
 
 
-def list_containers(own: OwnRows, wanted: Filter) -> list[Record]:
-    """One record for each image, newest first."""
+def list_containers(own: UserCatalog, wanted: Filter) -> list[Record]:
+    """Return one record per image, newest first."""
     return [
         {
             "family": image.family,
@@ -146,8 +152,8 @@ def list_containers(own: OwnRows, wanted: Filter) -> list[Record]:
     ]
 
 
-def list_techniques(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: ARG001
-    """One record for each quantizer, compiler and kind of draft."""
+def list_techniques(own: UserCatalog, wanted: Filter) -> list[Record]:  # noqa: ARG001
+    """Return one record per quantizer, compiler and kind of draft."""
     return [
         {
             "name": found.name,
@@ -165,8 +171,8 @@ def list_techniques(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: ARG0
     ]
 
 
-def list_compatibility(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: ARG001
-    """One record for each rule that may concern the wanted family and device."""
+def list_compatibility(own: UserCatalog, wanted: Filter) -> list[Record]:  # noqa: ARG001
+    """Return one record per rule that may concern the wanted family and device."""
     return [
         {
             "code": rule.id,
@@ -184,8 +190,8 @@ def list_compatibility(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: A
     ]
 
 
-def list_prices(own: OwnRows, wanted: Filter) -> list[Record]:
-    """One record for each price known of an instance in a region."""
+def list_prices(own: UserCatalog, wanted: Filter) -> list[Record]:
+    """Return one record per known price of an instance in a region."""
     return [
         {
             "instance": price.instance,
@@ -200,8 +206,8 @@ def list_prices(own: OwnRows, wanted: Filter) -> list[Record]:
     ]
 
 
-def list_registries(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: ARG001
-    """One record for each kind of registry, with the limits that are known."""
+def list_registries(own: UserCatalog, wanted: Filter) -> list[Record]:  # noqa: ARG001
+    """Return one record per kind of registry, with the known limits."""
     return [
         {
             "registry": found.name,
@@ -224,7 +230,7 @@ def list_registries(own: OwnRows, wanted: Filter) -> list[Record]:  # noqa: ARG0
 
 
 def with_text(records: list[Record], text: str) -> list[Record]:
-    """Keep the records that have the text in any field."""
+    """Return the records that have the text in any field."""
     wanted = text.lower()
     return [
         record
@@ -256,16 +262,16 @@ def _runs(image: ContainerFacts, instance: Instance) -> bool:
 def _instance_record(found: Instance, price: Price | None) -> Record:
     return {
         "instance": found.name,
-        "cloud": found.cloud,
+        "cloud": found.cloud or "",
         "kind": found.kind,
         "device": found.device_name,
         "devices": found.devices,
         "device_gib": round(found.device_bytes / GIB, 1),
         "total_gib": round(found.devices * found.device_bytes / GIB, 1),
         "link": found.link,
-        "vcpus": found.vcpus,
-        "host_gib": round(found.host_bytes / GIB, 1),
-        "machine": found.machine,
+        "vcpus": found.vcpus or 0,
+        "host_gib": round((found.host_bytes or 0) / GIB, 1),
+        "machine": found.machine or "",
         "compute_capability": found.compute_capability,
         "formats": sorted(found.formats),
         "usd_hour": price.usd_hour if price else None,
@@ -303,7 +309,7 @@ def _accelerator_record(device: Accelerator) -> Record:
     }
 
 
-def _model_record(model: CatalogModel) -> Record:
+def _model_record(model: CatalogModel, *same: CatalogModel) -> Record:
     drafts = model.drafts or drafts_for(model.hf_id)
     return {
         "model": model.hf_id,
@@ -317,7 +323,7 @@ def _model_record(model: CatalogModel) -> Record:
         "eagle": model.eagle,
         "drafts": [f"{draft.kind}:{draft.reference}" for draft in drafts],
         "techniques": list(model.techniques),
-        "jumpstart_id": model.jumpstart_id,
+        "jumpstart_id": " ".join(one.jumpstart_id for one in (model, *same)),
         "note": model.note,
         "source": model.source,
         "date": model.date,
@@ -331,12 +337,12 @@ def _condition(value: RuleValue) -> str:
 
 
 def _general(text: str) -> str:
-    """Say a rule without a situation: `{engine_version}` becomes `<engine version>`."""
+    """Return a rule's text without a situation: `{engine_version}` becomes `<engine version>`."""
     return re.sub(r"\{(\w+)\}", lambda match: f"<{match[1].replace('_', ' ')}>", text)
 
 
 def _concerns(condition: RuleValue | None, wanted: str | None) -> bool:
-    """Say whether a rule's condition leaves room for what is wanted."""
+    """Return whether a rule's condition allows the wanted value."""
     if condition is None or wanted is None:
         return True
     words = condition if isinstance(condition, tuple) else (str(condition),)

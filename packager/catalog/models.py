@@ -7,6 +7,7 @@ are merged here.  A row without a model speaks of an architecture.
 from __future__ import annotations
 
 import csv
+import difflib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -39,23 +40,40 @@ def models(extra: tuple[CatalogModel, ...] = ()) -> tuple[CatalogModel, ...]:
 
 def find_model(name: str, extra: tuple[CatalogModel, ...] = ()) -> CatalogModel | None:
     """Find a model by its hub id or its JumpStart id, whatever the letters' case."""
-    wanted = name.partition("@")[0].lower()
+    wanted = name.lower()
     for model in models(extra):
         if wanted and wanted in (model.hf_id.lower(), model.jumpstart_id.lower()):
             return model
     return None
 
 
+def similar_model(name: str) -> str:
+    """Return the hub id of the published model that was meant, or "".
+
+    A name without an organization is compared with the names of models; a JumpStart id is one of
+    its own.
+    """
+    known = find_model(name)
+    if known is not None:
+        return "" if known.hf_id == name else known.hf_id
+    wanted = name.lower()
+    ids = {hf_id.lower(): hf_id for hf_id in _published()}
+    if "/" not in name:
+        ids = {lower.rpartition("/")[2]: hf_id for lower, hf_id in ids.items()}
+    close = difflib.get_close_matches(wanted, ids, n=1, cutoff=0.8)
+    return ids[close[0]] if close else ""
+
+
 @cache
 def eagle_dispatch() -> Mapping[str, str]:
-    """Say which EAGLE SageMaker trains for an architecture: `eagle3` or `eagle2`."""
+    """Return which EAGLE SageMaker trains per architecture: `eagle3` or `eagle2`."""
     return {model.architecture: model.eagle for model in _statements() if model.eagle}
 
 
 @cache
 def quantized_checkpoints(hf_id: str) -> tuple[QuantizedCheckpoint, ...]:
     """Return published checkpoints of a model with 4 bits a weight, whatever the letters' case."""
-    wanted = hf_id.partition("@")[0].removeprefix("hf://").lower()
+    wanted = hf_id.lower()
     table = tomllib.loads(CHECKPOINTS_TABLE.read_text(encoding="utf-8"))["checkpoint"]
     return tuple(QuantizedCheckpoint(**row) for row in table if row["model"].lower() == wanted)
 
@@ -81,8 +99,8 @@ def known_drafts() -> Mapping[str, tuple[KnownDraft, ...]]:
 
 
 def drafts_for(hf_id: str) -> tuple[KnownDraft, ...]:
-    """Give the published drafts of a model, whatever the letters' case."""
-    wanted = hf_id.partition("@")[0].lower()
+    """Return the published drafts of a model; the name's case is ignored."""
+    wanted = hf_id.lower()
     for model, drafts in known_drafts().items():
         if model.lower() == wanted:
             return drafts
@@ -90,7 +108,7 @@ def drafts_for(hf_id: str) -> tuple[KnownDraft, ...]:
 
 
 def drafts_of(hf_id: str, extra: tuple[CatalogModel, ...] = ()) -> tuple[KnownDraft, ...]:
-    """Give a model's drafts, the user's own before published ones."""
+    """Return a model's drafts, the user's own before published ones."""
     known = find_model(hf_id, extra)
     if known is None:
         return drafts_for(hf_id)
@@ -101,6 +119,16 @@ def drafts_of(hf_id: str, extra: tuple[CatalogModel, ...] = ()) -> tuple[KnownDr
         )
         own = (draft,)
     return (*own, *(known.drafts or drafts_for(hf_id)))
+
+
+def _published() -> tuple[str, ...]:
+    """Return every hub id that the tables name."""
+    table = tomllib.loads(CHECKPOINTS_TABLE.read_text(encoding="utf-8"))["checkpoint"]
+    drafts = known_drafts()
+    names = [model.hf_id for model in models()]
+    names += [name for row in table for name in (row["model"], row["reference"])]
+    names += [*drafts, *(draft.reference for found in drafts.values() for draft in found)]
+    return tuple(dict.fromkeys(names))
 
 
 @cache

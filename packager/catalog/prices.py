@@ -1,4 +1,4 @@
-"""What instances cost by the hour: shipped, refreshed, or the user's own.
+"""Hourly prices of instances: shipped, refreshed, or the user's own.
 
 A price belongs to a region and a date.  Where the asked region has none, the
 price of another region is better than nothing, and says which region it is of.
@@ -26,7 +26,7 @@ USER = "user"
 def price_of(
     instance: Instance, region: str | None = None, extra: tuple[Price, ...] = ()
 ) -> Price | None:
-    """Give an instance's price in a region, or the best there is; None when there is none.
+    """Return an instance's price in a region, or the closest known one; None when there is none.
 
     The user's own price wins, then the asked region, then the newest date.
     """
@@ -40,7 +40,7 @@ def price_of(
 
 
 def priced(instance: Instance, region: str | None, extra: tuple[Price, ...]) -> Instance:
-    """Put the best price on an instance, and say in its basis where and when it held."""
+    """Return the instance with its best price; the basis states region and date."""
     price = price_of(instance, region, extra)
     if price is None or price.basis == USER:
         return instance
@@ -49,7 +49,7 @@ def priced(instance: Instance, region: str | None, extra: tuple[Price, ...]) -> 
 
 
 def at_price(instance: Instance, usd_hour: float | None) -> Instance:
-    """Set the price that a user states of an instance; without one, leave what is known."""
+    """Return the instance at the user's price; unchanged without one."""
     if usd_hour is None:
         return instance
     return replace(instance, price_usd_hour=usd_hour, price_basis=USER)
@@ -105,7 +105,7 @@ def _prices(
 
 
 def _sources(basis: str, sources: Mapping[str, Any]) -> Iterable[Mapping[str, str]]:
-    """Look up `published[F+W]` or `derived ec2x1.25`."""
+    """Return the sources of a basis such as `published[F+W]` or `derived ec2x1.25`."""
     if basis.startswith("derived"):
         return [sources["derived"]]
     letters = basis.removeprefix("published[").removesuffix("]").split("+")

@@ -15,7 +15,7 @@ TABLE = Path(__file__).parent / "data" / "registries.toml"
 
 
 def traits_of(host: str, extra: tuple[RegistryTraits, ...] = ()) -> RegistryTraits:
-    """Give what is known of `HOST[:PORT]`: the first row that fits, the user's own first."""
+    """Return the traits of `HOST[:PORT]`: the first matching row, the user's own first."""
     return next(
         (
             known

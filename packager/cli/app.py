@@ -19,9 +19,9 @@ from typing import Any
 
 import click
 
-from packager import __version__
+from packager.cli.completion import VARIABLE
 from packager.cli.lazy import LazyGroup
-from packager.cli.terminal import escape_logs, note, note_json, note_lines, note_log
+from packager.cli.terminal import columns_of, escape_logs, note, note_json, note_lines, note_log
 from packager.core.documents import shorten
 from packager.errors import (
     EXIT_INTERRUPTED,
@@ -34,49 +34,92 @@ from packager.errors import (
     ToolUnavailable,
     UsageError,
 )
+from packager.findings import errors_in, finding_document
+from packager.reports.text import page_of
+from packager.version import __version__
 
 _LAST_WAIT_S = 0.5  # for threads that are about to end
 
-# name → (module:function, what `--help` says); the line is here so that help imports nothing
-COMMANDS = {
-    "plan": ("packager.cli.plan:plan", "Decide how MODEL runs on INSTANCE, without building."),
-    "build": ("packager.cli.build:build", "Plan, render and package a model into an image."),
-    "inspect": ("packager.cli.inspect:inspect", "Say what an image is, layer by layer."),
-    "diff": ("packager.cli.diff:diff", "Say what a node with one image pulls for another."),
-    "copy": ("packager.cli.copy:copy", "Copy an image, or a view of it, byte for byte."),
-    "push": ("packager.cli.copy:push", "Copy an image from this machine to registries."),
-    "evaluate": ("packager.cli.evaluate:evaluate", "Say what quantizing did to a model."),
-    "draft": ("packager.cli.draft:draft", "Train draft heads; measure what a draft gains."),
-    "smoke": ("packager.cli.smoke:smoke", "Start an image, ask it something, stop it."),
-    "doctor": ("packager.cli.doctor:doctor", "Say what this machine can do, and how to fix it."),
-    "list": ("packager.cli.list_:list_", "List instances, containers and plug-ins."),
-    "catalog": ("packager.cli.catalog:catalog", "Keep prices up to date."),
-    "check": ("packager.cli.check:check", "Find what an engine refuses or drops of a file."),
-    "migrate": ("packager.cli.migrate:migrate", "Turn an old LMI configuration into today's."),
-    "explain": ("packager.cli.explain:explain", "Say what a finding means and what to do."),
-    "claims": ("packager.cli.claims:claims", "Keep the key that proves what layers hold."),
-    "cache": ("packager.cli.cache:cache", "Look into the artifact cache, tidy it, hand it on."),
-    "tools": ("packager.cli.tools:tools", "Install, list and remove the tools that steps run."),
-    "warm": ("packager.cli.warm:warm", "Fill caches ahead of time: plan, run, render jobs."),
-    "base": ("packager.cli.base:base", "Build the serving bases that packager brings along."),
+# heading → name → (module:function, what `--help` says); it is here so that help imports nothing
+SECTIONS = {
+    "Build and serve": {
+        "plan": ("packager.cli.plan:plan", "Plan how MODEL runs on INSTANCE, without building."),
+        "build": ("packager.cli.build:build", "Plan, render and package a model into an image."),
+        "run": ("packager.cli.run:run", "Build and start a model here; print how to ask it."),
+        "ps": ("packager.cli.ps:ps", "List the models that run here."),
+        "logs": ("packager.cli.logs:logs", "Print the log of a model that runs here."),
+        "stop": ("packager.cli.stop:stop", "Stop models that run here."),
+        "smoke": ("packager.cli.smoke:smoke", "Start an image, send a prompt, stop it."),
+    },
+    "Look up and check": {
+        "list": ("packager.cli.list_:list_", "List instances, containers and plug-ins."),
+        "explain": ("packager.cli.explain:explain", "Explain a finding and what to do."),
+        "inspect": ("packager.cli.inspect:inspect", "Show how an image was made, layer by layer."),
+        "diff": ("packager.cli.diff:diff", "Show which layers differ between two images."),
+        "check": ("packager.cli.check:check", "Find settings that an engine refuses or ignores."),
+        "migrate": (
+            "packager.cli.migrate:migrate",
+            "Convert an old LMI configuration into today's.",
+        ),
+    },
+    "Images and registries": {
+        "push": ("packager.cli.copy:push", "Copy an image from this machine to registries."),
+        "copy": ("packager.cli.copy:copy", "Copy an image, or a view of it, byte for byte."),
+        "base": ("packager.cli.base:base", "Build the base images shipped with packager."),
+        "claims": ("packager.cli.claims:claims", "Manage the key that proves layers of images."),
+    },
+    "Quality, drafts and caches": {
+        "evaluate": (
+            "packager.cli.evaluate:evaluate",
+            "Measure what quantizing changed in a model.",
+        ),
+        "draft": ("packager.cli.draft:draft", "Train draft heads; measure what a draft gains."),
+        "warm": ("packager.cli.warm:warm", "Fill caches ahead of time: plan, run, render jobs."),
+        "cache": ("packager.cli.cache:cache", "List, verify, clean up and copy cached artifacts."),
+    },
+    "This installation": {
+        "doctor": (
+            "packager.cli.doctor:doctor",
+            "Check this machine, with a fix for each problem.",
+        ),
+        "tools": (
+            "packager.cli.tools:tools",
+            "Install, list and remove the tools that steps run.",
+        ),
+        "catalog": ("packager.cli.catalog:catalog", "Update the catalog's prices."),
+        "completion": (
+            "packager.cli.completion.command:completion",
+            "Complete commands and values in bash, zsh or fish.",
+        ),
+        "version": ("packager.cli.version:version", "Show versions, shipped data and extras."),
+    },
 }
 
 
 class Commands(LazyGroup):
     """Every command."""
 
-    table = COMMANDS
+    sections = SECTIONS
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="packager %(version)s")
 def app() -> None:
-    """Turn (model, target instance) into a deployable serving image."""
+    """Turn (model, target instance) into a deployable serving image.
+
+    \b
+    packager run examples/tiny-llama     # build a model, start it here
+    packager COMMAND --help              # options, and an example
+    """
     escape_logs()
+    click.get_current_context().with_resource(page_of(columns_of(sys.stdout)))
 
 
 def main() -> None:
     """Run the command line and end the process with a documented status."""
+    if VARIABLE in os.environ:
+        _answer_shell(sys.argv[1:])
+        return
     signal.signal(signal.SIGTERM, _interrupt)
     status = run(sys.argv[1:])
     if status:
@@ -98,10 +141,12 @@ def run(arguments: list[str]) -> int:
         _explain(error, as_json=as_json)
         return error.exit_code
     except click.ClickException as error:
-        if as_json:
-            _explain(UsageError(error.format_message()), as_json=True)
+        from packager.cli.usage_errors import explain_usage, help_asked_for
+
+        if (text := help_asked_for(error)) is not None:
+            note_lines(text.splitlines())
         else:
-            note_lines(_click_lines(error))
+            _explain(explain_usage(error), as_json=as_json)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         note("interrupted")
@@ -133,21 +178,6 @@ def run(arguments: list[str]) -> int:
         return bug.exit_code
 
 
-def _click_lines(error: click.ClickException) -> list[str]:
-    """Say what is wrong with the command line, as click does, but escaped."""
-    lines = []
-    context = getattr(error, "ctx", None)
-    if isinstance(error, click.UsageError) and context is not None:
-        lines += context.get_usage().splitlines()
-        if context.command.get_help_option(context) is not None:
-            option = context.help_option_names[0]
-            lines += [f"Try '{context.command_path} {option}' for help.", ""]
-    message = error.format_message()
-    # click itself lists the choices of an option that is missing, one a line
-    told = message.splitlines() if isinstance(error, click.MissingParameter) else [message]
-    return [*lines, f"Error: {told[0]}", *told[1:]]
-
-
 def _explain(error: PackagerError, *, as_json: bool) -> None:
     if as_json:
         document: dict[str, Any] = {
@@ -157,35 +187,45 @@ def _explain(error: PackagerError, *, as_json: bool) -> None:
             "exit_code": error.exit_code,
         }
         if isinstance(error, PlanRejected):
-            document["findings"] = [
-                {"severity": found.severity, "code": found.code}
-                | {"message": found.message, "hint": found.hint}
-                for found in error.findings
-            ]
+            document["findings"] = [finding_document(found) for found in error.findings]
             document["nearest"] = list(error.nearest)
         if isinstance(error, SmokeFailed | StepFailed | ToolUnavailable):
             document["log"] = error.log
         if isinstance(error, QualityRejected):
-            document["quality"] = error.quality.model_dump()
+            document["quality"] = error.figures
         note_json(document)
         return
     if isinstance(error, SmokeFailed | StepFailed | ToolUnavailable) and error.log:
         note_log(error.log)
     if isinstance(error, PlanRejected):
-        from packager.reports.plan import rejection_lines
+        from packager.build.report_plan import rejection_lines
 
         note_lines(rejection_lines(error))
+        if errors := errors_in(error.findings):
+            # Each is told above, with its hint.
+            many = "the error" if len(errors) == 1 else f"the {len(errors)} errors"
+            note(f"error: the plan is rejected for {many} above")
+            note(f"hint: `packager explain {errors[0].code}` says more")
+            return
     if isinstance(error, QualityRejected):
-        from packager.reports.quality import quality_lines
+        from packager.core.quality import QualityReport
+        from packager.evaluate.report import quality_lines
 
-        note_lines(quality_lines(error.quality))
+        note_lines(quality_lines(QualityReport.model_validate(error.figures)))
     note(f"error: {error.message}")
     if error.hint:
         note(f"hint: {error.hint}")
 
 
+def _answer_shell(arguments: list[str]) -> None:
+    """Answer a shell that completes a command line."""
+    from packager.cli.completion.answer import answer
+
+    answer(arguments)
+
+
 def _leave_stuck_threads(status: int) -> None:
-    """End the process at once when a thread still waits for somebody who may never answer.
+    """Exit at once when a thread still waits for a peer that may never answer.
 
     Python would wait for it, for minutes after the error was told or Ctrl-C pressed.
     """
@@ -207,5 +247,5 @@ def _wants_json(arguments: list[str]) -> bool:
 
 
 def _interrupt(signum: int, frame: object) -> None:  # noqa: ARG001
-    """Treat a termination request like Ctrl-C, so that everything is cleaned up."""
+    """Raise KeyboardInterrupt on a termination request, so that everything is cleaned up."""
     raise KeyboardInterrupt

@@ -4,30 +4,41 @@ from __future__ import annotations
 
 import click
 
-from packager.adapters.bases.embedded import BASES, build_base, find_built
 from packager.cli.options import format_option
-from packager.cli.terminal import print_json, print_line
+from packager.cli.progress import progress_options, shown_progress
+from packager.cli.terminal import note, print_json, print_line
+from packager.images.bases.embedded import BASES, build_base, find_built
 
 
 @click.group()
 def base() -> None:
-    """Build the serving bases that packager brings along."""
+    """Build the base images shipped with packager."""
 
 
 @base.command("build")
 @click.argument("name", type=click.Choice(BASES))
-def base_build(name: str) -> None:
+@progress_options
+def base_build(name: str, progress: str, quiet: bool) -> None:
     """Build a serving base (root on Debian, a few minutes) and print its digest.
 
     Built once: the result is kept and used by `--base embedded:NAME`.
+
+    \b
+    packager base build vllm-cpu
     """
-    print_line(build_base(name))
+    with shown_progress(progress, quiet=quiet) as on_event:
+        digest = build_base(name, on_event=on_event, say=note)
+    print_line(digest)
 
 
 @base.command("list")
 @format_option
 def base_list(output_format: str) -> None:
-    """List the serving bases and where the built ones are."""
+    """List the serving bases and where the built ones are.
+
+    \b
+    packager base list
+    """
     places = {name: find_built(name) for name in BASES}
     if output_format == "json":
         rows = [

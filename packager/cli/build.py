@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from packager import plugins, wiring
-from packager.adapters.records import load_record
+from packager import wiring
 from packager.build import pipeline
 from packager.build.record import RUNNING
-from packager.build.services import OnMiss
-from packager.cli.cache_options import cache_options, take_cache_options
+from packager.build.records import load_record
+from packager.build.report import dry_run_document, dry_run_text, summary_lines
+from packager.cli.cache_options import cache_options, take_cache_settings
+from packager.cli.field_options import flag_of
 from packager.cli.options import (
     catalog_option,
     format_option,
     make_request,
     registry_options,
+    request_fields,
     request_options,
 )
 from packager.cli.progress import progress_options, shown_progress
@@ -31,26 +34,18 @@ from packager.cli.terminal import (
     warn,
 )
 from packager.core.record import BuildRecord
+from packager.core.references import HubReference, RegistryTarget, spell_hub_id
 from packager.core.request import BuildRequest
 from packager.core.units import decimal
 from packager.errors import UsageError
-from packager.reports.build import dry_run_document, dry_run_text, summary_lines
+from packager.images.target import parse_target
+from packager.plugins.tables import BASES
+from packager.steps.services import OnMiss
 
 
 @click.command()
 @request_options
-@click.option(
-    "--base",
-    metavar="IMAGE",
-    help="Base image: registry reference, oci:DIR, docker:NAME, embedded:NAME or scratch.",
-)
-@click.option(
-    "--output",
-    "outputs",
-    multiple=True,
-    metavar="OUT",
-    help="oci:DIR[:TAG], docker:NAME:TAG or REGISTRY/REPOSITORY:TAG. Repeatable.",
-)
+@request_fields("base", "outputs")
 @registry_options
 @click.option(
     "--record",
@@ -69,49 +64,36 @@ from packager.reports.build import dry_run_document, dry_run_text, summary_lines
 @click.option(
     "--verify",
     is_flag=True,
-    help="Read all weights: rely on no digest noted here or in an earlier image.",
+    help="Hash every weight file instead of trusting cached digests.",
 )
 @cache_options
 @click.option(
     "--no-capacity-check", is_flag=True, help="Start steps that seem too large for this machine."
 )
-@click.option("--restart", is_flag=True, help="Forget what interrupted steps left.")
+@click.option("--restart", is_flag=True, help="Delete the partial results of interrupted steps.")
 @click.option(
     "--no-compile-on-miss",
     is_flag=True,
-    help="Bake compiled files only when they are in the cache; say so when they are not.",
+    help="Bake compiled files only when they are cached; warn when they are not.",
 )
 @click.option(
     "--require-cached",
     is_flag=True,
     help="Run no step: end with status 8 when a result is not in the cache.",
 )
-@click.option("--dry-run", is_flag=True, help="Do everything but run steps and write.")
+@click.option("--dry-run", is_flag=True, help="Plan and render, but run no step and write nothing.")
 @click.option(
     "--sparse-base",
     is_flag=True,
-    help="Leave the base's layers out of oci: layouts, which then say where these are.",
+    help="Omit the base's layers from oci: layouts, which then refer to the base's registry.",
 )
 @progress_options
 @format_option
 def build(
     output_format: str,
     request_file: Path | None,
-    outputs: tuple[str, ...],
-    insecure_registries: tuple[str, ...],
-    ca_file: Path | None,
-    record_file: Path | None,
     from_record: Path | None,
-    catalog_file: Path | None,
-    verify: bool,
-    cache_dir: Path | None,
-    no_cache: bool,
-    no_capacity_check: bool,
-    restart: bool,
-    no_compile_on_miss: bool,
-    require_cached: bool,
     dry_run: bool,
-    sparse_base: bool,
     progress: str,
     quiet: bool,
     **given: Any,
@@ -125,12 +107,9 @@ def build(
     \b
     packager build --model examples/tiny-llama --instance local --output oci:out
     """
-    cache = take_cache_options(given)
+    own = _take_settings(given)
     record = load_record(from_record) if from_record else None
-    if record:
-        request = _recorded_request(record, outputs, given)
-    else:
-        request = make_request(request_file, outputs=outputs, **given)
+    request = _recorded_request(record, given) if record else make_request(request_file, **given)
     if not request.outputs and not dry_run:
         raise UsageError(
             "no output is given",
@@ -138,44 +117,55 @@ def build(
         )
     as_json = output_format == "json"
     with shown_progress(progress, quiet=quiet or dry_run, as_json=as_json) as on_event:
-        settings = wiring.Settings(
-            outputs=request.outputs,
-            insecure_registries=insecure_registries,
-            ca_file=ca_file,
-            record_file=record_file,
-            catalog_file=catalog_file,
+        settings = replace(
+            wiring.settings_for(request),
+            **own,
             dry_run=dry_run,
-            cache_dir=cache_dir,
-            use_cache=not no_cache,
-            cache=cache,
-            executor=request.executor or "local",
-            address=request.address or "",
-            check_capacity=not no_capacity_check,
-            restart=restart,
-            on_miss=_on_miss(no_compile=no_compile_on_miss, nothing=require_cached),
-            sparse_base=sparse_base,
-            compression=request.compression or "none",
-            verify=verify,
             repeat=record,
             on_event=on_event,
-            on_warning=warn,
         )
         if dry_run:
             assembled = pipeline.assemble(request, wiring.services_for(settings))
         else:
             done = pipeline.build(request, wiring.services_for(settings))
     if dry_run:
-        if output_format == "json":
+        if as_json:
             print_json(dry_run_document(assembled))
         else:
             print_text(dry_run_text(assembled))
         return
-    if output_format == "json":
+    _print_record(done, settings, as_json=as_json, quiet=quiet)
+
+
+def _take_settings(given: dict[str, Any]) -> dict[str, Any]:
+    """Remove the options that are not fields of the request.
+
+    Return them as fields of `wiring.Settings`.
+    """
+    same = (
+        *("insecure_registries", "ca_file", "record_file", "catalog_file"),
+        *("restart", "sparse_base", "verify"),
+    )
+    return {
+        **take_cache_settings(given),
+        **{name: given.pop(name) for name in same},
+        "check_capacity": not given.pop("no_capacity_check"),
+        "on_miss": _on_miss(
+            no_compile=given.pop("no_compile_on_miss"), nothing=given.pop("require_cached")
+        ),
+        "on_warning": warn,
+    }
+
+
+def _print_record(
+    done: BuildRecord, settings: wiring.Settings, *, as_json: bool, quiet: bool
+) -> None:
+    if as_json:
         print_json_text(done.model_dump_json(indent=2, exclude_none=True))
         return
     if not quiet:
         note_lines(summary_lines(done))
-        if sparse_base:
+        if settings.sparse_base:
             note(_without_base(done))
     for image in done.images:
         print_line(f"{image.name}@{image.digest}")
@@ -196,34 +186,34 @@ def _without_base(record: BuildRecord) -> str:
     )
 
 
-def _recorded_request(
-    record: BuildRecord, outputs: tuple[str, ...], given: dict[str, Any]
-) -> BuildRequest:
+def _recorded_request(record: BuildRecord, given: dict[str, Any]) -> BuildRequest:
     """The recorded request. Only places may be given anew: they do not change the digest."""
     changed = {name for name, value in given.items() if value not in (None, ())}
-    changed -= {"model", "base", *RUNNING}
+    changed -= {"model", "base", "outputs", *RUNNING}
     if changed:
         raise UsageError(
-            f"--{sorted(changed)[0].replace('_', '-')} cannot be combined with --from-record",
+            f"{flag_of(BuildRequest, min(changed))} cannot be combined with --from-record",
             hint="a record fixes everything but --model, --base, --output and where steps run: "
             "--gpus, --threads, --executor and --address",
         )
     model = given.get("model") or record.request.model
     if record.model.source == "hub":
-        scheme = "hf://" if model.startswith("hf://") else ""
-        model = f"{scheme}{record.model.name}@{record.model.revision}"
+        reference = wiring.parse_model_reference(model)
+        is_streamed = isinstance(reference, HubReference) and reference.is_streamed
+        model = spell_hub_id(record.model.name, record.model.revision, is_streamed=is_streamed)
     return record.request.model_copy(
         update={
             "model": model,
+            "served_name": record.served_name,  # another directory may have another name
             "base": given.get("base") or _pinned_base(record),
-            "outputs": outputs or record.request.outputs,
+            "outputs": given.get("outputs") or record.request.outputs,
             **{name: given[name] for name in RUNNING if given.get(name) is not None},
         }
     )
 
 
 def _pinned_base(record: BuildRecord) -> str:
-    reference = record.base.reference
-    if plugins.scheme_of(reference, plugins.BASES) != "registry":
-        return reference
-    return f"{reference.partition('@')[0]}@{record.base.digest}"
+    target = parse_target(record.base.reference, BASES)
+    if isinstance(target, RegistryTarget):
+        return target.with_digest(record.base.digest).text
+    return target.text

@@ -13,7 +13,7 @@ from packager.cli.cache_upkeep import gc, pin, pins, unpin, verify
 
 @click.group()
 def cache() -> None:
-    """Look into the artifact cache, tidy it, hand entries on, and ask why something missed.
+    """List, verify, clean up, copy and explain entries of the artifact cache.
 
     Keys may be shortened as far as they stay unique.
 

@@ -12,24 +12,28 @@ import click
 from packager.cli.cache_options import cache_place_options
 from packager.cli.cache_place import opened_place
 from packager.cli.options import format_option, format_option_of
-from packager.cli.terminal import print_json, print_lines, print_text
+from packager.cli.terminal import print_json, print_lines, print_report, print_text
 from packager.errors import NotFound, UsageError
 
 
 @click.command("ls")
-@click.option("--kind", metavar="KIND", help="Only these, such as quantized-checkpoint.")
+@click.option("--kind", metavar="KIND", help="List only this kind, such as quantized-checkpoint.")
 @click.option(
     "--sort",
     type=click.Choice(("built", "used", "size", "model")),
     default="built",
     show_default=True,
-    help="What comes first: the newest, the last used, the largest.",
+    help="Sort order: the newest, the last used or the largest first.",
 )
 @cache_place_options
 @format_option
 def ls(kind: str | None, sort: str, output_format: str, **given: Any) -> None:
-    """List the entries on this machine."""
-    from packager.reports.cache import list_text
+    """List the entries on this machine.
+
+    \b
+    packager cache ls --sort size
+    """
+    from packager.cache.report import list_text
 
     orders: dict[str, Callable[[Any], Any]] = {
         "built": lambda one: -one.built_at,
@@ -42,7 +46,7 @@ def ls(kind: str | None, sort: str, output_format: str, **given: Any) -> None:
     if output_format == "json":
         print_json([asdict(one) for one in found])
     else:
-        print_text(list_text(found, time.time()))
+        print_report(list_text(found, time.time()))
 
 
 @click.command()
@@ -50,8 +54,12 @@ def ls(kind: str | None, sort: str, output_format: str, **given: Any) -> None:
 @cache_place_options
 @format_option
 def show(key: str, output_format: str, **given: Any) -> None:
-    """Say all there is to say of an entry; of a failed build, its log."""
-    from packager.reports.cache import entry_document, failure_text, show_text
+    """Show an entry in full, or the log of a failed build.
+
+    \b
+    packager cache show 012e063ff48a
+    """
+    from packager.cache.report import entry_document, failure_text, show_text
 
     with opened_place(given) as (place, _):
         try:
@@ -63,21 +71,25 @@ def show(key: str, output_format: str, **given: Any) -> None:
             if output_format == "json":
                 print_json(asdict(failure))
             else:
-                print_text(failure_text(failure, time.time()))
+                print_report(failure_text(failure, time.time()))
             return
     if output_format == "json":
         print_json(entry_document(shown))
     else:
-        print_text(show_text(shown, time.time()))
+        print_report(show_text(shown, time.time()))
 
 
 @click.command()
 @format_option_of("json", "prometheus")
 @cache_place_options
 def stats(output_format: str, **given: Any) -> None:
-    """Say what the cache holds, what it did, and the time it saved."""
+    """Show the cache's contents, its hits and misses, and the time it saved.
+
+    \b
+    packager cache stats
+    """
     from artifact_cache.stats import prometheus
-    from packager.reports.cache import statistics_document, statistics_text
+    from packager.cache.report import statistics_document, statistics_text
 
     with opened_place(given) as (place, _):
         found = place.statistics()
@@ -86,35 +98,43 @@ def stats(output_format: str, **given: Any) -> None:
     elif output_format == "json":
         print_json(statistics_document(found))
     else:
-        print_text(statistics_text(found))
+        print_report(statistics_text(found))
 
 
 @click.command()
 @cache_place_options
 @format_option
 def failures(output_format: str, **given: Any) -> None:
-    """List builds that failed, newest first; `show KEY` has their logs."""
-    from packager.reports.cache import failures_text
+    """List builds that failed, newest first; `show KEY` has their logs.
+
+    \b
+    packager cache failures
+    """
+    from packager.cache.report import failures_text
 
     with opened_place(given) as (place, _):
         found = sorted(place.failures.list(), key=lambda one: -one.failed_at)
     if output_format == "json":
         print_json([asdict(one) for one in found])
     else:
-        print_text(failures_text(found, time.time()))
+        print_report(failures_text(found, time.time()))
 
 
 @click.command("clear-negative")
 @click.argument("keys", metavar="KEY...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Every one.")
+@click.option("--all", "everything", is_flag=True, help="All failures.")
 @cache_place_options
 @format_option
 def clear_negative(
     keys: tuple[str, ...], everything: bool, output_format: str, **given: Any
 ) -> None:
-    """Forget that builds failed, so that what a tool rejected is tried again."""
+    """Clear recorded build failures, so that what a tool rejected is tried again.
+
+    \b
+    packager cache clear-negative --all
+    """
     if bool(keys) == everything:
-        raise UsageError("it is not said what to forget", hint="give keys, or --all")
+        raise UsageError("no failures selected to clear", hint="give keys, or --all")
     with opened_place(given) as (place, _):
         gone = place.clear_failures(keys)
     if output_format == "json":

@@ -10,7 +10,7 @@ import click
 
 from packager.cli.cache_options import cache_options, take_cache_options
 from packager.cli.cache_place import opened_place
-from packager.cli.options import format_option, request_options
+from packager.cli.options import format_option, request_fields, request_options
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import print_json, print_lines, warn
 from packager.core.events import EventSink
@@ -19,12 +19,17 @@ from packager.errors import NotFound, UsageError
 
 @click.command()
 @click.argument("key", required=False)
-@click.option("--last", is_flag=True, help="What the last build asked the cache.")
+@click.option("--last", is_flag=True, help="Look-ups of the last build.")
 @click.option(
-    "--limit", type=click.IntRange(1, 20), default=3, show_default=True, help="Neighbours shown."
+    "--limit",
+    type=click.IntRange(1, 20),
+    metavar="N",
+    default=3,
+    show_default=True,
+    help="Number of nearest entries to show.",
 )
 @request_options
-@click.option("--base", metavar="IMAGE", help="Base image, which keys of compiled files name.")
+@request_fields("base")
 @cache_options
 @progress_options
 @format_option
@@ -37,24 +42,23 @@ def explain(
     quiet: bool,
     **given: Any,
 ) -> None:
-    """Say why a look-up missed: the nearest entries, and each field that differs.
+    """Explain why a look-up missed: the nearest entries, and each field that differs.
 
-    Of what was asked by the last build (--last), of what a build with these
-    options would ask, or of an entry that is there (KEY).  A key names every file:
-    a model of this machine that nobody has read yet is read once, which takes as
-    long as hashing it does.
+    For the look-ups of the last build (--last), for those of a build with these
+    options, or for an existing entry (KEY).  A key contains every file's digest:
+    a local model that was never hashed is hashed first.
 
     \b
     packager cache explain --last
     packager cache explain --model MODEL --instance ml.g5.xlarge --quantize awq
     """
-    from packager.reports.cache import explanation_lines, neighbour_lines
+    from packager.cache.report import explanation_lines, neighbour_lines
 
     asked = {name: value for name, value in given.items() if value not in (None, (), False)}
     asked_for = {"model", "request_file"} & asked.keys()
     if sum((key is not None, last, bool(asked_for))) != 1:
         raise UsageError(
-            "it is not said what to explain", hint="give one of KEY, --last, and --model …"
+            "no look-up selected to explain", hint="give one of KEY, --last, and --model …"
         )
     if key is not None:
         lines, documents = _neighbours(key, limit, given)
@@ -74,7 +78,7 @@ def explain(
 def _neighbours(
     key: str, limit: int, given: dict[str, Any]
 ) -> tuple[list[str], list[dict[str, Any]]]:
-    from packager.adapters.lookups import neighbour_document
+    from packager.cache.lookups import neighbour_document
 
     with opened_place(given) as (place, _):
         address = place.find(key)
@@ -98,8 +102,8 @@ def _last() -> list[dict[str, Any]]:
 def _of_request(limit: int, given: dict[str, Any], on_event: EventSink) -> list[dict[str, Any]]:
     from artifact_cache.key import plain
     from packager import wiring
-    from packager.adapters.lookups import explanation_document
     from packager.build import pipeline
+    from packager.cache.lookups import explanation_document
     from packager.cli.options import make_request
 
     settings = wiring.Settings(

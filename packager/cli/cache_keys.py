@@ -16,17 +16,17 @@ from packager.cli.terminal import note, print_line, print_text
     "path",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Where the private key goes; a file of your own, which builds then sign with.",
+    help="Output file of the private key; by default the one that builds sign with.",
 )
 @click.option(
     "--algorithm",
     type=click.Choice(("ed25519", "ecdsa-p256")),
     default="ed25519",
     show_default=True,
-    help="What kind of key.",
+    help="Signature algorithm.",
 )
 def keygen(path: Path | None, algorithm: Any) -> None:
-    """Make a key to sign entries with; print its public half.
+    """Generate a key pair for signing entries; print the public key.
 
     \b
     packager cache keygen > builder.pub
@@ -34,7 +34,7 @@ def keygen(path: Path | None, algorithm: Any) -> None:
     """
     from artifact_cache.trust import generate_key
     from packager import wiring
-    from packager.adapters.cache_errors import explained_cache_errors
+    from packager.cache.errors import explained_cache_errors
 
     place = path or wiring.signing_key_place()
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -46,18 +46,22 @@ def keygen(path: Path | None, algorithm: Any) -> None:
 
 @click.command()
 @click.argument("public_key", type=click.File("rb"), metavar="FILE")
-@click.option("--comment", default="", metavar="TEXT", help="Whose key it is.")
+@click.option("--comment", default="", metavar="TEXT", help="Owner of the key, as a comment.")
 @click.option(
     "--trusted-keys",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="The list it goes to; a file of your own.",
+    help="List of trusted keys to add it to; by default your own.",
 )
 def trust(public_key: Any, comment: str, trusted_keys: Path | None) -> None:
-    """Add a public key to the trusted ones; print its id."""
+    """Add a public key to the trusted ones; print its id.
+
+    \b
+    packager cache trust cache-signing-key.pem.pub
+    """
     from artifact_cache.trust import trust_key
     from packager import wiring
-    from packager.adapters.cache_errors import explained_cache_errors
+    from packager.cache.errors import explained_cache_errors
 
     place = trusted_keys or wiring.trusted_keys_place()
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

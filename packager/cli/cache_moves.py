@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packager.cli.cache_options import cache_place_options
-from packager.cli.cache_place import opened_place, working
+from packager.cli.cache_place import opened_place
 from packager.cli.options import format_option, registry_options
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import note, print_json, print_line, warn
+from packager.core.events import working
+from packager.core.references import LayoutTarget, RegistryTarget
+from packager.core.trees import Stated
 from packager.errors import NotFound, UsageError
+from packager.images.target import is_archive
+from packager.plugins.tables import TREES
 
 if TYPE_CHECKING:
     from artifact_cache.entry import Entry
     from artifact_cache.stores.archive import Imported
     from packager import wiring
-    from packager.jobs.cache import CachePlace
+    from packager.cache.operations import CachePlace
     from packager.ports import ImageSink
 
 _OF_TREES = {
@@ -68,7 +73,7 @@ def export(
     packager cache export --all --to REGISTRY/models/cache
     """
     if bool(keys) == everything:
-        raise UsageError("it is not said what to export", hint="give keys, or --all")
+        raise UsageError("no entries selected to export", hint="give keys, or --all")
     with (
         shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event,
         opened_place(given, on_event) as (place, settings),
@@ -76,7 +81,7 @@ def export(
     ):
         found = [place.find(key) for key in keys]
         found += [place.find(f"{one.kind}/{one.key}") for one in place.listed() if everything]
-        if target.endswith(".tar"):
+        if is_archive(target):
             size = place.export_to_archive(found, Path(target))
             written = [{"name": target, "entries": len(found), "bytes": size}]
         else:
@@ -90,24 +95,24 @@ def export(
 
 
 def _sink_of(target: str, count: int, settings: wiring.Settings) -> Callable[[Entry], ImageSink]:
-    from packager import plugins, wiring
-    from packager.adapters.cache_oci import tag_of
+    from packager import wiring
+    from packager.cache.oci import tag_of
+    from packager.plugins.tables import SINKS
 
-    scheme = plugins.scheme_of(target, plugins.SINKS)
-    if scheme == "docker":
+    named = wiring.parse_output(target)
+    if not SINKS.find(named.scheme).traits.takes_artifacts:
         raise UsageError(
-            f"{target!r} is an engine, and an entry is no image",
+            f"{target!r} is an engine, and an entry is not an image",
             hint="give FILE.tar, oci:DIR or REGISTRY/REPOSITORY",
         )
-    tagged = ":" in target.removeprefix("oci:").rpartition("/")[2]
-    if tagged and count > 1:
+    if isinstance(named, LayoutTarget | RegistryTarget) and not named.is_tagged:
+        return lambda entry: wiring.entry_sink(named.with_tag(tag_of(entry)), settings)
+    if count > 1:
         raise UsageError(
             f"{target!r} names one tag for {count} entries",
             hint="leave the tag out: each gets one of its kind and key",
         )
-    return lambda entry: wiring.entry_sink(
-        target if tagged else f"{target}:{tag_of(entry)}", settings
-    )
+    return lambda _: wiring.entry_sink(named, settings)
 
 
 @click.command("import")
@@ -115,17 +120,19 @@ def _sink_of(target: str, count: int, settings: wiring.Settings) -> Callable[[En
 @click.option(
     "--from",
     "layout",
-    type=click.Choice(("optimum-neuron", "neo")),
-    help="SOURCE is a directory that these tools keep compiled graphs in.",
+    type=click.Choice(tuple(TREES)),
+    help="SOURCE is a directory of compiled graphs of this tool.",
 )
-@click.option("--instance", metavar="TYPE", help="What the graphs were compiled for: ml.inf2.…")
+@click.option(
+    "--instance", metavar="TYPE", help="Instance type that the graphs were compiled for: ml.inf2.…"
+)
 @click.option(
     "--logical-core-size",
     type=click.IntRange(1, 8),
     metavar="N",
-    help="Physical NeuronCores that act as one, where neither flags nor files say it.",
+    help="Physical NeuronCores per logical core, where neither flags nor files state it.",
 )
-@click.option("--model", metavar="NAME", help="Only what the registry has of this model.")
+@click.option("--model", metavar="NAME", help="Import only graphs of this model.")
 @click.option(
     "--module", "modules", multiple=True, metavar="MODULE_…", help="Only these graphs. Repeatable."
 )
@@ -137,7 +144,7 @@ def _sink_of(target: str, count: int, settings: wiring.Settings) -> Callable[[En
     metavar="FILE",
     help="Only graphs that this log of a compilation names. Repeatable.",
 )
-@click.option("--all-modules", is_flag=True, help="Give every model all graphs that may be its.")
+@click.option("--all-modules", is_flag=True, help="Import all possible graphs for every model.")
 @click.option(
     "--config", type=click.Path(path_type=Path), metavar="FILE", help="The model's config.json."
 )
@@ -146,14 +153,14 @@ def _sink_of(target: str, count: int, settings: wiring.Settings) -> Callable[[En
     "stated",
     multiple=True,
     metavar="/POINTER=JSON",
-    help="What the tree does not say of the key, such as /shape/max_batch=8. Repeatable.",
+    help="Key value that the tree does not state, such as /shape/max_batch=8. Repeatable.",
 )
 @click.option(
     "--as",
     "document",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="The key document that shall find it; what the tree says must agree.",
+    help="Key document of the entry; values that the tree states must agree.",
 )
 @cache_place_options
 @registry_options
@@ -167,7 +174,7 @@ def import_(
     output_format: str,
     **given: Any,
 ) -> None:
-    """Take entries from archives, OCI layouts, registries, or other tools' caches.
+    """Import entries from archives, OCI layouts, registries, or other tools' caches.
 
     SOURCE is FILE.tar, - for one on stdin, oci:DIR[:TAG] or REGISTRY/REPOSITORY:TAG;
     with --from, a directory.  Everything is compared before anything is kept,
@@ -184,6 +191,8 @@ def import_(
             f"--{_OF_TREES[wrong]} is for other tools' caches",
             hint="add --from optimum-neuron or --from neo",
         )
+    stated = Stated(**said)
+    reader = TREES.find(layout).make() if layout is not None else None
     published: list[Entry] = []
     known: list[Entry] = []
     with (
@@ -192,11 +201,10 @@ def import_(
     ):
         for source in sources:
             with working(on_event, "import", source):
-                if layout is not None:
-                    from packager.jobs.foreign_caches.importing import import_tree
-                    from packager.jobs.foreign_caches.stated import Stated
+                if reader is not None:
+                    from packager.cache.trees import import_tree
 
-                    done = import_tree(layout, Path(source), place, Stated(**said))
+                    done = import_tree(reader, Path(source), place, stated)
                     for text in done.notes:
                         warn(text)
                     taken = done.imported
@@ -215,7 +223,7 @@ def import_(
     for one in published:
         print_line(f"{one.kind}/{one.key}")
     if not quiet:
-        from packager.reports.cache import entries
+        from packager.cache.report import entries
 
         already = f", {len(known)} here already" if known else ""
         note(f"{entries(len(published))} imported{already}")
@@ -226,7 +234,7 @@ def _import(source: str, place: CachePlace, settings: wiring.Settings) -> Import
 
     if source == "-":
         return place.import_from_archive(sys.stdin.buffer)
-    if source.endswith(".tar") and not source.startswith("oci:"):
+    if is_archive(source):
         try:
             with Path(source).open("rb") as reader:
                 return place.import_from_archive(reader)
@@ -234,4 +242,6 @@ def _import(source: str, place: CachePlace, settings: wiring.Settings) -> Import
             raise NotFound(
                 f"there is no archive {source!r}", hint="`packager cache export` writes one"
             ) from error
-    return wiring.import_entries(source, place.cache.store, place.scratch, settings)
+    return wiring.import_entries(
+        wiring.parse_output(source), place.cache.store, place.scratch, settings
+    )

@@ -8,15 +8,16 @@ from typing import Any
 
 import click
 
-from packager.adapters.cache_settings import CacheOptions, MatchRule, split_addresses
-from packager.cli.options import Command, address_option, executor_option
+from packager.cache.settings import CacheOptions, MatchRule, split_addresses
+from packager.cli.field_options import Command
+from packager.cli.options import address_option, executor_option
 
 
 def cache_options(command: Command) -> Command:
     """Add where results of steps are kept, and whether that is done at all."""
-    off = click.option("--no-cache", is_flag=True, help="Run every step, and keep nothing of it.")
+    off = click.option("--no-cache", is_flag=True, help="Run every step, and store no result.")
     retry = click.option(
-        "--retry-failed", is_flag=True, help="Run what a tool rejected before, too."
+        "--retry-failed", is_flag=True, help="Also run steps that a tool rejected before."
     )
     match = click.option(
         "--cache-match",
@@ -93,13 +94,22 @@ def take_cache_options(given: dict[str, Any]) -> CacheOptions:
     return cache_given(**{name: given.pop(name) for name in CACHE_OPTIONS if name in given})
 
 
+def take_cache_settings(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what `cache_options` added, as fields of `wiring.Settings`."""
+    return {
+        "cache_dir": given.pop("cache_dir"),
+        "use_cache": not given.pop("no_cache"),
+        "cache": take_cache_options(given),
+    }
+
+
 def step_options(command: Command) -> Command:
     """Add how the one step of a command is run."""
     for option in (
         click.option(
             "--no-capacity-check",
             is_flag=True,
-            help="Start even what seems too large for this machine.",
+            help="Start steps that seem too large for this machine.",
         ),
         address_option,
         executor_option,
@@ -111,9 +121,7 @@ def step_options(command: Command) -> Command:
 def take_step_options(given: dict[str, Any]) -> dict[str, Any]:
     """Return what `cache_options` and `step_options` added, as fields of `wiring.Settings`."""
     return {
-        "cache_dir": given.pop("cache_dir"),
-        "use_cache": not given.pop("no_cache"),
-        "cache": take_cache_options(given),
+        **take_cache_settings(given),
         "executor": given.pop("executor") or "local",
         "address": given.pop("address") or "",
         "check_capacity": not given.pop("no_capacity_check"),

@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from packager.cli.cache_options import cache_place_options
-from packager.cli.cache_place import opened_place, working
+from packager.cli.cache_place import opened_place
 from packager.cli.options import format_option
 from packager.cli.progress import progress_options, shown_progress
-from packager.cli.terminal import print_json, print_line, print_lines, print_text
-from packager.core.events import StepEvent
+from packager.cli.terminal import print_json, print_line, print_lines, print_report
+from packager.core.events import StepEvent, working
 from packager.core.units import parse_size
 from packager.errors import OutputFailed, Unavailable, UsageError
 
@@ -25,7 +25,8 @@ def _size(context: click.Context, parameter: click.Parameter, text: str | None) 
     try:
         return None if text is None else int(str(parse_size(text)))
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        what, _, how = str(error).partition("; ")
+        raise UsageError(what, hint=how) from error
 
 
 def _span(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:  # noqa: ARG001
@@ -38,7 +39,7 @@ def _span(context: click.Context, parameter: click.Parameter, text: str | None) 
 
 
 @click.command()
-@click.option("--no-repair", is_flag=True, help="Only look: set nothing aside, bring nothing back.")
+@click.option("--no-repair", is_flag=True, help="Only report: quarantine and restore nothing.")
 @cache_place_options
 @progress_options
 @format_option
@@ -47,11 +48,14 @@ def verify(no_repair: bool, progress: str, quiet: bool, output_format: str, **gi
 
     Ends with status 65 when something was broken, also when it was dealt with, and with 74
     when something could not be read: that is left where it is.
+
+    \b
+    packager cache verify
     """
     from artifact_cache.fsck import check
     from packager import wiring
-    from packager.adapters.cache_errors import CacheRefused
-    from packager.reports.cache import checked_document, checked_text
+    from packager.cache.errors import CacheRefused
+    from packager.cache.report import checked_document, checked_text
 
     started = time.monotonic()
     with (
@@ -74,16 +78,21 @@ def verify(no_repair: bool, progress: str, quiet: bool, output_format: str, **gi
     if output_format == "json":
         print_json(checked_document(found))
     else:
-        print_text(checked_text(found, seconds))
+        print_report(checked_text(found, seconds))
     if found.unread:
         return OutputFailed.exit_code
     return CacheRefused.exit_code if found.problems else 0
 
 
 @click.command()
-@click.option("--max-size", metavar="SIZE", callback=_size, help="Keep no more than, say, 200GB.")
 @click.option(
-    "--max-age", metavar="SPAN", callback=_span, help="Keep nothing unused for, say, 30d."
+    "--max-size", metavar="SIZE", callback=_size, help="Maximum size of the cache, such as 200GB."
+)
+@click.option(
+    "--max-age",
+    metavar="SPAN",
+    callback=_span,
+    help="Maximum time since the last use, such as 30d.",
 )
 @click.option(
     "--grace",
@@ -91,9 +100,9 @@ def verify(no_repair: bool, progress: str, quiet: bool, output_format: str, **gi
     callback=_span,
     default="1h",
     show_default=True,
-    help="Leave what is younger alone.",
+    help="Keep entries younger than this.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be deleted.")
 @cache_place_options
 @progress_options
 @format_option
@@ -111,9 +120,12 @@ def gc(
 
     Without --max-size and --max-age only what killed processes left goes, and
     blobs that belong to no entry.  What is pinned stays.  Safe beside builds.
+
+    \b
+    packager cache gc --max-size 50GB --dry-run
     """
     from artifact_cache.gc import GcPolicy, collect
-    from packager.reports.cache import collected_document, collected_text
+    from packager.cache.report import collected_document, collected_text
 
     with (
         shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event,
@@ -125,20 +137,20 @@ def gc(
     if output_format == "json":
         print_json(collected_document(found))
     else:
-        print_text(collected_text(found, time.time()))
+        print_report(collected_text(found, time.time()))
     return Unavailable.exit_code if found.problem else 0
 
 
 @click.command()
 @click.argument("keys", metavar="KEY...", nargs=-1)
-@click.option("--name", metavar="NAME", help="The pin's name; made of the key if none.")
-@click.option("--model", metavar="MODEL", help="Hold every entry of this model, also later ones.")
+@click.option("--name", metavar="NAME", help="Name of the pin; derived from the key by default.")
+@click.option("--model", metavar="MODEL", help="Pin every entry of this model, also future ones.")
 @cache_place_options
 @format_option
 def pin(
     keys: tuple[str, ...], name: str | None, model: str | None, output_format: str, **given: Any
 ) -> None:
-    """Keep entries from being collected; print the pin's name.
+    """Pin entries, so that they are not collected; print the pin's name.
 
     \b
     packager cache pin 731d075e7ccf --name release-4
@@ -152,7 +164,7 @@ def pin(
         found = [place.find(key) for key in keys]
         if name is None:
             if not found:
-                raise UsageError("the pin has no name", hint="add --name NAME")
+                raise UsageError("the pin needs a name", hint="add --name NAME")
             name = f"{found[0].kind}-{found[0].key[:12]}"
         made = place.pin(name, [one.key for one in found], {"model": model} if model else {})
     if output_format == "json":
@@ -165,7 +177,11 @@ def pin(
 @click.argument("name", metavar="NAME|KEY")
 @cache_place_options
 def unpin(name: str, **given: Any) -> None:
-    """Let go of a pin, or of a key in whatever pins hold it; print their names."""
+    """Remove a pin, or a key from the pins that hold it; print their names.
+
+    \b
+    packager cache unpin release-1
+    """
     with opened_place(given) as (place, _):
         gone = place.unpin(name)
     print_lines(gone)
@@ -175,7 +191,11 @@ def unpin(name: str, **given: Any) -> None:
 @cache_place_options
 @format_option
 def pins(output_format: str, **given: Any) -> None:
-    """List the pins and what they hold."""
+    """List the pins and what they hold.
+
+    \b
+    packager cache pins
+    """
     with opened_place(given) as (place, _):
         found = place.pins.all()
     if output_format == "json":

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from packager.adapters.offer_file import Offer
-from packager.adapters.prices import data_dir, load_prices, refresh_prices
 from packager.catalog.instances import instances
+from packager.catalog.offer_file import Offer
+from packager.catalog.price_file import data_dir, load_prices, refresh_prices
 from packager.catalog.prices import price_of
 from packager.cli.options import format_option
 from packager.cli.terminal import print_json, print_text
@@ -24,20 +24,26 @@ REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d{1,2}", re.ASCII)
 
 @click.group("catalog")
 def catalog() -> None:
-    """Keep the catalog up to date."""
+    """Update the catalog."""
 
 
 @catalog.command("refresh")
-@click.option("--region", default="us-east-1", show_default=True, metavar="REGION")
+@click.option(
+    "--region",
+    default="us-east-1",
+    show_default=True,
+    metavar="REGION",
+    help="AWS region of the prices.",
+)
 @click.option(
     "--from",
     "source",
     metavar="FILE|URL",
-    help="An offer file that is here, or elsewhere than at AWS.",
+    help="Path or URL of an offer file, instead of AWS's.",
 )
 @format_option
 def refresh(region: str, source: str | None, output_format: str) -> None:
-    """Take hosting prices from AWS's public offer file; needs no account.
+    """Download hosting prices from AWS's public offer file; needs no account.
 
     Later plans use them for that region. What was known before is kept when anything fails.
 
@@ -45,9 +51,7 @@ def refresh(region: str, source: str | None, output_format: str) -> None:
     packager catalog refresh --region eu-central-1
     """
     if not REGION.fullmatch(region):
-        raise UsageError(
-            f"{region!r} is no name of an AWS region", hint="name one such as 'us-east-1'"
-        )
+        raise UsageError(f"{region!r} is not an AWS region", hint="name one such as 'us-east-1'")
     directory = data_dir(os.environ)
     before = {found.name: price_of(found, region, load_prices(directory)) for found in instances()}
     offer = refresh_prices(region, source, directory)

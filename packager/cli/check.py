@@ -7,21 +7,21 @@ from pathlib import Path
 
 import click
 
-from packager import __version__
-from packager.adapters.user_files import read_user_file
 from packager.catalog.findings import explanations
 from packager.catalog.instances import find_instance
-from packager.checking.reading import read_document
-from packager.checking.targets import parse_target
-from packager.checking.text import MAX_BYTES, NotReadable
-from packager.checking.values import KINDS, Document, Kind
-from packager.checking.verdicts import judge
+from packager.check.reading import read_document
+from packager.check.report import check_document, check_lines, summary_lines
+from packager.check.sarif import sarif_document
+from packager.check.targets import parse_target
+from packager.check.text import MAX_BYTES, NotReadable
+from packager.check.values import KINDS, Document, Kind
+from packager.check.verdicts import judge
 from packager.cli.options import format_option_of
 from packager.cli.terminal import note_lines, print_json, print_lines
+from packager.engines.rules import Facts, device_facts, model_facts
 from packager.errors import PlanRejected
-from packager.families.rules import Facts, device_facts, model_facts
-from packager.reports.check import check_document, check_lines, summary_lines
-from packager.reports.sarif import sarif_document
+from packager.files.user_files import read_user_file
+from packager.version import __version__
 
 STDIN = "-"
 
@@ -32,7 +32,7 @@ STDIN = "-"
     "--as",
     "kind",
     type=click.Choice(KINDS),
-    help="What the files are; by their names and content if none.",
+    help="Kind of the files; detected by names and content by default.",
 )
 @click.option(
     "--for",
@@ -43,8 +43,8 @@ STDIN = "-"
     "Repeatable.",
 )
 @click.option("--model", metavar="MODEL", help="The model that is served, for rules about it.")
-@click.option("--instance", metavar="TYPE", help="Where it runs, for rules about devices.")
-@click.option("--strict", is_flag=True, help="Fail for warnings as for errors.")
+@click.option("--instance", metavar="TYPE", help="Instance type, for rules about devices.")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @format_option_of("json", "sarif")
 def check(
     files: tuple[str, ...],
@@ -96,10 +96,12 @@ def _facts(model: str | None, instance: str | None) -> Facts:
     """Return what rules may ask of the model and the machine, as far as they are named."""
     found: Facts = {}
     if model is not None:
-        from packager.planning.profile import make_profile
-        from packager.wiring import Settings, find_model
+        from packager.architectures.profile import make_profile
+        from packager.wiring import Settings, find_model, parse_model_reference
 
-        profile, findings = make_profile(find_model(model, Settings(headers_only=True)))
+        profile, findings = make_profile(
+            find_model(parse_model_reference(model), Settings(headers_only=True))
+        )
         errors = tuple(finding for finding in findings if finding.severity == "error")
         if errors:
             raise PlanRejected(errors)

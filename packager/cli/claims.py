@@ -14,16 +14,16 @@ from packager.cli.terminal import note, print_json, print_line
 
 @click.group()
 def claims() -> None:
-    """Show, hand on and take over the key that spares machines reading weights.
+    """Show, export and import the key that proves the layers of earlier images.
 
-    A build notes beside its image which layer holds which files, and proves it with
-    this key.  Machines with the same key then neither read nor send such layers.
-    PACKAGER_CLAIM_KEY, or PACKAGER_CLAIM_KEY_FILE, gives the key to a CI job.
+    A build attaches to its image which layer holds which files, proved with this
+    key.  Machines with the same key then neither read nor send such layers.
+    PACKAGER_CLAIM_KEY, or PACKAGER_CLAIM_KEY_FILE, passes the key to a CI job.
     """
 
 
 @claims.command()
-@click.option("--create", is_flag=True, help="Make a key when there is none.")
+@click.option("--create", is_flag=True, help="Generate a key if there is none.")
 @format_option
 def key(create: bool, output_format: str) -> None:
     """Print where the key is, and its id; never the key itself.
@@ -31,8 +31,8 @@ def key(create: bool, output_format: str) -> None:
     \b
     packager claims key --create
     """
-    from packager.adapters.claim_key import key_place, load_key, make_key
-    from packager.adapters.files import explain_disk_errors
+    from packager.files.atomic import explain_disk_errors
+    from packager.images.claim_key import key_place, load_key, make_key
 
     place = key_place(os.environ)
     with explain_disk_errors(place.path or Path(place.name)):
@@ -54,13 +54,13 @@ def export() -> None:
     \b
     packager claims export | ssh OTHER packager claims import -
     """
-    from packager.adapters.claim_key import key_place, load_key
     from packager.errors import NotFound
+    from packager.images.claim_key import key_place, load_key
 
     found = load_key(os.environ)
     if found is None:
         raise NotFound(
-            f"there is no claim key in {key_place(os.environ).name!r}",
+            f"no claim key found in {key_place(os.environ).name!r}",
             hint="`packager claims key --create` makes one",
         )
     print_line(found.spelled())
@@ -68,11 +68,15 @@ def export() -> None:
 
 @claims.command(name="import")
 @click.argument("file", type=click.File("r"))
-@click.option("--replace", is_flag=True, help="Give up the key that is here.")
+@click.option("--replace", is_flag=True, help="Replace the present key.")
 def import_(file: Any, replace: bool) -> None:
-    """Take over a key from FILE, or from - for standard input; print its id."""
-    from packager.adapters.claim_key import key_place, take_key
+    """Import a key from FILE, or from - for standard input; print its id.
 
-    taken = take_key(os.environ, file.read(4096), replace=replace)
+    \b
+    packager claims import claim-key.json
+    """
+    from packager.images.claim_key import key_place, store_claim_key
+
+    taken = store_claim_key(os.environ, file.read(4096), replace=replace)
     print_line(taken.id)
     note(f"the claim key is {key_place(os.environ).name}")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 
-from packager import plugins, wiring
+from packager import wiring
 from packager.cli.options import format_option, image_options
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import note, note_lines, print_json, print_line, warn
+from packager.core.events import StagesEvent
 from packager.core.image import Platform
 from packager.errors import UsageError
-from packager.imaging.views import VIEWS
-from packager.jobs.copy import copy_image
-from packager.reports.image import copy_document, copy_lines
+from packager.images.copy import copy_image
+from packager.images.report import copy_document, copy_lines
+from packager.images.views import VIEWS
+from packager.plugins.tables import SINKS
 
 view_option = click.option(
     "--view",
@@ -36,11 +38,10 @@ def copy(
     outputs: tuple[str, ...],
     view: str | None,
     platform: Platform,
-    insecure_registries: tuple[str, ...],
-    ca_file: Path | None,
     progress: str,
     quiet: bool,
     output_format: str,
+    **given: Any,
 ) -> None:
     """Copy an image, or a view of it, from SOURCE to each DESTINATION; print its digest.
 
@@ -52,19 +53,18 @@ def copy(
     packager copy oci:out REGISTRY/models/tiny:1
     packager copy --view weights REGISTRY/models/tiny:1 REGISTRY/models/tiny:1-weights
     """
+    target, targets = wiring.parse_output(source), tuple(map(wiring.parse_output, outputs))
     with shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event:
-        tools = wiring.image_tools_for(
-            wiring.Settings(
-                outputs=outputs,
-                insecure_registries=insecure_registries,
-                ca_file=ca_file,
-                on_event=on_event,
-                on_warning=warn,
-            )
+        on_event(StagesEvent(stages=("image", "layers", "publish")))
+        tools = wiring.image_services_for(
+            wiring.Settings(outputs=targets, on_event=on_event, on_warning=warn, **given)
         )
-        found = tools.open(source, platform)
+        found = tools.open(target, platform)
         written, transfer = copy_image(
-            found, tools.write, outputs=outputs, view=VIEWS[view] if view else None
+            found,
+            tools.write,
+            runnable_only=tools.runnable_only,
+            view=VIEWS[view] if view else None,
         )
     if output_format == "json":
         print_json(copy_document(found.image, written, transfer, view))
@@ -94,14 +94,18 @@ def push(ctx: click.Context, /, source: str, outputs: tuple[str, ...], **given: 
     \b
     packager push oci:out REGISTRY/models/tiny:1
     """
-    if plugins.scheme_of(source, plugins.SINKS) == "registry":
+    if _is_remote(source):
         raise UsageError(
             f"{source!r} is not on this machine",
             hint=f"name oci:DIR or docker:NAME, or use packager copy {source} {outputs[0]}",
         )
-    local = next((out for out in outputs if plugins.scheme_of(out, plugins.SINKS) != "registry"), 0)
+    local = next((output for output in outputs if not _is_remote(output)), None)
     if local:
         raise UsageError(
-            f"{local!r} is no registry", hint=f"use packager copy {source} {' '.join(outputs)}"
+            f"{local!r} is not a registry", hint=f"use packager copy {source} {' '.join(outputs)}"
         )
     ctx.invoke(copy, source=source, outputs=outputs, **given)
+
+
+def _is_remote(text: str) -> bool:
+    return SINKS.find(wiring.parse_output(text).scheme).traits.is_remote

@@ -8,10 +8,10 @@ import click
 
 from packager import wiring
 from packager.cli.options import format_option, image_options
-from packager.cli.terminal import print_json, print_text
+from packager.cli.terminal import print_json, print_report
 from packager.core.image import Platform
-from packager.imaging.compare import compare
-from packager.reports.image import diff_document, diff_text
+from packager.images.compare import compare
+from packager.images.report import diff_document, diff_text
 
 DIFFERENT = 1
 
@@ -31,17 +31,18 @@ def diff(
     ca_file: Path | None,
     output_format: str,
 ) -> int:
-    """Say what a node that has FIRST pulls for SECOND, and what is configured otherwise.
+    """Show which layers a node that has FIRST pulls for SECOND, and which settings differ.
 
     \b
     packager diff REGISTRY/models/tiny:1 oci:out
     """
-    tools = wiring.image_tools_for(
+    tools = wiring.image_services_for(
         wiring.Settings(insecure_registries=insecure_registries, ca_file=ca_file)
     )
-    found = compare(tools.open(first, platform).image, tools.open(second, platform).image)
+    one, other = (tools.open(wiring.parse_output(name), platform) for name in (first, second))
+    found = compare(one.image, other.image)
     if output_format == "json":
         print_json(diff_document(found))
     else:
-        print_text(diff_text(found))
+        print_report(diff_text(found))
     return DIFFERENT if exit_code and not found.same else 0

@@ -6,16 +6,17 @@ A display is called by one thread that does nothing else.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from packager.cli.meter import Amount, LayerNow, Snapshot, StepNow
 from packager.core.events import ImageEvent, StepEvent, StepState
 from packager.core.text import escape
-from packager.core.units import decimal
+from packager.core.units import counted, decimal
 
 HEARTBEAT_S = 30.0
+BEGUN_S = 1.0  # what takes less has a line when it ends
 JSON_EVERY_S = 1.0
 LONG_S = 60.0  # a step that is estimated to take so long is announced
 
@@ -44,7 +45,7 @@ class Display(Protocol):
         ...
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         ...
 
 
@@ -57,13 +58,16 @@ class Lines:
         self._write = write
         self._last = 0.0
         self._finished = 0
+        self._begun: set[str] = set()
 
     def show(self, news: Sequence[Dated], now: Snapshot) -> None:
-        """Say what was finished; after a while of silence, how far it is."""
-        lines = [line for _, item in news if (line := self._news_line(item, now.layers))]
+        """Write what began and was finished; after a while of silence, the progress."""
+        announced = {stage.name for stage in now.stages if stage.is_announced}
+        lines = [line for _, item in news if (line := self._news_line(item, now.layers, announced))]
+        lines += self._begun_lines(now)
         if now.elapsed_s - self._last >= HEARTBEAT_S:
             lines += [
-                f"{step.step}: {step.detail}, {clock(step.seconds)} so far{_of(step)}"
+                f"{_named(step.step, step.detail)}, {clock(step.seconds)} so far{_of(step)}"
                 for step in now.steps
             ]
             lines += [total_line(now)] if now.active else []
@@ -72,17 +76,34 @@ class Lines:
             self._write(escape(line) + "\n")
 
     def close(self) -> None:
-        """Nothing to clear away."""
+        """No-op."""
 
-    def _news_line(self, item: News, layers: int) -> str:
+    def _begun_lines(self, now: Snapshot) -> list[str]:
+        """Return a line for each stage that did not end at once."""
+        begun = [
+            stage
+            for stage in now.stages
+            if stage.state == "running"
+            and stage.is_announced
+            and stage.name not in self._begun
+            and BEGUN_S <= stage.seconds < HEARTBEAT_S
+        ]
+        self._begun |= {stage.name for stage in begun}
+        return [f"{_named(stage.name, stage.detail)}, begun" for stage in begun]
+
+    def _news_line(self, item: News, layers: int, announced: Collection[str]) -> str:
         match item:
             case StepNews(event=StepEvent(state="started") as event) if expected(event) >= LONG_S:
-                return f"{event.step}: {event.detail}, about {clock(expected(event))} (estimated)"
-            case StepNews() if is_worth_saying(item):
-                return f"{item.event.step}: {item.event.detail}, {item.seconds:.1f} s"
+                self._begun.add(event.step)
+                about = clock(expected(event))
+                return f"{_named(event.step, event.detail)}, about {about} (estimated)"
+            case StepNews(event=StepEvent(state="finished") as event) if (
+                item.seconds >= 1 or event.step in announced
+            ):
+                return f"{_named(event.step, event.detail)}, {item.seconds:.1f} s"
             case ImageEvent(layers=sizes):
                 self._finished = 0
-                return f"image: {len(sizes)} layers, {decimal(sum(sizes))}"
+                return f"image: {counted(len(sizes), 'layer')}, {decimal(sum(sizes))}"
             case LayerNow(state="again"):
                 return f"{label_of(item)}: broke off, sending again"
             case LayerNow(state=state) if state in _SAID:
@@ -102,7 +123,7 @@ class JsonLines:
         self._total: dict[str, Any] = {}
 
     def show(self, news: Sequence[Dated], now: Snapshot) -> None:
-        """Say what is new, then how the layers under way and all of them stand."""
+        """Write what is new, then the state of the layers under way and of all of them."""
         told = set()
         for at, item in news:
             self._say(_news_event(item), at)
@@ -120,15 +141,15 @@ class JsonLines:
             self._say(total, now.elapsed_s)
 
     def close(self) -> None:
-        """Nothing to clear away."""
+        """No-op."""
 
     def _say(self, event: Mapping[str, Any], elapsed_s: float) -> None:
         self._write(json.dumps({**event, "elapsed_s": round(elapsed_s, 3)}) + "\n")
 
 
 def total_line(now: Snapshot | StepNow) -> str:
-    """All of it in a line: `43 %, 61.2 GB of 141.1 GB, 812.0 MB/s, 1:38 left`."""
-    parts = [f"{percent(now.done, now.size)}, {decimal(now.done)} of {decimal(now.size)}"]
+    """Return the total in a line: `43 %, 61.2 GB of 141.1 GB, 812.0 MB/s, 1:38 left`."""
+    parts = [f"{percent(now.share)}, {decimal(now.done)} of {decimal(now.size)}"]
     if now.rate:
         parts.append(f"{decimal(now.rate)}/s")
     if now.rate and now.eta_s:
@@ -137,7 +158,7 @@ def total_line(now: Snapshot | StepNow) -> str:
 
 
 def count_line(now: Snapshot) -> str:
-    """What became of the layers: `23 of 30 layers: 4 mounted (2.2 GB), 19 streamed (90.1 GB)`."""
+    """Return the layers' states: `23 of 30 layers: 4 mounted (2.2 GB), 19 streamed (90.1 GB)`."""
     amounts = (("mounted", now.mounted), ("known", now.known), ("streamed", now.streamed))
     parts = [
         f"{amount.layers} {name} ({decimal(amount.bytes)})"
@@ -147,14 +168,14 @@ def count_line(now: Snapshot) -> str:
     return f"{now.layers_done} of {now.layers} layers" + (": " + ", ".join(parts) if parts else "")
 
 
-def percent(done: int, size: int) -> str:
-    """A part in percent; never 100 before the end."""
-    return f"{100 * done // size if size else 100} %"
+def percent(share: float) -> str:
+    """A share in percent; never 100 before the end."""
+    return f"{int(100 * min(max(share, 0.0), 1.0))} %"
 
 
 def clock(seconds: float) -> str:
     """A duration as a clock shows it: `1:38`, `2:03:10`."""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, rest = divmod(round(max(0.0, seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
@@ -170,16 +191,15 @@ def expected(event: StepEvent) -> float:
     return sum(stage.seconds for stage in event.stages)
 
 
-def is_worth_saying(step: StepNews) -> bool:
-    """True for a step that is over and took its time."""
-    return step.event.state == "finished" and step.seconds >= 1
-
-
 _SAID = {
-    "known": "known, not sent",
+    "known": "known beforehand",
     "mounted": "mounted, not sent",
     "written": "written",
 }
+
+
+def _named(step: str, detail: str) -> str:
+    return f"{step}: {detail}" if detail else step
 
 
 def _of(step: StepNow) -> str:
@@ -222,7 +242,7 @@ def _layer_event(layer: LayerNow) -> Mapping[str, Any]:
         "label": label_of(layer),
         "state": layer.state,
         "digest": layer.digest or None,
-        "bytes": layer.done,
+        "bytes": layer.passed,
         "total": layer.size,
         "rate": _number(layer.rate),
         "eta_s": _number(layer.eta_s),

@@ -10,14 +10,18 @@ import click
 from packager import wiring
 from packager.cli.options import format_option
 from packager.cli.terminal import print_json, print_line
-from packager.jobs.doctor import examine
+from packager.doctor.doctor import examine
 from packager.wiring import state_dir
 
 
 @click.command()
 @format_option
 def doctor(output_format: str) -> None:
-    """Say what this machine can do: engine, disk, logins, GPU, tools, each with its fix."""
+    """Check this machine: engine, disk, logins, GPU, tools, each with its fix.
+
+    \b
+    packager doctor
+    """
     settings = wiring.Settings()
     checks = examine(
         os.environ,

@@ -6,15 +6,20 @@ from collections.abc import Mapping
 
 import click
 
-from packager.cli.lazy import LazyGroup
+from packager.cli.lazy import LazyGroup, Rows
 
 
 class DraftGroup(LazyGroup):
     """The commands about drafts."""
 
-    table: Mapping[str, tuple[str, str]] = {
-        "train": ("packager.cli.draft_train:train", "Train an EAGLE-3 head or Medusa heads."),
-        "measure": ("packager.cli.draft_measure:measure", "Say what a draft gains, when served."),
+    sections: Mapping[str, Rows] = {
+        "Commands": {
+            "train": ("packager.cli.draft_train:train", "Train an EAGLE-3 head or Medusa heads."),
+            "measure": (
+                "packager.cli.draft_measure:measure",
+                "Say what a draft gains, when served.",
+            ),
+        },
     }
 
 

@@ -6,51 +6,33 @@ import os
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
 from packager import wiring
-from packager.adapters.engine import connect_engine
-from packager.adapters.files import explain_disk_errors, write_atomically
-from packager.adapters.records import (
+from packager.build.records import (
     check_place,
     find_record,
     is_record_of,
     load_record,
     put_speculation,
 )
-from packager.adapters.samples.load import load_samples
-from packager.adapters.serving.containers import digests_of, find_image
-from packager.cli.options import FiniteRange, container_environment, format_option
+from packager.cli.field_options import FiniteRange, options_from, take_fields
+from packager.cli.options import container_environment, format_option
 from packager.cli.terminal import note, print_json, print_lines
 from packager.core.samples import DEFAULT, choose_samples
-from packager.core.speculation import (
-    CONCURRENCY,
-    MEASURED_SAMPLES,
-    MEASURED_TOKENS,
-    Demands,
-    Identity,
-    SpeculationReport,
-)
+from packager.core.speculation import MEASURED_SAMPLES, Demands, SpeculationReport
 from packager.core.text import json_text
+from packager.drafts.measure.report import speculation_lines
+from packager.drafts.measure.run import Asked
+from packager.drafts.measure.run import measure as run_measurement
+from packager.drafts.measure.servers import AUTO, Opener, is_address, targets
 from packager.errors import SpeculationRejected, UsageError
-from packager.jobs.speculation.run import Asked
-from packager.jobs.speculation.run import measure as run_measurement
-from packager.jobs.speculation.servers import AUTO, Opener, is_address, targets
-from packager.reports.speculation import speculation_lines
-
-POSITIVE = click.IntRange(1)
-
-
-def _loads(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:  # noqa: ARG001
-    try:
-        loads = tuple(int(word) for word in text.split(","))
-    except ValueError:
-        loads = ()
-    if not loads or min(loads) < 1 or max(loads) > 1024:
-        raise UsageError(f"--concurrency {text!r} is no list of numbers", hint="such as 1,2,4")
-    return loads
+from packager.files.atomic import explain_disk_errors, write_atomically
+from packager.images.docker_engine import connect_engine
+from packager.samples.load import load_samples
+from packager.serving.containers import digests_of, find_image
 
 
 class _Measure(click.Command):
@@ -70,33 +52,22 @@ class _Measure(click.Command):
     metavar="DATA",
     help="Prompts: a file, a directory, hf://datasets/….",
 )
-@click.option("--samples", type=POSITIVE, default=MEASURED_SAMPLES, show_default=True, metavar="N")
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, metavar="N", help="Decides which are taken."
+    "--samples",
+    type=click.IntRange(1),
+    default=MEASURED_SAMPLES,
+    show_default=True,
+    metavar="N",
+    help="Number of prompts to use.",
 )
 @click.option(
     "--broken",
     type=click.Choice(("skip", "refuse")),
     default="skip",
     show_default=True,
-    help="What to do with rows that are no samples.",
+    help="What to do with rows that cannot be parsed.",
 )
-@click.option(
-    "--max-tokens",
-    type=POSITIVE,
-    default=MEASURED_TOKENS,
-    show_default=True,
-    metavar="N",
-    help="Of an answer.",
-)
-@click.option(
-    "--concurrency",
-    default=",".join(map(str, CONCURRENCY)),
-    show_default=True,
-    callback=_loads,
-    metavar="N,N",
-    help="Requests at a time. One at a time is always measured.",
-)
+@options_from(Asked)
 @click.option(
     "--plain",
     default=AUTO,
@@ -105,28 +76,15 @@ class _Measure(click.Command):
     help="What to compare with: auto (IMAGE with its draft switched off; nothing for a URL), "
     "none, an image or a URL without a draft.",
 )
-@click.option(
-    "--require-identical",
-    default="any",
-    type=click.Choice(("any", "ties", "strict")),
-    metavar="[=strict]",
-    help="Fail when an answer differs, or one server alone gave it. A tie, where the plain "
-    "server's best tokens are equally likely, is allowed, except with =strict.",
-)
-@click.option("--min-acceptance-length", type=FiniteRange(1), metavar="X", help="Fail below it.")
-@click.option(
-    "--min-speedup",
-    type=FiniteRange(0),
-    metavar="X",
-    help="Fail below it, at any of the concurrencies.",
-)
+@options_from(Demands)
 @click.option(
     "--timeout",
     "deadline_s",
     type=FiniteRange(1),
     default=600.0,
     show_default=True,
-    help="Seconds until /ping of an image must answer.",
+    metavar="SECONDS",
+    help="Time until /ping of an image must answer.",
 )
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment of the container.")
 @click.option("--gpus", is_flag=True, help="Give the container all GPUs.")
@@ -135,7 +93,7 @@ class _Measure(click.Command):
     "record_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="The build record to put the figures in; the image's own, if none.",
+    help="Build record to add the figures to; by default the image's own.",
 )
 @click.option(
     "--output",
@@ -147,25 +105,13 @@ class _Measure(click.Command):
 @format_option
 def measure(
     server: str,
-    data: str,
-    samples: int,
-    seed: int,
-    broken: Literal["skip", "refuse"],
-    max_tokens: int,
-    concurrency: tuple[int, ...],
-    plain: str,
-    require_identical: Identity,
-    min_acceptance_length: float | None,
-    min_speedup: float | None,
-    deadline_s: float,
-    env: tuple[str, ...],
-    gpus: bool,
     record_file: Path | None,
     output: Path | None,
     quiet: bool,
     output_format: str,
+    **given: Any,
 ) -> None:
-    """Say what a draft gains: acceptance, tokens a second, and whether answers stay the same.
+    """Measure what a draft gains: acceptance, tokens a second, and whether answers stay the same.
 
     IMAGE is started in the Docker Engine, with its draft and then without; a URL
     is a server that runs.  Ends with status 7 when a demand is not met.
@@ -175,17 +121,14 @@ def measure(
     packager draft measure http://localhost:8000 --plain http://localhost:8001
     """
     as_json = output_format == "json"
-    demands = Demands(
-        identical=require_identical,
-        min_acceptance_length=min_acceptance_length,
-        min_speedup=min_speedup,
-    )
+    demands = take_fields(Demands, given)
     for place in (output, record_file):
         if place is not None:
             check_place(place)
-    found = load_samples(data, broken=broken)
+    found = load_samples(given.pop("data"), broken=given.pop("broken"))
     engine = cache(connect_engine)
-    first, second = targets(server, plain, container_environment(env), engine)
+    environment = container_environment(given.pop("env"))
+    first, second = targets(server, given.pop("plain"), environment, engine)
     record = _record_place(first.name, record_file, engine)
 
     def say(line: str) -> None:
@@ -194,20 +137,10 @@ def measure(
 
     if found.skipped_count:
         row = found.skipped[0]
-        say(f"warning: {found.skipped_count} rows are no samples; {row.place}: {row.reason}")
-    asked = Asked(
-        samples=choose_samples(found, samples, seed),
-        seed=seed,
-        max_tokens=max_tokens,
-        concurrency=concurrency,
-    )
-    opener = Opener(
-        connect=engine,
-        deadline_s=deadline_s,
-        connections=max(concurrency),
-        on_progress=say,
-        gpus=gpus,
-    )
+        say(f"warning: {found.skipped_count} rows are not samples; {row.place}: {row.reason}")
+    chosen = choose_samples(found, given.pop("samples"), given["seed"])
+    asked = take_fields(Asked, given, samples=chosen)
+    opener = Opener(connect=engine, connections=max(asked.concurrency), on_progress=say, **given)
     report = run_measurement(
         first,
         second,
@@ -235,7 +168,7 @@ def _demand(demands: Demands, report: SpeculationReport) -> None:
     missed = list(demands.missed_by(report))
     if missed:
         raise SpeculationRejected(
-            f"the draft does not do what was asked for: {'; '.join(missed)}",
+            f"the draft misses its requirements: {'; '.join(missed)}",
             hint="the figures are above; another draft, or fewer --speculative-tokens, may",
         )
 

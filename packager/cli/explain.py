@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from packager.catalog.findings import Explanation, explanations, find_explanation
+from packager.catalog.findings import FindingExplanation, explanations, find_explanation
 from packager.cli.options import format_option
 from packager.cli.terminal import print_json, print_lines
 from packager.reports.text import table_lines, wrapped
@@ -16,7 +16,7 @@ from packager.reports.text import table_lines, wrapped
 @click.argument("code", required=False)
 @format_option
 def explain(code: str | None, output_format: str) -> None:
-    """Say what a finding means, why it matters and what to do; without CODE, list them.
+    """Explain a finding: its meaning, why it matters and what to do; without CODE, list all.
 
     \b
     packager explain does-not-fit
@@ -36,7 +36,7 @@ def explain(code: str | None, output_format: str) -> None:
         print_lines(_lines(explanation))
 
 
-def _lines(explanation: Explanation) -> list[str]:
+def _lines(explanation: FindingExplanation) -> list[str]:
     parts = [
         ("means", explanation.means),
         ("matters", explanation.why),

@@ -8,9 +8,9 @@ import click
 
 from packager import wiring
 from packager.cli.options import format_option, image_options
-from packager.cli.terminal import print_json, print_text
+from packager.cli.terminal import print_json, print_report
 from packager.core.image import Platform
-from packager.reports.image import inspect_document, inspect_text
+from packager.images.report import inspect_document, inspect_text
 
 
 @click.command()
@@ -19,7 +19,7 @@ from packager.reports.image import inspect_document, inspect_text
     "--shared-with",
     multiple=True,
     metavar="IMAGE",
-    help="Say which layers this image has too. Repeatable.",
+    help="Mark layers that this image has too. Repeatable.",
 )
 @image_options
 @format_option
@@ -31,7 +31,7 @@ def inspect(
     ca_file: Path | None,
     output_format: str,
 ) -> None:
-    """Say what IMAGE is: how it was made, and its layers by role.
+    """Show how IMAGE was made, and its layers by role.
 
     IMAGE is HOST/REPOSITORY:TAG, oci:DIR[:TAG] or docker:NAME.  No layer is read.
     Of a registry's image it also says which layers builds on this machine have
@@ -40,13 +40,14 @@ def inspect(
     \b
     packager inspect oci:out
     """
-    tools = wiring.image_tools_for(
+    tools = wiring.image_services_for(
         wiring.Settings(insecure_registries=insecure_registries, ca_file=ca_file)
     )
-    found = tools.open(image, platform).image
-    others = [tools.open(other, platform).image for other in shared_with]
-    seen = tools.seen(image, [layer.descriptor.digest for layer in found.layers])
+    target = wiring.parse_output(image)
+    found = tools.open(target, platform).image
+    others = [tools.open(wiring.parse_output(other), platform).image for other in shared_with]
+    seen = tools.seen(target, [layer.descriptor.digest for layer in found.layers])
     if output_format == "json":
         print_json(inspect_document(found, others, seen))
     else:
-        print_text(inspect_text(found, others, seen))
+        print_report(inspect_text(found, others, seen))

@@ -4,32 +4,50 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import click
+
+Rows: TypeAlias = Mapping[str, tuple[str, str]]
 
 
 class LazyGroup(click.Group):
     """Loads a command's module only when the command is run.
 
-    `table` gives for each name `module:function` and what `--help` says of it: the line
-    is there so that help imports nothing.
+    `sections` gives the commands under the headings of `--help`: for each name `module:function`
+    and what help says of it. The line is here so that help imports nothing.
     """
 
-    table: Mapping[str, tuple[str, str]] = {}
+    sections: Mapping[str, Rows] = {}
+
+    @property
+    def table(self) -> Rows:
+        """Return the rows of all commands, in the order in which a user meets them."""
+        return {name: row for rows in self.sections.values() for name, row in rows.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """All commands, in the order a user meets them."""
+        """Return the names of all commands."""
         return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import the command, or None for a wrong name."""
-        if cmd_name not in self.table:
+        row = self.table.get(cmd_name)
+        if row is None:
             return None
-        module, _, function = self.table[cmd_name][0].partition(":")
+        module, _, function = row[0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), function)
         return command
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what to do before what to set."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the list from the table, without importing anything."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in self.table.items()])
+        """Write the lists from the table, without importing anything; summaries are aligned."""
+        width = max(map(len, self.table), default=0)
+        for heading, rows in self.sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [(name.ljust(width), summary) for name, (_, summary) in rows.items()]
+                )

@@ -11,28 +11,21 @@ from typing import Any
 
 import click
 
-from packager import plugins
-from packager.adapters.user_catalog import own_rows
 from packager.catalog import listing
 from packager.catalog.listing import Filter, Record
+from packager.catalog.served_architectures import ENGINES
+from packager.catalog.user_catalog import user_rows_in
+from packager.cli.choices import NameChoice
+from packager.cli.field_options import FiniteRange
 from packager.cli.options import catalog_option, format_option_of
 from packager.cli.terminal import print_json, print_lines, print_text
-from packager.core.own import OwnRows
 from packager.core.text import escape
+from packager.core.user_catalog import UserCatalog
 from packager.errors import UsageError
+from packager.plugins.tables import FAMILIES, TABLES
 from packager.reports.text import table_lines
 
-_PLUGINS: Mapping[str, Callable[[], Mapping[str, plugins.Plugin]]] = {
-    "families": lambda: plugins.FAMILIES,
-    "sources": lambda: plugins.SOURCES,
-    "bases": lambda: plugins.BASES,
-    "outputs": lambda: plugins.SINKS,
-    "executors": lambda: plugins.EXECUTORS,
-    "quantizers": plugins.quantizers,
-    "compilers": plugins.compilers,
-}
-
-_CATALOG: Mapping[str, Callable[[OwnRows, Filter], list[Record]]] = {
+_CATALOG: Mapping[str, Callable[[UserCatalog, Filter], list[Record]]] = {
     "instances": listing.list_instances,
     "accelerators": listing.list_accelerators,
     "models": listing.list_models,
@@ -50,7 +43,7 @@ _COLUMNS = {
     "instances": ("instance", "device", "devices", "device_gib", "link", "usd_hour", "formats"),
     "accelerators": ("name", "spelled", "usable_gib", "bandwidth_gb_s", "tflops", "link_gb_s"),
     "models": ("model", "architecture", "quantization", "speculative", "eagle", "drafts"),
-    "architectures": ("architecture", "kind", "planned", "vllm", "sglang"),
+    "architectures": ("architecture", "kind", "planned", *ENGINES),
     "drafts": ("model", "draft", "license", "note"),
     "containers": (
         "family",
@@ -83,11 +76,20 @@ _FILTERS = {
 
 
 @click.command("list")
-@click.argument("what", type=click.Choice((*_CATALOG, *_PLUGINS)))
+@click.argument("what", type=click.Choice((*_CATALOG, *TABLES)))
 @click.argument("text", default="")
-@click.option("--family", type=click.Choice(("vllm", "lmi", "tgi", "sglang", "neuron")))
-@click.option("--device", type=click.Choice(("nvidia", "amd", "neuron", "cpu")))
-@click.option("--min-memory", type=click.FloatRange(0), metavar="GIB", help="Of all devices.")
+@click.option("--family", type=NameChoice(lambda: FAMILIES), help="Only containers of this family.")
+@click.option(
+    "--device",
+    type=click.Choice(("nvidia", "amd", "neuron", "cpu")),
+    help="Only rows for this kind of device.",
+)
+@click.option(
+    "--min-memory",
+    type=FiniteRange(0),
+    metavar="GIB",
+    help="Minimum memory of all devices together, in GiB.",
+)
 @click.option("--region", metavar="REGION", help="AWS region of the prices.")
 @catalog_option
 @format_option_of("json", "csv")
@@ -121,9 +123,9 @@ def list_(
 def _records(
     what: str, catalog_file: Path | None, filters: Mapping[str, Any], text: str
 ) -> list[Record]:
-    if what in _PLUGINS:
+    if what in TABLES:
         records = [
-            {"name": name, "what": found.summary} for name, found in _PLUGINS[what]().items()
+            {"name": name, "what": summary} for name, summary in TABLES[what].summaries().items()
         ]
     else:
         wanted = Filter(
@@ -132,7 +134,7 @@ def _records(
             min_memory_gib=filters["min_memory"],
             region=filters["region"],
         )
-        records = _CATALOG[what](own_rows(catalog_file, os.environ), wanted)
+        records = _CATALOG[what](user_rows_in(catalog_file, os.environ), wanted)
     return listing.with_text(records, text)
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from packager.adapters.user_files import read_user_file
 from packager.catalog.containers import find_container
 from packager.cli.options import format_option
 from packager.cli.terminal import note_lines, print_json, print_line
 from packager.core.documents import shorten
+from packager.engines.lmi.legacy import migrate as migrate_settings
+from packager.engines.schema import find_schema
 from packager.errors import UsageError
-from packager.families.lmi_legacy import migrate as migrate_settings
-from packager.families.schema import find_schema
+from packager.files.user_files import read_user_file
+from packager.findings import finding_document
 from packager.reports.text import finding_lines
 
 MAX_FILE_BYTES = 1024 * 1024
@@ -28,11 +28,14 @@ CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")  # all but tabs
 @click.option("--to", "version", metavar="VERSION", help="Release of LMI; the newest if none.")
 @format_option
 def migrate(file: Path, version: str | None, output_format: str) -> None:
-    """Turn an old LMI configuration into today's keys.
+    """Convert an old LMI configuration into today's keys.
 
     FILE is a serving.properties, or lines of NAME=VALUE with a container's
     environment.  The new serving.properties goes to stdout, what became of
     every key to stderr.
+
+    \b
+    packager migrate serving.properties --to 28
     """
     container = find_container("lmi", "nvidia", version)
     if not container.release.isdecimal():
@@ -43,7 +46,7 @@ def migrate(file: Path, version: str | None, output_format: str) -> None:
     schema = find_schema("vllm", container.engine_version)
     done = migrate_settings(_read(file), schema, int(container.release))
     if output_format == "json":
-        findings = [asdict(finding) for finding in done.findings]
+        findings = [finding_document(finding) for finding in done.findings]
         print_json({"settings": dict(done.settings), "findings": findings})
         return
     note_lines(finding_lines(done.findings))
@@ -66,7 +69,7 @@ def _read(file: Path) -> dict[str, str]:
         key, equals, value = text.partition("=")
         if not equals or len(key) > LONGEST_NAME:
             raise UsageError(
-                f"line {number} of {str(file)!r} is no setting: {shorten(text, 60)}",
+                f"line {number} of {str(file)!r} is not a setting: {shorten(text, 60)}",
                 hint="write every setting as NAME=VALUE",
             )
         if CONTROL.search(text):

@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
-from pydantic import ValidationError
 
-from packager import plugins
-from packager.adapters.user_files import read_table
+from packager.cli.choices import NameChoice
+from packager.cli.field_options import Callback, Command, options_from
+from packager.core.documents import shorten
 from packager.core.image import Platform
-from packager.core.request import LARGEST, MOST_GPUS, MOST_NODES, MOST_THREADS, BuildRequest
-from packager.core.validation import first_fault
+from packager.core.request import (
+    MOST_GPUS,
+    BuildRequest,
+    InvalidFields,
+    parse_request,
+    refuse_unknown,
+)
+from packager.engines.shared import NEVER_PACKAGED, asks_for_code
 from packager.errors import UsageError
-from packager.families.shared import NEVER_PACKAGED, asks_for_code
-from packager.planning.presets import PRESETS, TPOT_LIMIT_S
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-POSITIVE, COUNT = click.IntRange(1, LARGEST), click.IntRange(0, LARGEST)
-
-
-class FiniteRange(click.FloatRange):
-    """A number. `nan` is in no range, though Python finds none that it is out of."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Read it as `FloatRange` does."""
-        number: float = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value!r} is not a number.", param, ctx)
-        return number
+from packager.files.user_files import read_table
+from packager.plugins.tables import FAMILIES
 
 
 def _gpu_wish(
@@ -52,215 +40,41 @@ def _gpu_wish(
     )
 
 
-gpus_option = click.option(
-    "--gpus",
-    metavar="N",
-    callback=_gpu_wish,
-    help="GPUs that steps run on: auto (what helps and is there; usual), a number, 0 for none.",
-)
-executor_option = click.option(
-    "--executor",
-    type=click.Choice(("local", "docker", "ray")),
-    help="Where steps run: in an environment made here, the default; in a container; on a node "
-    "of a Ray cluster.",
-)
-address_option = click.option(
-    "--address", metavar="HOST:PORT", help="Of the Ray cluster; RAY_ADDRESS, else one found here."
-)
+def _pairs(
+    context: click.Context,  # noqa: ARG001
+    parameter: click.Parameter,
+    pairs: tuple[str, ...],
+) -> dict[str, str] | None:
+    flag = parameter.opts[0]
+    wrong = next((pair for pair in pairs if "=" not in pair), None)
+    if wrong is not None:
+        raise UsageError(f"{flag} {wrong!r} has no value", hint=f"write {flag} {wrong}=VALUE")
+    return dict(pair.split("=", 1) for pair in pairs) or None
 
-threads_option = click.option(
-    "--threads",
-    type=click.IntRange(1, MOST_THREADS),
-    metavar="N",
-    help="Threads that steps compute with; one for small models, else all cores, if none.",
-)
 
-REQUEST_OPTIONS = (
-    click.option(
-        "--model", metavar="MODEL", help="A directory, org/name[@revision], hf://… or s3://…."
-    ),
-    click.option(
-        "--instance",
-        metavar="TYPE",
-        help="Instance type such as ml.g5.xlarge, devices such as 8xH100-80, or local.",
-    ),
-    click.option("--family", type=click.Choice(tuple(plugins.FAMILIES)), help="Serving container."),
-    click.option(
-        "--container-version", metavar="VERSION", help="Of the serving container; newest if none."
-    ),
-    click.option("--served-name", metavar="NAME", help="The model's name for clients."),
-    click.option(
-        "--goal",
-        type=click.Choice(tuple(PRESETS)),
-        help="What to choose for, where the request leaves room.",
-    ),
-    click.option(
-        "--workload",
-        metavar="NAME|IN:OUT[:N]|FILE",
-        help="Requests to plan for: a name such as chat, tokens in and out with how many at once, "
-        "or a file of requests. Question answering, 622:250, if none.",
-    ),
-    click.option(
-        "--tpot-limit-ms",
-        type=FiniteRange(min=0, min_open=True),
-        metavar="MS",
-        help=f"Slowest time per token; {TPOT_LIMIT_S * 1e3:.0f} if none.",
-    ),
-    click.option(
-        "--ttft-limit-ms",
-        type=FiniteRange(min=0, min_open=True),
-        metavar="MS",
-        help="Slowest first token.",
-    ),
-    gpus_option,
-    threads_option,
-    click.option("--tp-degree", type=POSITIVE, metavar="N", help="Tensor parallelism."),
-    click.option("--pp-degree", type=POSITIVE, metavar="N", help="Pipeline parallelism."),
-    click.option(
-        "--dp-degree", type=POSITIVE, metavar="N", help="Data parallelism: copies in one server."
-    ),
-    click.option(
-        "--ep/--no-ep", default=None, help="Expert parallelism: whole experts on each device."
-    ),
-    click.option(
-        "--nodes", type=click.IntRange(1, MOST_NODES), metavar="N", help="Machines for one copy."
-    ),
-    click.option("--max-batch", type=POSITIVE, metavar="N", help="Concurrent requests."),
-    click.option("--max-input-tokens", type=POSITIVE, metavar="N", help="Prompt length."),
-    click.option("--max-total-tokens", type=POSITIVE, metavar="N", help="Prompt and answer."),
-    click.option(
-        "--max-prefill-tokens", type=POSITIVE, metavar="N", help="Prompt tokens computed at once."
-    ),
-    click.option(
-        "--kv-dtype", type=click.Choice(("auto", "fp8")), help="Element type of the KV cache."
-    ),
-    click.option(
-        "--dtype",
-        type=click.Choice(("auto", "bfloat16", "float16")),
-        help="What the engine computes with; as the checkpoint if none.",
-    ),
-    click.option(
-        "--gpu-memory-utilization",
-        type=FiniteRange(0, 1, min_open=True, max_open=True),
-        metavar="SHARE",
-        help="Of each GPU's memory, what the engine takes for weights, cache and all; 0.9 if none.",
-    ),
-    click.option(
-        "--quantize",
-        metavar="METHOD[,OPTION]",
-        help="none, awq, gptq, fp8 or smoothquant for the weights; awq,group=64 and the like; "
-        "auto: what is best for the goal.",
-    ),
-    click.option(
-        "--quantize-ignore",
-        "quantize_ignore",
-        multiple=True,
-        metavar="MODULE",
-        help="A module to leave as it is, by name or re:PATTERN. Repeatable.",
-    ),
-    click.option(
-        "--calibration", metavar="DATA", help="Texts to quantize with: a file, hf://…, default."
-    ),
-    click.option(
-        "--calibration-samples", type=POSITIVE, metavar="N", help="How many of them; 256 if none."
-    ),
-    click.option(
-        "--calibration-tokens", type=POSITIVE, metavar="N", help="Cut each to so many tokens."
-    ),
-    click.option(
-        "--calibration-seed",
-        type=COUNT,
-        metavar="N",
-        help="Decides which of them are taken.",
-    ),
-    click.option(
-        "--evaluate",
-        metavar="DATA",
-        help="Measure what quantizing did: on a file, hf://…, or default.",
-    ),
-    click.option(
-        "--evaluate-samples", type=POSITIVE, metavar="N", help="How many texts of it; 64 if none."
-    ),
-    click.option(
-        "--evaluate-tokens",
-        type=click.IntRange(2, LARGEST),
-        metavar="N",
-        help="Cut each to so many tokens; 512 if none.",
-    ),
-    click.option("--evaluate-seed", type=COUNT, metavar="N", help="Decides which are taken."),
-    click.option(
-        "--max-kld",
-        type=FiniteRange(0),
-        metavar="NATS",
-        help="Build nothing when the mean KL divergence is larger.",
-    ),
-    click.option(
-        "--min-top1",
-        type=FiniteRange(0, 1),
-        metavar="SHARE",
-        help="Build nothing when fewer first choices are equal: 0.95.",
-    ),
-    click.option(
-        "--max-ppl-increase",
-        type=FiniteRange(-1),
-        metavar="SHARE",
-        help="Build nothing when perplexity grows more: 0.02.",
-    ),
-    click.option(
-        "--draft",
-        metavar="DRAFT",
-        help="auto, none, a model, mtp[:N], eagle:REF, eagle3:REF, peagle:REF, dflash:REF, "
-        "medusa:REF, mtp:REF, ngram[:N], ngram_gpu[:N] or suffix[:N].",
-    ),
-    click.option(
-        "--speculative-tokens", type=POSITIVE, metavar="N", help="Drafted tokens at a time."
-    ),
-    click.option(
-        "--tool-call-parser",
-        metavar="PARSER",
-        help="auto (by the chat template; usual), off, or a name of the engine's.",
-    ),
-    click.option(
-        "--reasoning-parser",
-        metavar="PARSER",
-        help="auto (by the chat template; usual), off, or a name of the engine's.",
-    ),
-    click.option(
-        "--engine-option",
-        "engine_option",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="A setting of the engine itself, by its own name. Repeatable.",
-    ),
-    click.option("--compile", metavar="COMPILER", help="auto, off, or a compiler's name."),
-    click.option(
-        "--weights", type=click.Choice(("baked", "mounted")), help="Where weights are at run time."
-    ),
-    click.option(
-        "--max-layer-size",
-        metavar="SIZE",
-        help="Split larger safetensors files, such as 4GiB. Above 5GiB if none.",
-    ),
-    click.option(
-        "--layer-order",
-        type=click.Choice(("base-first", "weights-first")),
-        help="weights-first: a new base image leaves the weights on the nodes.",
-    ),
-    click.option(
-        "--compression",
-        type=click.Choice(("none", "zstd", "auto")),
-        help="Of our layers. none, unless asked; auto compresses what shrinks.",
-    ),
-    click.option("--region", metavar="REGION", help="AWS region of images and prices."),
-    executor_option,
-    address_option,
-    click.option(
-        "--request",
-        "request_file",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Take the request from a TOML or JSON file; options win.",
-    ),
+_CHOICES = {"family": NameChoice(lambda: FAMILIES)}
+_CALLBACKS: Mapping[str, Callback] = {"gpus": _gpu_wish, "engine_options": _pairs}
+
+
+request_choices: dict[str, Any] = {"callbacks": _CALLBACKS, "choices": _CHOICES}
+
+
+def request_fields(*names: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds the options of these fields of a request."""
+    return options_from(BuildRequest, *names, callbacks=_CALLBACKS, choices=_CHOICES)
+
+
+gpus_option = request_fields("gpus")
+threads_option = request_fields("threads")
+executor_option = request_fields("executor")
+address_option = request_fields("address")
+
+request_file_option = click.option(
+    "--request",
+    "request_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Read the request from a TOML or JSON file; options win.",
 )
 
 catalog_option = click.option(
@@ -268,7 +82,7 @@ catalog_option = click.option(
     "catalog_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Rows of your own, in TOML; they win over shipped ones.",
+    help="Your own catalog rows, in TOML; they win over shipped ones.",
 )
 
 
@@ -301,7 +115,7 @@ def registry_options(command: Command) -> Command:
         "insecure_registries",
         multiple=True,
         metavar="HOST[:PORT]",
-        help="Speak plain HTTP to this registry. Loopback needs no such leave.",
+        help="Use plain HTTP for this registry. Not needed for localhost.",
     )
     authority = click.option(
         "--ca-file",
@@ -320,15 +134,15 @@ def image_options(command: Command) -> Command:
         show_default=True,
         callback=_platform,
         metavar="OS/ARCH",
-        help="Which image, where a name stands for several.",
+        help="Platform of the image, where a name has several.",
     )
     return platform(registry_options(command))
 
 
 def format_option_of(
-    *formats: str, help: str = "How the result is printed on stdout."
+    *formats: str, help: str = "Output format on stdout."
 ) -> Callable[[Command], Command]:
-    """Let a command print its result in other formats than text."""
+    """Return a decorator that adds --format to a command."""
     return click.option(
         "--format",
         "output_format",
@@ -343,41 +157,44 @@ format_option = format_option_of("json")
 
 
 def request_options(command: Command) -> Command:
-    """Add every option of a request to a command."""
-    for option in reversed(REQUEST_OPTIONS):
-        command = option(command)
-    return command
+    """Add every option of a request but the places of images, which only a build has."""
+    add = options_from(
+        BuildRequest, leave_out=("base", "outputs"), callbacks=_CALLBACKS, choices=_CHOICES
+    )
+    return add(request_file_option(command))
+
+
+_NEEDED = {
+    "model": "DIR or --model ORG/NAME",
+    "instance": "TYPE such as ml.g5.xlarge, --instance local for this machine",
+}
 
 
 def make_request(request_file: Path | None, **given: Any) -> BuildRequest:
     """Merge the request file and the options; the options win."""
     fields = _read_file(request_file) if request_file else {}
-    if pairs := given.pop("engine_option", ()):
+    if pairs := given.pop("engine_options", None):
         stated = fields.get("engine_options", {})
         if isinstance(stated, dict):  # what else it is, the request refuses
-            given["engine_options"] = {**stated, **_engine_options(pairs)}
+            given["engine_options"] = {**stated, **pairs}
+    from_file = fields.keys() - {name for name, value in given.items() if value not in (None, ())}
     fields.update({name: value for name, value in given.items() if value not in (None, ())})
-    for name in ("model", "instance"):
+    for name, such in _NEEDED.items():
         if name not in fields:
             raise UsageError(
-                f"no {name} is given", hint=f"add --{name}, or name a request file with --request"
+                f"no {name} is given",
+                hint=f"add --{name} {such}, or name a request file with --request",
             )
     try:
-        return BuildRequest.model_validate(fields)
-    except ValidationError as error:
-        raise UsageError(
-            first_fault(error, "the request"),
-            hint=f"fields of a request: {', '.join(BuildRequest.model_fields)}",
-        ) from error
+        return parse_request(fields)
+    except InvalidFields as error:
+        if request_file is None or not error.names <= from_file:
+            raise
+        raise UsageError(f"{_label(request_file)}: {error.message}", hint=error.hint) from error
 
 
-def _engine_options(pairs: tuple[str, ...]) -> dict[str, str]:
-    wrong = next((pair for pair in pairs if "=" not in pair), None)
-    if wrong is not None:
-        raise UsageError(
-            f"--engine-option {wrong!r} has no value", hint=f"write --engine-option {wrong}=VALUE"
-        )
-    return dict(pair.split("=", 1) for pair in pairs)
+def _label(request_file: Path) -> str:
+    return f"request file {shorten(str(request_file), 200)}"
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -386,6 +203,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         what="request file",
         hint="name a TOML or JSON file with the fields of a request, such as model",
     )
+    refuse_unknown(parsed, _label(path))
     if isinstance(parsed.get("outputs"), list):
         parsed["outputs"] = tuple(parsed["outputs"])
     return parsed

@@ -3,38 +3,44 @@
 from __future__ import annotations
 
 import fnmatch
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from packager import wiring
-from packager.adapters.measurements import load_measurements
 from packager.build import pipeline
+from packager.build.rank import menu, predict_plan, rank_instances
+from packager.build.report_plan import PlanPage, page_document, page_text
+from packager.build.services import BuildServices
 from packager.build.stages import Planned
-from packager.cli.cache_options import cache_options, take_cache_options
+from packager.cli.cache_options import cache_options, take_cache_settings
+from packager.cli.field_options import FiniteRange
 from packager.cli.options import (
-    FiniteRange,
     catalog_option,
     format_option_of,
     make_request,
     request_options,
 )
 from packager.cli.progress import shown_progress
-from packager.cli.terminal import print_json, print_text, warn
+from packager.cli.terminal import print_json, print_report, print_text, warn
 from packager.core.instance import Instance
+from packager.core.measurement import MeasuredRun
 from packager.core.request import BuildRequest
-from packager.errors import UsageError
-from packager.jobs.opinion import check_installed
-from packager.jobs.opinion import second_opinion as ask_second_opinion
-from packager.jobs.rank import menu, predict_plan, rank_instances
-from packager.planning.opinion import Opinion
-from packager.planning.performance import Prediction, Workload, concurrencies_of
-from packager.planning.ranking import Ranking
-from packager.reports.outlook import make_outlook
-from packager.reports.plan import PlanPage, page_document, page_text
-from packager.reports.rank import ranking_document, ranking_text
+from packager.errors import PlanRejected, UsageError
+from packager.performance.ask_opinion import check_installed
+from packager.performance.ask_opinion import second_opinion as ask_second_opinion
+from packager.performance.choice import target_of
+from packager.performance.measurements import load_measurements
+from packager.performance.monthly import MOST_REQUESTS_PER_DAY, REQUESTS_PER_DAY
+from packager.performance.opinion import Opinion
+from packager.performance.predict import Prediction, Workload, concurrencies_of
+from packager.performance.report_outlook import make_outlook
+from packager.performance.report_rank import NO_MENU, ranking_document, ranking_text
+
+if TYPE_CHECKING:
+    from packager.cli.plan_page import Pages
 
 
 @click.command()
@@ -44,13 +50,21 @@ from packager.reports.rank import ranking_document, ranking_text
     type=FiniteRange(0, 1, max_open=True),
     default=0.0,
     metavar="SHARE",
-    help="Taken off the price of an hour: 0.26 for 26 %.",
+    help="Discount on the hourly price: 0.26 for 26 %.",
 )
 @click.option(
     "--usd-per-hour",
     type=FiniteRange(min=0, min_open=True, max=1e6),
     metavar="USD",
-    help="What an hour of the instance costs you; else the catalog's price, where it has one.",
+    help="Your price of an hour of the instance; by default the catalog's.",
+)
+@click.option(
+    "--requests-per-day",
+    type=click.IntRange(1, MOST_REQUESTS_PER_DAY),
+    default=REQUESTS_PER_DAY,
+    show_default=True,
+    metavar="N",
+    help="Load that the cost of a month is computed for.",
 )
 @click.option(
     "--measured",
@@ -67,90 +81,164 @@ from packager.reports.rank import ranking_document, ranking_text
 )
 @catalog_option
 @cache_options
-@format_option_of(
-    "json", "html", help="How the result is printed on stdout; html is one page to keep."
-)
+@format_option_of("json", "html", help="Output format on stdout; html is a self-contained page.")
 def plan(
     output_format: str,
     request_file: Path | None,
     discount: float,
     usd_per_hour: float | None,
+    requests_per_day: int,
     measured_files: tuple[Path, ...],
     second_opinion: bool,
-    catalog_file: Path | None,
-    cache_dir: Path | None,
-    no_cache: bool,
     **given: Any,
 ) -> None:
-    """Decide how a model runs on an instance, without building anything.
+    """Plan how a model runs on an instance, without building anything.
 
     Prints tensor parallelism, memory per device, the shape, predicted speed
     and cost, and every finding.  With --instance all, or a pattern such as
     'ml.g5.*', it ranks the instances that can serve the model instead.
-    A machine that is no row of the catalog is named by its devices: 8xH100-80.
+    A machine that is not in the catalog is named by its devices: 8xH100-80.
     Ends with status 3 when no plan works.
 
     \b
     packager plan --model examples/tiny-llama --instance ml.g5.xlarge
     packager plan --model examples/tiny-llama --instance all --goal cost
     """
-    cache = take_cache_options(given)
+    own = take_cache_settings(given) | {"catalog_file": given.pop("catalog_file")}
     request = make_request(request_file, **given)
-    settings = wiring.Settings(
-        catalog_file=catalog_file,
+    settings = replace(
+        wiring.settings_for(request),
+        **own,
         region=request.region,
         usd_per_hour=usd_per_hour,
         headers_only=True,
-        cache_dir=cache_dir,
-        use_cache=not no_cache,
-        cache=cache,
-        executor=request.executor or "local",
-        address=request.address or "",
         on_warning=warn,
     )
-    tools = wiring.services_for(settings)
-    measured = tuple(load_measurements(file) for file in measured_files)
-    if several := instances_named(request.instance, tools.instances or ()):
-        if measured or second_opinion:
-            asked = "--measured" if measured else "--second-opinion"
-            raise UsageError(
-                f"{asked} is of one plan, and several instances are asked for",
-                hint="name the instance that was measured" if measured else "name one of them",
-            )
-        if usd_per_hour is not None:
-            raise UsageError(
-                "--usd-per-hour is the price of one instance, and several are asked for",
-                hint="name the instance, or write their prices into rows of --catalog FILE",
-            )
-        ranking = rank_instances(request, tools, several, discount=discount)
-        _print_ranking(ranking, request, output_format)
-        return
-    if second_opinion:
-        check_installed(wiring.opinion_executor(settings))
-    planned = pipeline.plan(request, tools)
-    found = planned.plan
+    asked = _Asked(
+        request=request,
+        settings=settings,
+        services=wiring.services_for(settings),
+        discount=discount,
+        requests_per_day=requests_per_day,
+        measured=tuple(load_measurements(file) for file in measured_files),
+        second_opinion=second_opinion,
+        output_format=output_format,
+    )
+    if several := instances_named(request.instance, asked.services.instances or ()):
+        _check_ranking(asked.measured, second_opinion=second_opinion, usd_per_hour=usd_per_hour)
+        _rank(asked, several)
+    else:
+        _plan(asked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What the command line asks for, and what answers it."""
+
+    request: BuildRequest
+    settings: wiring.Settings
+    services: BuildServices
+    discount: float
+    requests_per_day: int
+    measured: tuple[MeasuredRun, ...]
+    second_opinion: bool
+    output_format: str
+
+    @property
+    def pages(self) -> Pages:
+        """What writes pages of HTML, imported where one is asked for."""
+        from packager.cli.plan_page import pages_for
+
+        return pages_for(self.request, self.settings, self.discount)
+
+
+def _rank(asked: _Asked, several: tuple[Instance, ...]) -> None:
+    """Plan on every instance, and print the ranking."""
+    ranking = rank_instances(
+        asked.request,
+        asked.services,
+        several,
+        discount=asked.discount,
+        requests_per_day=asked.requests_per_day,
+    )
+    if asked.output_format == "html":
+        print_text(asked.pages.ranking(ranking))
+    elif asked.output_format == "json":
+        print_json(ranking_document(ranking))
+    else:
+        print_report(ranking_text(ranking))
+
+
+def _plan(asked: _Asked) -> None:
+    """Plan on one instance, and print the plan; a refused one has a page, too."""
+    if asked.second_opinion:
+        check_installed(wiring.opinion_executor(asked.settings))
+    try:
+        planned = pipeline.plan(asked.request, asked.services)
+    except PlanRejected as error:
+        if asked.output_format == "html":
+            print_text(asked.pages.refused(error))
+        raise
+    page = _make_page(asked, planned)
+    if asked.output_format == "html":
+        print_text(asked.pages.plan(page, planned.facts.model))
+    elif asked.output_format == "json":
+        print_json(page_document(page))
+    else:
+        print_report(page_text(page))
+
+
+def _make_page(asked: _Asked, planned: Planned) -> PlanPage:
+    """Predict a plan, ask the other predictor, and look for better ones of the same instance."""
+    request, services, found = asked.request, asked.services, planned.plan
     prediction = predict_plan(
         found,
-        tools.accelerator_of(found.instance),
+        services.accelerator_of(found.instance),
         found.workload,
-        measured,
+        asked.measured,
         known_as=(request.model,),
     )
-    if measured and prediction is None:
+    if asked.measured and prediction is None:
         warn("--measured changes nothing: no figures of the device are published")
     opinion = None
-    if second_opinion:
-        as_json = output_format == "json"
-        opinion = _opinion(planned, found.workload, prediction, settings, as_json=as_json)
-    page = PlanPage(
+    if asked.second_opinion:
+        as_json = asked.output_format == "json"
+        opinion = _opinion(planned, found.workload, prediction, asked.settings, as_json=as_json)
+    outlook, to_try = None, NO_MENU
+    if prediction:
+        outlook = make_outlook(
+            found,
+            prediction,
+            discount=asked.discount,
+            requests_per_day=asked.requests_per_day,
+            tpot_limit_s=target_of(request, found.workload).tpot_limit_s,
+        )
+        to_try = menu(request, services, found.instance, asked.discount, asked.requests_per_day)
+    return PlanPage(
         plan=found,
         recipe=planned.recipe,
         forecasts=planned.forecasts,
-        outlook=make_outlook(found, prediction, discount=discount) if prediction else None,
-        menu=menu(request, tools, found.instance, discount) if prediction else (),
+        outlook=outlook,
+        menu=to_try,
         opinion=opinion,
     )
-    _print_plan(page, output_format)
+
+
+def _check_ranking(
+    measured: tuple[MeasuredRun, ...], *, second_opinion: bool, usd_per_hour: float | None
+) -> None:
+    """Refuse options that are about one instance where several are ranked."""
+    if measured or second_opinion:
+        asked = "--measured" if measured else "--second-opinion"
+        raise UsageError(
+            f"{asked} applies to one plan, but several instances are requested",
+            hint="name the instance that was measured" if measured else "name one of them",
+        )
+    if usd_per_hour is not None:
+        raise UsageError(
+            "--usd-per-hour is the price of one instance, but several are requested",
+            hint="name the instance, or write their prices into rows of --catalog FILE",
+        )
 
 
 def _opinion(
@@ -175,36 +263,13 @@ def _opinion(
         )
 
 
-def _print_ranking(ranking: Ranking, request: BuildRequest, output_format: str) -> None:
-    if output_format == "html":
-        from packager.reports.html import ranking_html
-
-        # Never the directory that the model lies in.
-        print_text(ranking_html(ranking, request.served_name or Path(request.model).name))
-    elif output_format == "json":
-        print_json(ranking_document(ranking))
-    else:
-        print_text(ranking_text(ranking))
-
-
-def _print_plan(page: PlanPage, output_format: str) -> None:
-    if output_format == "html":
-        from packager.reports.html import plan_html
-
-        print_text(plan_html(page))
-    elif output_format == "json":
-        print_json(page_document(page))
-    else:
-        print_text(page_text(page))
-
-
 def instances_named(pattern: str, catalog: tuple[Instance, ...]) -> tuple[Instance, ...]:
     """Return the catalog's instances for `all` or a pattern; none for a single name.
 
     `all` stands for what SageMaker hosts on and the user's own rows; a pattern for every cloud's.
     """
     if pattern == "all":
-        return tuple(known for known in catalog if known.cloud in ("sagemaker", ""))
+        return tuple(known for known in catalog if known.cloud in ("sagemaker", None))
     if not set(pattern) & set("*?["):
         return ()
     found = tuple(

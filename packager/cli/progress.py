@@ -19,7 +19,8 @@ import click
 
 from packager.cli.displays import Dated, Display, JsonLines, Lines, News, StepNews
 from packager.cli.meter import Meter
-from packager.core.events import Event, EventSink, LayerEvent, StepEvent, ignore
+from packager.cli.terminal import write_above
+from packager.core.events import Event, EventSink, ImageEvent, LayerEvent, StepEvent, ignore
 
 MODES = ("auto", "rich", "plain", "json", "none")
 LAST_WORDS_S = 2.0  # how long a blocked terminal may hold up the end
@@ -43,25 +44,33 @@ def progress_options(command: Command) -> Command:
 
 @contextmanager
 def shown_progress(mode: str, *, quiet: bool = False, as_json: bool = False) -> Iterator[EventSink]:
-    """Give a receiver of events that shows them as asked for."""
+    """Yield a receiver of events that displays them as requested."""
     display = _display(mode, quiet=quiet, as_json=as_json)
     if display is None:
         yield ignore
         return
     ticker = Ticker(display)
+    stderr = sys.stderr
     try:
         yield ticker.receive
     finally:
         ticker.close()
+        # Also where the display's thread is stuck in a terminal that takes nothing.
+        above, sys.stderr = sys.stderr, stderr
+        write_above(None)
+        if above is not stderr:
+            above.flush()  # what has no end of line
 
 
 class Ticker:
-    """Takes events from any thread, and calls a display from one."""
+    """Receiver of events from any thread, which updates a display from one thread."""
 
     def __init__(
         self, display: Callable[[], Display], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._make_display = display
+        self._display: Display | None = None
+        with suppress(Exception):  # a broken display never fails a build
+            self._display = display()
         self._clock = clock
         self._lock = threading.Lock()
         self._meter = Meter(clock())
@@ -72,9 +81,9 @@ class Ticker:
         self._thread.start()
 
     def receive(self, event: Event) -> None:
-        """Note an event."""
-        now = self._clock()
+        """Add an event."""
         with self._lock:
+            now = self._clock()  # with the lock: the meter's time never goes back
             seconds = self._meter.take(event, now)
             match event:
                 case LayerEvent(state="streaming" | "hashing") | StepEvent(state="running"):
@@ -83,18 +92,22 @@ class Ticker:
                     news: News = self._meter.layer(number, now)
                 case StepEvent():
                     news = StepNews(event=event, seconds=seconds)
-                case _:
+                case ImageEvent():
                     news = event
+                case _:
+                    return
             self._news.append((now - self._started, news))
 
     def close(self) -> None:
-        """Show the last news, and let the terminal go."""
+        """Show the last events, and restore the terminal."""
         self._end.set()
         self._thread.join(LAST_WORDS_S)
 
     def _run(self) -> None:
         with suppress(Exception):  # a broken display never fails a build
-            display = self._make_display()
+            display = self._display
+            if display is None:
+                return
             try:
                 while not self._end.wait(display.interval_s):
                     self._show(display)
@@ -126,9 +139,15 @@ def _is_terminal() -> bool:
 
 
 def _bars(stream: TextIO) -> Display:
-    from packager.cli.bars import Bars
+    """Return the display for people; from now on others write above it."""
+    from packager.cli.bars import bars_on
+    from packager.cli.live import AboveArea
 
-    return Bars(cast("TextIO", _Forgiving(stream)))
+    forgiving = cast("TextIO", _Forgiving(stream))
+    bars, area = bars_on(forgiving)
+    sys.stderr = cast("TextIO", AboveArea(forgiving, area))
+    write_above(area.above)
+    return bars
 
 
 def _writer(stream: TextIO) -> Callable[[str], None]:

@@ -6,24 +6,40 @@ from dataclasses import asdict
 
 import click
 
-from packager.adapters.engine import connect_engine
+from packager.cli.field_options import FiniteRange
 from packager.cli.options import container_environment, format_option
 from packager.cli.terminal import note, print_json, print_line, print_lines
+from packager.core.events import ignore
 from packager.core.text import quoted_lines
-from packager.jobs.smoke import smoke as run_smoke
+from packager.images.docker_engine import connect_engine
+from packager.serving.smoke import smoke as run_smoke
 
 
 @click.command()
 @click.argument("image")
-@click.option("--prompt", default="What does loads in the json module do?", show_default=True)
-@click.option("--max-tokens", type=click.IntRange(1), default=48, show_default=True)
+@click.option(
+    "--prompt",
+    default="What does loads in the json module do?",
+    show_default=True,
+    metavar="TEXT",
+    help="Question that the image answers.",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    default=48,
+    show_default=True,
+    metavar="N",
+    help="Tokens of an answer at most.",
+)
 @click.option(
     "--timeout",
     "deadline_s",
-    type=click.FloatRange(1),
+    type=FiniteRange(1),
     default=300.0,
     show_default=True,
-    help="Seconds until /ping must answer.",
+    metavar="SECONDS",
+    help="Time until /ping must answer.",
 )
 @click.option(
     "--env",
@@ -45,15 +61,18 @@ def smoke(
     Waits for /ping, asks for one token after a short prompt, then asks
     /v1/chat/completions and /invocations, and prints the tokens and times of both.
     Ends with status 4, and the container's log, on failure.
+
+    \b
+    packager smoke tiny-llama:1
     """
     environment = container_environment(env)
     result = run_smoke(
-        connect_engine(),
+        connect_engine(without="or ask `packager doctor`"),
         image,
         prompt=prompt,
         max_tokens=max_tokens,
         deadline_s=deadline_s,
-        on_progress=_say if output_format == "text" else _say_nothing,
+        on_progress=_say if output_format == "text" else ignore,
         env=environment,
     )
     if output_format == "json":
@@ -71,7 +90,3 @@ def smoke(
 
 def _say(line: str) -> None:
     note(line)
-
-
-def _say_nothing(line: str) -> None:
-    """stderr is for the error's document."""

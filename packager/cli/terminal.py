@@ -6,12 +6,15 @@ server or tool wrote starts a line of its own, colours it or reorders it.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TextIO
 
 import click
 
+from packager.cli.live import size_of
 from packager.core.text import (
     escape,
     escape_json,
@@ -20,11 +23,14 @@ from packager.core.text import (
     json_text,
     quoted_lines,
 )
+from packager.reports.text import fitted_lines
+
+_area: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 def print_line(line: str = "") -> None:
     """Write one line to stdout."""
-    _write(escape(line), to_stderr=False)
+    _write_lines([line], to_stderr=False)
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -33,9 +39,26 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_text(text: str) -> None:
-    """Write a text of several lines to stdout: a page, a file or a finished report."""
+    """Write a text of several lines to stdout as it is: a page or a file."""
     if text:
         _write(escape_text(text.removesuffix("\n")), to_stderr=False)
+
+
+def print_report(text: str) -> None:
+    """Write a report to stdout; a line that is longer than the terminal goes on indented."""
+    if text:
+        width = columns_of(sys.stdout)
+        lines = escape_text(text.removesuffix("\n")).split("\n")
+        _write("\n".join(fitted_lines(lines, width)), to_stderr=False)
+
+
+def columns_of(stream: TextIO) -> int | None:
+    """Return how many cells a line of a terminal has; None of anything else."""
+    try:
+        is_terminal = stream.isatty()
+    except ValueError:  # closed
+        return None
+    return size_of(stream, os.environ)[0] if is_terminal else None
 
 
 def print_json(document: Any) -> None:
@@ -84,17 +107,24 @@ def escape_logs() -> None:
     logging.setLogRecordFactory(Escaped)
 
 
+def write_above(area: Callable[[], AbstractContextManager[None]] | None) -> None:
+    """Write everything from now on within `area`, which clears the end of the terminal for it."""
+    global _area
+    _area = area or nullcontext
+
+
 def _write_lines(lines: Iterable[str], *, to_stderr: bool) -> None:
     # What is asked for on stdout may be a setting with an address; stderr needs no password.
     shown = map(hide_userinfo, lines) if to_stderr else lines
-    if text := [escape(line) for line in shown]:
+    width = columns_of(sys.stderr if to_stderr else sys.stdout)
+    if text := fitted_lines(map(escape, shown), width):
         _write("\n".join(text), to_stderr=to_stderr)
 
 
 def _write(text: str, *, to_stderr: bool) -> None:
     """Write what the stream's encoding has; escape the rest."""
     encoding = _encoding(to_stderr=to_stderr)
-    click.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=to_stderr)
+    _echo(text.encode(encoding, "backslashreplace").decode(encoding), to_stderr=to_stderr)
 
 
 def _write_json(text: str, *, to_stderr: bool) -> None:
@@ -103,7 +133,12 @@ def _write_json(text: str, *, to_stderr: bool) -> None:
         safe.encode(_encoding(to_stderr=to_stderr))
     except UnicodeEncodeError:
         safe = escape_json(text, ascii_only=True)
-    click.echo(safe, err=to_stderr)
+    _echo(safe, to_stderr=to_stderr)
+
+
+def _echo(text: str, *, to_stderr: bool) -> None:
+    with _area():
+        click.echo(text, err=to_stderr)
 
 
 def _encoding(*, to_stderr: bool) -> str:

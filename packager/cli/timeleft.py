@@ -1,9 +1,9 @@
-"""How long the rest of a step takes, from the units of work that it has finished.
+"""Estimate of a step's remaining time, from the units of work that it has finished.
 
 A step has stages that cost differently, and units of a stage (layers of a model, texts, steps
-of a training) that cost about the same.  Time left is the units that are left at the pace of
-those that were finished, and the later stages as they were estimated, corrected by how far
-off the estimate has been so far.  Without a clock of its own.
+of a training) that cost about the same.  Time left is the remaining units at the pace of the
+finished ones, and the later stages as estimated, corrected by the estimate's error so far.
+Without a clock of its own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TimeLeft:
     _estimated: float = 0.0  # the same, as estimated
 
     def take(self, now: float, stage: str, done: float, total: float) -> None:
-        """Note that so many units of a stage are done; 0 of 0 where they are not counted."""
+        """Record the finished units of a stage; 0 of 0 where they are not counted."""
         current = self._now
         if current is None or not _is(current.estimate, stage):
             self._begin(now, stage)
@@ -111,7 +111,7 @@ def _pace(stage: _Stage) -> float | None:
     """Return the seconds of the whole stage at the pace of its finished units.
 
     From the first finished unit on, where there are two: what an earlier run did is there at
-    once, and a stage's beginning is no unit.
+    once, and the start of a stage is not a unit.
     """
     if stage.first is None or stage.last is None:
         return None

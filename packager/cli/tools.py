@@ -11,13 +11,14 @@ import click
 from packager import wiring
 from packager.cli.options import format_option
 from packager.cli.progress import progress_options, shown_progress
-from packager.cli.terminal import print_json, print_line, print_lines
+from packager.cli.terminal import print_json, print_line, print_lines, warn
+from packager.core.events import StagesEvent
 from packager.core.tool import Build
 from packager.errors import NotFound
-from packager.reports.tools import ToolBuild, ToolRow, tool_documents, tool_lines
+from packager.steps.tools.report import ToolBuild, ToolRow, tool_documents, tool_lines
 
 if TYPE_CHECKING:
-    from packager.adapters.tools.environments import Environments, Installed
+    from packager.steps.tools.environments import Environments, Installed
 
 
 @click.group()
@@ -33,18 +34,22 @@ build_option = click.option(
     type=click.Choice(("cpu", "cuda")),
     default="cpu",
     show_default=True,
-    help="Of torch: cuda is for steps on GPUs.",
+    help="Build of torch: cuda is for steps on GPUs.",
 )
 
 
 @tools.command("list")
 @format_option
 def list_(output_format: str) -> None:
-    """List the tools, which environments they have, and which of these steps here take."""
+    """List the tools, which environments they have, and which of these steps here take.
+
+    \b
+    packager tools list
+    """
     settings = wiring.Settings()
     environments = wiring.environments_for(settings)
     installed = environments.installed()
-    rows = [_row(environments, name, installed) for name in wiring.tool_names()]
+    rows = [_row(environments, name, installed) for name in wiring.tool_names(warn)]
     gpus = wiring.gpus_here(settings)
     if output_format == "json":
         print_json(tool_documents(rows, gpus))
@@ -90,26 +95,35 @@ def _state(made: list[Installed]) -> str:
 @build_option
 @progress_options
 def install(name: str, allow_unhashed: bool, build: Build, progress: str, quiet: bool) -> None:
-    """Make the environment of a tool; print its Python.
+    """Install the environment of a tool; print its Python.
 
     Your pip or uv settings decide where packages come from; the tool's lock decides which files
     are taken.
+
+    \b
+    packager tools install llmcompressor
     """
-    from packager.adapters.tools.environments import ALLOW_UNHASHED
+    from packager.steps.tools.environments import ALLOW_UNHASHED
 
     with shown_progress(progress, quiet=quiet) as on_event:
         settings = wiring.Settings(on_event=on_event)
         if allow_unhashed:
             environment = {**settings.environment, ALLOW_UNHASHED: "1"}
             settings = replace(settings, environment=environment)
-        python = wiring.environments_for(settings).install(name, build)
+        environments = wiring.environments_for(settings)
+        on_event(StagesEvent(stages=(f"tool {environments.tool(name).provider.name}",)))
+        python = environments.install(name, build)
     print_line(str(python))
 
 
 @tools.command()
 @click.argument("name")
 def remove(name: str) -> None:
-    """Remove every environment of a tool, outdated ones too; print where they were."""
+    """Remove every environment of a tool, outdated ones too; print where they were.
+
+    \b
+    packager tools remove llmcompressor
+    """
     removed = wiring.environments_for(wiring.Settings()).remove(name)
     if not removed:
         raise NotFound(
@@ -122,13 +136,21 @@ def remove(name: str) -> None:
 @click.argument("name")
 @build_option
 def path(name: str, build: Build) -> None:
-    """Print where the environment of a tool is, or would be."""
+    """Print where the environment of a tool is, or would be.
+
+    \b
+    packager tools path llmcompressor
+    """
     print_line(str(wiring.environments_for(wiring.Settings()).place(name, build)))
 
 
 @tools.command()
 def schema() -> None:
-    """Print the JSON schemas of what a worker reads and writes."""
+    """Print the JSON schemas of what a worker reads and writes.
+
+    \b
+    packager tools schema
+    """
     from pydantic import BaseModel
 
     from packager.core.worker import WorkerEvent, WorkerResult, WorkerSpec

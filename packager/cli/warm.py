@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
-from packager import plugins, wiring
-from packager.adapters.files import explain_disk_errors, write_atomically
+from packager import wiring
 from packager.cli.cache_options import cache_place_options, take_cache_options
+from packager.cli.choices import NameChoice
+from packager.cli.field_options import options_from, take_fields
 from packager.cli.options import catalog_option, format_option, gpus_option
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import (
@@ -26,17 +27,20 @@ from packager.cli.warm_step import step, tool
 from packager.core.devices import GpuWish
 from packager.core.warmup import Grid, WarmPlan
 from packager.errors import UsageError
-from packager.jobs.warmup.grid import read_grid_or_plan, read_plan
-from packager.jobs.warmup.one import ending_as_job, run_one
-from packager.jobs.warmup.planning import canonical, make_warm_plan
-from packager.jobs.warmup.run import run_plan
-from packager.reports.warmup import (
+from packager.files.atomic import explain_disk_errors, write_atomically
+from packager.plugins.tables import FLEETS
+from packager.warmup.cluster import Cluster
+from packager.warmup.grid import read_grid_or_plan, read_plan
+from packager.warmup.one import job_exit_codes, run_one
+from packager.warmup.planning import canonical, make_warm_plan
+from packager.warmup.report import (
     ENDED_WELL,
     outcome_document,
     outcome_lines,
     plan_lines,
     refusal_lines,
 )
+from packager.warmup.run import run_plan
 
 EXIT_REFUSED = 3  # as of a plan
 EXIT_FAILED = 6  # as of a step
@@ -49,20 +53,20 @@ steps_option = click.option(
     help="Run tools as processes, or in containers of a Docker Engine beside the job.",
 )
 index_option = click.option(
-    "--index", type=click.IntRange(0), required=True, metavar="N", help="Which of its jobs."
+    "--index", type=click.IntRange(0), required=True, metavar="N", help="Index of the job."
 )
 plan_option = click.option(
-    "--plan", "plan_file", required=True, metavar="PLAN", help="A file, or a URL."
+    "--plan", "plan_file", required=True, metavar="PLAN", help="File or URL of the plan."
 )
 
 
 class RunByDefault(click.Group):
-    """Takes `packager warm FILE` for `packager warm run FILE`."""
+    """Group of commands in which `packager warm FILE` means `packager warm run FILE`."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Put `run` in front of what is no command and no option."""
+        """Insert `run` before a first argument that is neither a command nor an option."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             args = ["run", *args]
         return super().resolve_command(ctx, args)
@@ -94,20 +98,15 @@ def warm() -> None:
 @catalog_option
 @cache_place_options
 @format_option
-def plan_(
-    file: str,
-    output: Path | None,
-    gpus: GpuWish,
-    catalog_file: Path | None,
-    cache_dir: Path | None,
-    output_format: str,
-    **given: Any,
-) -> int:
-    """Say what a grid comes to: jobs, hits, time and price.
+def plan_(file: str, output: Path | None, gpus: GpuWish, output_format: str, **given: Any) -> int:
+    """Plan a grid: jobs, cache hits, time and price.
 
     Ends with status 3 when a request cannot be planned; the others are.
+
+    \b
+    packager warm plan grid.toml --output plan.json
     """
-    settings = replace(_settings(catalog_file, cache_dir, given), runs_elsewhere=True)
+    settings = replace(_settings(given), runs_elsewhere=True)
     found = _planned(read_grid_or_plan(file), settings, gpus)
     if output is not None:
         with explain_disk_errors(output):
@@ -124,22 +123,22 @@ def plan_(
 @click.argument("file")
 @click.option(
     "--executor",
-    type=click.Choice(tuple(plugins.FLEETS)),
+    type=NameChoice(lambda: FLEETS),
     default="local",
     show_default=True,
-    help="Who runs the jobs.",
+    help="Executor of the jobs.",
 )
-@click.option("--address", default="", metavar="HOST:PORT", help="Of a Ray cluster.")
+@click.option("--address", default="", metavar="HOST:PORT", help="Address of a Ray cluster.")
 @click.option(
     "--retries",
     type=click.IntRange(0),
     default=3,
     show_default=True,
     metavar="N",
-    help="Of a job whose failure may pass.",
+    help="Retries of a job after a transient failure.",
 )
 @click.option(
-    "--jobs", "at_once", type=click.IntRange(1), metavar="N", help="So many at once, at most."
+    "--jobs", "at_once", type=click.IntRange(1), metavar="N", help="Most concurrent jobs."
 )
 @gpus_option
 @steps_option
@@ -150,38 +149,31 @@ def plan_(
 def run(
     file: str,
     executor: str,
-    steps: str,
-    address: str,
     retries: int,
-    at_once: int | None,
     gpus: GpuWish,
-    catalog_file: Path | None,
-    cache_dir: Path | None,
     progress: str,
     quiet: bool,
     output_format: str,
     **given: Any,
 ) -> int:
-    """Do what a grid or plan FILE asks for and the cache does not have.
+    """Run the jobs of a grid or plan FILE whose results are not cached.
 
     After any interruption the same command goes on.  Ends with status 6 when
     a job failed, and with 3 when a request could not be planned.
+
+    \b
+    packager warm run plan.json --jobs 2
     """
     as_json = output_format == "json"
-    settings = replace(
-        _settings(catalog_file, cache_dir, given), runs_elsewhere=executor != "local"
-    )
+    settings = replace(_settings(given), runs_elsewhere=executor != "local")
     found = _planned(read_grid_or_plan(file), settings, gpus)
-    artifacts = wiring.artifact_cache_for(settings, always_hash=True)
-    assert artifacts is not None
+    artifacts = wiring.open_artifact_cache(settings, always_hash=True)
     presence = wiring.presence_for(settings, artifacts)
     with tempfile.TemporaryDirectory(prefix="packager-warm-") as own:
         place = Path(own) / "plan.json"
         place.write_bytes(canonical(found))
         with shown_progress(progress, quiet=quiet, as_json=as_json) as on_event:
-            fleet = wiring.fleet_for(
-                executor, place, settings, steps=steps, address=address, at_once=at_once
-            )
+            fleet = wiring.fleet_for(executor, place, settings, **given)
             try:
                 outcomes = run_plan(found, fleet, presence, retries=retries, on_event=on_event)
             finally:
@@ -204,7 +196,7 @@ def run(
     type=click.IntRange(0),
     default=0,
     metavar="N",
-    help="Added to the index: where a Job's part of the plan begins.",
+    help="Offset added to the index: start of a Job's part of the plan.",
 )
 @steps_option
 @catalog_option
@@ -214,21 +206,19 @@ def one(
     index: int,
     first: int,
     steps: str,
-    catalog_file: Path | None,
-    cache_dir: Path | None,
     **given: Any,
 ) -> None:
-    """Do one job of a plan; what laptops, Ray tasks and pods run.
+    """Run one job of a plan, as laptops, Ray tasks and pods do.
 
     Prints what it made, as JSON.  Ends with 64 to 78 for what will not work
     next time either, and with 75 for what may, SIGTERM included.
+
+    \b
+    packager warm one --plan plan.json --index 0
     """
-    with ending_as_job():
-        settings = replace(
-            _settings(catalog_file, cache_dir, given), headers_only=False, executor=steps
-        )
-        artifacts = wiring.artifact_cache_for(settings, always_hash=True)
-        assert artifacts is not None
+    with job_exit_codes():
+        settings = replace(_settings(given), headers_only=False, executor=steps)
+        artifacts = wiring.open_artifact_cache(settings, always_hash=True)
         done = run_one(
             read_plan(plan_file),
             first + index,
@@ -249,60 +239,45 @@ def render() -> None:
 
 @render.command()
 @click.argument("plan_file", metavar="PLAN")
-@click.option("--image", required=True, metavar="IMAGE", help="Has packager in it.")
-@click.option("--namespace", default="default", show_default=True, metavar="NAME")
-@click.option("--queue", default="", metavar="NAME", help="A queue of Kueue; it starts the jobs.")
-@click.option(
-    "--secret",
-    default="",
-    metavar="NAME",
-    help="Its keys become variables: PACKAGER_CACHE_SHARED, HF_TOKEN, …",
-)
-@click.option(
-    "--cache-shared",
-    multiple=True,
-    metavar="ADDRESS",
-    help="The shared cache, where its address is no secret. Repeatable.",
-)
-@click.option("--plan-url", default="", metavar="URL", help="Where pods find a large plan.")
-@click.option("--claim", default="", metavar="NAME", help="A volume for tools and models.")
-@click.option("--service-account", default="", metavar="NAME")
-@click.option("--parallelism", type=click.IntRange(1), default=16, show_default=True, metavar="N")
-@click.option("--retries", type=click.IntRange(0), default=3, show_default=True, metavar="N")
-@click.option(
-    "--any-node", is_flag=True, help="Do not ask for the instance types that have the device."
-)
-def kubernetes(plan_file: str, cache_shared: tuple[str, ...], any_node: bool, **given: Any) -> None:
-    """Print Indexed Jobs for `kubectl apply -f -`, one for each stage and sort of machine."""
+@options_from(Cluster)
+@click.option("--any-node", is_flag=True, help="Do not select nodes by instance type.")
+def kubernetes(plan_file: str, any_node: bool, **given: Any) -> None:
+    """Print Indexed Jobs for `kubectl apply -f -`, one for each stage and sort of machine.
+
+    \b
+    packager warm render kubernetes plan.json --image registry/packager:1
+    """
     from packager.catalog.instances import instances
-    from packager.jobs.warmup.kubernetes import Cluster, render_jobs
+    from packager.warmup.kubernetes import render_jobs
 
     found = read_plan(plan_file)
-    if not cache_shared and not given["secret"]:
+    cluster = take_fields(Cluster, given, pin_nodes=not any_node)
+    if not cluster.shared and not cluster.secret:
         raise UsageError(
             "no pod would know where results go",
             hint="name the shared cache with --cache-shared, or a --secret that has "
             "PACKAGER_CACHE_SHARED",
         )
     local = sorted({job.request.model for job in found.jobs if Path(job.request.model).exists()})
-    if local and not given["claim"]:
+    if local and not cluster.claim:
         warn(f"{local[0]!r} is a directory here; pods need a --claim that has it")
-    cluster = Cluster(shared=cache_shared, pin_nodes=not any_node, **given)
     print_text(render_jobs(found, cluster, instances()))
 
 
 @warm.command()
 def schema() -> None:
-    """Print the JSON schema of a plan."""
+    """Print the JSON schema of a plan.
+
+    \b
+    packager warm schema
+    """
     print_json(WarmPlan.model_json_schema(by_alias=True))
 
 
-def _settings(
-    catalog_file: Path | None, cache_dir: Path | None, given: dict[str, Any]
-) -> wiring.Settings:
+def _settings(given: dict[str, Any]) -> wiring.Settings:
     return wiring.Settings(
-        catalog_file=catalog_file,
-        cache_dir=cache_dir,
+        catalog_file=given.pop("catalog_file"),
+        cache_dir=given.pop("cache_dir"),
         cache=take_cache_options(given),
         headers_only=True,
         read_local=True,

@@ -15,14 +15,14 @@ from pathlib import Path
 import click
 
 from packager import wiring
-from packager.adapters.executors.cluster import facts_document
-from packager.adapters.executors.exchange import InputsMissing
 from packager.cli.terminal import print_json_text
 from packager.core.events import Event, StepEvent
 from packager.core.order import NodeError, NodeLine
 from packager.core.tool import Build
 from packager.errors import PackagerError
-from packager.jobs.ordered_step import run_order
+from packager.steps.ray.cluster import facts_document
+from packager.steps.ray.exchange import InputsMissing
+from packager.steps.ray.ordered_step import run_order
 
 LOG_PIECE = 16 * 1024
 FOLLOW_S = 0.5
@@ -31,9 +31,13 @@ Say = Callable[[NodeLine], None]
 
 
 @click.command(hidden=True)
-@click.option("--order", required=True, metavar="SHA256", help="Of the order, in the shared cache.")
-@click.option("--no-capacity-check", is_flag=True, help="Start what seems too large for the node.")
-@click.option("--restart", is_flag=True, help="Drop what an interrupted run left.")
+@click.option(
+    "--order", required=True, metavar="SHA256", help="Digest of the order in the shared cache."
+)
+@click.option(
+    "--no-capacity-check", is_flag=True, help="Start a step that seems too large for the node."
+)
+@click.option("--restart", is_flag=True, help="Delete the partial results of an interrupted run.")
 def step(order: str, no_capacity_check: bool, restart: bool) -> None:
     """Run a step that another machine ordered, and publish its result."""
     with _told() as say, _followed_logs(say) as logs:
@@ -47,15 +51,15 @@ def step(order: str, no_capacity_check: bool, restart: bool) -> None:
             log_dir=logs,
         )
         try:
-            say(NodeLine(result=run_order(order, wiring.node_tools_for(settings))))
+            say(NodeLine(result=run_order(order, wiring.node_services_for(settings))))
         except InputsMissing as missing:
             say(NodeLine(missing=missing.digests))
 
 
 @click.command(hidden=True)
 @click.argument("name")
-@click.option("--build", type=click.Choice(("cpu", "cuda")), default="cpu", help="Of torch.")
-@click.option("--install", is_flag=True, help="Make its environment where there is none.")
+@click.option("--build", type=click.Choice(("cpu", "cuda")), default="cpu", help="Build of torch.")
+@click.option("--install", is_flag=True, help="Install its environment if there is none.")
 def tool(name: str, build: Build, install: bool) -> None:
     """Describe a tool as this node has it."""
     with _told() as say, _followed_logs(say) as logs:
@@ -94,7 +98,7 @@ def _told() -> Iterator[Say]:
 
 @contextmanager
 def _followed_logs(say: Say) -> Iterator[Path]:
-    """Lend a directory for logs, and pass on what is written there, as it is written."""
+    """Yield a directory for logs, and forward what is written there."""
     over = threading.Event()
     read: dict[Path, int] = {}
 

@@ -12,7 +12,7 @@ from packager.core.recipe import StepOutcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifacts:
-    """What the recipe left: the files to serve, each relative to its own root."""
+    """Files to serve after the recipe ran, each relative to its own root."""
 
     model: tuple[ModelFile, ...]
     draft: tuple[ModelFile, ...] = ()

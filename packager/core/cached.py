@@ -22,7 +22,7 @@ _FILES = "/weights/files/"
 
 
 def difference_name(pointer: str) -> str:
-    """Name what differs where two key documents do: the file, the field, else the pointer."""
+    """Return what differs between two key documents: the file, the field, else the JSON pointer."""
     if pointer.startswith(_FILES):
         name = _unescaped(pointer.removeprefix(_FILES))
         return f"{'weights' if name.endswith('.safetensors') else 'model'} file {name} changed"
@@ -37,7 +37,7 @@ def _unescaped(part: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class EntrySummary:
     """An entry as a list shows it."""
 
     kind: str
@@ -53,7 +53,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class EntryDetails:
     """An entry, with all there is to say of it."""
 
     entry: Entry
@@ -65,7 +65,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """What the cache holds and did."""
+    """Contents and counters of the cache."""
 
     place: str
     capability: str

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from packager.core.findings import Finding, Severity
 from packager.core.instance import DeviceKind
 from packager.core.versions import version_key
+from packager.findings import Finding, Severity
 
 Link = Literal["nvlink", "pcie", "neuronlink", "xgmi", ""]
 
@@ -44,7 +44,7 @@ class Accelerator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDraft:
-    """Something published that proposes tokens for a model."""
+    """Published draft for a model."""
 
     kind: str  # a `DraftKind`, or one that is known and not rendered: `eagle2`
     reference: str  # hub id
@@ -82,7 +82,7 @@ class CatalogModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """What an instance costs by the hour, where, when, and on whose word."""
+    """Hourly price of an instance, with region, date and source."""
 
     instance: str
     usd_hour: float
@@ -152,7 +152,7 @@ COMPARISON = re.compile(r"(<=|>=|==|<|>)\s*(\S+)", re.ASCII)
 
 
 def matching(rules: Iterable[Rule], situation: Mapping[str, object]) -> tuple[Rule, ...]:
-    """Give the rules whose every condition holds. Pure; the rules' order is kept.
+    """Return the rules whose every condition holds. Pure; the rules' order is kept.
 
     A condition is the value itself, or one of a list, or: `*` for anything but
     none, `!x` for anything but x, `>=0.33,<0.40` for a range of versions or
@@ -171,7 +171,7 @@ def matching(rules: Iterable[Rule], situation: Mapping[str, object]) -> tuple[Ru
 
 
 def finding_of(rule: Rule, situation: Mapping[str, object]) -> Finding:
-    """Say a rule to the user, with the situation's values in it."""
+    """Return a rule as a finding, with the situation's values in it."""
     words = {key: _word(situation.get(key)) for key in SITUATION_KEYS}
     hint = rule.instead.format_map(words)
     if rule.link:
@@ -206,7 +206,7 @@ def _holds(wanted: RuleValue, actual: object, situation: Mapping[str, object]) -
 def _compares(condition: str, actual: object, situation: Mapping[str, object]) -> bool:
     match = COMPARISON.fullmatch(condition.strip())
     if match is None:
-        raise ValueError(f"{condition!r} is no comparison")
+        raise ValueError(f"{condition!r} is not a comparison")
     sign, limit = match.groups()
     other = situation.get(limit[1:]) if limit.startswith("$") else limit
     mine, theirs = version_key(str(actual)), version_key(str(other))

@@ -1,4 +1,4 @@
-"""GPUs for steps: how many a step can use, how many are asked for, how many there are."""
+"""GPUs for steps: how many a step can use, how many are requested, how many there are."""
 
 from __future__ import annotations
 

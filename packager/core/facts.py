@@ -6,19 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from packager.core.findings import Finding
 from packager.core.image import BaseImage
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles, ScaleValues
 from packager.core.request import BuildRequest
 from packager.core.samples import Samples
+from packager.core.techniques import DraftRequest
 from packager.core.tool import ToolFacts
+from packager.core.traits import UNKNOWN_ENGINE, EngineTraits
 from packager.core.workload import QUESTIONS, Workload
+from packager.findings import Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerFacts:
-    """What the container catalog knows of a family's images for a kind of device."""
+    """Serving image of a family for a kind of device, as the container catalog describes it."""
 
     family: str  # `vllm`, `lmi`
     kind: str  # device kind the image serves: `cpu`, `nvidia`
@@ -36,20 +38,22 @@ class ContainerFacts:
     cuda: str = ""  # NVIDIA only: `13.0`; "" where nobody says
     least_driver: str = ""  # of NVIDIA, for that CUDA
     inference_ami: str = ""  # what SageMaker must be told to boot for it
+    traits: EngineTraits = UNKNOWN_ENGINE  # as its family describes them; the catalog knows none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Everything `make_plan` may depend on."""
+    """All inputs of `make_plan`."""
 
     request: BuildRequest
     model: ModelFiles
     instance: Instance
     container: ContainerFacts
-    base: BaseImage | None  # None while only a plan is asked for
+    base: BaseImage | None  # None while only a plan is made
     packager_version: str
     draft: ModelFiles | None = None  # files of the draft, where it has any
-    draft_reference: str = ""  # what `auto` turned out to mean, as a request would write it
+    # The requested draft, or the one that `auto` resolved to; a finding where there is none.
+    draft_asked: DraftRequest | Finding | None = None
     draft_license: str = ""  # as the catalog states it; "" when it does not
     draft_findings: tuple[Finding, ...] = ()  # why `auto` took it, and what else would fit
     tools: Mapping[str, ToolFacts] = field(default_factory=lambda: MappingProxyType({}))

@@ -53,7 +53,7 @@ class RemoteRange:
     url: str
     offset: int
     length: int
-    in_order: bool = False  # one of several parts, which together are held against a digest
+    in_order: bool = False  # one of several parts, which together are verified by a digest
 
 
 Segment = Inline | FileRange | RemoteRange
@@ -104,7 +104,7 @@ class Layer:
     blob: Blob  # uncompressed, where `compression` asks for our own
     media_type: str = MEDIA_LAYER
     compression: Compression = "none"
-    packed_size: int | None = None  # of the blob as it travels, where we compress it
+    compressed_size: int | None = None  # of the blob as it travels, where we compress it
     digest: str = ""  # of the blob as it travels
     diff_id: str = ""  # of the uncompressed tar; equals `digest` for our own layers
     created_by: str = ""  # one line for the image history
@@ -116,17 +116,17 @@ class Layer:
     @property
     def size(self) -> int:
         """Bytes as the layer travels; before they have been compressed, at most about that."""
-        return self.blob.size if self.packed_size is None else self.packed_size
+        return self.blob.size if self.compressed_size is None else self.compressed_size
 
     @property
     def is_sized(self) -> bool:
-        """False while only compressing can tell the size."""
-        return self.compression == "none" or self.packed_size is not None
+        """Return whether the size is known; False before the layer is compressed."""
+        return self.compression == "none" or self.compressed_size is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """What a manifest runs on, in Go's words: `linux`, `amd64`."""
+    """Platform of a manifest, in Go's terms: `linux`, `amd64`."""
 
     os: str = "linux"
     architecture: str = "amd64"
@@ -147,14 +147,28 @@ class BaseImage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HealthCheck:
+    """A command that a container engine runs inside a container; status 0 means healthy."""
+
+    path: str  # what the command asks the server for
+    command: tuple[str, ...]
+    interval_s: int
+    timeout_s: int
+    start_period_s: int  # failures count after it only
+    start_interval_s: int  # between checks until then; Docker 25 and newer
+    retries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeConfig:
-    """What our image adds to its base's configuration. Empty means: keep the base's."""
+    """Configuration that our image adds to its base's. Empty: keep the base's."""
 
     entrypoint: tuple[str, ...] = ()
     cmd: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     port: int | None = None
+    health: HealthCheck | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +180,16 @@ class ImageSpec:
     runtime: RuntimeConfig
     created: str  # RFC 3339; fixed, so that equal inputs give equal digests
     annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Claim:
+    """A layer of this role, content and size is the blob `digest`, uncompressed."""
+
+    role: str
+    content: str  # names the layer's files: `images.remote_layers.content_digest`
+    size: int
+    digest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +209,7 @@ class SealedImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRef:
-    """Where an image is now, by digest."""
+    """Location of a written image, by digest."""
 
     target: str  # the output as the user wrote it
     name: str  # what to give to a container engine or registry client
@@ -197,7 +221,7 @@ class ImageRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What writing an image did."""
+    """Result of writing an image."""
 
     image: SealedImage
     layers: tuple[Layer, ...]  # with their digests

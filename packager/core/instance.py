@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 DeviceKind = Literal["nvidia", "amd", "neuron", "cpu"]
-Cloud = Literal["sagemaker", "ec2", "gcp", "azure", "bare", ""]
+Cloud = Literal["sagemaker", "ec2", "gcp", "azure", "bare"]
 
 GPUS: tuple[DeviceKind, ...] = ("nvidia", "amd")
 
@@ -31,21 +31,22 @@ class Instance:
     device_name: str  # `A10G`, `NeuronCore-v2`, the CPU's model
     devices: int
     device_bytes: int  # memory of one device; for `cpu`, of the host
-    host_bytes: int  # 0: not known
-    vcpus: int  # 0: not known
+    host_bytes: int | None  # None: not known
+    vcpus: int | None  # None: not known
     compute_capability: float | None = None  # NVIDIA only: 8.6
     formats: frozenset[str] = frozenset()  # what kernels exist for: `bf16`, `w4a16`, `fp8_w8a8`, …
     price_usd_hour: float | None = None
     price_basis: str = ""
     source: str = ""
     date: str = ""  # when the row was true
-    family: str = ""  # `g5`
+    family: str | None = None  # `g5`; None of machines that are of no series
     link: str = ""  # between its devices: `PCIe`, `NVLink`, `NVSwitch`, `NeuronLink-v2`
-    cores_per_device: int = 1  # Neuron only: physical cores that make one logical core
-    machine: str = ""  # its architecture, `x86_64`; "" when nobody says
+    # Neuron only: physical cores that make one logical core; None: not known, and not planned.
+    cores_per_device: int | None = 1
+    machine: str | None = None  # its architecture, `x86_64`; None: not known
     isa: tuple[str, ...] = ()  # instruction sets of its processor; () when nobody says
-    cloud: Cloud = ""  # who rents it out; "" for the user's own rows and this machine
-    network_gbps: int = 0  # to other machines, Gbit/s that it always has; 0 when nobody says
+    cloud: Cloud | None = None  # who rents it out; None for the user's own rows and this machine
+    network_gbps: int | None = None  # to other machines, Gbit/s that it always has; None: not known
 
 
 def gpu_formats(compute_capability: float) -> frozenset[str]:

@@ -19,7 +19,7 @@ class MeasuredLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSetup:
-    """What a file says it was measured on. What it does not say is "" or None."""
+    """Setup that a results file states. Unstated values are "" or None."""
 
     model: str = ""  # as the benchmark asked for it
     instance: str = ""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
 from packager.core.parsers import ChatTemplate
 
 FileRole = Literal["weights", "config", "tokenizer", "other"]
+ModelOrigin = Literal["local", "hub", "s3", "other"]  # `other`: of a source from outside
 KvKind = Literal["full", "sliding", "chunked", "mla", "state"]
 
 
@@ -21,9 +22,14 @@ class ModelRef:
     `name` never contains a local path: it goes into labels and cache keys.
     """
 
-    source: str  # `local`, `hub`
-    name: str  # `org/name` on a hub; "model" for a local directory
+    source: ModelOrigin
+    name: str  # `org/name` on a hub; the last part of a path elsewhere
     revision: str = ""  # commit on a hub; "" for a local directory
+
+    @property
+    def published_name(self) -> str:
+        """Return the name under which others know the model; "" where a directory was named."""
+        return "" if self.source in ("local", "s3") else self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +50,8 @@ class ModelFile:
         return self.content.length
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorInfo:
-    """One tensor as a safetensors header declares it."""
+class TensorInfo(NamedTuple):
+    """One tensor as a safetensors header declares it: a model may have 100 000 of them."""
 
     name: str
     dtype: str  # safetensors spelling: `BF16`, `F8_E4M3`, `I32`
@@ -57,7 +62,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsHeader:
-    """What a safetensors file says before its data."""
+    """Header of a safetensors file."""
 
     tensors: tuple[TensorInfo, ...]  # in the order of their bytes, without a gap
     metadata: Mapping[str, str]  # `__metadata__`
@@ -66,7 +71,7 @@ class WeightsHeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleValues:
-    """What reading the scales of packed weights found. Tensors by name, in the files' order."""
+    """Statistics of the scales of packed weights. Tensors by name, in the files' order."""
 
     read_bytes: int
     total_bytes: int  # more than was read where the scales are too many to read them all
@@ -77,7 +82,7 @@ class ScaleValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFiles:
-    """What a model source found: everything the planner may look at."""
+    """Files of a resolved model: everything the planner may look at."""
 
     ref: ModelRef
     files: tuple[ModelFile, ...]
@@ -130,7 +135,7 @@ class ModelProfile:
     weight_format: str = ""  # its format in the words of `Instance.formats`; "" when unknown
     group_size: int = 0  # weights that share a scale; 0 when they do not come in groups
     quantization_options: tuple[str, ...] = ()  # that matter to engines: `static`, `block`, `kv`
-    known: bool = True  # the architecture is in our table; False: reckoned as a Llama
+    known: bool = True  # the architecture is in our table; False: estimated as a Llama
     attention: Literal["heads", "mla"] = "heads"  # `mla`: one latent, whole on every device
     attention_size: int = 0  # inputs of the output projection; 0: heads times head_dim
     window_tokens: int = 0  # that `window_layers` of the cached layers look back at most

@@ -75,7 +75,7 @@ class StepOrder(_Document):
 
 
 class NodeResult(_Document):
-    """What the worker said of a run that ended well; `reused`: the result was there already."""
+    """Result of a worker's successful run; `reused`: the result was cached."""
 
     versions: dict[str, str] = {}
     details: dict[str, Any] = {}
@@ -85,7 +85,7 @@ class NodeResult(_Document):
 
 
 class NodeError(_Document):
-    """Why there is no result, in the words of `packager.errors`."""
+    """Error of a worker's run, in terms of `packager.errors`."""
 
     kind: str = Field(description="name of the class of the failure")
     message: str

@@ -1,4 +1,4 @@
-"""How a model writes tool calls and reasoning, and which of the engine's parsers reads it."""
+"""Formats of tool calls and reasoning of a model, and the engine's parser for each."""
 
 from __future__ import annotations
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from packager.core.arrived import Arrived
 from packager.core.facts import ContainerFacts
-from packager.core.findings import Finding
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile, ModelRef
 from packager.core.parsers import ChosenParser
+from packager.core.prequantized import CheckpointRequirements
+from packager.core.serving import MODEL_DIR, MOUNTED_MODEL_DIR
 from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.stopping import Stopping
 from packager.core.techniques import Draft, Quantization, Rejected
 from packager.core.workload import QUESTIONS, Workload
+from packager.findings import Finding
 
 # vLLM's documented default for --gpu-memory-utilization, rendered explicitly.
 GPU_MEMORY_UTILIZATION = 0.9
@@ -23,7 +24,7 @@ GPU_MEMORY_UTILIZATION = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvShare:
-    """What one device keeps of a sequence in layers that keep the same."""
+    """Cache of one device for a sequence, in layers of the same kind."""
 
     bytes_per_token: int
     most_tokens: int = 0  # of one sequence, a window for instance; 0: every token
@@ -62,13 +63,13 @@ class MemoryBudget:
 
     @property
     def kv_tokens_left(self) -> int:
-        """Tokens of KV cache that fit beside weights, activations and overhead."""
+        """Return the tokens of KV cache that fit beside weights, activations and overhead."""
         per_token = self.kv_bytes_per_token + self.draft_kv_bytes_per_token
         return max(0, self.usable_bytes - self._fixed_bytes) // max(1, per_token)
 
     @property
     def kv_pool_bytes(self) -> int:
-        """Bytes for sequences: what weights, activations and overhead leave."""
+        """Return the bytes for sequences: what weights, activations and overhead leave."""
         return max(0, self.usable_bytes - self._fixed_bytes + self.state_bytes)
 
     def request_bytes(self, tokens: int) -> int:
@@ -118,15 +119,22 @@ class Plan:
     quantization: Quantization | None = None
     draft: Draft | None = None
     rejected: tuple[Rejected, ...] = ()
-    engine_options: tuple[tuple[str, str], ...] = ()  # asked for by name, handed on as they are
+    engine_options: tuple[tuple[str, str], ...] = ()  # requested by name, passed on unchanged
     compiler: str = ""  # who compiles ahead of time; "" when the engine does when it starts
-    arrived: Arrived | None = None  # of quantized weights, arrived or to be written
+    arrived: CheckpointRequirements | None = None  # of quantized weights, arrived or to be written
     containers: tuple[ContainerFacts, ...] = ()  # that hints may propose; newest first
     gpu_memory_utilization: float = GPU_MEMORY_UTILIZATION  # what the engine takes of each GPU
     workload: Workload = QUESTIONS  # the requests that are planned for
     tool_parser: ChosenParser | None = None  # None: the engine reads no tool calls
     reasoning_parser: ChosenParser | None = None
     stopping: Stopping | None = None  # None where nobody looked what the server does
+
+    @property
+    def answers_as(self) -> str:
+        """Return what answers name as the model: "" for servers that name none."""
+        named = self.container.traits.answers_as
+        directory = MODEL_DIR if self.weights == "baked" else MOUNTED_MODEL_DIR
+        return {"name": self.served_name, "directory": directory, "nothing": ""}[named]
 
     @property
     def full_requests(self) -> int:

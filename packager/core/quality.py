@@ -1,9 +1,10 @@
-"""What quantizing did to a model's quality, and how much of it is allowed."""
+"""Loss of quality by quantizing, and its limits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,13 +18,19 @@ PROMPTS, ANSWER_TOKENS = 8, 32  # greedy answers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """How to compare two models. Everything here reaches the figures."""
+    """Settings of a comparison of two models; all of them affect the figures."""
 
-    max_tokens: int = EVALUATION_TOKENS  # that each text is cut to
-    seed: int = 0  # decides which texts are taken
-    noise_texts: int = NOISE_TEXTS
-    prompts: int = PROMPTS
-    answer_tokens: int = ANSWER_TOKENS
+    max_tokens: Annotated[int, Field(ge=2, description="tokens that each text is cut to")] = (
+        EVALUATION_TOKENS
+    )
+    seed: Annotated[int, Field(ge=0, description="seed that decides which texts are taken")] = 0
+    noise_texts: Annotated[
+        int, Field(ge=0, description="texts on which the base is compared with itself")
+    ] = NOISE_TEXTS
+    prompts: Annotated[int, Field(ge=0, description="prompts that both models answer")] = PROMPTS
+    answer_tokens: Annotated[int, Field(ge=1, description="tokens of each answer at most")] = (
+        ANSWER_TOKENS
+    )
 
 
 class _Figures(BaseModel):
@@ -86,15 +93,15 @@ class QualityReport(_Figures):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a build allows. None: anything."""
+class QualityLimits:
+    """Limits of a build. None: unlimited."""
 
     max_kld: float | None = None  # nats, of the mean
     min_top1: float | None = None  # a share
     max_ppl_increase: float | None = None  # a share
 
     def broken_by(self, report: QualityReport) -> Iterator[str]:
-        """Say of each limit that does not hold how far it is off. No figure holds no limit."""
+        """Yield by how much each limit is exceeded; a missing figure exceeds its limit."""
         found = report.quality
         if self.max_kld is not None and not _at_most(found.kld_mean, self.max_kld):
             yield f"mean KLD {_shown(found.kld_mean)} is over {self.max_kld:g}"

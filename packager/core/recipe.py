@@ -56,7 +56,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What a step will take. Checked before it starts; 0 means nobody knows."""
+    """Estimated resources of a step, checked before it starts; 0 means unknown."""
 
     memory_bytes: int = 0
     least_memory_bytes: int = 0  # where the tool can do with less, slower; 0: it cannot
@@ -97,7 +97,7 @@ class Step:
     # input, and no artifact holds them
     config: Mapping[str, Any] | None = None  # the source's own: the result's adds to it
     tensors: tuple[TensorInfo, ...] = ()  # the source's own: a model that is given has them all
-    keeps_work: bool = False  # after a failure the next run finds its work directory as it was left
+    resumable: bool = False  # after a failure the next run finds its work directory as it was left
     holds_weights: bool = False  # its files serve alone: the model's weights stay out of the image
     timeout_s: float = 24 * 3600.0
     quiet_s: float = 1800.0  # without a line from the worker: it hangs
@@ -114,16 +114,22 @@ class Step:
         return int(stated) if stated.isdecimal() and len(stated) < 6 else self.threads
 
 
+# What is done with results before they are layers: measured against their source, described as
+# the engine reads a draft, described as shards that fit a layer.
+Finish = Literal["evaluate", "lay-out-draft", "split-weights"]
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Steps in order. Empty when the model is served as it is."""
+    """Steps in order, and what follows them. No steps when the model is served as it is."""
 
     steps: tuple[Step, ...] = ()
+    finishes: tuple[Finish, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What a worker said of a finished run. Its files are in the directory it was given."""
+    """Result that a worker reports. Its files are in the directory it was given."""
 
     versions: Mapping[str, str] = field(default_factory=lambda: NOTHING)  # really used
     details: Mapping[str, Any] = field(default_factory=lambda: NOTHING)  # plain JSON
@@ -140,13 +146,13 @@ class StepOutcome:
     files: tuple[ModelFile, ...]
     reused: bool = False  # from the cache; nothing was run
     key: str = ""  # "" when the result cannot be cached
-    effective: Mapping[str, Any] = field(default_factory=lambda: NOTHING)  # see `StepForecast`
+    effective: Mapping[str, Any] = field(default_factory=lambda: NOTHING)  # see `CacheStatus`
     result: StepResult = StepResult()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepForecast:
-    """What the cache will make of a step, as far as it can be told beforehand."""
+class CacheStatus:
+    """Cache status of a step: hit, miss or unknown, as far as known before it runs."""
 
     step: str
     tool: str

@@ -26,7 +26,7 @@ class RecordedModel(_Document):
 
 
 class RecordedDraft(_Document):
-    """What proposes tokens, as it was pinned. Its layers have the role `draft`."""
+    """Draft of an image, as it was pinned. Its layers have the role `draft`."""
 
     kind: str
     version: str = ""  # of Medusa heads
@@ -63,7 +63,7 @@ class RecordedImage(_Document):
 
 
 class RecordedFinding(_Document):
-    """Something the planner had to say, short of refusing."""
+    """Warning or note of the planner."""
 
     severity: str
     code: str
@@ -72,13 +72,15 @@ class RecordedFinding(_Document):
 
 
 class RecordedRuntime(_Document):
-    """What the image needs around it when it runs: for who deploys it."""
+    """Requirements of the image on its host, for whoever deploys it."""
 
     cuda: str = ""  # "" where nobody says
     least_driver: str = ""  # of NVIDIA
     inference_ami: str = ""  # of SageMaker
     drain_s: int | None = None  # that running requests get after SIGTERM; None: until they end
     grace_s: int | None = None  # termination grace period; None where nobody looked
+    health_path: str = ""  # answers 200 while the server serves; "" without a health check
+    start_period_s: int | None = None  # in which it starts; None without a health check
 
 
 class RecordedStep(_Document):
@@ -95,7 +97,7 @@ class RecordedStep(_Document):
 
 
 class Transfer(_Document):
-    """What the build moved. What the kernel sends to an engine by itself is not counted as read."""
+    """Bytes read and sent by a build, without those that the kernel sends to an engine."""
 
     bytes_read: int = 0
     bytes_sent: int = 0

@@ -1,7 +1,7 @@
-"""What is known of a registry before it is spoken to: its limits and habits.
+"""Known limits and behaviour of a registry before the first request.
 
-Nothing here is trusted further than a first guess: what a registry says or
-refuses while it is used wins.  0 means that no limit is known.
+They are a first guess only: what the registry says or refuses while it is used wins.
+0 means that no limit is known.
 """
 
 from __future__ import annotations

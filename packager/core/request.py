@@ -1,29 +1,31 @@
-"""What the user asked for, as written. Also the schema of a request file."""
+"""Request of a build, as written. Also the schema of a request file."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    NonNegativeFloat,
-    PositiveFloat,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from packager.core.documents import shorten
+from packager.core.fields import CommandOption
+from packager.core.suggestions import nearest
 from packager.core.units import MIB, parse_size
+from packager.core.validation import all_faults
+from packager.errors import UsageError
 
 # Files below 1 MiB share a layer, so limits near that would not be kept.
 LARGEST = 2**31 - 1  # what engines take for a number; beyond it is a typing error
 
 MOST_GPUS, MOST_THREADS = 64, 1024  # of one machine
+MOST_NAMED = 20  # unknown fields in one message
 MOST_NODES = 4  # that serve one copy together; beyond it nothing was ever tried
 
 Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Reference = Annotated[str, Field(max_length=4096)]  # as long as paths are
+Data = Annotated[Reference, CommandOption(metavar="DATA")]
+Milliseconds = Annotated[float, Field(gt=0), CommandOption(metavar="MS")]
 
 Parser = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 
@@ -36,6 +38,7 @@ class BuildRequest(BaseModel):
     Fields left at None are chosen by the planner, which says what it chose.
     """
 
+    # The command line's options are made from these fields: a description is the help text, too.
     model_config = ConfigDict(
         defer_build=True,
         frozen=True,
@@ -46,21 +49,31 @@ class BuildRequest(BaseModel):
     )
 
     model: Reference = Field(
-        description="a directory, a hub id `org/name[@revision]`, `hf://…` or `s3://…`"
+        description="model to serve: a directory, a hub id `org/name[@revision]`, `hf://…` or "
+        "`s3://…`"
     )
-    instance: Reference = Field(description="instance type such as `ml.g5.xlarge`, or `local`")
-    family: str | None = Field(default=None, description="serving container family")
-    base: Reference | None = Field(
+    instance: Annotated[Reference, CommandOption(metavar="TYPE")] = Field(
+        description="instance type such as `ml.g5.xlarge`, devices such as `8xH100-80`, or `local`"
+    )
+    family: str | None = Field(
+        default=None, description="serving container family; chosen for the model by default"
+    )
+    base: Annotated[Reference, CommandOption(metavar="IMAGE")] | None = Field(
         default=None,
-        description="base image: registry reference, `oci:DIR`, `docker:NAME`, or `scratch`",
+        description="base image: registry reference, `oci:DIR`, `docker:NAME`, `embedded:NAME` or "
+        "`scratch`",
     )
-    outputs: tuple[Reference, ...] = Field(
-        default=(), description="`oci:DIR`, `docker:NAME:TAG` or `REGISTRY/REPOSITORY:TAG`"
+    outputs: Annotated[tuple[Reference, ...], CommandOption(flag="--output", metavar="OUT")] = (
+        Field(
+            default=(),
+            description="where the image goes: `oci:DIR[:TAG]`, `docker:NAME:TAG` or "
+            "`REGISTRY/REPOSITORY:TAG`",
+        )
     )
     served_name: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$",
-        description="the name clients put into `model`",
+        description="the model's name for clients, which they send as `model`",
     )
     tp_degree: Positive | None = Field(default=None, description="tensor-parallel degree")
     pp_degree: Positive | None = Field(default=None, description="pipeline-parallel degree")
@@ -68,15 +81,15 @@ class BuildRequest(BaseModel):
         default=None, description="data-parallel degree: copies inside one server"
     )
     ep: bool | None = Field(
-        default=None, description="expert parallelism: whole experts are spread over devices"
+        default=None, description="expert parallelism: each device has whole experts"
     )
     nodes: Annotated[int, Field(ge=1, le=MOST_NODES)] | None = Field(
         default=None, description="machines that serve one copy of the model together"
     )
-    max_batch: Positive | None = Field(default=None, description="requests at once")
-    max_input_tokens: Positive | None = Field(default=None, description="tokens of a prompt")
+    max_batch: Positive | None = Field(default=None, description="concurrent requests at most")
+    max_input_tokens: Positive | None = Field(default=None, description="prompt tokens at most")
     max_total_tokens: Positive | None = Field(
-        default=None, description="tokens of a prompt and its answer"
+        default=None, description="tokens of a prompt and its answer at most"
     )
     max_prefill_tokens: Positive | None = Field(
         default=None, description="prompt tokens that the engine computes at once"
@@ -85,118 +98,150 @@ class BuildRequest(BaseModel):
         default=None, description="element type of the KV cache"
     )
     dtype: Literal["auto", "bfloat16", "float16"] | None = Field(
-        default=None, description="what the engine computes with; `auto`: as the checkpoint"
-    )
-    gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None,
-        description="share of each GPU's memory that the engine takes, for weights, cache and all",
+        description="element type that the engine computes with; `auto`, the default: "
+        "as the checkpoint",
     )
-    quantize: str | None = Field(
+    gpu_memory_utilization: (
+        Annotated[float, Field(gt=0, lt=1), CommandOption(metavar="SHARE")] | None
+    ) = Field(
         default=None,
-        description="`none`, `auto` for the goal's best, or `[QUANTIZER:]METHOD[,OPTION…]`: awq, "
-        "gptq, fp8, smoothquant",
+        description="share of each GPU's memory that the engine takes for weights, cache and all "
+        "else; 0.9 by default",
     )
-    quantize_ignore: tuple[str, ...] | None = Field(
-        default=None, description="modules that are left as they are, by name or `re:PATTERN`"
+    quantize: Annotated[str, CommandOption(metavar="METHOD[,OPTION]")] | None = Field(
+        default=None,
+        description="quantization of the weights: `none`, `auto` for the goal's best, or "
+        "`[QUANTIZER:]METHOD[,OPTION…]` with awq, gptq, fp8 or smoothquant, such as "
+        "`awq,group=64`",
     )
-    calibration: Reference | None = Field(
+    quantize_ignore: Annotated[tuple[str, ...], CommandOption(metavar="MODULE")] | None = Field(
+        default=None, description="modules to leave unquantized, by name or `re:PATTERN`"
+    )
+    calibration: Data | None = Field(
         default=None,
         description="texts to quantize with: a file, a directory, "
-        "`hf://datasets/ORG/NAME@REVISION`, or `default`",
+        "`hf://datasets/ORG/NAME@REVISION`, or `default`: those that packager brings along",
     )
     calibration_samples: Positive | None = Field(
-        default=None, description="how many of them are taken"
+        default=None, description="how many texts are taken to quantize with; 256 by default"
     )
     calibration_tokens: Positive | None = Field(
-        default=None, description="length that each is cut to"
+        default=None, description="tokens that each text to quantize with is cut to"
     )
     calibration_seed: Count | None = Field(
-        default=None, description="decides which of them are taken"
+        default=None, description="seed that decides which texts are taken to quantize with"
     )
-    evaluate: Reference | None = Field(
+    evaluate: Data | None = Field(
         default=None,
-        description="texts to measure with what quantizing did: as `calibration`",
+        description="texts to measure the effect of quantization on: a file, a directory, "
+        "`hf://datasets/ORG/NAME@REVISION`, or `default`: those that packager brings along",
     )
     evaluate_samples: Positive | None = Field(
-        default=None, description="how many of them are taken"
+        default=None, description="how many texts are taken to measure on; 64 by default"
     )
     evaluate_tokens: Annotated[int, Field(ge=2, le=LARGEST)] | None = Field(
-        default=None, description="length that each is cut to"
+        default=None, description="tokens that each text to measure on is cut to; 512 by default"
     )
-    evaluate_seed: Count | None = Field(default=None, description="decides which of them are taken")
-    max_kld: NonNegativeFloat | None = Field(
+    evaluate_seed: Count | None = Field(
+        default=None, description="seed that decides which texts are taken to measure on"
+    )
+    max_kld: Annotated[float, Field(ge=0), CommandOption(metavar="NATS")] | None = Field(
         default=None, description="mean KL divergence, in nats, above which nothing is built"
     )
-    min_top1: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        default=None, description="share of equal first choices below which nothing is built"
+    min_top1: Annotated[float, Field(ge=0, le=1), CommandOption(metavar="SHARE")] | None = Field(
+        default=None,
+        description="share of equal first choices below which nothing is built, such as 0.95",
     )
-    max_ppl_increase: Annotated[float, Field(ge=-1)] | None = Field(
+    max_ppl_increase: Annotated[float, Field(ge=-1), CommandOption(metavar="SHARE")] | None = Field(
         default=None, description="growth of perplexity above which nothing is built: 0.02 is 2 %"
     )
     draft: Reference | None = Field(
         default=None,
-        description="`auto`, `none`, a model, `mtp[:N]`, `eagle:REF`, `eagle3:REF`, `peagle:REF`, "
-        "`dflash:REF`, `medusa:REF`, `mtp:REF`, `ngram[:N]`, `ngram_gpu[:N]`, `suffix[:N]`",
+        description="what proposes tokens: `auto`, `none`, a model, `mtp[:N]`, `eagle:REF`, "
+        "`eagle3:REF`, `peagle:REF`, `dflash:REF`, `medusa:REF`, `mtp:REF`, `ngram[:N]`, "
+        "`ngram_gpu[:N]` or `suffix[:N]`",
     )
     speculative_tokens: Positive | None = Field(
         default=None, description="tokens that the draft proposes at a time"
     )
-    compile: str | None = Field(default=None, description="`auto`, `off`, or a compiler's name")
-    gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] | Literal["auto"] | None = Field(
-        default=None, description="GPUs that steps run on: `auto`, or a number; 0 for none"
+    compile: Annotated[str, CommandOption(metavar="COMPILER")] | None = Field(
+        default=None, description="compilation ahead of time: `auto`, `off`, or a compiler's name"
+    )
+    gpus: (
+        Annotated[
+            Annotated[int, Field(ge=0, le=MOST_GPUS)] | Literal["auto"], CommandOption(metavar="N")
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="GPUs that steps run on: a number, 0 for the processor, or `auto`, the "
+        "default: those that help and are there",
     )
     threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] | None = Field(
-        default=None, description="threads that steps compute with; by size and cores if none"
+        default=None,
+        description="threads that steps compute with; by default one for small models, else one "
+        "for each core",
     )
     goal: Literal["cost", "latency", "throughput"] | None = Field(
         default=None, description="what the planner chooses for, where the request leaves room"
     )
-    workload: Reference | None = Field(
+    workload: Annotated[Reference, CommandOption(metavar="NAME|IN:OUT[:N]|FILE")] | None = Field(
         default=None,
-        description="the requests that are planned for: a name, `IN:OUT[:CONCURRENCY]` in tokens, "
-        "or a file of requests",
+        description="requests to plan for: a name such as `chat`, tokens in and out with how many "
+        "at once, or a file of requests; question answering, `622:250`, by default",
     )
-    ttft_limit_ms: PositiveFloat | None = Field(
-        default=None, description="slowest first token that requests at once are chosen by"
+    ttft_limit_ms: Milliseconds | None = Field(
+        default=None, description="time to first token at most, by which concurrency is chosen"
     )
-    tpot_limit_ms: PositiveFloat | None = Field(
-        default=None, description="slowest time per token that requests at once are chosen by"
+    tpot_limit_ms: Milliseconds | None = Field(
+        default=None,
+        description="time per output token at most, by which concurrency is chosen; 100 by default",
     )
     weights: Literal["baked", "mounted"] = Field(
-        default="baked", description="where the weights are at run time"
+        default="baked", description="where the weights are at run time; `baked` by default"
     )
     max_layer_size: LayerSize | None = Field(
         default=None,
-        description="larger weights files are split: bytes, or a size such as `4GiB`",
+        description="size above which a safetensors file is split: bytes, or text such as `4GiB`; "
+        "5 GiB by default",
     )
     layer_order: Literal["base-first", "weights-first"] | None = Field(
-        default=None, description="whether a new base image leaves the weights' layers below it"
+        default=None,
+        description="order of layers; `weights-first`: a new base image leaves the weights on the "
+        "nodes",
     )
     compression: Literal["none", "zstd", "auto"] | None = Field(
-        default=None, description="of our layers; `auto` compresses what samples show to shrink"
+        default=None,
+        description="compression of added layers; `none` by default; `auto` compresses those of "
+        "which samples shrink",
     )
     container_version: str | None = Field(
-        default=None, description="version of the serving container; newest by default"
+        default=None, description="version of the serving container; the newest by default"
     )
     tool_call_parser: Parser | None = Field(
         default=None,
-        description="how the engine reads tool calls: `auto` by the chat template, `off`, or a "
-        "parser by the engine's own name",
+        description="how the engine reads tool calls: a parser by the engine's own name, `off`, "
+        "or `auto`, the default: by the chat template",
     )
     reasoning_parser: Parser | None = Field(
         default=None,
-        description="how the engine tells reasoning from the answer: `auto` by the chat "
-        "template, `off`, or a parser by the engine's own name",
+        description="how the engine tells reasoning from the answer: a parser by the engine's own "
+        "name, `off`, or `auto`, the default: by the chat template",
     )
-    engine_options: dict[str, str] | None = Field(
-        default=None, description="settings of the engine itself, by its own names"
-    )
+    engine_options: (
+        Annotated[dict[str, str], CommandOption(flag="--engine-option", metavar="KEY=VALUE")] | None
+    ) = Field(default=None, description="settings of the engine itself, by its own names")
     region: str | None = Field(default=None, description="AWS region of images and prices")
     executor: Literal["local", "docker", "ray"] | None = Field(
-        default=None, description="who runs steps: `local`, `docker`, or a cluster with `ray`"
+        default=None,
+        description="where steps run: in an environment made here (`local`, the default), in a "
+        "container, or on a node of a Ray cluster",
     )
-    address: Reference | None = Field(
-        default=None, description="`HOST:PORT` of the Ray cluster that runs steps"
+    address: Annotated[Reference, CommandOption(metavar="HOST:PORT")] | None = Field(
+        default=None,
+        description="address of the Ray cluster that runs steps; by default `RAY_ADDRESS`, else "
+        "one found here",
     )
 
     @property
@@ -205,3 +250,57 @@ class BuildRequest(BaseModel):
         limits = (self.max_kld, self.min_top1, self.max_ppl_increase)
         asked = any(value is not None for value in (*limits, self.evaluate_samples))
         return self.evaluate or ("default" if asked else None)
+
+
+class UnknownFields(UsageError):
+    """A request has fields that no request has. All are named, so that one look mends them."""
+
+    def __init__(self, names: Sequence[str], where: str, known: Sequence[str]) -> None:
+        named = names[:MOST_NAMED]
+        meant = {name: nearest(name[:60].replace("-", "_").lower(), known) for name in named}
+        alone = len(names) == 1
+        guesses = [
+            f"{right!r}" if alone else f"{right!r} for {shorten(name)}"
+            for name, right in meant.items()
+            if right
+        ]
+        fields = f"fields of a request: {', '.join(known)}"
+        kinds = "an unknown field" if alone else "unknown fields"
+        more = f" and {len(names) - len(named):,} more" if len(names) > len(named) else ""
+        super().__init__(
+            f"{where} has {kinds} {', '.join(map(shorten, named))}{more}",
+            hint=f"did you mean {', '.join(guesses)}?" if guesses else fields,
+        )
+
+
+class InvalidFields(UsageError):
+    """Fields of a request have values that they cannot have. All are named."""
+
+    def __init__(self, error: ValidationError, where: str) -> None:
+        faults = all_faults(error, where)
+        names = [name for name in BuildRequest.model_fields if name in _names(error)]
+        self.names = frozenset(names)
+        told = [f"{name}: {BuildRequest.model_fields[name].description}" for name in names]
+        super().__init__("; ".join(faults), hint="; ".join(told) or f"correct {where}")
+
+
+def refuse_unknown(fields: Iterable[str], where: str = "the request") -> None:
+    """Raise `UnknownFields` for the names that no request has."""
+    known = tuple(BuildRequest.model_fields)
+    unknown = [name for name in fields if name not in known]
+    if unknown:
+        raise UnknownFields(unknown, where, known)
+
+
+def parse_request(fields: Mapping[str, Any]) -> BuildRequest:
+    """Validate the fields of a request; raise `UsageError` that names all that are wrong."""
+    refuse_unknown(fields)
+    try:
+        return BuildRequest.model_validate(dict(fields))
+    except ValidationError as error:
+        raise InvalidFields(error, "the request") from error
+
+
+def _names(error: ValidationError) -> set[str]:
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return {str(fault["loc"][0]) for fault in found if fault["loc"]}

@@ -56,7 +56,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """A piece of the input that is no sample."""
+    """Part of the input that could not be parsed as a sample."""
 
     place: str  # `FILE, line 3`
     reason: str
@@ -64,7 +64,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """What was read, in order, with an account of the rest."""
+    """Parsed samples, in order, with an account of the skipped rest."""
 
     source: str  # as the user named it
     samples: tuple[Sample, ...]
@@ -75,12 +75,12 @@ class Samples:
 
     @property
     def complaint(self) -> str:
-        """Say what of the input could not be used; nothing where all could."""
+        """Return which input could not be parsed; "" where all could."""
         if not self.skipped_count:
             return ""
         first = self.skipped[0]
         return (
-            f"{self.skipped_count} rows of {self.source!r} are no samples; "
+            f"{self.skipped_count} rows of {self.source!r} are not samples; "
             f"the first is {first.place}: {first.reason}"
         )
 
@@ -95,7 +95,7 @@ class Samples:
 
 
 def choose_samples(found: Samples, count: int, seed: int) -> Samples:
-    """Take `count` of the samples, each with equal chance, the same for the same seed.
+    """Choose `count` samples at random, the same ones for the same seed.
 
     A sample's rank depends on the seed and on itself alone, so neither the
     order of the file nor samples added elsewhere shuffle the choice.
@@ -113,7 +113,7 @@ def choose_samples(found: Samples, count: int, seed: int) -> Samples:
 
 
 def choose_others(found: Samples, count: int, seed: int, used: Samples | None) -> Samples:
-    """As `choose_samples`, without those already used; with them where there are no others."""
+    """Choose samples as `choose_samples`, preferring those not used yet."""
     taken = frozenset(used.samples) if used else frozenset()
     others = tuple(sample for sample in found.samples if sample not in taken)
     return choose_samples(replace(found, samples=others or found.samples), count, seed)

@@ -1,4 +1,4 @@
-"""What a serving container is told: files, environment, command line."""
+"""Configuration of a serving container: files, environment, command line."""
 
 from __future__ import annotations
 

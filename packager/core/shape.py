@@ -15,5 +15,5 @@ class Shape:
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens of KV cache that the shape needs when every slot is full."""
+        """Return the tokens of KV cache that the shape needs when every slot is full."""
         return self.max_batch * self.max_total_tokens

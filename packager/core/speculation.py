@@ -1,4 +1,4 @@
-"""What a draft does for a server, measured: acceptance, speed, the same answers.
+"""Measurement of speculative decoding: acceptance, speed, identical answers.
 
 "Speculative" is the server with its draft, "plain" the same server without.
 """
@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from packager.core.fields import CommandOption
 
 MEASURED_SAMPLES, MEASURED_TOKENS = 16, 128  # where the command says nothing
 CONCURRENCY = (1, 2, 4)
 
-Source = Literal["vllm", "sglang", "tgi", "chunks"]  # who told; `chunks` is an estimate
+CHUNKS = "chunks"  # source of an estimate: the server does not count
 Verdict = Literal["tie", "difference", "unknown"]  # `unknown` where the server does not tell
 Identity = Literal["any", "ties", "strict"]  # which answers may differ: all, those at a tie, none
 
@@ -34,9 +36,9 @@ class _Figures(BaseModel):
 
 
 class Acceptance(_Figures):
-    """How much of what was proposed the model took. None is what the server does not tell."""
+    """Share of proposed tokens that the model accepted. None: the server does not report it."""
 
-    source: Source
+    source: str = Field(description="engine whose metrics told, `vllm`; `chunks` for an estimate")
     length: float | None = Field(description="tokens of a step that checks a draft, its own one in")
     rate: float | None = Field(description="share of the proposed tokens")
     drafts: int | None = Field(default=None, description="steps that checked one")
@@ -48,11 +50,11 @@ class Acceptance(_Figures):
 
     @property
     def is_estimate(self) -> bool:
-        return self.source == "chunks"
+        return self.source == CHUNKS
 
 
 class Load(_Figures):
-    """What one server did under one load. Times are of requests that were answered."""
+    """Figures of one server under one load. Times are of requests that were answered."""
 
     requests: int
     failed: int
@@ -74,7 +76,7 @@ class Speed(_Figures):
 
 
 class Difference(_Figures):
-    """Where two answers to one prompt part."""
+    """Position where two answers to one prompt diverge."""
 
     sample: int  # of those that were taken, from 1
     prompt: str  # its end
@@ -103,10 +105,6 @@ class Sameness(_Figures):
     differences: tuple[Difference, ...] = ()  # the first of them, ties last
 
     @property
-    def is_complete(self) -> bool:
-        return self.identical == self.compared
-
-    @property
     def different(self) -> int:
         """Count the answers that differ, and not at a tie as far as is known."""
         return self.compared - self.identical - self.ties
@@ -131,14 +129,32 @@ class SpeculationReport(_Figures):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demands:
-    """What the figures must show. None and `any`: anything will do."""
+    """Required figures. None and `any`: no requirement.
 
-    identical: Identity = "any"
-    min_acceptance_length: float | None = None
-    min_speedup: float | None = None
+    Options of `packager draft measure` are made from these fields.
+    """
+
+    identical: Annotated[
+        Identity,
+        Field(
+            description="fail when an answer differs, or one server alone gave it; a tie, where "
+            "the plain server's best tokens are equally likely, is allowed, except with `=strict`"
+        ),
+        CommandOption(flag="--require-identical", metavar="[=strict]"),
+    ] = "any"
+    min_acceptance_length: Annotated[
+        float | None,
+        Field(ge=1, description="fail when the acceptance length is below it"),
+        CommandOption(metavar="X"),
+    ] = None
+    min_speedup: Annotated[
+        float | None,
+        Field(ge=0, description="fail when the speedup is below it, at any of the concurrencies"),
+        CommandOption(metavar="X"),
+    ] = None
 
     def missed_by(self, report: SpeculationReport) -> Iterator[str]:
-        """Say of each demand that is not met how far it is off. No figure meets no demand."""
+        """Yield by how much each requirement is missed; a missing figure misses it."""
         same = report.sameness
         if self.identical != "any":
             strict = self.identical == "strict"

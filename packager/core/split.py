@@ -1,10 +1,8 @@
-"""How a model is spread over devices: tensor, pipeline, data and expert parallelism."""
+"""Split of a model over devices: tensor, pipeline, data and expert parallelism."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from packager.core.stopping import Stopping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +30,6 @@ class Split:
     def server_devices(self) -> int:
         """Count the devices of one server."""
         return self.devices // self.workers
-
-    @property
-    def devices_per_node(self) -> int:
-        """Count the devices in use of one machine."""
-        return self.devices // self.nodes
 
     @property
     def copies(self) -> int:
@@ -68,46 +61,3 @@ class Split:
         if self.dp_degree > 1:
             kinds.append("data parallel attention" if self.dp_attention else "data parallel")
         return kinds
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuantizedDtypes:
-    """The element type that an engine computes quantized weights with, where it decides that."""
-
-    half: frozenset[str]  # formats computed in float16, whatever the model is
-    asked: frozenset[str]  # formats beside which it computes in the type that it is given
-    wide: frozenset[str]  # models, by type, computed in bfloat16 in every other format
-
-    def of(self, weight_format: str, model_type: str) -> str:
-        """Return `fp16` or `bf16`; "" where the type that is asked for is taken."""
-        if not weight_format or weight_format in self.asked:
-            return ""
-        is_wide = model_type in self.wide and weight_format not in self.half
-        return "bf16" if is_wide else "fp16"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Abilities:
-    """What one version of a serving container can start: layouts, and parsers of answers."""
-
-    who: str  # `vLLM 0.27.1`, as messages name it
-    pipeline: bool = False
-    data_parallel: bool = False  # several copies in one server
-    own_experts: bool = False  # such copies of a mixture may each keep all experts
-    dp_attention: bool = False  # such copies of a mixture may share one set of experts
-    dp_attention_drafts: frozenset[str] | None = None  # that work with it; None: all
-    expert_parallel: bool = False
-    workers: bool = False  # starts a server on each group of devices, asked or not
-    copies_kv_heads: bool = True  # more devices than key-value heads are possible
-    most_nodes: int = 1
-    node_options: str = ""  # that every one of several machines is started with
-    # Names that this version has; () where it takes none, None where its list is not known.
-    tool_parsers: tuple[str, ...] | None = ()
-    reasoning_parsers: tuple[str, ...] | None = ()
-    stopping: Stopping | None = None  # None where nobody looked
-    quantized_dtypes: QuantizedDtypes | None = None  # None: it computes in the type that is asked
-
-    def may_draft(self, split: Split, draft: str) -> bool:
-        """Check whether a draft of this kind works in a layout."""
-        known = self.dp_attention_drafts
-        return not split.dp_attention or known is None or draft in known

@@ -1,4 +1,4 @@
-"""What a server does with running requests when it is told to stop."""
+"""Behaviour of a server that is told to stop while requests are running."""
 
 from __future__ import annotations
 

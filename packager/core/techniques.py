@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from packager.core.model import ModelRef
+from packager.core.references import ModelReference
 
 DraftKind = Literal[
     "draft_model", "eagle", "eagle3", "peagle", "dflash", "medusa",
@@ -41,12 +42,12 @@ class Quantization:
     checkpoint_format: str = ""  # `compressed-tensors`, `awq`, `gptq`, `fp8`
     existing: bool = False  # the checkpoint is already quantized: nothing is to be done
     layout: Scheme | None = None  # what a weight will cost; None for an existing checkpoint
-    options: tuple[tuple[str, str], ...] = ()  # of the method, as they were asked for, sorted
+    options: tuple[tuple[str, str], ...] = ()  # of the method, as requested, sorted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What proposes tokens, with the numbers that memory and checks need. Sizes in bytes."""
+    """Draft, with the figures that memory and checks need. Sizes in bytes."""
 
     kind: DraftKind
     reference: str = ""  # as the user named it; "" for kinds without files
@@ -77,8 +78,18 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DraftRequest:
+    """A draft as the user wrote it, parsed."""
+
+    kind: DraftKind
+    reference: str | None = None  # where its files are, as written; None for kinds without
+    tokens: int | None = None  # written in the draft itself: `ngram:4`
+    model: ModelReference | None = None  # the reference, parsed; None before it is looked up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """Something the planner considered and passed over, with its reason."""
+    """Option that the planner rejected, with its reason."""
 
     what: str  # `tp 2`, `quantize awq`, `family tgi`
     code: str  # a finding code

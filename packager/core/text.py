@@ -24,7 +24,7 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 def joined(lines: Iterable[str]) -> str:
-    """Make a text of lines; none of them can begin another one."""
+    """Join lines to a text, each escaped so that it cannot start another line."""
     return "\n".join(map(escape, lines))
 
 

@@ -12,7 +12,7 @@ Build = Literal["cpu", "cuda"]  # of torch, in a tool's environment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFacts:
-    """What decides a tool's results, apart from what it is told.
+    """Identity of a tool: everything beside its parameters that decides its results.
 
     `packages` are the versions that its environment has, local part included,
     and where there is no environment yet those that its `tool.toml` declares.

@@ -1,18 +1,20 @@
-"""Training a draft head: what is asked for, and what came of it."""
+"""Training of a draft head: settings, texts and report."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from packager.core.findings import Finding
+from packager.core.fields import CommandOption
 from packager.core.recipe import StepOutcome
 from packager.core.samples import Samples, choose_samples
 from packager.errors import UsageError
+from packager.findings import Finding
 
 Method = Literal["eagle3", "medusa"]
+Trainer = Literal["speculators", "specforge"]
 Answers = Literal["model", "data"]
 ANSWER, TRAIN = "answers", "train"  # the steps
 RESULT = "training.json"
@@ -28,30 +30,92 @@ EPOCHS, BATCH_TOKENS, MAX_TOKENS, ANSWER_TOKENS = 10, 2048, 2048, 256
 HELD_OUT = 0.05
 
 
+LARGEST = 2**31 - 1  # what trainers take for a number, and seeds
+Positive = Annotated[int, Field(ge=1, le=LARGEST)]
+LayerNumber = Annotated[int, Field(ge=0, le=99_999)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadTraining:
-    """How a head is trained, which decides what it becomes; 0: as the method usually has it."""
+    """Settings of head training, all part of the key; 0: the method's default.
 
-    method: Method
-    trainer: str = "speculators"
-    speculative_tokens: int = 0  # how many tokens ahead it learns to propose
-    layers: int = 0  # decoder layers of EAGLE-3, residual blocks of a Medusa head
-    aux_layers: tuple[int, ...] = ()  # of the model, whose hidden states EAGLE-3 reads
-    draft_vocab_size: int = 0  # of EAGLE-3; 0: the model's
-    epochs: int = EPOCHS
-    max_steps: int = 0  # 0: as many as the epochs have
-    learning_rate: float = 0.0
-    batch_tokens: int = BATCH_TOKENS  # positions that one step of the optimizer sees
-    max_tokens: int = MAX_TOKENS  # each text is cut to so many
-    seed: int = 0
-    answers: Answers = "model"  # who wrote what the head learns to foresee
-    answer_tokens: int = ANSWER_TOKENS
-    temperature: float = 0.0
+    The options of `packager draft train` are made from these fields.
+    """
+
+    method: Annotated[Method, Field(description="kind of head")]
+    trainer: Annotated[
+        Trainer,
+        Field(
+            description="library that trains EAGLE-3 heads; `specforge` is slow without GPUs; "
+            "every engine serves the heads of both"
+        ),
+    ] = "speculators"
+    speculative_tokens: Annotated[
+        Positive,
+        Field(
+            description="tokens that the head learns to propose at a time, 3 by default; as many "
+            "Medusa heads"
+        ),
+    ] = 0
+    layers: Annotated[
+        Positive,
+        Field(description="decoder layers of an EAGLE-3 head, residual blocks of a Medusa head"),
+    ] = 0
+    aux_layers: Annotated[
+        tuple[LayerNumber, ...],
+        Field(
+            description="layers of the model whose hidden states an EAGLE-3 head reads; "
+            "`2,n/2,n-3` by default"
+        ),
+        CommandOption(metavar="N,N,N"),
+    ] = ()
+    draft_vocab_size: Annotated[
+        Positive,
+        Field(
+            description="tokens, the likeliest ones, that an EAGLE-3 head proposes from; all of "
+            "the model's by default"
+        ),
+    ] = 0
+    epochs: Annotated[Positive, Field(description="how often each text is trained on")] = EPOCHS
+    max_steps: Annotated[
+        Positive,
+        Field(description="end after so many steps; as many as the epochs have by default"),
+    ] = 0
+    learning_rate: Annotated[
+        float,
+        Field(gt=0, description="learning rate of the optimizer, 0.001 by default"),
+        CommandOption(metavar="X"),
+    ] = 0.0
+    batch_tokens: Annotated[
+        Positive, Field(description="positions that one step of the optimizer learns from")
+    ] = BATCH_TOKENS
+    max_tokens: Annotated[
+        int, Field(ge=8, le=LARGEST, description="tokens that each text is cut to")
+    ] = MAX_TOKENS
+    seed: Annotated[
+        int,
+        Field(ge=0, le=LARGEST, description="seed of the choice of texts and of the head's start"),
+    ] = 0
+    answers: Annotated[
+        Answers,
+        Field(
+            description="what the head learns from: the model's own answers to the data's prompts "
+            "(`model`), or those in the data"
+        ),
+    ] = "model"
+    answer_tokens: Annotated[
+        Positive, Field(description="tokens of each of the model's answers at most")
+    ] = ANSWER_TOKENS
+    temperature: Annotated[
+        float,
+        Field(ge=0, description="temperature of the model's answers; 0 takes the likeliest token"),
+        CommandOption(metavar="T"),
+    ] = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingTexts:
-    """What a head learns from, and what is kept aside to measure it with."""
+    """Texts for training a head, and held-out texts for measuring it."""
 
     train: Samples
     held_out: Samples
@@ -60,7 +124,9 @@ class TrainingTexts:
 def split_texts(
     found: Samples, others: Samples | None, *, count: int | None, seed: int
 ) -> TrainingTexts:
-    """Take `count` of the texts, or all, and keep a share aside where there are no `others`.
+    """Split the texts.
+
+    `count` of them, or all, for training, and a share held out without `others`.
 
     A text that is measured with is never trained on.  The same texts are kept aside
     whatever the order of the file.
@@ -81,7 +147,7 @@ def split_texts(
 
 
 class TrainingReport(BaseModel):
-    """What held-out texts say of a head, before and after it was trained.
+    """Acceptance of a head on held-out texts, before and after training.
 
     Before is a head with random numbers, or the one that was trained on.  `acceptance` gives
     for each proposal the share of positions where it and all before it are the model's own

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
 
@@ -19,13 +18,28 @@ def gib(size_bytes: float) -> str:
 def decimal(size_bytes: float) -> str:
     """Write a file or transfer size: `141.1 GB`, `8.4 MB`, `512 B`."""
     for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size_bytes >= unit:
+        if size_bytes >= unit * 0.99995:  # else 999,990 bytes were `1000.0 kB`
             return f"{size_bytes / unit:.1f} {name}"
     return f"{int(size_bytes)} B"
 
 
+def percent(share: float, digits: int = 0) -> str:
+    """Write a share: `20 %`."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def usd(amount: float) -> str:
+    """Write an amount of US dollars without its sign, with as many digits as tell something."""
+    return f"{amount:,.2f}" if amount >= 0.1 else f"{amount:.4f}"
+
+
+def dollars(amount: float) -> str:
+    """Write an amount of money: `$0.98`, `< $0.01`."""
+    return f"${amount:,.2f}" if amount >= 0.005 else "< $0.01"
+
+
 def parse_size(written: object) -> object:
-    """Read `4GiB`, `500 MB` or `1048576`; what is no text stays as it is."""
+    """Parse `4GiB`, `500 MB` or `1048576` into bytes; returns other types unchanged."""
     if not isinstance(written, str):
         return written
     found = _SIZE.fullmatch(written.strip())
@@ -40,3 +54,8 @@ _UNITS = {
     **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
     **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
 }
+
+
+def counted(number: int, what: str) -> str:
+    """Return `1 layer`, `2 layers`: a number with a word that takes an `s`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -28,7 +28,7 @@ PLATFORM = re.compile(
 
 @lru_cache(maxsize=4096)  # a ranking compares the same few thousands of times
 def version_key(text: str) -> VersionKey | None:
-    """Return what sorts as the version does, or None when `text` is no version."""
+    """Return a key that sorts as the version does, or None for an invalid version."""
     if len(text) > LONGEST:
         return None
     head, dash, _ = text.partition("-")
@@ -39,6 +39,23 @@ def version_key(text: str) -> VersionKey | None:
         return Version(read.public) if read.local else read
     except ValueError:
         return None
+
+
+def is_within(version: str, since: str = "", before: str = "") -> bool:
+    """Check that a version is not below `since` and is below `before`, where they are given.
+
+    What cannot be read as a version counts as the newest.
+    """
+    key, first, end = version_key(version), version_key(since), version_key(before)
+    if key is None:
+        return end is None
+    return (first is None or key >= first) and (end is None or key < end)
+
+
+def is_before(version: str, other: str) -> bool:
+    """Check that a version is below another; False where either cannot be read."""
+    found, until = version_key(version), version_key(other)
+    return found is not None and until is not None and found < until
 
 
 @lru_cache(maxsize=4096)

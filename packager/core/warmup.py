@@ -52,7 +52,7 @@ class Grid(_Document):
 
 
 class Resources(_Document):
-    """What a job takes of a machine."""
+    """Resources of a machine that a job needs."""
 
     cpus: PositiveInt = 1
     memory_bytes: NonNegativeInt = 0  # 0: nobody knows
@@ -98,7 +98,7 @@ class Hit(_Document):
 
 
 class RefusedFinding(_Document):
-    """Why a request cannot be planned."""
+    """Reason why a request cannot be planned."""
 
     severity: str
     code: str
@@ -116,7 +116,7 @@ class Refused(_Document):
 
 
 class WarmPlan(_Document):
-    """What is to be made, in an order that works, and what need not be."""
+    """Jobs in dependency order, and requests that are cached or refused."""
 
     schema_version: Literal[1] = Field(default=PLAN_SCHEMA, alias="schema")
     packager: str  # version: another one may ask for other keys
@@ -127,6 +127,9 @@ class WarmPlan(_Document):
     hits: tuple[Hit, ...] = ()
     refused: tuple[Refused, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+PATIENCE_S = 10.0  # for jobs that are asked to end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +146,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How one try of a job ended."""
+    """End of one attempt of a job."""
 
     index: int
     code: int = 0  # of `packager warm one`, negative for a signal
@@ -158,7 +161,7 @@ State = Literal["there", "built", "failed", "infeasible", "skipped"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What has become of a job."""
+    """Final state of a job."""
 
     job: Job
     state: State
@@ -186,24 +189,24 @@ class Fleet(Protocol):
     is_shared: bool  # every job sees the cache directory of whoever submits
 
     def nodes(self) -> tuple[Node, ...]:
-        """Name the machines that there are now."""
+        """Return the machines that are available now."""
         ...
 
     def submit(self, job: Job) -> None:
-        """Take a job that fits some node; it starts when there is room."""
+        """Accept a job that fits some node; it starts when there is room."""
         ...
 
     def poll(self, timeout_s: float) -> Sequence[Ended]:
-        """Give what ended, after at most so long."""
+        """Return the ended attempts, waiting at most `timeout_s`."""
         ...
 
     def close(self) -> None:
-        """End what still runs. Nothing of it is left afterwards."""
+        """Terminate running attempts; no process is left afterwards."""
         ...
 
 
 def fits(needs: Resources, node: Node) -> bool:
-    """Say whether an empty node could run the job."""
+    """Return whether an idle node could run the job."""
     if needs.cpus > node.cpus or needs.memory_bytes > node.memory_bytes:
         return False
     if not needs.devices:
@@ -213,3 +216,8 @@ def fits(needs: Resources, node: Node) -> bool:
         and needs.devices <= node.devices
         and needs.device in (node.device, "")
     )
+
+
+def one_command(plan: str, index: int, options: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the command line of a job, the same everywhere, after the name of packager."""
+    return ("warm", "one", "--plan", plan, "--index", str(index), *options)

@@ -43,7 +43,7 @@ class WorkerEvent(_Document):
 
 
 class WorkerError(_Document):
-    """Why there is no result.
+    """Reason why a run has no result.
 
     `rejected`: the inputs cannot be worked on, now or ever.  `bad-input`: a file
     is missing or broken.  `out-of-memory`: a larger machine may do it.

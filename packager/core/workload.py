@@ -1,7 +1,7 @@
-"""The requests that a plan is made for: how long they are, and how many come at once.
+"""Workload of a plan: lengths of requests, and how many come at once.
 
 A limit such as `max_total_tokens` says what a server must accept; a workload says what it
-mostly gets.  Memory, speed and price are reckoned for the workload.
+mostly gets.  Memory, speed and price are computed for the workload.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ QUESTIONS = Workload()
 
 
 def _of_creator(name: str, concurrency: int, input_tokens: int, output_tokens: int) -> Workload:
-    """Make a workload of awslabs/ml-container-creator 1.0.0 (2026-06-24), `do/benchmark`."""
+    """Return a workload of awslabs/ml-container-creator 1.0.0 (2026-06-24), `do/benchmark`."""
     return Workload(
         name=name,
         input_tokens=input_tokens,

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from packager.core.findings import Finding, errors_in
 from packager.core.instance import LOCAL, Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import MemoryBudget
@@ -20,12 +19,19 @@ from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.techniques import Rejected
 from packager.core.workload import QUESTIONS, Workload
-from packager.planning.choice import Layout, Target, Ways, choose_layout, keeps_limits
-from packager.planning.memory import Demand, make_budget
-from packager.planning.misfit import explain_misfit
-from packager.planning.parallelism import choose_split
-from packager.planning.performance import Point, Setup, predict_point
-from packager.planning.shape import (
+from packager.findings import LACKS, SPLIT, Finding, errors_in
+from packager.performance.choice import (
+    CandidateLayout,
+    Candidates,
+    Objective,
+    choose_layout,
+    keeps_limits,
+)
+from packager.performance.predict import Point, Setup, predict_point
+from packager.planning.does_not_fit import explain_misfit
+from packager.sizing.memory import MemoryInputs, make_budget
+from packager.sizing.parallelism import choose_split
+from packager.sizing.shape import (
     DEFAULTS,
     first_shape,
     larger_shapes,
@@ -54,7 +60,7 @@ class Room:
     request: BuildRequest
     profile: ModelProfile
     instance: Instance
-    demand: Demand
+    demand: MemoryInputs
     workload: Workload = QUESTIONS
 
     @property
@@ -83,7 +89,7 @@ def reserves(instance: Instance) -> bool:
 
 
 def find_fit(
-    room: Room, splits: tuple[Split, ...], target: Target, most: int, setup_at: SetupAt
+    room: Room, splits: tuple[Split, ...], target: Objective, most: int, setup_at: SetupAt
 ) -> Fit:
     """Find a shape and a split, or the closest miss with an error."""
     request = room.request
@@ -99,7 +105,7 @@ def find_fit(
     if request.max_prefill_tokens is not None:
         most = min(most, request.max_prefill_tokens)  # every sequence needs a token of a step
     choice = choose_layout(
-        Ways(
+        Candidates(
             splits=splits,
             shapes=shapes,
             most=most,
@@ -163,7 +169,7 @@ def _miss(
     if not splits:
         message = f"no way of splitting the model uses the devices of {room.instance.name}"
         hint = "lower tp_degree or pp_degree, or choose an instance with other devices"
-        finding = Finding("error", "no-split", message, hint)
+        finding = Finding("error", "no-split", message, hint, {LACKS: SPLIT})
         return Fit(least, Split(), room.budget(Split(), least), (finding,), rejected)
     tried = [(split, room.budget(split, least)) for split in splits]
     split, missed = min(tried, key=lambda pair: pair[1].needed_bytes)
@@ -197,7 +203,9 @@ def _explain_shape(request: BuildRequest, asked: Shape, shape: Shape) -> Iterato
         yield Finding("note", "shape-chosen", f"planned for {words}")
 
 
-def _explain_length(request: BuildRequest, asked: Shape, layout: Layout) -> Iterator[Finding]:
+def _explain_length(
+    request: BuildRequest, asked: Shape, layout: CandidateLayout
+) -> Iterator[Finding]:
     """Report which length was chosen, and how many requests at once."""
     shape, copies = layout.shape, layout.split.copies
     each = f" on each of {copies} copies" if copies > 1 else ""
@@ -213,14 +221,16 @@ def _explain_length(request: BuildRequest, asked: Shape, layout: Layout) -> Iter
         yield Finding("note", "shape-chosen", f"planned for {words}")
 
 
-def _explain_requests(request: BuildRequest, layout: Layout, target: Target) -> Iterator[Finding]:
+def _explain_requests(
+    request: BuildRequest, layout: CandidateLayout, target: Objective
+) -> Iterator[Finding]:
     """Warn of requests that do not fit the plan: too many, too long or too slow."""
     shape, budget, workload = layout.shape, layout.budget, target.workload
     tokens = min(workload.tokens, shape.max_total_tokens)
     held = budget.count_requests(tokens)
     if request.max_batch is not None and held < shape.max_batch:
         message = (
-            f"{shape.max_batch} requests at once are asked for; the cache holds {held} of "
+            f"a batch of {shape.max_batch} is requested; the cache holds {held} of "
             f"{tokens} tokens: beyond that the engine preempts the latest and computes it again"
         )
         hint = f"lower max_batch to {max(1, held)}, or state a shorter --workload"
@@ -231,7 +241,7 @@ def _explain_requests(request: BuildRequest, layout: Layout, target: Target) -> 
 
 
 def _explain_slots(
-    request: BuildRequest, fit: Fit, target: Target, setup: Setup | None
+    request: BuildRequest, fit: Fit, target: Objective, setup: Setup | None
 ) -> Iterator[Finding]:
     """Warn of requests that do not fit a plan whose slots are reserved: too long or too slow.
 
@@ -258,7 +268,7 @@ def _explain_workload(request: BuildRequest, shape: Shape, workload: Workload) -
         yield Finding("warning", "workload-too-long", message, hint)
 
 
-def _limit_missed(point: Point, target: Target) -> Finding:
+def _limit_missed(point: Point, target: Objective) -> Finding:
     limits = f"{target.tpot_limit_s * 1e3:g} ms per token"
     if target.ttft_limit_s is not None:
         limits += f" and {target.ttft_limit_s * 1e3:g} ms to the first"

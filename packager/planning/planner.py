@@ -1,7 +1,7 @@
-"""From facts to a plan, with everything that is wrong said at once.
+"""Conversion of facts into a plan, with all findings collected.
 
 A plan is a pure function of its facts.  What reaches the image must not
-depend on the machine that builds it; see `packager.planning.shape`.  Every
+depend on the machine that builds it; see `packager.sizing.shape`.  Every
 field of the request is either honoured or refused; none is dropped silently.
 """
 
@@ -11,61 +11,58 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from packager.architectures.demands import written_demands
+from packager.architectures.profile import make_profile
+from packager.checkpoints.gate import check_head, inspect_quantized
+from packager.compile.choose import choose_compiler
+from packager.compile.neuron_targets import check_exported
 from packager.core.catalog import Accelerator, Rule
 from packager.core.checkpoint import QuantizedCheckpoint
 from packager.core.facts import Facts
-from packager.core.findings import Finding, errors_in
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import GPU_MEMORY_UTILIZATION, MemoryBudget, Plan
-from packager.core.request import BuildRequest
-from packager.core.split import Abilities, Split
+from packager.core.split import Split
 from packager.core.techniques import Draft, Quantization, Rejected
+from packager.drafts.choose import DraftChoice, choose_draft
+from packager.drafts.split import check_draft_split, draft_divides
+from packager.engines.load_formats import suggest_load_format
+from packager.engines.parsers import Parsers, choose_parsers
+from packager.engines.stopping import stopping_of
 from packager.errors import PlanRejected
-from packager.planning.arrived import written_demands
-from packager.planning.asked import check_facts
-from packager.planning.choice import target_of
-from packager.planning.compilers import choose_compiler
-from packager.planning.concurrency import most_at_once
-from packager.planning.drafts.choose import DraftChoice, choose_draft
-from packager.planning.drafts.split import check_draft_split, draft_divides
+from packager.findings import LACKS, MEMORY, Finding, errors_in
+from packager.performance.choice import target_of
+from packager.performance.predict import Setup, can_predict, setup_of
+from packager.performance.token_cost import token_cost
 from packager.planning.fit import Fit, Room, find_fit, notes_of, reserves
-from packager.planning.gate import check_head, inspect_quantized
-from packager.planning.load_formats import suggest_load_format
-from packager.planning.memory import Demand
-from packager.planning.nearest import find_nearest, note_one_machine
-from packager.planning.neuron_targets import check_exported
-from packager.planning.nodes import check_nodes, plan_on_nodes
-from packager.planning.parallelism import note_split
-from packager.planning.parsers import Parsers, choose_parsers
-from packager.planning.performance import Setup, can_predict, setup_of
-from packager.planning.precision import (
+from packager.planning.request_checks import check_facts
+from packager.planning.stacking import check_stack
+from packager.planning.suggestions import find_nearest, note_one_machine
+from packager.ports import Compiler, ContainerFamily, Quantizer, QuantizesItself
+from packager.sizing.concurrency import most_at_once
+from packager.sizing.memory import MemoryInputs
+from packager.sizing.nodes import check_nodes, plan_on_nodes
+from packager.sizing.parallelism import note_split
+from packager.sizing.precision import (
     check_format,
     check_kv_dtype,
     choose_dtype,
     precision_word,
     quantized_dtype,
 )
-from packager.planning.profile import make_profile
-from packager.planning.quantizable import TABLE_OF
-from packager.planning.schemes import (
+from packager.sizing.quantizable import TABLE_OF
+from packager.sizing.schemes import (
     choose_quantization,
-    passed_over_methods,
     quantized_weight_bytes,
+    rejected_methods,
 )
-from packager.planning.shape import check_prefill, check_shape, check_utilization
-from packager.planning.smaller import find_smaller_checkpoint
-from packager.planning.splits import Splits, check_idle, find_splits
-from packager.planning.stacking import check_stack
-from packager.planning.stopping import stopping_of
-from packager.planning.token_cost import token_cost
-from packager.ports import Compiler, ContainerFamily, Quantizer
+from packager.sizing.shape import check_prefill, check_shape, check_utilization
+from packager.sizing.smaller import find_smaller_checkpoint
+from packager.sizing.splits import Splits, check_idle, find_splits
 
 AcceleratorOf = Callable[[Instance], Accelerator]
 
 NOBODY: Mapping[str, Compiler] = {}
-
-COMPILER_THAT_QUANTIZES = "tensorrt_llm"  # with ModelOpt, of whose architectures nothing is known
 
 
 def make_plan(
@@ -86,6 +83,8 @@ def make_plan(
     `accelerator_of` gives figures of devices: without them nothing is predicted.
     `smaller` are published checkpoints of the model with fewer bits.
     """
+    container = replace(facts.container, traits=family.traits(facts.container))
+    facts = replace(facts, container=container)
     profile, findings = make_profile(facts.model)
     if errors_in(findings):
         early = [*check_facts(facts), *findings, *check_shape(facts.request, 0)]
@@ -118,7 +117,7 @@ def make_plan(
             raise  # no other instance or shape mends a checkpoint
         planned = partial(decide, profile=profile)
         fewer_bits = partial(decide, facts)
-        together = plan_on_nodes(facts, rejected, family.abilities(facts.container), planned)
+        together = plan_on_nodes(facts, rejected, container.traits, planned)
         if together is None and instances is None:
             raise
         noted = _note_smaller(rejected, profile, facts.instance, fewer_bits, smaller)
@@ -136,21 +135,20 @@ def _note_smaller(
     plan: Callable[[ModelProfile], Plan],
     smaller: tuple[QuantizedCheckpoint, ...],
 ) -> tuple[Finding, ...]:
-    """Note a checkpoint with fewer bits where nothing but memory is in the way."""
-    if [error.code for error in errors_in(rejected.findings)] != ["does-not-fit"]:
+    """Return a note on a checkpoint with fewer bits where only memory is lacking."""
+    if [error.data.get(LACKS) for error in errors_in(rejected.findings)] != [MEMORY]:
         return ()
     return find_smaller_checkpoint(profile, instance, plan, smaller)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chosen:
-    """What is chosen before a model is laid out over devices, with all that was found by then."""
+    """Choices that precede the layout over devices, with their findings."""
 
     dtype: str
     quantization: Quantization | None
     drafted: DraftChoice
     parsers: Parsers
-    abilities: Abilities
     layouts: Splits
     room: Room
     findings: tuple[Finding, ...]
@@ -167,13 +165,13 @@ def _decide(
     compilers: Mapping[str, Compiler],
     accelerator_of: AcceleratorOf | None,
 ) -> Plan:
-    """Decide for a model whose numbers are sound.
+    """Make the plan of a model with a valid profile.
 
-    Checks that need the answer of a failed one are left out: without a degree
-    there is no memory to reckon, and without a fit nothing to ask the family.
-    The rules are asked in any case, so that no conflict hides behind another.
+    Checks that need the result of a failed one are skipped: without a degree there is no memory
+    to compute, and without a fit nothing for the family to check.  Rules are always checked, so
+    that no conflict hides behind another.
     """
-    chosen = _choose(facts, profile, family, read, quantizer)
+    chosen = _choose(facts, profile, read, quantizer, compilers)
     findings = list(chosen.findings)
     quantization, instance = chosen.quantization, facts.instance
     plan = _first_plan(facts, chosen)
@@ -182,8 +180,8 @@ def _decide(
         plan, found = _lay_out(plan, facts, chosen, family, accelerator_of)
         findings += found
     if quantization is None:
-        passed = passed_over_methods(
-            profile, instance, plan.tp_degree, facts.container.engine, facts.model.config
+        passed = rejected_methods(
+            profile, instance, plan.tp_degree, facts.container.traits, facts.model.config
         )
         plan = replace(plan, rejected=(*plan.rejected, *passed))
     fits = may_fit and not errors_in(findings)
@@ -208,9 +206,9 @@ def _decide(
 def _choose(
     facts: Facts,
     profile: ModelProfile,
-    family: ContainerFamily,
     read: tuple[Finding, ...],
     quantizer: Quantizer | None,
+    compilers: Mapping[str, Compiler],
 ) -> _Chosen:
     """Choose number formats, draft and parsers, and the layouts that may be tried with them."""
     request, instance, container = facts.request, facts.instance, facts.container
@@ -223,7 +221,9 @@ def _choose(
         instance,
         container,
         quantizer.methods if quantizer else {},
-        config=facts.model.config if _asks_table(request, quantizer) else None,
+        config=facts.model.config
+        if _asks_table(quantizer, compilers.get(request.compile or ""))
+        else None,
     )
     drafted = choose_draft(facts, profile)
     findings += [*found, *check_format(profile, instance), *quantized.findings]
@@ -231,19 +231,19 @@ def _choose(
     speculates = drafted.draft or drafted.counted
     by_head = speculates is not None and speculates.kind == "mtp"
     findings += check_head(facts.model, drafts=by_head)
-    abilities = family.abilities(container)
+    traits = container.traits
     served = quantized.quantization if not errors_in(quantized.findings) else None
-    dtype, found = quantized_dtype(dtype, profile, served, abilities, request.dtype)
+    dtype, found = quantized_dtype(dtype, profile, served, traits, request.dtype)
     findings += found
-    parsers = choose_parsers(request, facts.model, container.engine, abilities)
+    parsers = choose_parsers(request, facts.model, container.engine, traits)
     findings += parsers.findings
     grouped = replace(profile, group_size=served.group_size if served else 0)
-    layouts = find_splits(grouped, instance, abilities, request)
+    layouts = find_splits(grouped, instance, traits, request)
     draft = drafted.draft
     if draft is not None:
         layouts = layouts.where(
             lambda split: (
-                draft_divides(draft, split.tp_degree) and abilities.may_draft(split, draft.kind)
+                draft_divides(draft, split.tp_degree) and traits.may_draft(split, draft.kind)
             )
         )
     findings += [*layouts.findings, *notes_of(layouts.rejected)]
@@ -252,7 +252,6 @@ def _choose(
         quantization=quantized.quantization,
         drafted=drafted,
         parsers=parsers,
-        abilities=abilities,
         layouts=layouts,
         room=_room(facts, profile, quantized.quantization, speculates),
         findings=tuple(findings),
@@ -262,9 +261,9 @@ def _choose(
 def _room(
     facts: Facts, profile: ModelProfile, quantization: Quantization | None, draft: Draft | None
 ) -> Room:
-    """Gather what memory is reckoned with."""
+    """Return the inputs of memory budgets."""
     request, instance, container = facts.request, facts.instance, facts.container
-    demand = Demand(
+    demand = MemoryInputs(
         weight_bytes=quantized_weight_bytes(profile, quantization),
         kv_element_bytes=1 if request.kv_dtype == "fp8" else 2,
         max_prefill_tokens=request.max_prefill_tokens,
@@ -280,7 +279,7 @@ def _room(
 
 
 def _first_plan(facts: Facts, chosen: _Chosen) -> Plan:
-    """Put together the plan of the first layout: the best one is looked for afterwards."""
+    """Return the plan of the first layout; the best one is searched afterwards."""
     request, profile = facts.request, chosen.room.profile
     sketch = _sketch(chosen.room, chosen.layouts.splits)
     return Plan(
@@ -310,7 +309,7 @@ def _first_plan(facts: Facts, chosen: _Chosen) -> Plan:
         workload=facts.workload,
         tool_parser=chosen.parsers.tool,
         reasoning_parser=chosen.parsers.reasoning,
-        stopping=stopping_of(chosen.abilities.stopping, request.engine_options or {}),
+        stopping=stopping_of(facts.container.traits.stopping, request.engine_options or {}),
     )
 
 
@@ -321,8 +320,8 @@ def _lay_out(
     family: ContainerFamily,
     accelerator_of: AcceleratorOf | None,
 ) -> tuple[Plan, list[Finding]]:
-    """Lay the model out over the devices as well as the request allows."""
-    request, instance, abilities = facts.request, facts.instance, chosen.abilities
+    """Choose the layout of the model over the devices that serves the request best."""
+    request, instance, traits = facts.request, facts.instance, facts.container.traits
     find = partial(
         find_fit,
         chosen.room,
@@ -337,14 +336,14 @@ def _lay_out(
     laid_out = replace(_laid_out(plan, fit), rejected=(*plan.rejected, *fit.rejected))
     if request.tp_degree is None:
         findings += note_split(plan.profile, instance, laid_out.tp_degree)
-    findings += check_idle(laid_out.split, instance, abilities, request)
-    findings += check_nodes(laid_out.split, instance, abilities)
+    findings += check_idle(laid_out.split, instance, traits, request)
+    findings += check_nodes(laid_out.split, instance, traits)
     return laid_out, findings
 
 
-def _asks_table(request: BuildRequest, quantizer: Quantizer | None) -> bool:
+def _asks_table(quantizer: Quantizer | None, compiler: Compiler | None) -> bool:
     """Whether the table of architectures speaks of what will quantize."""
-    by_compiler = request.compile == COMPILER_THAT_QUANTIZES
+    by_compiler = isinstance(compiler, QuantizesItself)  # of whose architectures nothing is known
     return (quantizer is None or quantizer.name == TABLE_OF) and not by_compiler
 
 
@@ -391,7 +390,7 @@ def _find_served(
 
 
 def _laid_out(plan: Plan, fit: Fit) -> Plan:
-    """Complete a plan with the shape, split and memory that were found."""
+    """Return the plan with the shape, split and memory that were found."""
     return replace(_with_split(plan, fit.split, fit.budget), shape=fit.shape)
 
 

@@ -1,4 +1,4 @@
-"""From a plan to ordered work."""
+"""Conversion of a plan into ordered steps."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from packager.core.artifact import Artifacts
 from packager.core.facts import Facts
-from packager.core.findings import Finding
 from packager.core.plan import Plan
-from packager.core.recipe import Recipe, Step, StepInput
+from packager.core.recipe import Finish, Recipe, Step, StepInput
 from packager.errors import PlanRejected
+from packager.findings import Finding
 from packager.ports import Compiler, ContainerFamily, Quantizer
 
 
@@ -21,10 +21,10 @@ def make_recipe(
     compiler: Compiler | None = None,
     family: ContainerFamily | None = None,
 ) -> Recipe:
-    """Give the steps that the plan's techniques describe; none when a model is served as it is.
+    """Return the steps that the plan's techniques describe; none when a model is served as it is.
 
-    A plan may hold techniques that nobody here brings about.  Building it
-    would leave them out of the image without a word, so that is refused.
+    A plan may hold techniques that no implementation here supports.  Building it would silently
+    leave them out of the image, so it is refused.
     """
     steps = tuple(_steps(plan, facts, quantizer))
     if compiler is not None and family is not None:
@@ -33,13 +33,13 @@ def make_recipe(
     missing = tuple(_missing_steps(plan, steps))
     if missing and facts.base is not None:
         raise PlanRejected((*plan.findings, *missing))
-    return Recipe(steps)
+    return Recipe(steps, tuple(_finishes(plan, facts)))
 
 
 def needed_tools(
     plan: Plan, quantizer: Quantizer | None, compiler: Compiler | None = None
 ) -> tuple[str, ...]:
-    """Name the tools of the techniques that have work to do."""
+    """Return the tools of the techniques that have steps."""
     quantizes = plan.quantization is not None and not plan.quantization.existing
     return tuple(
         technique.tool
@@ -72,9 +72,19 @@ def _compiling(
 
 
 def _is_used(step: Step, last: Step) -> bool:
-    """Say whether anybody takes what `step` gives: a compiler that quantizes itself does not."""
+    """Return whether the result of `step` is used; a compiler that quantizes itself does not."""
     taken = any(given.result_of == step.name for given in last.inputs.values())
     return taken or step.gives != "model" or not last.holds_weights
+
+
+def _finishes(plan: Plan, facts: Facts) -> Iterator[Finish]:
+    """Yield what follows the steps: weights that are mounted are in no layer."""
+    if facts.evaluation is not None:
+        yield "evaluate"
+    if plan.weights == "baked" and facts.draft is not None:
+        yield "lay-out-draft"
+    if plan.weights == "baked":
+        yield "split-weights"
 
 
 def _missing_steps(plan: Plan, steps: tuple[Step, ...]) -> Iterator[Finding]:

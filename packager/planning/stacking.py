@@ -1,4 +1,4 @@
-"""Which techniques go together, asked of the catalog's rules for one plan.
+"""Conflicts between techniques, from the catalog's rules.
 
 The rules are data and handed in; what a rule may ask is in
 `packager.core.catalog.SITUATION_KEYS`.  Every conflict is reported at once,
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from packager.core.catalog import Rule, finding_of, matching
-from packager.core.findings import Finding
 from packager.core.plan import Plan
+from packager.findings import Finding
 
 Situation = dict[str, object]
 
@@ -36,12 +36,12 @@ OFF = frozenset({None, "off", "none", "auto"})  # `auto` has not chosen anything
 def check_stack(
     plan: Plan, rules: Iterable[Rule], *, compiler: str | None = None, tool: str = ""
 ) -> tuple[Finding, ...]:
-    """Say every rule that the plan runs into, errors first. Silence means it goes together."""
+    """Return a finding for every rule that the plan violates, errors first."""
     return check_situation(situation_of(plan, compiler=compiler, tool=tool), rules)
 
 
 def check_situation(situation: Mapping[str, object], rules: Iterable[Rule]) -> tuple[Finding, ...]:
-    """Say every rule that holds, errors first, each with its reason, link and way out."""
+    """Return a finding for every rule that matches, errors first."""
     found = [finding_of(rule, situation) for rule in matching(rules, situation)]
     return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
 

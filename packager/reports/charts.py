@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from packager.reports.labels import FONT, LETTER, Box, Label, place_labels, thinned
+
 # Steps of a decade for the grid, the coarsest that give enough lines.
 ROUND_STEPS = ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7), tuple(n / 10 for n in range(10, 100, 2)))
 ENOUGH_TICKS = 3
@@ -37,12 +39,10 @@ class Placed:
 
     x: float
     y: float
-    label: str
     title: str
     chosen: bool
     front: bool
-    to_the_left: bool  # the label would leave the drawing on the right
-    labelled: bool  # there is room for the label
+    label: Label | None  # None: it is not on the front, or there is no room for one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +59,13 @@ class Chart:
     y_label: str
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
-    marks: tuple[Placed, ...]
+    marks: tuple[Placed, ...]  # the chosen one first, then the front
     line: str  # points of the front, as SVG wants them
-    labels_below: bool  # where the line passes above
+
+    @property
+    def unlabelled(self) -> int:
+        """Count the points of the front that had no room for a label."""
+        return sum(mark.front and mark.label is None for mark in self.marks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +78,14 @@ class Scale:
     end: float
 
     def at(self, value: float) -> float:
-        """Give the position of a value."""
+        """Return the position of a value."""
         share = (math.log(value) - math.log(self.least)) / (
             math.log(self.most) - math.log(self.least)
         )
         return self.start + share * (self.end - self.start)
 
     def ticks(self) -> tuple[Tick, ...]:
-        """Give round values within the range: 1, 2, 5 of every decade, finer where they are few."""
+        """Return round values in the range: 1, 2, 5 of every decade, finer where these are few."""
         decades = range(math.floor(math.log10(self.least)), math.ceil(math.log10(self.most)) + 1)
         inside: list[float] = []
         for steps in ROUND_STEPS:
@@ -93,35 +97,34 @@ class Scale:
 
 
 def make_chart(
-    marks: Sequence[Mark],
-    *,
-    x_label: str,
-    y_label: str,
-    labels_below: bool = False,
-    width: int = 720,
-    height: int = 360,
+    marks: Sequence[Mark], *, x_label: str, y_label: str, width: int = 560, height: int = 360
 ) -> Chart:
     """Place marks of positive values; the line joins those on the front."""
-    left, right, top, bottom = 64, 24, 24, 48
-    x = scale([mark.x for mark in marks], left, width - right)
+    right, top, bottom = 16, 32, 56
     y = scale([mark.y for mark in marks], height - bottom, top)
-    placed: list[Placed] = []
+    y_ticks = _apart(y.ticks(), vertical=True)
+    left = 16 + round(LETTER * max((len(tick.label) for tick in y_ticks), default=1))
+    x = scale([mark.x for mark in marks], left, width - right)
     # The chosen one and the front keep their labels; others give way.
-    for mark in sorted(marks, key=lambda mark: (not mark.chosen, not mark.front)):
-        at_x, at_y = round(x.at(mark.x), 1), round(y.at(mark.y), 1)
-        placed.append(
-            Placed(
-                x=at_x,
-                y=at_y,
-                label=mark.label,
-                title=mark.title,
-                chosen=mark.chosen,
-                front=mark.front,
-                to_the_left=at_x > width - right - 8 * len(mark.label),
-                labelled=(mark.front or mark.chosen) and not _crowded(at_x, at_y, placed),
-            )
+    order = sorted(marks, key=lambda mark: (not mark.chosen, not mark.front))
+    at = [(round(x.at(mark.x), 1), round(y.at(mark.y), 1)) for mark in order]
+    named = [index for index, mark in enumerate(order) if mark.front or mark.chosen]
+    area = Box(left + 2, top - 0.6 * FONT, width - 2, height - bottom - 2)
+    front = sorted(place for place, mark in zip(at, order, strict=True) if mark.front)
+    wanted = [(*at[index], order[index].label) for index in named]
+    found = place_labels(wanted, at, area, front)
+    labels = dict(zip(named, found, strict=True))
+    placed = tuple(
+        Placed(
+            x=at[index][0],
+            y=at[index][1],
+            title=mark.title,
+            chosen=mark.chosen,
+            front=mark.front,
+            label=labels.get(index),
         )
-    front = sorted((mark.x, mark.y) for mark in placed if mark.front)
+        for index, mark in enumerate(order)
+    )
     return Chart(
         width=width,
         height=height,
@@ -131,18 +134,17 @@ def make_chart(
         bottom=bottom,
         x_label=x_label,
         y_label=y_label,
-        x_ticks=x.ticks(),
-        y_ticks=y.ticks(),
-        marks=tuple(placed),
-        line=" ".join(f"{at_x},{at_y}" for at_x, at_y in front),
-        labels_below=labels_below,
+        x_ticks=_apart(x.ticks(), vertical=False),
+        y_ticks=y_ticks,
+        marks=placed,
+        line=" ".join(f"{at_x:g},{at_y:g}" for at_x, at_y in front),
     )
 
 
 def text_chart(
     marks: Sequence[Mark], *, x_label: str, y_label: str, width: int = 64, height: int = 14
 ) -> list[str]:
-    """Draw with letters: `*` is chosen, `o` is on the front, `.` is beaten by another."""
+    """Return a scatter plot as text: `*` is chosen, `o` on the Pareto front, `.` dominated."""
     x = scale([mark.x for mark in marks], 0, width - 1)
     y = scale([mark.y for mark in marks], height - 1, 0)
     rows = [[" "] * width for _ in range(height)]
@@ -168,15 +170,14 @@ def text_chart(
 
 
 def scale(values: Iterable[float], start: float, end: float) -> Scale:
-    """Make a scale that holds all values, with room at both ends."""
+    """Return a scale that covers all values, with margins at both ends."""
     known = list(values)
     least, most = min(known), max(known)
     room = max(1.08, (most / least) ** 0.08)
     return Scale(least / room, most * room, start, end)
 
 
-def _crowded(x: float, y: float, placed: Iterable[Placed]) -> bool:
-    return any(
-        other.labelled and abs(other.y - y) < 14 and abs(other.x - x) < 9 * len(other.label)
-        for other in placed
-    )
+def _apart(ticks: tuple[Tick, ...], *, vertical: bool) -> tuple[Tick, ...]:
+    """Keep the lines of the grid whose labels do not touch."""
+    kept = thinned(((tick.position, tick.label) for tick in ticks), vertical=vertical)
+    return tuple(tick for tick in ticks if tick.position in kept)

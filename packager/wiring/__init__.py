@@ -1,8 +1,10 @@
-"""The only place where doers are chosen."""
+"""Composition root: the only package that instantiates adapters."""
 
 from __future__ import annotations
 
+from packager.wiring.bases import build_missing_base as build_missing_base
 from packager.wiring.builds import find_model as find_model
+from packager.wiring.builds import parse_model_reference as parse_model_reference
 from packager.wiring.builds import services_for as services_for
 from packager.wiring.caches import artifact_cache_for as artifact_cache_for
 from packager.wiring.caches import artifacts_dir as artifacts_dir
@@ -10,16 +12,17 @@ from packager.wiring.caches import cache_dir as cache_dir
 from packager.wiring.caches import entry_sink as entry_sink
 from packager.wiring.caches import import_entries as import_entries
 from packager.wiring.caches import last_lookups as last_lookups
+from packager.wiring.caches import open_artifact_cache as open_artifact_cache
 from packager.wiring.caches import past_runs as past_runs
 from packager.wiring.caches import settings_of_cache as settings_of_cache
 from packager.wiring.caches import signer_for as signer_for
 from packager.wiring.caches import signing_key_place as signing_key_place
 from packager.wiring.caches import trust_for as trust_for
 from packager.wiring.caches import trusted_keys_place as trusted_keys_place
-from packager.wiring.cluster import node_tools_for as node_tools_for
-from packager.wiring.heads import head_tools_for as head_tools_for
-from packager.wiring.images import ImageTools as ImageTools
-from packager.wiring.images import image_tools_for as image_tools_for
+from packager.wiring.heads import head_services_for as head_services_for
+from packager.wiring.images import ImageServices as ImageServices
+from packager.wiring.images import image_services_for as image_services_for
+from packager.wiring.nodes import node_services_for as node_services_for
 from packager.wiring.opinions import opinion_executor as opinion_executor
 from packager.wiring.opinions import opinion_workspace as opinion_workspace
 from packager.wiring.outputs import sinks_for as sinks_for
@@ -27,7 +30,10 @@ from packager.wiring.registries import Clients as Clients
 from packager.wiring.settings import EPOCH as EPOCH
 from packager.wiring.settings import Settings as Settings
 from packager.wiring.settings import created_time as created_time
+from packager.wiring.settings import parse_output as parse_output
+from packager.wiring.settings import settings_for as settings_for
 from packager.wiring.settings import state_dir as state_dir
+from packager.wiring.settings import stated_time as stated_time
 from packager.wiring.steps import gpus_here as gpus_here
 from packager.wiring.techniques import environments_for as environments_for
 from packager.wiring.techniques import find_compilers as find_compilers

@@ -9,19 +9,23 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packager import __version__
-from packager.adapters.blobs import BlobReader
-from packager.adapters.cache_settings import (
+from packager.cache.settings import (
     CacheSettings,
     cache_settings,
     signing_key_file,
     trusted_keys_file,
 )
-from packager.adapters.files import can_write, user_dir
 from packager.core.events import StepEvent
+from packager.core.image import Platform
+from packager.core.references import ImageTarget
 from packager.errors import CachedFileChanged
-from packager.planning.effort import LABEL, PastRun, past_run
+from packager.files.atomic import can_write, user_dir
+from packager.images.blobs import BlobReader
+from packager.performance.effort import LABEL, PastRun, past_run
+from packager.plugins.contexts import ReadContext, SinkContext
 from packager.ports import ImageSink
+from packager.version import __version__
+from packager.wiring.images import open_image
 from packager.wiring.outputs import sinks_for
 from packager.wiring.registries import RegistryBlobs, registry_clients
 from packager.wiring.settings import Settings, digests_file, state_dir
@@ -32,12 +36,12 @@ if TYPE_CHECKING:
     from artifact_cache.store import CacheStore
     from artifact_cache.stores.archive import Imported
     from artifact_cache.trust import Signer, Trust
-    from packager.adapters.executors.runner import Remember
-    from packager.adapters.lookups import LastLookups
+    from packager.cache.lookups import LastLookups
+    from packager.steps.runner import Remember
 
 
 def cache_dir(settings: Settings) -> Path:
-    """Where finished artifacts are kept, and builds work beside them."""
+    """Return the directory that holds the artifact cache and the builds' work directories."""
     named = settings.cache_dir or settings_of_cache(settings).directory
     return Path(named).absolute() if named else user_dir("cache", settings.environment) / "packager"
 
@@ -53,12 +57,12 @@ def work_root(settings: Settings) -> Path:
 
 
 def settings_of_cache(settings: Settings) -> CacheSettings:
-    """What options, environment and the user's file say of the cache."""
+    """Return the cache settings of options, environment and the user's file."""
     return cache_settings(settings.cache, settings.environment)
 
 
 def artifacts_dir(settings: Settings) -> Path:
-    """Where the artifact cache itself is."""
+    """Return the directory of the artifact cache."""
     return cache_dir(settings) / "artifacts"
 
 
@@ -84,14 +88,18 @@ class OpenCache:
 
 
 def artifact_cache_for(settings: Settings, *, always_hash: bool = False) -> ArtifactCache | None:
-    """Open the artifact cache with the shared stores behind it; None when none is wanted.
+    """Open the artifact cache; None when none is wanted."""
+    return open_artifact_cache(settings, always_hash=always_hash) if settings.use_cache else None
+
+
+def open_artifact_cache(settings: Settings, *, always_hash: bool = False) -> ArtifactCache:
+    """Open the artifact cache with the shared stores behind it.
 
     With `always_hash` no file is believed to be what it was by its size and time.
     """
-    if not settings.use_cache:
-        return None
     from artifact_cache import Notice, open_cache
-    from packager.adapters.cache_errors import explained_cache_errors
+    from packager.cache.errors import explained_cache_errors
+    from packager.keys.policy import KIND_POLICY
 
     asked = settings_of_cache(settings)
     trust = trust_for(settings)
@@ -111,6 +119,7 @@ def artifact_cache_for(settings: Settings, *, always_hash: bool = False) -> Arti
         return open_cache(
             artifacts_dir(settings),
             asked.shared,
+            kinds=KIND_POLICY,
             builder_id=asked.builder_id,
             version=__version__,
             notify=notify,
@@ -121,9 +130,9 @@ def artifact_cache_for(settings: Settings, *, always_hash: bool = False) -> Arti
 
 
 def trust_for(settings: Settings) -> Trust | None:
-    """Say whose entries may be used; None when nobody is asked for a signature."""
+    """Return whose entries may be used; None when no signature is required."""
     from artifact_cache import Trust, load_trusted_keys
-    from packager.adapters.cache_errors import explained_cache_errors
+    from packager.cache.errors import explained_cache_errors
 
     asked = settings_of_cache(settings)
     with explained_cache_errors():
@@ -132,9 +141,9 @@ def trust_for(settings: Settings) -> Trust | None:
 
 
 def signer_for(settings: Settings) -> Signer | None:
-    """Say with which key entries are signed; None when they are not."""
+    """Return the key that signs entries; None when they are not signed."""
     from artifact_cache import load_signer
-    from packager.adapters.cache_errors import explained_cache_errors
+    from packager.cache.errors import explained_cache_errors
 
     asked = settings_of_cache(settings)
     with explained_cache_errors():
@@ -142,28 +151,28 @@ def signer_for(settings: Settings) -> Signer | None:
 
 
 def signing_key_place() -> Path:
-    """Where the user's own signing key is."""
+    """Return the path of the user's signing key."""
     return signing_key_file(os.environ)
 
 
 def trusted_keys_place() -> Path:
-    """Where the user's list of trusted keys is."""
+    """Return the path of the user's list of trusted keys."""
     return trusted_keys_file(os.environ)
 
 
 def last_lookups(settings: Settings) -> tuple[Mapping[str, Any], ...]:
-    """What the last build asked the cache."""
-    from packager.adapters.lookups import LastLookups
+    """Return the cache look-ups of the last build."""
+    from packager.cache.lookups import LastLookups
 
     return LastLookups(state_dir(settings.environment)).last()
 
 
 def remember_lookups(settings: Settings) -> Remember:
-    """Note what one build asks the cache, in place of what the one before it asked."""
+    """Return a recorder of a build's cache look-ups, replacing those of the build before."""
 
     @cache
     def lookups() -> LastLookups:
-        from packager.adapters.lookups import LastLookups
+        from packager.cache.lookups import LastLookups
 
         return LastLookups(state_dir(settings.environment))
 
@@ -182,37 +191,43 @@ def past_runs(settings: Settings) -> tuple[PastRun, ...]:
     return tuple(one for one in found if one is not None)
 
 
-def entry_sink(target: str, settings: Settings) -> ImageSink:
+def entry_sink(target: ImageTarget, settings: Settings) -> ImageSink:
     """Choose where an entry of the cache goes as an artifact."""
-    clients = registry_clients(settings)
-    [sink] = sinks_for(
-        (target,),
-        BlobReader(),
-        clients,
-        digests_file(settings),
+    context = SinkContext(
+        reader=BlobReader(),
+        clients=registry_clients(settings),
+        state_file=digests_file(settings),
         on_warning=settings.on_warning,
         on_event=settings.on_event,
     )
+    [sink] = sinks_for((target,), context)
     return sink
 
 
 def import_entries(
-    source: str,
+    source: ImageTarget,
     store: CacheStore,
     scratch: Callable[[], AbstractContextManager[Path]],
     settings: Settings,
 ) -> Imported:
     """Publish the entries of a registry or a layout; of a layout without a tag, all of them."""
     from artifact_cache.stores.archive import Imported
-    from packager.adapters.cache_oci import entries_of_layout, import_entry
+    from packager.cache.oci import entries_of_layout, import_entry
 
     clients = registry_clients(settings)
     reader = BlobReader((RegistryBlobs(clients),))
+    context = ReadContext(clients=clients)
     published: list[Entry] = []
     known: list[Entry] = []
-    for reference in entries_of_layout(source):
+    for target in entries_of_layout(source):
         with scratch() as place:
-            done = import_entry(reference, store, place, clients=clients, reader=reader)
+            done = import_entry(
+                target,
+                store,
+                place,
+                open_image=lambda target: open_image(target, Platform(), context),
+                reader=reader,
+            )
         published += done.published
         known += done.known
     return Imported(published=tuple(published), known=tuple(known))

@@ -1,4 +1,4 @@
-"""Who reads and writes trained heads."""
+"""Services that read and write trained heads."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from packager.jobs.train_draft import HeadTools
+    from packager.drafts.train.run import HeadServices
 
 
-def head_tools_for(output: Path) -> HeadTools:
+def head_services_for(output: Path) -> HeadServices:
     """Choose who reads and writes a trained head; refuse a place that cannot be written."""
-    from packager.adapters.training import check_head_place, read_head, read_training, write_head
-    from packager.jobs.train_draft import HeadTools
+    from packager.drafts.train.head_files import (
+        check_head_place,
+        read_head,
+        read_training,
+        write_head,
+    )
+    from packager.drafts.train.run import HeadServices
 
     check_head_place(output)
-    return HeadTools(
+    return HeadServices(
         read_report=read_training,
         read_head=read_head,
         write=lambda files: write_head(files, output),

@@ -1,4 +1,4 @@
-"""Doers for images that exist already."""
+"""Services for existing images."""
 
 from __future__ import annotations
 
@@ -6,58 +6,61 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from packager import plugins
-from packager.adapters.blobs import BlobReader
-from packager.adapters.images import OpenImage, open_image
-from packager.adapters.seen_blobs import SeenBlobs
+from packager.core.events import working
 from packager.core.image import ImageSpec, Platform, SealedImage, Written
 from packager.core.record import Transfer
-from packager.imaging.claims import ClaimKey
-from packager.wiring.outputs import claim_keys_for, sinks_for, write_out
-from packager.wiring.registries import Clients, RegistryBlobs, registry_clients
-from packager.wiring.settings import Settings, digests_file, working
+from packager.core.references import ImageTarget, RegistryTarget
+from packager.images.blobs import BlobReader
+from packager.images.opened import OpenImage
+from packager.images.seen_blobs import SeenBlobs
+from packager.plugins.contexts import ReadContext
+from packager.plugins.tables import IMAGES
+from packager.ports import KeepsClaims
+from packager.wiring.outputs import sink_context, sinks_for, traits_of, write_out
+from packager.wiring.registries import RegistryBlobs, registry_clients
+from packager.wiring.settings import Settings, digests_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImageTools:
-    """Doers for images that exist already."""
+class ImageServices:
+    """Services for existing images."""
 
-    open: Callable[[str, Platform], OpenImage]
+    open: Callable[[ImageTarget, Platform], OpenImage]
     write: Callable[[ImageSpec, SealedImage], tuple[Written, Transfer]]
-    seen: Callable[[str, Sequence[str]], Mapping[str, tuple[str, ...]]]  # reference, digests
+    seen: Callable[[ImageTarget, Sequence[str]], Mapping[str, tuple[str, ...]]]  # by digest
+    runnable_only: tuple[str, ...] = ()  # outputs that take no artifacts
 
 
-def image_tools_for(settings: Settings) -> ImageTools:
-    """Choose the doers that open and copy images; outputs that cannot be are refused here."""
+def image_services_for(settings: Settings) -> ImageServices:
+    """Return the services that open and copy images; raises for unusable outputs."""
     clients = registry_clients(settings)
-    keys = claim_keys_for(settings)
-    key = keys.find() if keys else None
     reader = BlobReader((RegistryBlobs(clients),))
-    sinks = sinks_for(
-        settings.outputs,
-        reader,
-        clients,
-        digests_file(settings),
-        keys=keys,
-        on_warning=settings.on_warning,
-        on_event=settings.on_event,
-    )
-    return ImageTools(
-        open=lambda reference, platform: _open_image(reference, platform, clients, key, settings),
+    context = sink_context(settings, reader, clients)
+    sinks = sinks_for(settings.outputs, context)
+    keys = context.claim_keys() if any(isinstance(sink, KeepsClaims) for sink in sinks) else None
+    read = ReadContext(clients=clients, claim_key=keys.find() if keys else None)
+    return ImageServices(
+        open=lambda target, platform: _open_image(target, platform, read, settings),
         write=lambda image, sealed: write_out(image, sinks, reader, settings, sealed=sealed),
-        seen=lambda reference, digests: _seen_in(reference, digests, digests_file(settings)),
+        seen=lambda target, digests: _seen_in(target, digests, digests_file(settings)),
+        runnable_only=tuple(
+            output.text for output in settings.outputs if not traits_of(output).takes_artifacts
+        ),
     )
+
+
+def open_image(target: ImageTarget, platform: Platform, context: ReadContext) -> OpenImage:
+    """Open an image that exists, wherever its target says."""
+    return IMAGES.find(target.scheme).make(target, platform, context)
 
 
 def _seen_in(
-    reference: str, digests: Sequence[str], state_file: Path
+    target: ImageTarget, digests: Sequence[str], state_file: Path
 ) -> dict[str, tuple[str, ...]]:
-    """Other repositories of the image's registry where these blobs were met."""
-    from packager.adapters.registry.reference import parse_reference
-
-    if plugins.scheme_of(reference, plugins.SINKS) != "registry":
+    """Return the other repositories of the image's registry that have these blobs."""
+    if not isinstance(target, RegistryTarget):
         return {}
-    image, seen = parse_reference(reference), SeenBlobs(state_file)
+    image, seen = target.image, SeenBlobs(state_file)
     return {
         digest: tuple(
             f"{image.host}/{name}"
@@ -69,11 +72,7 @@ def _seen_in(
 
 
 def _open_image(
-    reference: str,
-    platform: Platform,
-    clients: Clients,
-    key: ClaimKey | None,
-    settings: Settings,
+    target: ImageTarget, platform: Platform, context: ReadContext, settings: Settings
 ) -> OpenImage:
-    with working("image", reference, settings):
-        return open_image(reference, platform, clients, key)
+    with working(settings.on_event, "image", target.text):
+        return open_image(target, platform, context)

@@ -1,36 +1,33 @@
-"""Who gives second opinions: a tool environment of this machine."""
+"""Services for second opinions: a tool environment of this machine."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from packager import plugins
-from packager.adapters.blobs import BlobReader
-from packager.adapters.remote.hub import HubReader
-from packager.adapters.remote.s3 import S3Reader
+from packager.images.blobs import BlobReader
+from packager.plugins.tables import EXECUTORS
 from packager.ports import Executor
+from packager.remote.hub import HubReader
+from packager.remote.s3 import S3Reader
 from packager.wiring.caches import work_root
-from packager.wiring.settings import Settings, log_dir
+from packager.wiring.settings import Settings
+from packager.wiring.steps import executor_context
 from packager.wiring.techniques import environments_for
 
 if TYPE_CHECKING:
-    from packager.adapters.executors.workspace import Workspace
+    from packager.steps.workspace import Workspace
 
 
 def opinion_executor(settings: Settings) -> Executor:
     """Return what runs the tool, always here: it takes seconds and gives no artifact."""
-    executor: Executor = plugins.load(plugins.EXECUTORS, "local")(
-        environments_for(settings),
-        work_dir=work_root(settings) / "runs",
-        log_dir=log_dir(settings),
-        read=BlobReader((HubReader(), S3Reader())).chunks,
-        on_event=settings.on_event,
-    )
-    return executor
+    reader = BlobReader((HubReader(), S3Reader()))
+    context = executor_context(settings, environments_for(settings), reader)
+    return EXECUTORS.find("local").make(replace(context, check=True, restart=False))
 
 
 def opinion_workspace(settings: Settings) -> Workspace:
     """Return where the answer lies until it is read."""
-    from packager.adapters.executors.workspace import Workspace
+    from packager.steps.workspace import Workspace
 
     return Workspace(work_root(settings) / "work")

@@ -1,83 +1,76 @@
-"""Where images go."""
+"""Choice of the sinks that images are written to."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
-from packager import plugins
-from packager.adapters.blobs import BlobReader
-from packager.adapters.claim_key import ClaimKeys
-from packager.adapters.digest_index import DigestIndex
-from packager.adapters.packing import NotForEngines, codec
-from packager.adapters.seen_blobs import SeenBlobs
-from packager.adapters.sinks.layout import split_layout_reference
-from packager.adapters.sinks.tee import write_image
-from packager.core.events import EventSink, ignore
 from packager.core.image import ImageSpec, SealedImage, Written
 from packager.core.record import Transfer
+from packager.core.references import ImageTarget
 from packager.errors import UsageError
-from packager.ports import ImageSink, Reachable
+from packager.images.blobs import BlobReader
+from packager.images.claim_key import ClaimKeys
+from packager.images.compression import NotForEngines, codec
+from packager.images.digest_index import DigestIndex
+from packager.images.tee import write_image
+from packager.plugins.contexts import SinkContext
+from packager.plugins.rows import SinkTraits
+from packager.plugins.tables import SINKS
+from packager.ports import CountsBytes, ImageSink, PlacesRecord, Preflight
 from packager.wiring.registries import Clients
-from packager.wiring.settings import Settings, digests_file, ignore_warning
+from packager.wiring.settings import Settings, digests_file
 
 
-def sinks_for(
-    outputs: Sequence[str],
-    reader: BlobReader,
-    clients: Clients,
-    state_file: Path,
-    *,
-    sparse_base: bool = False,
-    keys: ClaimKeys | None = None,
-    on_warning: Callable[[str], None] = ignore_warning,
-    on_event: EventSink = ignore,
-) -> list[ImageSink]:
-    """Make a sink for each output. Layouts come first and engines last.
+def sinks_for(outputs: Sequence[ImageTarget], context: SinkContext) -> list[ImageSink]:
+    """Return a sink for each output, in the order in which their kinds are written.
 
-    An engine can then be served from the layout's copy instead of the weights,
+    An engine can then be served from a layout's copy instead of the weights,
     and a second layout links to the blobs of the first.
     """
-    if len(set(outputs)) != len(outputs):
-        raise UsageError("an output is named twice", hint="name each output once")
-    if sparse_base and not any(text.startswith("oci:") for text in outputs):
+    named = [output.text for output in outputs]
+    if twice := next((text for text in named if named.count(text) > 1), None):
+        raise UsageError(f"output {twice!r} is named twice", hint="name each output once")
+    if context.sparse_base and not any(traits_of(one).takes_sparse_base for one in outputs):
         raise UsageError(
             "--sparse-base is for layouts, and no output is one", hint="add --output oci:DIR"
         )
-    layouts = [split_layout_reference(text[4:]) for text in outputs if text.startswith("oci:")]
-    if len({root.resolve() for root, _ in layouts}) != len(layouts):
-        raise UsageError(
-            "two outputs are images in one layout directory",
-            hint="name one, and build again for the other: nothing is read again",
-        )
-    order = {"oci": 0, "registry": 1, "docker": 2}
     sinks: list[ImageSink] = []
-    for output in sorted(outputs, key=lambda text: order[plugins.scheme_of(text, plugins.SINKS)]):
-        scheme = plugins.scheme_of(output, plugins.SINKS)
-        sink_type = plugins.load(plugins.SINKS, scheme)
-        if scheme == "registry":
-            sinks.append(
-                sink_type(
-                    output,
-                    clients=clients(),
-                    seen=SeenBlobs(state_file),
-                    keys=keys,
-                    on_warning=on_warning,
-                )
-            )
-        elif scheme == "docker":
-            sinks.append(sink_type(output, reader=reader, on_event=on_event))
-        else:
-            sinks.append(sink_type(output, sparse_base=sparse_base, beside=tuple(sinks)))
+    for output in sorted(outputs, key=lambda output: traits_of(output).order):
+        make = SINKS.find(output.scheme).make
+        sinks.append(make(output, replace(context, beside=tuple(sinks))))
     return sinks
 
 
-def claim_keys_for(settings: Settings) -> ClaimKeys | None:
-    """Look up the key for claims, which only registries keep. One that must not be used raises."""
-    if not any(plugins.scheme_of(text, plugins.SINKS) == "registry" for text in settings.outputs):
-        return None
-    keys = ClaimKeys(settings.environment, settings.on_warning)
-    keys.find()
+def sink_context(settings: Settings, reader: BlobReader, clients: Clients) -> SinkContext:
+    """Return what the sinks of one run are given."""
+    return SinkContext(
+        reader=reader,
+        clients=clients,
+        state_file=digests_file(settings),
+        sparse_base=settings.sparse_base,
+        claim_keys=claim_keys_for(settings),
+        on_warning=settings.on_warning,
+        on_event=settings.on_event,
+    )
+
+
+def traits_of(output: ImageTarget) -> SinkTraits:
+    """Return what is known of an output's kind before a sink is made."""
+    return SINKS.find(output.scheme).traits
+
+
+def claim_keys_for(settings: Settings) -> Callable[[], ClaimKeys]:
+    """Return a cached look-up of the key for claims; it raises for an unusable key."""
+
+    @cache
+    def keys() -> ClaimKeys:
+        found = ClaimKeys(settings.environment, settings.on_warning)
+        found.find()
+        return found
+
     return keys
 
 
@@ -85,16 +78,21 @@ def check_compression(settings: Settings) -> None:
     """Refuse what the outputs, or this installation, cannot do with compressed layers."""
     if settings.compression == "none":
         return
-    if any(plugins.scheme_of(output, plugins.SINKS) == "docker" for output in settings.outputs):
+    if not all(traits_of(output).takes_compressed for output in settings.outputs):
         raise NotForEngines
     codec()
 
 
-def reach_all(sinks: Iterable[ImageSink]) -> None:
-    """Ask every output that can be asked: a download of hours must not end at a wrong password."""
+def record_places(sinks: Iterable[ImageSink]) -> tuple[Path, ...]:
+    """Return the files beside images in which the build record is kept, too."""
+    return tuple(sink.record_path for sink in sinks if isinstance(sink, PlacesRecord))
+
+
+def preflight_all(sinks: Iterable[ImageSink]) -> None:
+    """Check every output before work begins: hours of download must not end at a wrong password."""
     for sink in sinks:
-        if isinstance(sink, Reachable):
-            sink.reach()
+        if isinstance(sink, Preflight):
+            sink.preflight()
 
 
 def write_out(
@@ -118,7 +116,7 @@ def write_out(
     )
     return written, Transfer(
         bytes_read=reader.bytes_read,
-        bytes_sent=sum(getattr(sink, "bytes_sent", 0) for sink in sinks),
+        bytes_sent=sum(sink.bytes_sent for sink in sinks if isinstance(sink, CountsBytes)),
         layers_known=written.layers_known,
         layers_streamed=written.layers_streamed,
     )

@@ -11,18 +11,18 @@ from packager.core.image import RemoteRange
 from packager.wiring.settings import Settings, user_rows
 
 if TYPE_CHECKING:
-    from packager.adapters.registry.client import RegistryClients
+    from packager.images.registry.clients import RegistryClients
 
 
 Clients = Callable[[], "RegistryClients"]
 
 
 def registry_clients(settings: Settings) -> Clients:
-    """One set of connections and tokens a run, made when a registry is first needed."""
+    """Return the run's registry clients, created when a registry is first needed."""
 
     @cache
     def clients() -> RegistryClients:
-        from packager.adapters.registry.client import RegistryClients
+        from packager.images.registry.clients import RegistryClients
 
         own = user_rows(settings).registries
         return RegistryClients(
@@ -44,6 +44,6 @@ class RegistryBlobs:
 
     def read(self, segment: RemoteRange) -> Iterator[bytes]:
         """Yield the segment's bytes."""
-        from packager.adapters.registry.reader import RegistryReader
+        from packager.images.registry.reader import RegistryReader
 
         return RegistryReader(clients=self._clients()).read(segment)

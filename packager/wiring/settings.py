@@ -1,35 +1,35 @@
-"""What a run may choose beside its request, and what follows from that alone."""
+"""Settings of a run beside its request."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from packager.adapters.cache_settings import AS_SET_UP, CacheOptions
-from packager.adapters.files import user_dir
-from packager.build.services import OnMiss
-from packager.core.events import EventSink, StepEvent, ignore
+from packager.cache.settings import AS_SET_UP, CacheOptions
+from packager.core.events import EventSink, ignore
 from packager.core.image import Compression
-from packager.core.own import OwnRows
 from packager.core.record import BuildRecord
+from packager.core.references import ImageTarget
+from packager.core.request import BuildRequest
+from packager.core.suggestions import guess
+from packager.core.user_catalog import UserCatalog
 from packager.errors import UsageError
+from packager.files.atomic import user_dir
+from packager.images.target import parse_target
+from packager.plugins.tables import FAMILIES, SINKS
+from packager.steps.services import OnMiss
 
 EPOCH = "1970-01-01T00:00:00Z"
 
 
-def ignore_warning(text: str) -> None:
-    """Receive a warning and do nothing."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Choices about doers that are no part of the request."""
+    """Choices of adapters that are not part of the request."""
 
-    outputs: tuple[str, ...] = ()
+    outputs: tuple[ImageTarget, ...] = ()
     insecure_registries: tuple[str, ...] = ()
     ca_file: Path | None = None  # authorities to trust beside the system's
     record_file: Path | None = None
@@ -55,12 +55,27 @@ class Settings:
     verify: bool = False  # read every layer, whatever is known of it
     repeat: BuildRecord | None = None  # the record this build must reproduce
     on_event: EventSink = ignore
-    on_warning: Callable[[str], None] = ignore_warning
+    on_warning: Callable[[str], None] = ignore
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
 
+def settings_for(request: BuildRequest) -> Settings:
+    """Return what a request itself chooses of them; nothing else is asked for."""
+    return Settings(
+        outputs=tuple(map(parse_output, request.outputs)),
+        executor=request.executor or "local",
+        address=request.address or "",
+        compression=request.compression or "none",
+    )
+
+
+def parse_output(text: str) -> ImageTarget:
+    """Parse where an image goes, or where one that exists is: a row of the sinks."""
+    return parse_target(text, SINKS)
+
+
 def state_dir(environment: Mapping[str, str]) -> Path:
-    """Where records and the digest index live."""
+    """Return the directory of records and the digest index."""
     return user_dir("state", environment) / "packager"
 
 
@@ -70,34 +85,48 @@ def log_dir(settings: Settings) -> Path:
 
 
 def digests_file(settings: Settings) -> Path:
-    """What is remembered of files read and of blobs seen in registries."""
+    """Return the path of the digest index, which also stores blobs seen in registries."""
     return state_dir(settings.environment) / "digests.sqlite"
 
 
 def created_time(environment: Mapping[str, str]) -> str:
     """The image's creation time: SOURCE_DATE_EPOCH, else the epoch, never the clock."""
+    moment = stated_time(environment)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment else EPOCH
+
+
+def stated_time(environment: Mapping[str, str]) -> datetime | None:
+    """Return the moment that SOURCE_DATE_EPOCH states for what is made; None where it is not."""
     epoch = environment.get("SOURCE_DATE_EPOCH")
     if not epoch:
-        return EPOCH
+        return None
     try:
-        moment = datetime.fromtimestamp(int(epoch), UTC)
+        return datetime.fromtimestamp(int(epoch), UTC)
     except (ValueError, OverflowError, OSError) as error:
         raise UsageError(
             f"SOURCE_DATE_EPOCH is {epoch!r}",
             hint="set it to whole seconds since 1970, or unset it",
         ) from error
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def user_rows(settings: Settings) -> OwnRows:
-    """What the user added to the catalog; nothing is loaded where nothing was added."""
-    from packager.adapters.user_catalog import own_rows
+def user_rows(settings: Settings) -> UserCatalog:
+    """Return the user's catalog rows; nothing is loaded where there is no file."""
+    from packager.catalog.user_catalog import user_rows_in
 
-    return own_rows(settings.catalog_file, settings.environment)
+    rows = user_rows_in(settings.catalog_file, settings.environment)
+    strangers = {image.family for image in rows.containers} - set(FAMILIES)
+    for family in sorted(strangers):
+        hint = guess(family, FAMILIES, f"known are {', '.join(FAMILIES)}")
+        settings.on_warning(
+            f"images of your catalog are of family {family!r}, which no installed package has; "
+            f"they are left out ({hint})"
+        )
+    known = tuple(image for image in rows.containers if image.family not in strangers)
+    return replace(rows, containers=known) if strangers else rows
 
 
 def once(say: Callable[[str], None]) -> Callable[[str], None]:
-    """Say each thing once: every step of a build meets the same store that does not answer."""
+    """Return a callback that passes each text on once."""
     said: set[str] = set()
 
     def say_once(text: str) -> None:
@@ -106,11 +135,3 @@ def once(say: Callable[[str], None]) -> Callable[[str], None]:
             say(text)
 
     return say_once
-
-
-@contextmanager
-def working(step: str, detail: str, settings: Settings) -> Iterator[None]:
-    """Say that work has begun which may take long, and when it is over."""
-    settings.on_event(StepEvent(step=step, detail=detail, state="started"))
-    yield
-    settings.on_event(StepEvent(step=step, detail=detail, state="finished"))

@@ -1,32 +1,37 @@
-"""How steps are run, or foreseen."""
+"""Services for running steps, or for checking their cache status."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from packager import plugins
-from packager.adapters.blobs import BlobReader
-from packager.adapters.digest_index import DigestIndex
-from packager.adapters.sinks.tee import write_image
-from packager.build.services import RunStep
 from packager.core.devices import Gpus, gpus_in
 from packager.core.image import BaseImage, ImageSpec, RuntimeConfig
-from packager.core.recipe import Step, StepForecast
+from packager.core.recipe import CacheStatus, Step
 from packager.core.tool import Build, ToolFacts
 from packager.errors import PackagerError, UsageError
-from packager.planning.job import Market, label_run, stages_here
+from packager.images.blobs import BlobReader
+from packager.images.digest_index import DigestIndex
+from packager.images.tee import write_image
+from packager.performance.job import Market, label_run, stages_here
+from packager.plugins.contexts import ExecutorContext
+from packager.plugins.tables import EXECUTORS
 from packager.ports import Executor
+from packager.steps.services import RunStep
 from packager.wiring.caches import settings_of_cache, work_root
-from packager.wiring.cluster import cluster_executor
-from packager.wiring.settings import EPOCH, Settings, digests_file, log_dir, state_dir
+from packager.wiring.cluster import cluster_context
+from packager.wiring.outputs import sink_context, sinks_for
+from packager.wiring.registries import registry_clients
+from packager.wiring.settings import EPOCH, Settings, digests_file, log_dir, parse_output
 
 if TYPE_CHECKING:
     from artifact_cache.cache import ArtifactCache
-    from packager.adapters.executors.runner import Remember
-    from packager.adapters.tools.environments import Environments
+    from packager.steps.results import ResultChecks
+    from packager.steps.runner import Remember
+    from packager.steps.tools.environments import Environments
 
 
 @contextmanager
@@ -37,9 +42,9 @@ def run_steps(
     remember: Remember,
     market: Callable[[], Market],
 ) -> Iterator[RunStep]:
-    """Have steps run, or their results taken from the cache, in a workspace of the build's own."""
-    from packager.adapters.executors.runner import StepRunner
-    from packager.adapters.executors.workspace import Workspace
+    """Yield a function that runs steps or takes their cached results, in a workspace."""
+    from packager.steps.runner import StepRunner
+    from packager.steps.workspace import Workspace
 
     with Workspace(work_root(settings) / "work") as workspace:
         runner = StepRunner(
@@ -48,6 +53,7 @@ def run_steps(
             workspace,
             on_event=settings.on_event,
             warn=settings.on_warning,
+            checks=result_checks(),
             accept_larger=settings_of_cache(settings).match == "larger",
             retry_failed=settings.cache.retry_failed,
             may_run=lambda step: _may_run(step, settings),
@@ -57,6 +63,14 @@ def run_steps(
             locks=settings.locks,
         )
         yield runner.run
+
+
+def result_checks() -> ResultChecks:
+    """Return the checks of results that only the technique understands which describes the step."""
+    from packager.drafts.train.head_files import check_answers, read_training
+    from packager.evaluate.quality import read_quality
+
+    return {"quality": read_quality, "answers": check_answers, "head": read_training}
 
 
 def _may_run(step: Step, settings: Settings) -> bool:
@@ -69,17 +83,17 @@ def _may_run(step: Step, settings: Settings) -> bool:
     return True
 
 
-def foresee_step(
+def check_cache_of(
     step: Step,
     executor: Executor,
     artifacts: ArtifactCache | None,
     settings: Settings,
     remember: Remember,
-) -> StepForecast:
-    """Ask what is there; where a miss ends the build or leaves a step out, it can be explained."""
-    from packager.adapters.executors.runner import foresee
+) -> CacheStatus:
+    """Return a step's cache status; a miss that ends the build or drops the step is recorded."""
+    from packager.steps.runner import check_cache
 
-    return foresee(
+    return check_cache(
         step,
         artifacts,
         executor,
@@ -90,44 +104,53 @@ def foresee_step(
 
 def choose_executor(settings: Settings, environments: Environments, reader: BlobReader) -> Executor:
     """Choose who runs steps: nobody where none is to be run."""
-    executor: Executor
-    if settings.address and settings.executor != "ray":
+    row = EXECUTORS.find(settings.executor)
+    if settings.address and not row.traits.is_cluster:
         raise UsageError(
             f"--address {settings.address!r} is of a Ray cluster, and none runs the steps",
             hint="add --executor ray",
         )
-    if settings.dry_run or settings.headers_only:
-        find_tool: Callable[[str, Build], ToolFacts] = environments.facts
-        if settings.executor == "docker":
-            find_tool = _tools_of_engine(environments, settings)
-        capacity = _capacity_here(settings)
-        if settings.executor == "ray":
-            cluster = cluster_executor(environments, reader, settings)
-            find_tool, capacity = cluster.find_tool, cluster.capacity
-        # Every candidate of a plan asks: nvidia-smi takes a while, and so do locks of megabytes.
-        executor = plugins.load(plugins.EXECUTORS, "dry_run")(cache(find_tool), cache(capacity))
-        return executor
-    if settings.executor == "ray":
-        return cluster_executor(environments, reader, settings)
-    told: dict[str, Any] = {}
-    if settings.executor == "docker":
-        told["load_image"] = lambda base: _load_base(base, reader, settings)
-    executor = plugins.load(plugins.EXECUTORS, settings.executor)(
-        environments,
-        **told,
-        work_dir=work_root(settings) / "runs",
+    runs_nothing = settings.dry_run or settings.headers_only
+    context = executor_context(settings, environments, reader, runs_nothing=runs_nothing)
+    if not runs_nothing:
+        return row.make(context)
+    if row.traits.has_own_tools:
+        context = replace(context, find_tool=_tools_of(row.make(context), environments))
+    if row.traits.is_cluster:
+        cluster = row.make(context)
+        context = replace(context, find_tool=cluster.find_tool, capacity=cluster.capacity)
+    # Every candidate of a plan asks: nvidia-smi takes a while, and so do locks of megabytes.
+    context = replace(context, find_tool=cache(context.find_tool), capacity=cache(context.capacity))
+    return EXECUTORS.find("dry_run").make(context)
+
+
+def executor_context(
+    settings: Settings,
+    environments: Environments,
+    reader: BlobReader,
+    *,
+    runs_nothing: bool = False,
+) -> ExecutorContext:
+    """Return what the executor of one run is given; no cache is looked for where nothing runs."""
+    return ExecutorContext(
+        environments=environments,
+        work_dir=log_dir(settings) if runs_nothing else work_root(settings) / "runs",
         log_dir=log_dir(settings),
         read=reader.chunks,
         on_event=settings.on_event,
         check=settings.check_capacity,
         restart=settings.restart,
+        environment=settings.environment,
+        load_image=lambda base: _load_base(base, reader, settings),
+        cluster=lambda: cluster_context(environments, reader, settings),
+        find_tool=environments.facts,
+        capacity=_capacity_here(settings),
     )
-    return executor
 
 
 def gpus_here(settings: Settings) -> Gpus:
     """Count the GPUs of this machine that steps may use."""
-    from packager.adapters.executors.capacity import machine_capacity
+    from packager.steps.capacity import machine_capacity
 
     return gpus_in(machine_capacity(work_root(settings), settings.environment)) or Gpus(count=0)
 
@@ -138,29 +161,19 @@ def _capacity_here(settings: Settings) -> Callable[[], Mapping[str, float]]:
         return dict
 
     def capacity() -> Mapping[str, float]:
-        from packager.adapters.executors.capacity import machine_capacity
+        from packager.steps.capacity import machine_capacity
 
         return machine_capacity(work_root(settings), settings.environment)
 
     return capacity
 
 
-def _tools_of_engine(
-    environments: Environments, settings: Settings
-) -> Callable[[str, Build], ToolFacts]:
-    """Find tools as a Docker Engine has them, or as they are here where there is no engine."""
-    place = state_dir(settings.environment) / "logs"  # where nothing is run, nothing is written
-    engine: Executor = plugins.load(plugins.EXECUTORS, "docker")(
-        environments,
-        work_dir=place,
-        log_dir=place,
-        read=BlobReader().chunks,
-        on_event=settings.on_event,
-    )
+def _tools_of(executor: Executor, environments: Environments) -> Callable[[str, Build], ToolFacts]:
+    """Return a look-up of an executor's tools, or of this machine's where it is out of reach."""
 
     def find_tool(name: str, build: Build) -> ToolFacts:
         try:
-            return engine.find_tool(name, build)
+            return executor.find_tool(name, build)
         except PackagerError:
             return environments.facts(name, build)
 
@@ -168,15 +181,14 @@ def _tools_of_engine(
 
 
 def _load_base(base: BaseImage, reader: BlobReader, settings: Settings) -> str:
-    """Have the Docker Engine hold a base image as it is; give its name there."""
-    from packager.adapters.engine import connect_engine
+    """Load a base image into the Docker Engine; return its name there."""
+    from packager.images.docker_engine import connect_engine
 
     name = f"packager-base:{base.digest.removeprefix('sha256:')[:12]}"
     if connect_engine().images.list(name):
         return name
-    sink = plugins.load(plugins.SINKS, "docker")(
-        f"docker:{name}", reader=reader, on_event=settings.on_event
-    )
+    context = sink_context(settings, reader, registry_clients(settings))
+    [sink] = sinks_for((parse_output(f"docker:{name}"),), replace(context, sparse_base=False))
     image = ImageSpec(base=base, layers=base.layers, runtime=RuntimeConfig(), created=EPOCH)
     write_image(
         image,

@@ -1,54 +1,86 @@
-"""Who quantizes and compiles, and the tools that do it."""
+"""Choice of quantizers and compilers, and of their tools."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from packager import plugins
-from packager.adapters.files import user_dir
-from packager.planning.schemes import NONE, parse_quantize
+from packager.core.events import ignore
+from packager.files.atomic import user_dir
+from packager.plugins.rows import BrokenPlugin, Row, Table
+from packager.plugins.tables import (
+    COMPILERS,
+    QUANTIZERS,
+    outside_tool_directory,
+    outside_tools,
+)
 from packager.ports import Compiler, Quantizer
 from packager.share import share_dir
+from packager.sizing.schemes import NONE, parse_quantize
 from packager.wiring.settings import Settings, log_dir
 
 if TYPE_CHECKING:
-    from packager.adapters.tools.environments import Environments
+    from packager.steps.tools.environments import Environments
+
+T = TypeVar("T")
 
 
-def find_quantizer(asked: str | None) -> Quantizer | None:
+def find_quantizer(
+    asked: str | None, on_warning: Callable[[str], None] = ignore
+) -> Quantizer | None:
     """Find who does `METHOD`, or is named by `QUANTIZER:METHOD`; None where nobody is needed.
 
     For a wrong name it is the first of all: whoever refuses it lists what there is.
     """
-    if asked in (None, NONE):
+    if asked is None or asked == NONE:
         return None
-    assert asked is not None
-    table = plugins.quantizers()
     wanted = parse_quantize(asked)
     if wanted.quantizer:
-        quantizer: Quantizer = plugins.load(table, wanted.quantizer)()
-        return quantizer
-    made: list[Quantizer] = [plugins.load(table, name)() for name in table]
-    return next((found for found in made if wanted.method in found.methods), made[0])
+        return QUANTIZERS.find(wanted.quantizer).make()
+    usable = _usable(QUANTIZERS, on_warning)
+    _, first = next(usable)  # packager's own
+    if wanted.method in first.methods:
+        return first
+    return next((found for _, found in usable if wanted.method in found.methods), first)
 
 
-def find_compilers(asked: str | None) -> Mapping[str, Compiler]:
-    """Give who may be meant by `--compile`: everybody for `auto` or a wrong name, or nobody."""
-    table = plugins.compilers() if asked not in (None, "off") else {}
-    return {name: plugins.load(table, name)() for name in table}
+def find_compilers(
+    asked: str | None, on_warning: Callable[[str], None] = ignore
+) -> Mapping[str, Compiler]:
+    """Return the compilers for a value of `--compile`: all for `auto` or an unknown name."""
+    if asked in (None, "off"):
+        return {}
+    if asked in COMPILERS:
+        return {asked: COMPILERS.find(asked).make()}
+    return dict(_usable(COMPILERS, on_warning))
 
 
-def tool_names() -> tuple[str, ...]:
-    """Name every tool: those that packager brings, and those of other packages."""
-    ours = (place.parent.name for place in _tools_dir().glob("*/tool.toml"))
-    return tuple(sorted({*ours, *plugins.tool_directories()}))
+def _usable(table: Table[Row[[], T]], on_warning: Callable[[str], None]) -> Iterator[tuple[str, T]]:
+    """Yield all implementations of a table; warn of those of other packages that are broken."""
+    for name in table:
+        try:
+            yield name, table.find(name).make()
+        except BrokenPlugin as error:
+            on_warning(f"{error.message}; it is left out")
+
+
+def tool_names(on_warning: Callable[[str], None] = ignore) -> tuple[str, ...]:
+    """Return the names of all tools: packager's own, and those of other packages."""
+    names = {place.parent.name for place in _tools_dir().glob("*/tool.toml")}
+    for name in outside_tools():
+        try:
+            outside_tool_directory(name)
+        except BrokenPlugin as error:
+            on_warning(f"{error.message}; it is left out")
+        else:
+            names.add(name)
+    return tuple(sorted(names))
 
 
 def environments_for(settings: Settings) -> Environments:
     """Choose where tools are installed: for all builds of a user, whatever cache they use."""
-    from packager.adapters.tools.environments import Environments
+    from packager.steps.tools.environments import Environments
 
     named = settings.environment.get("PACKAGER_TOOLS")
     return Environments(
@@ -69,7 +101,4 @@ def _tools_dir() -> Path:
 
 def _tool_directory(name: str) -> Path:
     ours = _tools_dir() / name
-    outside = plugins.tool_directories()
-    if ours.is_dir() or name not in outside:
-        return ours
-    return Path(plugins.load(outside, name))
+    return ours if ours.is_dir() else outside_tool_directory(name) or ours

@@ -14,23 +14,24 @@ from packager.core.samples import (
     choose_others,
     choose_samples,
 )
+from packager.core.suggestions import guessed
 from packager.core.training import TrainingTexts, split_texts
 from packager.core.workload import WORKLOADS, Workload
 from packager.errors import NotFound, UsageError
-from packager.planning.schemes import NONE
+from packager.sizing.schemes import NONE
 
 
 def read_workload(reference: str) -> Workload:
     """Read how long the requests of a file are."""
-    from packager.adapters.samples.lengths import load_workload
+    from packager.samples.lengths import load_workload
 
     try:
         return load_workload(reference)
     except NotFound as error:
         raise UsageError(
-            f"--workload {reference!r} is no name, no IN:OUT[:CONCURRENCY] and no file of requests:"
-            f" {error.message}",
-            hint=f"names: {', '.join(WORKLOADS)}",
+            f"--workload {reference!r} is neither a name, IN:OUT[:CONCURRENCY] nor a file of "
+            "requests",
+            hint=guessed(reference, WORKLOADS, f"names: {', '.join(WORKLOADS)}"),
         ) from error
 
 
@@ -66,7 +67,7 @@ def training_texts(
     broken: Literal["skip", "refuse"] = "skip",
 ) -> TrainingTexts:
     """Choose texts to train a head with, and others to measure it with: a share, or `held_out`."""
-    from packager.adapters.samples.load import load_samples
+    from packager.samples.load import load_samples
 
     found = load_samples(reference, broken=broken)
     if held_out is not None:
@@ -82,6 +83,6 @@ def _chosen_samples(reference: str, count: int, seed: int) -> Samples:
 
 @cache
 def _all_samples(reference: str) -> Samples:
-    from packager.adapters.samples.load import load_samples
+    from packager.samples.load import load_samples
 
     return load_samples(reference)

@@ -1,11 +1,12 @@
-"""Doers of a warm-up: the machines, and the stores in which their results must be."""
+"""Services of a warm-up: the fleet, and the stores that must hold its results."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from packager import plugins
+from packager.plugins.contexts import FleetContext
+from packager.plugins.tables import FLEETS
 from packager.wiring.caches import (
     artifacts_dir,
     cache_dir,
@@ -17,8 +18,8 @@ from packager.wiring.settings import Settings, state_dir
 
 if TYPE_CHECKING:
     from artifact_cache.cache import ArtifactCache
-    from packager.adapters.fleet.presence import Presence
     from packager.core.warmup import Fleet
+    from packager.steps.presence import Presence
 
 
 def presence_for(settings: Settings, artifacts: ArtifactCache) -> Presence:
@@ -26,8 +27,8 @@ def presence_for(settings: Settings, artifacts: ArtifactCache) -> Presence:
 
     `artifacts` hashes whatever it gives: what it hands on takes the place of what is there.
     """
-    from packager.adapters.cache_errors import explained_cache_errors
-    from packager.adapters.fleet.presence import Presence
+    from packager.cache.errors import explained_cache_errors
+    from packager.steps.presence import Presence
 
     asked = settings_of_cache(settings)
     with explained_cache_errors():
@@ -55,18 +56,20 @@ def fleet_for(
         "PACKAGER_CACHE": str(cache_dir(settings)),
         **told_of_caches(settings),
     }
-    own: dict[str, Any] = {"address": address}
-    if name == "local":
-        own = {"log_dir": state_dir(settings.environment) / "logs"}
-    fleet: Fleet = plugins.load(plugins.FLEETS, name)(
-        plan, environment=environment, at_once=at_once, options=("--steps", steps), **own
+    context = FleetContext(
+        plan=plan,
+        environment=environment,
+        log_dir=state_dir(settings.environment) / "logs",
+        address=address,
+        at_once=at_once,
+        options=("--steps", steps),
     )
-    return fleet
+    return FLEETS.find(name).make(context)
 
 
 def told_of_caches(settings: Settings) -> dict[str, str]:
     """Return the variables that tell other machines of the shared caches: addresses, no secrets."""
-    from packager.adapters.fleet.presence import without_lease
+    from packager.steps.presence import without_lease
 
     asked = settings_of_cache(settings)
     told = {"PACKAGER_CACHE_SHARED": ",".join(map(without_lease, asked.shared))}

@@ -16,7 +16,9 @@ LMI sends when so switched; its own default, JSON lines, is not offered.
 `inputs` is a text, or a list of chat messages.  What a parameter or another field of the
 body does not translate to is refused, not dropped.  A body with `prompt` or `messages`,
 and every other path, passes through untouched.  Errors read
-`{"error": message, "code": HTTP status}` and quote little of what was sent.
+`{"error": message, "code": HTTP status}` and quote little of what was sent.  A body that is
+no JSON object is in no schema: on /invocations, which is vLLM's own path, its error reads as
+vLLM's do.  vLLM itself answers there what Python says of a list without keys.
 """
 
 from __future__ import annotations
@@ -119,14 +121,18 @@ class InputsAdapter:
             body = await read_body(scope, receive, self.largest_body)
             if body is None:
                 return  # the client has gone
-            payload = read_payload(body)
+            payload = read_payload(body) if is_json(scope) else None
             if payload is None:
                 await self.app(scope, replay(body, receive), send)
                 return
             request = translate(payload, dialect)
             translated = written(request.body)
+        except NotAnObject as error:
+            said = as_vllm(error) if dialect in (LMI, LMI_AS_TGI) else as_tgi(error)
+            await send_json(send, error.status, said)
+            return
         except BadRequest as error:
-            await send_json(send, error.status, {"error": str(error), "code": error.status})
+            await send_json(send, error.status, as_tgi(error))
             return
         headers = [
             *without(scope["headers"], b"content-length", b"transfer-encoding"),
@@ -158,6 +164,20 @@ class BadRequest(Exception):
         self.status = status
 
 
+class NotAnObject(BadRequest):
+    """A body that is no JSON object."""
+
+
+def as_tgi(error: BadRequest) -> dict[str, Any]:
+    return {"error": str(error), "code": error.status}
+
+
+def as_vllm(error: BadRequest) -> dict[str, Any]:
+    kind = "BadRequestError"  # as OpenAI's clients expect it
+    return {"error": {"message": str(error), "type": kind, "param": None, "code": error.status}}
+
+
+EXPECTED = "expected an object with 'prompt', 'messages' or 'inputs'"
 TOO_DEEP = "the body is nested too deeply"
 AS_JSON = "backslashreplace"  # half of a surrogate pair is spelt as JSON spells it: \ud800
 
@@ -196,15 +216,30 @@ def replay(body: bytes, receive: Receive) -> Receive:
     return next_message
 
 
+def is_json(scope: MutableMapping[str, Any]) -> bool:
+    """Whether the body is said to be JSON, or nothing is said; vLLM refuses what is not."""
+    kind = header(scope["headers"], b"content-type").partition(b";")[0].strip().lower()
+    return kind in (b"", b"application/json")
+
+
 def read_payload(body: bytes) -> dict[str, Any] | None:
-    """The body, if it is one to translate."""
+    """The body, if it is one to translate; a NotAnObject where it is none at all."""
+    if not body.strip():
+        raise NotAnObject(f"the body is empty: {EXPECTED}")
     try:
         payload = json.loads(body)
     except RecursionError:
-        raise BadRequest(TOO_DEEP) from None
-    except ValueError:
-        return None  # vLLM answers it, as it does without us
-    if not isinstance(payload, dict) or "inputs" not in payload:
+        raise NotAnObject(TOO_DEEP) from None
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise NotAnObject(f"the body is not JSON: {error.msg} at {place}") from None
+    except UnicodeDecodeError:
+        raise NotAnObject("the body is not JSON: it is not UTF-8") from None
+    except ValueError:  # Python limits the digits of a number
+        raise NotAnObject("the body has a number of too many digits") from None
+    if not isinstance(payload, dict):
+        raise NotAnObject(f"the body is {named(payload)}: {EXPECTED}")
+    if "inputs" not in payload:
         return None
     return None if "prompt" in payload or "messages" in payload else payload
 
@@ -227,6 +262,12 @@ def quoted(value: object) -> str:
         value = value[: LONGEST_QUOTE + 1]
     text = ascii(value)
     return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}..."
+
+
+def named(value: object) -> str:
+    """Name the type of a value in JSON's words."""
+    names = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

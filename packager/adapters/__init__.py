@@ -1,1 +1,0 @@
-"""Doers: the only code that touches files, networks, engines and clocks."""

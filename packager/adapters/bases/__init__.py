@@ -1,1 +1,0 @@
-"""Where base images come from: registry, layout, Docker Engine, scratch."""

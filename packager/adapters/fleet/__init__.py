@@ -1,1 +1,0 @@
-"""Machines that run jobs of a warm-up plan, and what they share."""

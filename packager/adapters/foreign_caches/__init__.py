@@ -1,1 +1,0 @@
-"""Caches that other tools keep, read without believing them."""

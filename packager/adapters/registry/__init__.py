@@ -1,1 +1,0 @@
-"""An OCI distribution client and a small read-only registry server."""

@@ -1,1 +1,0 @@
-"""Reads texts and conversations from the formats in which people keep them."""

@@ -1,1 +1,0 @@
-"""Serving containers and servers that run: starting, asking and reading them."""

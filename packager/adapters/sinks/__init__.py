@@ -1,1 +1,0 @@
-"""Where images go: layout, registry, Docker Engine, or several at once."""

@@ -1,1 +1,0 @@
-"""Where models come from: local directories, hubs and S3."""

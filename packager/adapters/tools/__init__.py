@@ -1,1 +1,0 @@
-"""Managed environments of tools."""

@@ -1,0 +1,135 @@
+"""Totals over a checkpoint's headers: parameters, experts, and bytes by location."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from packager.architectures.experts import Experts
+from packager.architectures.quantized import Quantized, holds_no_weights, parameters_in
+from packager.core.model import TensorInfo
+
+LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.", re.ASCII)
+OTHER_PARTS = re.compile(
+    r"(?:^|\.)(?:visual|vision|audio|multi_modal|mtp|image|vpm|apm|talker|code2wav|token2wav)",
+    re.ASCII,
+)
+# Routers decide by small differences: every quantizer leaves them whole.
+NOT_PACKED = (
+    ".gate.weight",
+    ".router.weight",
+    ".router.layer.weight",
+    "shared_expert_gate.weight",
+    "norm.weight",
+)
+# Experts by themselves, or all in one: Granite's linears (not those of its `shared_mlp`).
+EXPERTS = (".experts.", "moe.input_linear.", "moe.output_linear.")
+
+PackedSizes = Mapping[tuple[int, ...], tuple[str, int]]
+
+
+@dataclass(slots=True)
+class Sums:
+    """Totals over a checkpoint's headers."""
+
+    parameters: int | None = 0  # None: packed words do not tell how many they hold
+    expert_parameters: int = 0
+    linear_parameters: int = 0
+    outside_bytes: int = 0
+    tower_bytes: int = 0
+    expert_bytes: int = 0
+    unserved_bytes: int = 0
+    layers: int = 0  # distinct ones
+    packed: dict[tuple[int, ...], tuple[str, int]] = field(default_factory=dict)  # `packed_sizes`
+
+
+def add_up(
+    tensors: Iterable[TensorInfo], head: frozenset[str], stated: int, quantization: Quantized
+) -> Sums:
+    """Sort every tensor in one pass: a checkpoint may have 100 000 of them.
+
+    `head` names the tensors of an MTP head, which only drafting loads; layers beyond the
+    `stated` ones are not quantized.
+    """
+    sums = Sums()
+    layers: set[str] = set()
+    served: set[str] = set()
+    parts: dict[str, tuple[str, str] | None] = {}  # None: not of the language model
+    kinds: dict[tuple[object, ...], tuple[int | None, bool, bool]] = {}
+    for tensor in tensors:
+        name = tensor.name
+        if name in head:
+            sums.unserved_bytes += tensor.size
+            continue
+        # Layers and experts repeat each other: what is asked of a name is asked once.
+        match = LAYER.search(name)
+        at = match.end() if match else 0
+        prefix = name[:at]  # "" outside of layers
+        if match and prefix not in parts:
+            is_other = OTHER_PARTS.search(prefix)
+            parts[prefix] = None if is_other else (name[: match.start(1)], match[1])
+            if not is_other:
+                layers.add(match[1])
+                if len(match[1]) < 10 and int(match[1]) < stated:
+                    served.add(match[1])
+        layer = parts[prefix] if match else None
+        if layer is None:
+            sums.outside_bytes += tensor.size
+            if match is not None or OTHER_PARTS.search(name):
+                sums.tower_bytes += tensor.size
+            alike: tuple[object, ...] = ("", name, tensor.dtype, tensor.shape)
+        else:
+            alike = (layer[0], name[at:], tensor.dtype, tensor.shape)
+        kind = kinds.get(alike)
+        if kind is None:
+            in_experts = is_expert(tensor)
+            count = parameters_in(tensor, quantization)
+            kind = kinds[alike] = (count, in_experts, is_packable(tensor, in_experts=in_experts))
+        count, in_experts, packs = kind
+        if layer is not None and in_experts:
+            sums.expert_bytes += tensor.size
+        if count is None or sums.parameters is None:
+            sums.parameters = None
+            continue
+        sums.parameters += count
+        if layer is None:
+            continue
+        if in_experts:
+            sums.expert_parameters += count
+        if packs:
+            sums.linear_parameters += count
+            if len(tensor.shape) == 2 and layer[1] in served:
+                first, alike_before = sums.packed.get(tensor.shape, (name, 0))
+                sums.packed[tensor.shape] = first, alike_before + 1
+    sums.layers = len(layers)
+    return sums
+
+
+def is_expert(tensor: TensorInfo) -> bool:
+    """Whether a tensor belongs to routed experts: by its name, or all of a layer in one."""
+    if any(part in tensor.name for part in EXPERTS):
+        return True
+    return len(tensor.shape) == 3 and ".moe." in tensor.name  # Step 3.5
+
+
+def is_packable(tensor: TensorInfo, *, in_experts: bool) -> bool:
+    """Whether quantizers pack it: matrices of the layers, also those of all experts in one."""
+    dimensions = len(tensor.shape)
+    if dimensions == 3:
+        return in_experts and not tensor.name.endswith(("bias", "_scales"))
+    return (
+        dimensions == 2 and tensor.name.endswith(".weight") and not is_kept_unquantized(tensor.name)
+    )
+
+
+def is_kept_unquantized(name: str) -> bool:
+    """Whether a matrix of a layer stays in 16 bits."""
+    return name.endswith(NOT_PACKED) or holds_no_weights(name)
+
+
+def active_parameters(parameters: int, in_experts: int, experts: Experts) -> int:
+    """Return the parameters without the experts that a token does not use."""
+    count, per_token = experts.count, experts.per_token
+    idle = in_experts * (count - per_token) // count if 0 < per_token <= count else 0
+    return max(0, parameters - idle)

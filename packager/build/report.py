@@ -1,0 +1,160 @@
+"""Report of a build, as text and JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from itertools import groupby
+from typing import Any
+
+from packager.build.report_plan import plan_document
+from packager.build.stages import Assembled
+from packager.core.record import BuildRecord
+from packager.core.serving import RenderedFile
+from packager.core.text import joined
+from packager.core.units import counted, decimal
+from packager.evaluate.report import quality_lines
+from packager.findings import Finding
+from packager.images.assemble import is_for_mount
+from packager.reports.text import finding_lines, table_lines
+from packager.steps.report import forecast_documents, forecast_sentences, ran_lines
+
+
+def summary_lines(record: BuildRecord) -> list[str]:
+    """Return the layers by role, the bytes read and sent, and the time it took."""
+    rows = []
+    for is_base, group in groupby(record.layers, key=lambda layer: layer.role == "base"):
+        layers = tuple(group)
+        if is_base:
+            total = decimal(sum(layer.size for layer in layers))
+            rows.append((f"base ({counted(len(layers), 'layer')})", total, record.base.digest[:19]))
+        else:
+            rows += [(layer.role, decimal(layer.size), layer.digest[:19]) for layer in layers]
+    return [
+        *_warning_lines(record),
+        *ran_lines(record.steps),
+        *(quality_lines(record.quality) if record.quality else ()),
+        *table_lines(("layer", "size", "digest"), rows),
+        *_believed_lines(record),
+        _moved_line(record),
+    ]
+
+
+def brief_lines(record: BuildRecord) -> list[str]:
+    """Return the warnings, the bytes read and sent, and the time it took."""
+    return [*_warning_lines(record), _moved_line(record)]
+
+
+def _warning_lines(record: BuildRecord) -> list[str]:
+    return finding_lines(
+        Finding("warning", found.code, found.message, found.hint)
+        for found in record.findings
+        if found.severity == "warning"
+    )
+
+
+def _moved_line(record: BuildRecord) -> str:
+    moved = record.transfer
+    return (
+        f"read {decimal(moved.bytes_read)}, sent {decimal(moved.bytes_sent)}, "
+        f"{moved.layers_known} of {len(record.layers)} layers known beforehand, "
+        f"{record.seconds:.1f} s"
+    )
+
+
+def _believed_lines(record: BuildRecord) -> list[str]:
+    """Return a line for each layer that was not read because a claim proved its digest."""
+    return [
+        f"not read, believed by a claim of key {layer.believed}: "
+        f"{layer.role} {decimal(layer.size)} {layer.digest}"
+        for layer in record.layers
+        if layer.believed
+    ]
+
+
+def dry_run_document(assembled: Assembled) -> dict[str, Any]:
+    """Return everything that a build would write, as JSON."""
+    image = assembled.image
+    return {
+        "plan": plan_document(assembled.planned.plan),
+        "steps": [step.name for step in assembled.planned.recipe.steps],
+        "forecasts": forecast_documents(assembled.planned.forecasts),
+        "base": {"reference": image.base.reference, "digest": image.base.digest},
+        "files": _file_texts(assembled, for_mount=False),
+        "files_for_mount": _file_texts(assembled, for_mount=True),
+        "mount": dict(_mounted(assembled)),
+        "runtime": {
+            **{name: list(value) for name, value in _commands(assembled)},
+            "env": dict(assembled.serving.env),
+            "labels": dict(image.runtime.labels),
+            "port": image.runtime.port,
+            "health": asdict(image.runtime.health) if image.runtime.health else None,
+        },
+        "layers": [
+            {"role": layer.role, "size": layer.size, "digest": layer.digest or None}
+            for layer in image.layers
+        ],
+        "left_out": dict(assembled.planned.facts.model.left_out),
+        "shape": asdict(assembled.planned.plan.shape),
+    }
+
+
+def dry_run_text(assembled: Assembled) -> str:
+    """Return everything that a build would write, as text."""
+    image = assembled.image
+    lines = [f"step {said}" for said in forecast_sentences(assembled.planned.forecasts)]
+    if lines:
+        lines += ["layers are those of the model as it is now, before the steps", ""]
+    lines += table_lines(
+        ("layer", "size", "what"),
+        [
+            (layer.role, decimal(layer.size), layer.created_by or layer.digest[:19])
+            for layer in image.layers
+        ],
+    )
+    for file in assembled.serving.files:
+        if file.path.endswith(".py"):
+            lines += ["", f"--- {file.path} ({decimal(len(file.data))})"]
+            continue
+        where = " (for the mount, not in the image)" if _for_mount(assembled, file) else ""
+        text = file.data.decode(errors="replace").rstrip()
+        lines += ["", f"--- {file.path}{where}", *text.split("\n")]
+    if mounted := _mounted(assembled):
+        lines += [
+            "",
+            "--- what to mount, not in the image",
+            *table_lines(("file", "from"), mounted),
+        ]
+    lines += ["", "--- environment"]
+    lines += [f"{name}={value}" for name, value in assembled.serving.env.items()]
+    for path, reason in assembled.planned.facts.model.left_out.items():
+        lines.append(f"left out {path}: {reason}")
+    return joined(lines)
+
+
+def _file_texts(assembled: Assembled, *, for_mount: bool) -> dict[str, str]:
+    return {
+        file.path: file.data.decode(errors="replace")
+        for file in assembled.serving.files
+        if _for_mount(assembled, file) == for_mount
+    }
+
+
+def _mounted(assembled: Assembled) -> list[tuple[str, str]]:
+    """Return what must be mounted where when the container starts, and each file's source."""
+    if assembled.planned.plan.weights == "baked":
+        return []
+    facts, serving = assembled.planned.facts, assembled.serving
+    files = {f"{serving.model_dir}/{file.path}": "model" for file in facts.model.files}
+    if facts.draft is not None:
+        files |= {f"{serving.draft_dir}/{file.path}": "draft" for file in facts.draft.files}
+    files |= {file.path: "rendered" for file in serving.files if _for_mount(assembled, file)}
+    return sorted(files.items())
+
+
+def _for_mount(assembled: Assembled, file: RenderedFile) -> bool:
+    return is_for_mount(file, assembled.serving, assembled.planned.plan.weights)
+
+
+def _commands(assembled: Assembled) -> list[tuple[str, tuple[str, ...]]]:
+    serving = assembled.serving
+    return [("entrypoint", serving.entrypoint), ("cmd", serving.cmd)]

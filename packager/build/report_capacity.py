@@ -1,0 +1,35 @@
+"""Report of a plan's capacity: requests at once, and what happens to more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from packager.core.plan import Plan
+from packager.core.traits import MORE_WAIT
+from packager.planning.fit import reserves
+
+
+def capacity_sentence(plan: Plan) -> str:
+    """Write how many requests fit, at full length and as the workload has them."""
+    each = " on each copy" if plan.replicas > 1 else ""
+    beyond = plan.container.traits.when_full
+    if plan.instance.kind == "neuron":
+        return f"{plan.shape.max_batch} at once{each}, at any length; {MORE_WAIT}"
+    return (
+        f"{plan.full_requests:,} of {plan.shape.max_total_tokens:,} tokens, or "
+        f"{plan.typical_requests:,} typical of {plan.typical_tokens:,}{each}; "
+        f"{plan.shape.max_batch:,} are computed at once; {beyond}"
+    )
+
+
+def capacity_document(plan: Plan) -> dict[str, Any]:
+    """Return the same as JSON."""
+    return {
+        "copies": plan.replicas,
+        "full_length_requests": plan.full_requests,
+        "full_length_tokens": plan.shape.max_total_tokens,
+        "typical_requests": plan.typical_requests,
+        "typical_tokens": plan.typical_tokens,
+        "reserved": reserves(plan.instance),
+        "beyond": plan.container.traits.when_full,
+    }

@@ -1,0 +1,1 @@
+"""The artifact cache as packager uses it: settings, errors, operations, transfer."""

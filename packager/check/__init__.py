@@ -1,0 +1,1 @@
+"""Configurations that packager did not write: read with line numbers, checked for an engine."""

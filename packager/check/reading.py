@@ -1,0 +1,135 @@
+"""Detection of a file's kind of configuration, by name and content, and its servers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+
+from packager.check.commands import servers_in
+from packager.check.configs import read_config
+from packager.check.dockerfiles import read_dockerfile
+from packager.check.environment import read_env_file
+from packager.check.manifests import read_compose, read_kubernetes
+from packager.check.properties import read_properties
+from packager.check.shell import at, read_commands
+from packager.check.text import MAX_BYTES, NotReadable, control_remarks, decode
+from packager.check.values import Document, Kind, Remark, Server
+from packager.check.yaml_nodes import Node, parse_yaml
+from packager.core.documents import NotStrict
+
+COMMAND = re.compile(
+    r"\bvllm\s+serve\b|\bsglang\s+serve\b|sglang\.launch_server|vllm\.entrypoints|"
+    r"text-generation-launcher|optimum-cli\s+neuron\s+serve|\b(?:docker|podman|nerdctl)\s+run\b"
+)
+SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=", re.ASCII)
+PROPERTY = re.compile(r"(?:option\.[A-Za-z_]+|engine)\s*[=:]", re.ASCII)
+FROM = re.compile(r"\s*(?:ARG\s.*\n\s*)*FROM\s+\S", re.ASCII)
+YAML_KEY = re.compile(r"(?:---|[\"']?[A-Za-z_][\w.-]*[\"']?:(?:\s|$))")
+SUFFIXES: dict[str, Kind] = {
+    ".properties": "properties",
+    ".env": "env",
+    ".list": "env",
+    ".sh": "command",
+    ".bash": "command",
+    ".dockerfile": "dockerfile",
+}
+MOST_SETTINGS = 4000  # of a file: each that no engine knows is compared with all that there are
+YAML_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def read_document(file: str, data: bytes, kind: Kind | None = None) -> Document:
+    """Read a file as what it is, or as `kind`; raise `NotReadable` where it is none of these."""
+    if len(data) > MAX_BYTES:
+        raise NotReadable(file, f"it has more than {MAX_BYTES} bytes")
+    text = decode(file, data)
+    if not text.strip():
+        raise NotReadable(file, "it is empty")
+    nodes: list[Node] | None = None
+    try:
+        if kind is None:
+            kind, nodes = _find_kind(file, text)
+        if kind in {"kubernetes", "compose", "config"} and nodes is None:
+            nodes = parse_yaml(text)
+        servers, remarks = _read(kind, file, text, nodes or [])
+    except NotStrict as error:
+        raise NotReadable(file, str(error)) from error
+    if sum(_size(server) for server in servers) > MOST_SETTINGS:
+        raise NotReadable(file, f"it has more than {MOST_SETTINGS} settings and words")
+    controls = tuple(control_remarks(file, text))
+    return Document(file=file, kind=kind, servers=servers, remarks=(*remarks, *controls))
+
+
+def _size(server: Server) -> int:
+    words = len(server.command) + len(server.arguments)
+    return words + len(server.env) + len(server.properties) + len(server.config)
+
+
+def _read(
+    kind: Kind, file: str, text: str, nodes: list[Node]
+) -> tuple[tuple[Server, ...], tuple[Remark, ...]]:
+    match kind:
+        case "properties":
+            server, remarks = read_properties(file, text)
+            return (server,), remarks
+        case "env":
+            server, remarks = read_env_file(file, text)
+            return (server,), remarks
+        case "kubernetes":
+            if not any(node.get("kind") is not None for node in nodes):
+                raise NotStrict("it has no object of Kubernetes")
+            return read_kubernetes(file, nodes)
+        case "compose":
+            if not any(node.get("services") is not None for node in nodes):
+                raise NotStrict("it has no services")
+            return read_compose(file, nodes)
+        case "dockerfile":
+            return read_dockerfile(file, text)
+        case "config":
+            return (read_config(file, nodes),), ()
+    commands = read_commands(text, at(file))
+    return tuple(servers_in(commands)), ()
+
+
+def _find_kind(file: str, text: str) -> tuple[Kind, list[Node] | None]:
+    path = PurePath(file)
+    name = path.name.lower()
+    suffix = path.suffix.lower()
+    if suffix in SUFFIXES:
+        return SUFFIXES[suffix], None
+    if name.startswith(("dockerfile", "containerfile")):
+        return "dockerfile", None
+    if name == ".env" or name.startswith((".env.", "env.")):
+        return "env", None
+    if suffix in YAML_SUFFIXES:
+        nodes = parse_yaml(text)
+        return _kind_of_yaml(file, nodes), nodes
+    return _kind_of_text(file, text)
+
+
+def _kind_of_text(file: str, text: str) -> tuple[Kind, list[Node] | None]:
+    lines = [line.strip() for line in text.split("\n")]
+    meant = [line for line in lines if line and not line.startswith(("#", "!"))]
+    if text.startswith("#!") or any(COMMAND.search(line) for line in meant):
+        is_yaml = bool(meant) and YAML_KEY.match(meant[0]) and not text.startswith("#!")
+        if not is_yaml:
+            return ("dockerfile" if FROM.match("\n".join(meant)) else "command"), None
+    if any(PROPERTY.match(line) for line in meant):
+        return "properties", None
+    if meant and all(SETTING.match(line) for line in meant):
+        return "env", None
+    if FROM.match("\n".join(meant)):
+        return "dockerfile", None
+    if meant and (YAML_KEY.match(meant[0]) or meant[0].startswith("{")):
+        nodes = parse_yaml(text)
+        return _kind_of_yaml(file, nodes), nodes
+    raise NotReadable(file, "it is not a configuration of a server", "say what it is with --as")
+
+
+def _kind_of_yaml(file: str, nodes: list[Node]) -> Kind:
+    if any(node.get("apiVersion") is not None and node.get("kind") is not None for node in nodes):
+        return "kubernetes"
+    if any(node.get("services") is not None for node in nodes):
+        return "compose"
+    if len(nodes) == 1 and nodes[0].type == "mapping":
+        return "config"
+    raise NotReadable(file, "it is not a manifest, compose file or engine's options")

@@ -1,0 +1,1 @@
+"""Quantized checkpoints: whether their headers agree with what they declare, and are complete."""

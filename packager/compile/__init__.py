@@ -1,0 +1,1 @@
+"""Ahead-of-time compilation: checks, key documents and steps of each compiler."""

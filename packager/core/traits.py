@@ -1,0 +1,112 @@
+"""Traits of a serving container's version: what it can start, read and report.
+
+Differences between engines are read from these values, never derived from a name, so that a
+family of another package is treated like ours.  Each default is that of an unknown engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from packager.core.split import Split
+from packager.core.stopping import Stopping
+
+# As people write them; an engine that is not listed is written as it is called.
+ENGINE_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "vllm": "vLLM",
+        "sglang": "SGLang",
+        "tgi": "TGI",
+        "lmi": "LMI",
+        "tensorrt-llm": "TensorRT-LLM",
+    }
+)
+MORE_WAIT = "more wait in a queue"  # what every server does with requests beyond its batch
+
+MedusaLayout = Literal["medusa", "blocks"]  # names of the heads' tensors: TGI's, or vLLM's
+AnswersAs = Literal["name", "directory", "nothing"]
+DraftOptions = Literal["", "speculative-config", "speculative-algorithm"]
+
+
+def engine_name(engine: str) -> str:
+    """Return the name of an engine as people write it: `vLLM` of `vllm`."""
+    return ENGINE_NAMES.get(engine, engine)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizedDtypes:
+    """The element type that an engine computes quantized weights with, where it decides that."""
+
+    half: frozenset[str]  # formats computed in float16, whatever the model is
+    asked: frozenset[str]  # formats beside which it computes in the type that it is given
+    wide: frozenset[str]  # models, by type, computed in bfloat16 in every other format
+
+    def of(self, weight_format: str, model_type: str) -> str:
+        """Return `fp16` or `bf16`; "" where the type that is asked for is taken."""
+        if not weight_format or weight_format in self.asked:
+            return ""
+        is_wide = model_type in self.wide and weight_format not in self.half
+        return "bf16" if is_wide else "fp16"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftTraits:
+    """In which files and options an engine takes drafts."""
+
+    medusa_layout: MedusaLayout = "medusa"
+    medusa_file: str = ""  # the one file that Medusa heads are read from; "" where any will do
+    medusa_is_model: bool = False  # heads are given as the model, and name the model they belong to
+    speculators: frozenset[str] = frozenset()  # kinds read in the format of the speculators library
+    norm_before_residual: bool = True  # heads whose residual is added after the norm are served
+    options: DraftOptions = ""  # the engine's option that configures drafts; "" none that is read
+    names_mtp_kinds: bool = False  # older versions call each kind of MTP head by a name of its own
+    repeats_mtp_layers: bool = False  # more tokens than MTP layers must be a multiple of them
+    suffix_package: str = ""  # Python package that suffix decoding needs; "" without such drafts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineTraits:
+    """Traits of a serving container's version: what it can start, read and report."""
+
+    who: str = ""  # `vLLM 0.27.1`, as messages name it
+    # Layouts over devices.
+    pipeline: bool = False
+    data_parallel: bool = False  # several copies in one server
+    own_experts: bool = False  # such copies of a mixture may each keep all experts
+    dp_attention: bool = False  # such copies of a mixture may share one set of experts
+    dp_attention_drafts: frozenset[str] | None = None  # that work with it; None: all
+    expert_parallel: bool = False
+    workers: bool = False  # starts a server on each group of devices, asked or not
+    copies_kv_heads: bool = True  # more devices than key-value heads are possible
+    most_nodes: int = 1
+    node_options: str = ""  # that every one of several machines is started with
+    # Parsers of answers: names that this version has; () where it takes none, None where its
+    # list is not known.
+    tool_parsers: tuple[str, ...] | None = ()
+    reasoning_parsers: tuple[str, ...] | None = ()
+    parses_by_token: bool = False  # looks parsers' marks up in the vocabulary; others search text
+    # Requests.
+    answers_as: AnswersAs = "name"  # the model in answers; not "name": it cannot be told one
+    stopping: Stopping | None = None  # None where nobody looked
+    takes_port: bool = False  # images take `--host` and `--port` as their command
+    health_path: str = ""  # answers 200 while it serves, asked with Python; "" not in its images
+    when_full: str = MORE_WAIT  # what happens to requests beyond those computed at once
+    # Quantized weights.
+    quantized_dtypes: QuantizedDtypes | None = None  # None: it computes in the type that is asked
+    awq_format: str = "compressed-tensors"  # checkpoint format in which AWQ's results are read
+    cpu_formats: frozenset[str] = frozenset()  # of weights that it has kernels for on processors
+    # Work done ahead of time.
+    bakes_compile_caches: bool = False  # looks for compiled files where vLLM's variables say
+    neuron_toolchain: str = ""  # that compiles for NeuronCores, `optimum`, `nxdi`, `neo`; "" none
+    drafts: DraftTraits = DraftTraits()
+
+    def may_draft(self, split: Split, draft: str) -> bool:
+        """Check whether a draft of this kind works in a layout."""
+        known = self.dp_attention_drafts
+        return not split.dp_attention or known is None or draft in known
+
+
+UNKNOWN_ENGINE = EngineTraits()

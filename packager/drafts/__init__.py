@@ -1,0 +1,1 @@
+"""Speculative decoding: parsing of `--draft`, checks of a draft against its model by headers."""

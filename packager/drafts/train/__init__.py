@@ -1,0 +1,1 @@
+"""Training a draft head: checks, steps, the head that comes of it."""

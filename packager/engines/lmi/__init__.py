@@ -1,0 +1,1 @@
+"""LMI, AWS Large Model Inference: DJL Serving around vLLM or TensorRT-LLM."""

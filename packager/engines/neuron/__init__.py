@@ -1,0 +1,1 @@
+"""Neuron: images for AWS Inferentia and Trainium."""

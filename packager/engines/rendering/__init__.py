@@ -1,0 +1,1 @@
+"""Strict rendering of container files: every value serialised, every file read back."""

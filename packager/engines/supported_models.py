@@ -1,0 +1,151 @@
+"""Support of the model's class by the container's engine version."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from packager.catalog.model_types import generating_classes
+from packager.catalog.served_architectures import (
+    Listing,
+    find_listing,
+    has_list,
+    is_listed,
+    last_version,
+    nearest_read,
+    reads_type_in,
+    served_types,
+    type_comes_with,
+)
+from packager.core.plan import Plan
+from packager.core.versions import version_key
+from packager.engines.schema import ENGINES
+from packager.findings import Finding
+
+MOST_NAMED = 3  # containers in a hint
+
+# Since when an engine runs transformers' own code for a class that it lacks: vLLM 0.7.0 brought
+# models/transformers.py, SGLang 0.4.6 the same.  States of linear layers are not kept by it.
+FALLS_BACK_SINCE: Mapping[str, str] = {"vllm": "0.7.0", "sglang": "0.4.6"}
+
+
+def check_listed(who: str, plan: Plan) -> Iterator[Finding]:
+    """Find that the engine's version does not have the class, or does not read its type.
+
+    `who` is the engine as messages call it.  Without a list of the engine nothing is found.
+    """
+    container, architecture = plan.container, plan.profile.architecture
+    if container.engine == "tgi":
+        yield from _check_type(who, plan)
+        return
+    if not has_list(container.engine):
+        return
+    listing = find_listing(container.engine, architecture)
+    version = nearest_read(container.engine, container.engine_version)
+    if listing is not None and listing.has(version):
+        yield from _check_config(who, plan)
+    elif listing is not None:
+        yield _lacks(who, plan, listing)
+    elif is_listed(architecture) or architecture in generating_classes():
+        yield _never_had(who, plan)
+
+
+def check_neuron_type(plan: Plan) -> Iterator[Finding]:
+    """Find that the image's library for Neuron devices does not list the type of the model."""
+    model_type, variant = plan.profile.model_type, plan.container.variant
+    for library in _neuron_libraries():
+        if model_type and variant in library["variants"] and model_type not in library["types"]:
+            message = (
+                f"{library['name']} does not list models of type {model_type[:40]!r} "
+                f"({library['date']}); it has {', '.join(library['types'])}"
+            )
+            hint = "compile it before you rely on it, or choose an instance with NVIDIA GPUs"
+            yield Finding("warning", "engine-lacks-architecture", message, hint)
+
+
+def _lacks(who: str, plan: Plan, listing: Listing) -> Finding:
+    version, architecture = plan.container.engine_version, plan.profile.architecture
+    first, gone = listing.comes_with(version), listing.went_with(version)
+    when = (
+        f"the first version that has it is {first}"
+        if first
+        else f"the last version that has it is {last_version(plan.container.engine, before=gone)}"
+        if gone
+        else "other versions have it"
+    )
+    message = f"{who} {version} does not have {architecture}; {when}"
+    if not first and _falls_back(plan):
+        return _fallback(message)
+    hint = _containers_hint(plan, listing, "take a model of an architecture that it has")
+    return Finding("error", "engine-lacks-architecture", message, hint)
+
+
+def _never_had(who: str, plan: Plan) -> Finding:
+    engine, version = plan.container.engine, plan.container.engine_version
+    architecture, newest = plan.profile.architecture, last_version(engine)
+    message = f"{who} does not have {architecture}: no version up to {newest} lists it"
+    if _falls_back(plan):
+        return _fallback(message)
+    key, last = version_key(version), version_key(newest)
+    is_later = key is not None and last is not None and key > last
+    hint = "take another family; `packager list containers` shows them"
+    return Finding("warning" if is_later else "error", "engine-lacks-architecture", message, hint)
+
+
+def _falls_back(plan: Plan) -> bool:
+    """Whether the engine may run transformers' code: decoders with a cache alone."""
+    since = version_key(FALLS_BACK_SINCE.get(plan.container.engine, ""))
+    key = version_key(plan.container.engine_version)
+    is_new = key is None or (since is not None and key >= since)
+    is_known = plan.profile.architecture in generating_classes()
+    return is_new and is_known and not plan.profile.state_bytes
+
+
+def _fallback(message: str) -> Finding:
+    hint = "it runs transformers' own code instead, slower and without a promise: try it first"
+    return Finding("warning", "engine-falls-back", message, hint)
+
+
+def _check_config(who: str, plan: Plan) -> Iterator[Finding]:
+    engine, version = plan.container.engine, plan.container.engine_version
+    model_type = plan.profile.model_type
+    first = type_comes_with(model_type, engine, version)
+    if not model_type or not first or reads_type_in(model_type, engine, version):
+        return
+    message = (
+        f"{who} {version} has {plan.profile.architecture}, and does not read a configuration of "
+        f"type {model_type!r}; the first version that does is {first}"
+    )
+    listing = Listing("", ((first, ""),))
+    hint = _containers_hint(plan, listing, "take a model whose configuration it reads")
+    yield Finding("error", "engine-lacks-architecture", message, hint)
+
+
+def _check_type(who: str, plan: Plan) -> Iterator[Finding]:
+    model_type = plan.profile.model_type
+    if model_type and model_type not in served_types("tgi"):
+        message = f"{who} {last_version('tgi')} has no code of its own for models of type "
+        yield _fallback(message + repr(model_type[:40]))
+
+
+def _containers_hint(plan: Plan, listing: Listing, otherwise: str) -> str:
+    """Propose containers of the family whose engine has it."""
+    chosen = plan.container
+    names = dict.fromkeys(
+        one.release or one.engine_version
+        for one in plan.containers
+        if (one.family, one.kind, one.engine) == (chosen.family, chosen.kind, chosen.engine)
+        and one != chosen
+        and listing.has(one.engine_version)
+    )
+    if not names:
+        return otherwise
+    return f"use --container-version {' or '.join([*names][:MOST_NAMED])}; or {otherwise}"
+
+
+@cache
+def _neuron_libraries() -> tuple[Mapping[str, Any], ...]:
+    rows = tomllib.loads((ENGINES / "neuron_models.toml").read_text(encoding="utf-8"))["library"]
+    return tuple(rows)

@@ -1,0 +1,1 @@
+"""TGI: Hugging Face's Text Generation Inference."""

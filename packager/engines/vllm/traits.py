@@ -1,0 +1,96 @@
+"""Traits of a version of vLLM, in any container and with its own server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from packager.core.facts import ContainerFacts
+from packager.core.request import MOST_NODES
+from packager.core.stopping import DRAIN_S, Stopping
+from packager.core.traits import DraftTraits, EngineTraits
+from packager.core.versions import is_before
+from packager.engines.schema import EngineSchema
+
+# What lets running requests end after SIGTERM; by itself vLLM's server aborts them at once.
+# The option came with 0.18.0.
+SHUTDOWN_OPTION = "shutdown-timeout"
+SHUTDOWN_S = DRAIN_S
+
+TOOLS, TOOL_PARSER = "enable-auto-tool-choice", "tool-call-parser"
+REASONING_PARSER = "reasoning-parser"
+
+# What the CPU engine has kernels for, by `Scheme.needs`; instances name what a processor
+# computes with natively, which decides speed only.  vLLM 0.32: CPUWNA16LinearKernel,
+# CPUInt8ScaledMMLinearKernel, and FP8 through unpacking, each served here on 2026-11-20.
+CPU_FORMATS = frozenset({"w4a16", "int8_w8a8", "fp8_w8a8"})
+
+# The compressed-tensors loader takes zero points of 4-bit weights since then: vllm#14211.
+ZERO_POINTS_SINCE = "0.8.5"
+
+# The oldest version that is known to read heads of the speculators library, by kind of head.
+SPECULATORS_SINCE = {"eagle": "0.10.2", "eagle3": "0.10.2", "dflash": "0.10.2", "peagle": "0.22.0"}
+
+SUFFIX_PACKAGE = "arctic-inference==0.1.1"  # as vLLM's own message names it, 0.11.1 to 0.32.0
+
+
+def vllm_traits(version: str) -> EngineTraits:
+    """Return what holds of a version of vLLM in whatever container it is."""
+    older = is_before(version, ZERO_POINTS_SINCE)
+    return EngineTraits(
+        parses_by_token=True,
+        when_full="more wait in a queue; when the cache is full, the latest is preempted and "
+        "computed again",
+        awq_format="awq" if older else "compressed-tensors",
+        cpu_formats=CPU_FORMATS,
+        drafts=DraftTraits(
+            medusa_layout="blocks",
+            speculators=frozenset(
+                kind for kind, since in SPECULATORS_SINCE.items() if not is_before(version, since)
+            ),
+            options="speculative-config",
+            names_mtp_kinds=True,
+            repeats_mtp_layers=True,
+            suffix_package=SUFFIX_PACKAGE,
+        ),
+    )
+
+
+def server_traits(
+    container: ContainerFacts, schema: EngineSchema, engine: EngineTraits
+) -> EngineTraits:
+    """Add the layouts that vLLM's own server can start on GPUs, by the options it has.
+
+    Each rank of data parallelism is an engine of its own behind one port.  The ranks of a
+    mixture share one set of experts, whole ones with `enable-expert-parallel`, else cut.
+    """
+    has = schema.options.keys() if schema.is_for(container.engine_version) else ()
+    return replace(
+        engine,
+        who=f"vLLM {container.engine_version}".strip(),
+        pipeline="pipeline-parallel-size" in has,
+        data_parallel="data-parallel-size" in has,
+        dp_attention="data-parallel-size" in has,
+        expert_parallel="enable-expert-parallel" in has,
+        most_nodes=MOST_NODES if "nnodes" in has else 1,
+        node_options="`--nnodes N --node-rank K --master-addr HOST`, all but the first "
+        "with `--headless` (no Ray)",
+        tool_parsers=parsers_of(schema, TOOL_PARSER) if TOOLS in has else (),
+        reasoning_parsers=parsers_of(schema, REASONING_PARSER),
+        stopping=stopping_of(container, schema),
+    )
+
+
+def stopping_of(container: ContainerFacts, schema: EngineSchema) -> Stopping:
+    """Return what vLLM's own server does with running requests after SIGTERM."""
+    source = "vllm-project/vllm#36666"
+    if schema.is_for(container.engine_version) and SHUTDOWN_OPTION in schema.options:
+        return Stopping(drain_s=SHUTDOWN_S, option=SHUTDOWN_OPTION, source=source)
+    return Stopping(drain_s=0, source=source)
+
+
+def parsers_of(schema: EngineSchema, option: str) -> tuple[str, ...] | None:
+    """Return the names that an option takes; () without the option, None where none is listed."""
+    found = schema.options.get(option)
+    if found is None:
+        return ()
+    return found.values or found.choices or None

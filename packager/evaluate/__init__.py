@@ -1,0 +1,1 @@
+"""Evaluation of a quantized model against its source: step, comparison, report."""

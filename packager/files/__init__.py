@@ -1,0 +1,1 @@
+"""Local files: opened once, written whole or not at all."""

@@ -1,0 +1,134 @@
+"""Files that appear whole or not at all, disk errors with an explanation, the user's home."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import glob
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from packager.errors import OutputFailed, UsageError
+
+_ELSEWHERE = "choose another directory, on a disk that can be written"
+
+
+@contextmanager
+def explain_disk_errors(path: Path) -> Iterator[None]:
+    """Convert an `OSError` about `path` into `OutputFailed` with a hint."""
+    try:
+        yield
+    except OSError as error:
+        hints = {
+            errno.ENOSPC: f"free some space on the file system of {path}, or choose another output",
+            errno.EDQUOT: "your disk quota is used up; free some space",
+            errno.EACCES: "choose a directory that you may write to",
+            errno.EPERM: "choose a directory that you may write to",
+            errno.EROFS: "the file system is read-only; choose another output",
+            errno.ENAMETOOLONG: "give a shorter name",
+        }
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise OutputFailed(
+            f"cannot write {str(path)!r}: {reason}", hint=hints.get(error.errno or 0, _ELSEWHERE)
+        ) from error
+
+
+def read_regular(path: Path, max_bytes: int) -> bytes:
+    """Read a regular file; at most one byte more than allowed, so that callers can refuse it.
+
+    Never waits: a FIFO or a device in a file's place raises `OSError` at once.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        # Asked for all that may be, a read would make room for it first.
+        return file.read(min(max_bytes, status.st_size) + 1)[: max_bytes + 1]
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `data` so that `path` holds the old content or the new, after any crash.
+
+    Takes away what writers of the same file left when they were killed.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    _remove_stale(path)
+    try:
+        with _open_locked(temporary) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            temporary.replace(path)
+        sync_directory(path.parent)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _open_locked(temporary: Path) -> BinaryIO:
+    """Create a file with a lock that shows that its process is alive."""
+    while True:
+        file = temporary.open("wb")
+        with suppress(OSError):  # some file systems have no locks; nothing is removed there
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # taken for a leftover before it had its lock
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove temporary files of `path` that no living writer holds the lock of."""
+    for temporary in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        with suppress(OSError), temporary.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            temporary.unlink()
+
+
+def can_write(directory: Path) -> bool:
+    """Return whether permissions let files be made in a directory, which may not exist yet."""
+    place = directory
+    while not os.path.lexists(place) and place != place.parent:
+        place = place.parent
+    return os.access(place, os.W_OK | os.X_OK)
+
+
+def home_dir() -> Path:
+    """The user's home; users without a name, as in many containers, may have none."""
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise UsageError(
+            "it is not known where your home directory is",
+            hint="set HOME to a directory that you may write to",
+        ) from error
+
+
+def user_dir(
+    kind: Literal["cache", "config", "data", "state"], environment: Mapping[str, str]
+) -> Path:
+    """Return one of the user's XDG base directories; a relative setting is ignored."""
+    root = environment.get(f"XDG_{kind.upper()}_HOME") or ""
+    return Path(root) if root.startswith("/") else home_dir() / _BELOW_HOME[kind]
+
+
+_BELOW_HOME = {
+    "cache": ".cache",
+    "config": ".config",
+    "data": ".local/share",
+    "state": ".local/state",
+}
+
+
+def sync_directory(path: Path) -> None:
+    """Flush renames in `path` to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

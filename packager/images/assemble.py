@@ -1,0 +1,138 @@
+"""Artifacts and serving configuration to an image, without reading a byte of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Literal
+
+from packager.core.artifact import Artifacts
+from packager.core.image import (
+    BaseImage,
+    Compression,
+    HealthCheck,
+    ImageSpec,
+    Layer,
+    RuntimeConfig,
+)
+from packager.core.model import ModelFile
+from packager.core.serving import COMPILED_DIR, RenderedFile, ServingConfig
+from packager.core.units import decimal
+from packager.errors import UsageError
+from packager.findings import Finding
+from packager.images.layer_plan import (
+    MAX_LAYERS,
+    compiled_layers,
+    config_layer,
+    draft_layers,
+    model_layers,
+)
+from packager.images.oci import check_layer_count
+
+LayerOrder = Literal["base-first", "weights-first"]
+_RECORD = "dev.packager.record"  # a label of every image that packager made
+
+
+def assemble_image(
+    base: BaseImage,
+    artifacts: Artifacts,
+    serving: ServingConfig,
+    *,
+    labels: Mapping[str, str],
+    created: str,
+    health: HealthCheck | None = None,
+    weights: Literal["baked", "mounted"] = "baked",
+    order: LayerOrder = "base-first",
+    compression: Compression = "none",
+) -> ImageSpec:
+    """Assemble the image.
+
+    Order the layers of base, weights, compiled artifacts, draft and configuration.
+
+    What changes most comes last.  With `weights-first` the model and its draft
+    lie below the base: a node that has them keeps them when the base changes.
+
+    A file of the model that our configuration also writes is left out, so
+    that layers stay disjoint and their order cannot matter.  With mounted
+    weights the image holds nothing below the mounts: it would be shadowed.
+    """
+    files = tuple(file for file in serving.files if not is_for_mount(file, serving, weights))
+    ours = {file.path for file in files}
+    model: tuple[ModelFile, ...] = ()
+    draft: tuple[ModelFile, ...] = ()
+    if weights == "baked":
+        model = _without(artifacts.model, serving.model_dir, ours)
+        draft = _without(artifacts.draft, serving.draft_dir, ours)
+    compiled = compiled_layers(artifacts.compiled, directory=COMPILED_DIR)
+    drafted = draft_layers(draft, directory=serving.draft_dir)
+    besides = len(base.layers) + len(compiled) + max(0, len(drafted) - 2)
+    modelled = model_layers(model, base_layers=besides, directory=serving.model_dir)
+    config = (config_layer(files),) if files else ()
+    if order == "weights-first":
+        _refuse_covered(base)
+        below, above = (*modelled, *drafted), (*compiled, *config)
+    else:
+        below, above = (), (*modelled, *compiled, *drafted, *config)
+    image = ImageSpec(
+        base=base,
+        layers=(*_packed(below, compression), *base.layers, *_packed(above, compression)),
+        runtime=RuntimeConfig(
+            entrypoint=serving.entrypoint,
+            cmd=serving.cmd,
+            env=serving.env,
+            labels=labels,
+            port=serving.port,
+            health=health,
+        ),
+        created=created,
+    )
+    check_layer_count(image, MAX_LAYERS)
+    return image
+
+
+def is_for_mount(
+    file: RenderedFile, serving: ServingConfig, weights: Literal["baked", "mounted"]
+) -> bool:
+    """Return whether a rendered file belongs beside mounted weights instead of into the image."""
+    mounts = (f"{serving.model_dir}/", f"{serving.draft_dir}/")
+    return weights == "mounted" and file.path.startswith(mounts)
+
+
+def _without(files: Iterable[ModelFile], directory: str, ours: set[str]) -> tuple[ModelFile, ...]:
+    return tuple(file for file in files if f"{directory}/{file.path}" not in ours)
+
+
+def check_layers(image: ImageSpec, limit: int) -> Iterable[Finding]:
+    """Warn of our layers that are larger than was asked for: a registry may refuse them."""
+    for layer in image.layers:
+        if layer.role != "base" and layer.blob.size > limit:
+            yield Finding(
+                "warning",
+                "layer-over-size",
+                f"a layer of {decimal(layer.blob.size)} is over --max-layer-size "
+                f"{decimal(limit)}: {layer.created_by}",
+                "tensors are not split, and many shards share layers: ask for larger layers",
+            )
+
+
+def _packed(layers: Iterable[Layer], compression: Compression) -> tuple[Layer, ...]:
+    """Request compression for layers.
+
+    Drops their content digest, which no longer identifies the blob.
+    """
+    if compression == "none":
+        return tuple(layers)
+    return tuple(replace(layer, compression=compression, content="") for layer in layers)
+
+
+def _refuse_covered(base: BaseImage) -> None:
+    """Refuse a base that holds files where ours go: above our layers, its own would win.
+
+    Only packager puts files there, and only its label tells without reading layers.
+    """
+    labels = (base.config.get("config") or {}).get("Labels") or {}
+    if _RECORD in labels:
+        raise UsageError(
+            f"base image {base.reference!r} was made by packager: its model would cover this one",
+            hint="leave --layer-order out, or name the base that it was made from",
+        )

@@ -1,0 +1,1 @@
+"""Base images that packager makes itself."""

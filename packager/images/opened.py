@@ -1,0 +1,85 @@
+"""Opening an image by reference: a registry's, a layout's (`oci:`), an engine's (`docker:`).
+
+Only documents are read; layers stay where they are until a sink needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packager.core.image import Blob, Claim, Descriptor, Platform
+from packager.core.references import ImageTarget, LayoutTarget, RegistryTarget
+from packager.images.claims import ClaimKey, judge
+from packager.images.stored import StoredImage, parse_stored
+
+if TYPE_CHECKING:
+    from packager.images.registry.clients import RegistryClients
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenImage:
+    """An image and where its layers can be read."""
+
+    image: StoredImage
+    locate: Callable[[Descriptor], Blob]  # raises `NotFound` for a layer that is not there
+    mount_from: str = ""  # `HOST/REPOSITORY` whose registry can take layers over by itself
+    offered: tuple[str, ...] = ()  # platforms, where the reference stands for several images
+    claims: tuple[Claim, ...] = ()  # about its layers, proven with the key at hand
+
+
+def open_layout(target: LayoutTarget, platform: Platform) -> OpenImage:
+    """Open an image of a layout; of several platforms' images, the one for `platform`."""
+    return _from_layout(target.text, target, platform)
+
+
+def open_engine_image(target: ImageTarget, platform: Platform) -> OpenImage:
+    """Open an image of the Docker Engine, which is exported into a cached layout first."""
+    from packager.images.daemon.base import DockerBase
+
+    return _from_layout(target.text, LayoutTarget.at(DockerBase().take_out(target)), platform)
+
+
+def open_registry_image(
+    target: RegistryTarget,
+    platform: Platform,
+    clients: RegistryClients,
+    key: ClaimKey | None = None,
+) -> OpenImage:
+    """Open an image of a registry; of several platforms' images, the one for `platform`.
+
+    With a key, the claims about its layers that the key proves are read too.
+    """
+    from packager.images.registry.base import read_documents
+    from packager.images.registry.claims import fetch_claims
+    from packager.images.registry.reader import registry_blob
+
+    name = target.image.name
+    found = read_documents(target, platform, clients)
+    image = parse_stored(target.text, found.manifest, found.config)
+    claims: set[Claim] = set()
+    if key is not None:
+        client = clients.at(target.image.host)
+        for document in fetch_claims(client, target.image.repository, image.digest, key.id):
+            if judge(document, key, name) == "proven":
+                claims.update(document.claims)
+    return OpenImage(
+        image=image,
+        claims=tuple(sorted(claims)),
+        locate=lambda descriptor: registry_blob(name, descriptor.digest, descriptor.size),
+        mount_from=name,
+        offered=found.offered,
+    )
+
+
+def _from_layout(reference: str, layout: LayoutTarget, platform: Platform) -> OpenImage:
+    from packager.images.layout.base import read_documents
+
+    found = read_documents(layout, platform)
+    return OpenImage(
+        image=parse_stored(reference, found.manifest, found.config),
+        locate=found.locate,
+        mount_from=found.mount_from,
+        offered=found.offered,
+    )

@@ -1,0 +1,1 @@
+"""Images in registries: our own client of the distribution specification."""

@@ -1,0 +1,107 @@
+"""Credentials for Amazon ECR, from the AWS credentials of this machine.
+
+boto3 asks for them; it is an optional extra, imported when a host of ECR wants
+credentials that no file and no helper has.  What it gives holds for twelve
+hours, and is asked for again before that is over.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from datetime import datetime
+from typing import Any
+
+from packager.errors import PackagerError, UsageError
+from packager.images.registry.credential import Credentials
+from packager.images.registry.failures import AwsCredentialsFailed
+
+PUBLIC = "public.ecr.aws"
+_PUBLIC_REGION = "us-east-1"  # the only one that gives tokens
+_PRIVATE = re.compile(
+    r"[0-9]{12}\.dkr(?:\.ecr|-ecr)(?:-fips)?\.(?P<region>[a-z0-9-]+)\."
+    r"(?:amazonaws\.com(?:\.cn|\.eu)?|on\.aws|on\.amazonwebservices\.com\.cn)"
+)
+_CONNECT_TIMEOUT_S = 10
+_READ_TIMEOUT_S = 30
+_RENEW_BEFORE_S = 600.0  # a token must outlive the request that it starts
+
+
+def is_ecr(host: str) -> bool:
+    """Whether a host is a registry of Amazon ECR."""
+    return host == PUBLIC or _PRIVATE.fullmatch(host) is not None
+
+
+def ecr_credentials(host: str) -> Credentials | None:
+    """Return ECR credentials for `host` from AWS.
+
+    None for ECR Public when AWS gives none: it serves strangers, too.
+    """
+    private = _PRIVATE.fullmatch(host)
+    try:
+        if private is None:
+            answer = _client("ecr-public", _PUBLIC_REGION, host).get_authorization_token()
+            return _credentials(host, answer["authorizationData"])
+        answer = _client("ecr", private["region"], host).get_authorization_token()
+        return _credentials(host, answer["authorizationData"][0])
+    except PackagerError:
+        if private is None:
+            return None
+        raise
+    except (LookupError, TypeError):
+        raise AwsCredentialsFailed(host, "AWS gave no token") from None
+    except Exception as error:
+        if private is None:
+            return None
+        raise AwsCredentialsFailed(host, _reason(error)) from None
+
+
+def _client(service: str, region: str, host: str) -> Any:
+    try:
+        import boto3
+        from botocore.config import Config
+    except ImportError as error:
+        raise UsageError(
+            f"{host!r} wants AWS credentials, and boto3 is not installed",
+            hint=f"install it with `pip install 'packager[ecr]'`, or docker login {host}",
+        ) from error
+    return boto3.Session().client(
+        service,
+        region_name=region,
+        config=Config(
+            connect_timeout=_CONNECT_TIMEOUT_S,
+            read_timeout=_READ_TIMEOUT_S,
+            retries={"mode": "standard", "total_max_attempts": 3},
+            user_agent_extra="packager",
+        ),
+    )
+
+
+def _credentials(host: str, data: Any) -> Credentials:
+    try:
+        decoded = base64.b64decode(data["authorizationToken"], validate=True).decode()
+        user, colon, password = decoded.partition(":")
+        expires: datetime = data["expiresAt"]
+        renew_at = expires.timestamp() - _RENEW_BEFORE_S
+    except (binascii.Error, UnicodeDecodeError, AttributeError):
+        # `from None`: the cause would carry the token.
+        raise AwsCredentialsFailed(host, "AWS gave no token that can be read") from None
+    if not colon:
+        raise AwsCredentialsFailed(host, "AWS gave no token that can be read")
+    return Credentials(user=user, password=password, renew_at=renew_at)
+
+
+def _reason(error: Exception) -> str:
+    """Return a reason for a boto3 error without its message, which can hold URLs and secrets."""
+    from botocore import exceptions
+
+    match error:
+        case exceptions.ClientError():
+            code = str(error.response.get("Error", {}).get("Code", ""))
+            return f"AWS answers {code}" if re.fullmatch(r"[A-Za-z0-9.]{1,64}", code) else "refused"
+        case exceptions.NoCredentialsError() | exceptions.PartialCredentialsError():
+            return "there are no AWS credentials"
+        case exceptions.HTTPClientError() | exceptions.ConnectionError():
+            return "AWS does not answer"
+    return type(error).__name__

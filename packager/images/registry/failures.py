@@ -1,0 +1,176 @@
+"""Errors of the registry client.
+
+    Unavailable
+    ├── RegistryUnreachable    no answer: refused, unknown, TLS, time-out, cut off
+    └── RegistryBusy           429 or 5xx, also after trying again
+    AccessDenied
+    ├── CredentialsMissing     credentials are wanted and none were found
+    ├── CredentialsRefused     the credentials are wrong, or do not allow this
+    ├── CredentialHelperFailed the program that keeps them did not give them
+    └── AwsCredentialsFailed   AWS did not give any for its registry
+    NotFound
+    └── NotInRegistry
+        └── RepositoryMissing  the repository must be made before it can be pushed to
+    OutputFailed
+    ├── OverLimits             known before the first byte: the image does not fit the registry
+    └── RefusedBySize          413: the registry, or a proxy before it, has a limit
+    ProtocolFailed
+    ├── ContentMismatch        the bytes are not those of the digest
+    └── UnexpectedAnswer       everything else
+
+Addresses of uploads carry signatures and answers may repeat what we sent, so
+neither goes into a message: only host, repository, status and the error codes
+of the specification.
+"""
+
+from __future__ import annotations
+
+import re
+
+from packager.core.documents import NotStrict, parse_object
+from packager.errors import AccessDenied, NotFound, OutputFailed, ProtocolFailed, Unavailable
+from packager.findings import Finding
+
+_ERROR_CODE = re.compile(r"[A-Za-z0-9_]{1,64}")
+
+
+class RegistryUnreachable(Unavailable):
+    """No usable response from the registry. `transient`: another attempt may succeed."""
+
+    def __init__(
+        self, authority: str, reason: str, *, hint: str = "", transient: bool = True
+    ) -> None:
+        super().__init__(
+            f"cannot reach the registry at {authority!r}: {reason}",
+            hint=hint or f"check the address and the network: `curl -v {authority}/v2/`",
+        )
+        self.transient = transient
+
+
+class RegistryBusy(Unavailable):
+    """The registry says that it cannot serve us now."""
+
+    def __init__(self, authority: str, status: int, codes: str) -> None:
+        super().__init__(
+            f"the registry at {authority!r} answers {status}{codes}",
+            hint="try again later; finished layers are not sent again",
+        )
+
+
+class CredentialsMissing(AccessDenied):
+    """The registry wants credentials and we know none."""
+
+    def __init__(self, host: str, what: str) -> None:
+        super().__init__(
+            f"{host!r} wants credentials {what}, and none were found",
+            hint=f"docker login {host}",
+        )
+
+
+class CredentialsRefused(AccessDenied):
+    """The credentials are wrong, or their owner may not do this."""
+
+    def __init__(self, host: str, what: str, user: str, codes: str = "") -> None:
+        who = f"user {user!r}" if user else "an anonymous user"
+        super().__init__(
+            f"{host!r} does not allow {who} {what}{codes}",
+            hint=f"docker login {host}, as a user who is allowed {what}",
+        )
+
+
+class CredentialHelperFailed(AccessDenied):
+    """The configured credential helper is missing or failed."""
+
+    def __init__(self, helper: str, host: str, reason: str) -> None:
+        super().__init__(
+            f"credential helper {helper!r} gave nothing for {host!r}: {reason}",
+            hint=f"run `echo {host} | {helper} get`, or remove it from the docker configuration",
+        )
+
+
+class AwsCredentialsFailed(AccessDenied):
+    """AWS gave no password for a registry of Amazon ECR."""
+
+    def __init__(self, host: str, reason: str) -> None:
+        super().__init__(
+            f"no password for {host!r}: {reason}",
+            hint="set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of somebody with "
+            f"ecr:GetAuthorizationToken, or docker login {host}",
+        )
+
+
+class NotInRegistry(NotFound):
+    """The repository, manifest or blob does not exist."""
+
+    def __init__(self, host: str, what: str, codes: str = "", *, hint: str = "") -> None:
+        super().__init__(
+            f"{host!r} has no {what}{codes}",
+            hint=hint or "check the name; some registries want the repository to be created first",
+        )
+
+
+class RepositoryMissing(NotInRegistry):
+    """The registry does not make repositories when something is pushed to them."""
+
+    def __init__(self, host: str, repository: str, create: str, codes: str = "") -> None:
+        super().__init__(
+            host,
+            f"repository {repository!r}",
+            codes,
+            hint=create or "create the repository there first, or check its name",
+        )
+
+
+class OverLimits(OutputFailed):
+    """The image does not fit what the registry takes. Names everything that does not."""
+
+    def __init__(self, host: str, findings: tuple[Finding, ...]) -> None:
+        problems = "; ".join(finding.message for finding in findings)
+        super().__init__(
+            f"{host!r} cannot take this image: {problems}",
+            hint="; ".join(dict.fromkeys(finding.hint for finding in findings)),
+        )
+        self.findings = findings
+
+
+class RefusedBySize(OutputFailed):
+    """The registry, or a proxy before it, limits the size of a request."""
+
+    def __init__(self, host: str, size: int) -> None:
+        super().__init__(
+            f"{host!r} refuses a blob of {size} bytes (413)",
+            hint="raise the body limit of the registry or of the proxy before it (nginx: "
+            "client_max_body_size 0), or state it as body_mib in a catalog file's [[registry]]",
+        )
+
+
+class ContentMismatch(ProtocolFailed):
+    """The bytes are not those that the digest names."""
+
+    def __init__(self, host: str, expected: str, found: str) -> None:
+        super().__init__(
+            f"{host!r} returned {found}, expected {expected}",
+            hint="a proxy or mirror may have damaged it; ask the registry directly",
+        )
+
+
+class UnexpectedAnswer(ProtocolFailed):
+    """The registry's response violates the distribution specification."""
+
+    def __init__(self, host: str, what: str, answer: str, *, hint: str = "") -> None:
+        super().__init__(f"{host!r} answered {answer} to {what}", hint=hint)
+
+
+def error_codes(body: bytes) -> str:
+    """The codes of a registry's error document, ready to be appended: ` (DENIED)`."""
+    try:
+        errors = parse_object(body).get("errors")
+    except NotStrict:
+        return ""
+    named = (
+        [one.get("code") for one in errors if isinstance(one, dict)]
+        if isinstance(errors, list)
+        else []
+    )
+    codes = [code for code in named if isinstance(code, str) and _ERROR_CODE.fullmatch(code)][:3]
+    return f" ({', '.join(codes)})" if codes else ""

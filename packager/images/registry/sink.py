@@ -1,0 +1,317 @@
+"""Pushing an image straight into a registry: `HOST/REPOSITORY[:TAG]`.
+
+A layer whose digest is known costs one request when the registry has it, or
+can mount it from a repository where it is, or was when we last looked.  The
+manifest is stored by digest, everything it names is looked for, and only then
+is the tag moved.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from packager.core.documents import shorten
+from packager.core.events import ignore
+from packager.core.image import (
+    MEDIA_MANIFEST,
+    Blob,
+    Claim,
+    Descriptor,
+    ImageRef,
+    ImageSpec,
+    Layer,
+    SealedImage,
+)
+from packager.core.references import DEFAULT_TAG, RegistryTarget
+from packager.errors import PackagerError, ProtocolFailed, UsageError
+from packager.findings import errors_in
+from packager.images.claim_key import ClaimKeys
+from packager.images.claims import ClaimDocument, ClaimKey, judge, write_claims
+from packager.images.limits import check_limits
+from packager.images.registry.claims import attach_claims, fetch_claims
+from packager.images.registry.clients import RegistryClients
+from packager.images.registry.failures import ContentMismatch, OverLimits
+from packager.images.registry.reader import registry_blob
+from packager.images.registry.reference import DOCKER_HUB
+from packager.images.registry.upload import BlobUpload, put_blob
+from packager.images.remote_layers import RemoteLayerIndex, read_earlier
+from packager.images.seen_blobs import SeenBlobs
+
+_CHECKS_AT_ONCE = 8
+_EARLIER_IMAGES = 4  # beside the tag's own; some registries count what is fetched
+_MOUNTS_TRIED = 3
+_REFERRERS = re.compile(r"sha256-[0-9a-f]{64}")  # signatures and the like, kept as tags
+
+
+class RegistrySink:
+    """Image sink for one tag of one repository. Writers may be opened from several threads."""
+
+    def __init__(
+        self,
+        target: RegistryTarget,
+        *,
+        insecure_hosts: Collection[str] = (),
+        clients: RegistryClients | None = None,
+        seen: SeenBlobs | None = None,
+        keys: ClaimKeys | None = None,
+        on_warning: Callable[[str], None] = ignore,
+    ) -> None:
+        reference = target.image
+        if reference.digest:
+            raise UsageError(
+                f"output {target.text!r} has a digest, which only the build can know",
+                hint=f"write {reference.name}:{reference.tag or 'TAG'}",
+            )
+        if reference.host == DOCKER_HUB and not target.text.startswith(DOCKER_HUB):
+            raise UsageError(
+                f"output {target.text!r} names no registry",
+                hint=f"write docker:{target.text} for the Docker Engine, "
+                f"HOST/{target.text} for a registry, docker.io/NAME/{target.text} for Docker Hub",
+            )
+        self.target = target.text
+        self._reference = reference
+        self._tag = reference.tag or DEFAULT_TAG
+        self._client = (clients or RegistryClients(insecure_hosts=insecure_hosts)).at(
+            reference.host
+        )
+        self._seen = seen
+        self._keys = keys
+        self._warn = on_warning
+        self._lock = threading.Lock()
+        self._sizes: dict[str, int] = {}  # of the blobs known to be in the repository
+        self.mounted: set[str] = set()  # blobs that the registry took from another repository
+        self.bytes_sent = 0
+
+    def preflight(self) -> None:
+        """Check that the registry is there and lets us push, by opening an upload."""
+        repository = self._reference.repository
+        self._client.ping()
+        self._client.cancel_upload(repository, self._client.start_upload(repository))
+
+    def prepare(self, image: ImageSpec) -> None:
+        """Refuse what the registry will not take, and check again that it is there."""
+        host = self._reference.host
+        found = tuple(check_limits(image, host, self._client.traits))
+        errors = errors_in(found)
+        if errors:
+            raise OverLimits(host, errors)
+        for finding in found:
+            self._warn(f"{finding.message}; {finding.hint}")
+        self.preflight()
+
+    def writer(self, layer: Layer) -> BlobUpload | None:
+        """Open an upload, unless the registry has the layer or can mount it."""
+        if not layer.digest:
+            return self._upload(layer.size if layer.is_sized else None)
+        return self._offer(layer.digest, layer.size, layer.mount_from)
+
+    def earlier_layers(self, *, with_claims: bool) -> RemoteLayerIndex:
+        """What the images of this repository say: the tag's own, then some others'.
+
+        A manifest is a hint.  A claim counts when our key proves it for this repository:
+        who may write here, or elsewhere, has no say in what this image holds.
+        """
+        repository = self._reference.repository
+        keys = self._keys if with_claims and self._keys and not self._keys.is_off else None
+        key = keys.find() if keys else None
+
+        def fetch(tag: str) -> tuple[bytes, tuple[ClaimDocument, ...]]:
+            with suppress(PackagerError):
+                found = self._client.get_manifest(repository, tag)
+                if found.media_type == MEDIA_MANIFEST:
+                    return found.data, attached_to(found.digest)
+            return b"", ()
+
+        def attached_to(digest: str) -> tuple[ClaimDocument, ...]:
+            if keys is None:
+                return ()
+            return fetch_claims(self._client, repository, digest, key.id if key else "")
+
+        with ThreadPoolExecutor(_CHECKS_AT_ONCE, thread_name_prefix="earlier") as pool:
+            own = pool.submit(fetch, self._tag)
+            others = list(pool.map(fetch, self._other_tags()))
+        found = [own.result(), *others]
+        documents = [document for _, attached in found for document in attached]
+        self._warn_of_claims(documents, key)
+        manifests = [data for data, _ in found]
+        return read_earlier(manifests, documents, key=key, repository=self._reference.name)
+
+    def _warn_of_claims(self, documents: Sequence[ClaimDocument], key: ClaimKey | None) -> None:
+        """Warn once why existing claims are not trusted."""
+        name = self._reference.name
+        verdicts = {judge(document, key, name): document for document in documents}
+        if "forged" in verdicts:
+            self._warn(
+                f"a claim in {name!r} names the key {verdicts['forged'].key_id} and was not made "
+                "with it: somebody who may push there changed or forged it; it is not believed"
+            )
+        if "other-repository" in verdicts:
+            self._warn(f"a claim in {name!r} was made for another repository; it is not believed")
+        if "other-key" in verdicts and "proven" not in verdicts:
+            ours = f"the key here is {key.id}" if key else "there is no key here"
+            self._warn(
+                f"what layers in {name!r} hold is claimed with the key "
+                f"{shorten(verdicts['other-key'].key_id)}, and {ours}: weights are read; "
+                "`packager claims import` takes over the team's key"
+            )
+
+    def keep_claims(self, image: SealedImage, claims: Sequence[Claim]) -> None:
+        """Attach what the layers hold to the image, with proof, for builds elsewhere."""
+        key = self._keys.need() if self._keys and claims else None
+        if key is None:
+            return
+        document = write_claims(key, self._reference.name, claims)
+        try:
+            attach_claims(
+                self._client,
+                self._reference.repository,
+                image.manifest_descriptor,
+                document,
+                key.id,
+                self._count,
+            )
+        except PackagerError as error:
+            self._warn(
+                f"the image is in {self._reference.name!r}, the claims about its layers are not: "
+                f"{error.message}; other machines will read the weights"
+                + (f" ({error.hint})" if error.hint else "")
+            )
+
+    def _other_tags(self) -> list[str]:
+        """The last few tags; most registries list them by name, so versions come in order."""
+        tags: list[str] = []
+        with suppress(PackagerError):
+            tags = self._client.list_tags(self._reference.repository)
+        named = [tag for tag in tags if tag != self._tag and not _REFERRERS.match(tag)]
+        return named[-_EARLIER_IMAGES:]
+
+    def locate(self, digest: str) -> Blob | None:
+        """Return our copy in the registry, once it is there."""
+        with self._lock:
+            size = self._sizes.get(digest)
+        return None if size is None else registry_blob(self._reference.name, digest, size)
+
+    def publish(self, image: SealedImage, blobs: Mapping[str, Blob]) -> ImageRef:  # noqa: ARG002
+        """Store configuration and manifest, look for everything, then move the tag."""
+        repository = self._reference.repository
+        config = image.config_descriptor
+        put_blob(self._client, repository, image.config, on_sent=self._count)
+        self._check_presence((config, *image.layers))
+        manifest = image.manifest_descriptor
+        self._client.put_manifest(repository, image.digest, image.manifest, manifest.media_type)
+        stored = self._client.get_manifest(repository, image.digest)
+        if stored.data != image.manifest:
+            raise ContentMismatch(self._reference.host, image.digest, stored.digest)
+        # Registries with immutable tags refuse even the same manifest again.
+        current = self._client.head_manifest(repository, self._tag)
+        if current is None or current.digest != image.digest:
+            self._client.put_manifest(repository, self._tag, image.manifest, manifest.media_type)
+        self._remember()
+        return ImageRef(
+            target=self.target, name=f"{self._reference.name}:{self._tag}", digest=image.digest
+        )
+
+    def abandon(self) -> None:
+        """Undo nothing: uploads are cancelled, and a rerun finds finished layers."""
+        self._remember()
+
+    def _offer(self, digest: str, size: int, mount_from: str = "") -> BlobUpload | None:
+        """Find the blob or mount it; where neither works, open an upload."""
+        with self._lock:
+            if self._sizes.get(digest) == size:
+                return None
+        repository = self._reference.repository
+        found = self._client.head_blob(repository, digest)
+        if found is not None:
+            self._check_size(digest, size, found)
+            self._know(digest, size)
+            return None
+        address = self._mount(digest, mount_from)
+        if address is None:
+            self._know(digest, size)
+            return None
+        return self._upload(size, address, digest=digest)
+
+    def _mount(self, digest: str, mount_from: str) -> str | None:
+        """Mount the blob from a repository of this registry.
+
+        None when it is there now; else the address of the upload that the registry
+        has opened instead, "" when none was tried.
+        """
+        address = ""
+        for source in self._sources(digest, mount_from):
+            opened = self._client.mount_blob(self._reference.repository, digest, source)
+            if address:
+                self._client.cancel_upload(self._reference.repository, address)
+            if opened is None:
+                self.mounted.add(digest)
+                return None
+            address = opened
+            if self._seen:
+                self._seen.forget(self._reference.host, source, digest)
+        return address
+
+    def _sources(self, digest: str, mount_from: str) -> list[str]:
+        """Repositories of this registry that may hold the blob, the likeliest first."""
+        host, _, named = mount_from.partition("/")
+        found = [named] if host == self._reference.host else []
+        if self._seen:
+            found += self._seen.repositories(self._reference.host, digest)
+        others = dict.fromkeys(found)
+        others.pop(self._reference.repository, None)
+        return list(others)[:_MOUNTS_TRIED]
+
+    def _upload(self, size: int | None, address: str = "", *, digest: str = "") -> BlobUpload:
+        repository = self._reference.repository
+        upload = BlobUpload(
+            self._client,
+            repository,
+            address or self._client.start_upload(repository),
+            size,
+            digest=digest,
+            on_sent=self._count,
+            on_commit=lambda digest: self._know(digest, upload.sent),
+        )
+        return upload
+
+    def _check_presence(self, wanted: Iterable[Descriptor]) -> None:
+        repository = self._reference.repository
+
+        def check(descriptor: Descriptor) -> None:
+            found = self._client.head_blob(repository, descriptor.digest)
+            if found is None:
+                raise ProtocolFailed(
+                    f"{self._reference.host!r} has lost blob {descriptor.digest}",
+                    hint="build again: layers that are there are not sent again",
+                )
+            self._check_size(descriptor.digest, descriptor.size, found)
+
+        with ThreadPoolExecutor(_CHECKS_AT_ONCE, thread_name_prefix="check") as pool:
+            for _ in pool.map(check, {entry.digest: entry for entry in wanted}.values()):
+                pass
+
+    def _check_size(self, digest: str, size: int, found: int) -> None:
+        if found != size:
+            raise ProtocolFailed(
+                f"{self._reference.host!r} has blob {digest} with {found} bytes instead of {size}",
+                hint="remove the blob there, and build again",
+            )
+
+    def _remember(self) -> None:
+        """Store which blobs this repository has, for builds into other repositories."""
+        if self._seen:
+            with self._lock:
+                digests = tuple(self._sizes)
+            self._seen.add(self._reference.host, self._reference.repository, digests)
+
+    def _know(self, digest: str, size: int) -> None:
+        with self._lock:
+            self._sizes[digest] = size
+
+    def _count(self, sent: int) -> None:
+        with self._lock:
+            self.bytes_sent += sent

@@ -1,0 +1,365 @@
+"""Upload of one blob to a registry, pushed piece by piece while it is read.
+
+The bytes go out in a single streaming PATCH wherever that works: the digest is
+wanted in the closing PUT only, so it can be computed while they travel, and no
+registry needs ranges for it.  Nothing is buffered or copied then.  Like docker's
+it is in HTTP's own chunks, because such a body can be ended in order when the
+push is given up, and docker-registry cancels no upload that was cut off.
+
+Other registries get several PATCHes that name their ranges, or one PUT of all
+of it, which needs the digest beforehand: `forms` chooses.
+"""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Callable
+from contextlib import suppress
+
+from packager.core.events import ignore
+from packager.core.registry import UploadForm
+from packager.core.units import MIB, decimal
+from packager.errors import AccessDenied, PackagerError, Unavailable
+from packager.images.oci import sha256
+from packager.images.registry.auth import push
+from packager.images.registry.body import BodyRequest, EarlyAnswer, Failures, read_answer
+from packager.images.registry.client import COMMIT_TIMEOUT_S, RegistryClient
+from packager.images.registry.failures import ContentMismatch, RefusedBySize, error_codes
+from packager.images.registry.origins import commit_address, origin_of
+from packager.images.registry.transport import ATTEMPTS, TRANSIENT, header_number, retry_after_s
+
+STALL_TIMEOUT_S = 120.0  # for one piece to leave
+ANSWER_TIMEOUT_S = 300.0  # for the registry to store the last of it
+_SESSION_LOST = frozenset({404, 409, 416})
+_MEDIA_BLOB = "application/octet-stream"
+_LONGEST_HELD = 16 * MIB  # of a range, when only holding it back can tell how long it is
+
+
+class UploadInterrupted(Unavailable):
+    """The blob did not arrive; sending all of it again may help."""
+
+    def __init__(self, host: str, sent: int, size: int | None, reason: str) -> None:
+        whole = f" of {decimal(size)}" if size is not None else ""
+        super().__init__(
+            f"the upload to {host!r} broke off after {decimal(sent)}{whole}: {reason}",
+            hint="build again: finished layers are not sent again",
+        )
+
+
+class BlobUpload:
+    """A `BlobWriter` for one upload that the registry has opened.
+
+    `size` None means that only the last byte tells it.  With a `digest` the
+    blob can also go out in the closing PUT.
+    """
+
+    def __init__(
+        self,
+        client: RegistryClient,
+        repository: str,
+        address: str,
+        size: int | None,
+        *,
+        digest: str = "",
+        on_sent: Callable[[int], None],
+        on_commit: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._repository = repository
+        self._address = address  # of the upload; the registry may move it with each answer
+        self._size = size
+        self._digest = digest
+        self._on_sent = on_sent
+        self._on_commit = on_commit
+        self._form: UploadForm = client.forms.choose(size)
+        self._range_bytes = _range_bytes(client, size)
+        self._range_end = 0
+        self._body_length = size  # of the request
+        self._held = bytearray()  # of a blob whose size is not known
+        self._sent = 0
+        self._request: BodyRequest | None = None
+        self._kept: http.client.HTTPConnection | None = None  # for the next range
+        self._authorization = ""
+
+    @property
+    def sent(self) -> int:
+        """Bytes of the blob that have left."""
+        return self._sent
+
+    def write(self, chunk: memoryview) -> None:
+        """Send the next bytes."""
+        if self._waits_for_digest():
+            return
+        if self._form != "ranges":
+            self._send(self._request or self._open(self._size), chunk)
+        elif self._size is not None:
+            self._send_in_ranges(chunk)
+        else:
+            self._held += chunk
+            while len(self._held) > self._range_bytes:
+                self._send_held(self._range_bytes)
+
+    def commit(self, digest: str) -> None:
+        """Close the upload. When the answer is lost, look whether the blob is there."""
+        if self._waits_for_digest():
+            raise self._interrupted("the registry wants to know the digest first")
+        if self._held:
+            self._send_held(len(self._held))
+        if self._size is not None and self._sent != self._size:
+            raise PackagerError(f"{self._sent} bytes were written for a blob of {self._size}")
+        if self._form == "put":
+            self._end_put(self._request or self._open(self._size), digest)
+        else:
+            if self._request or self._form == "stream":
+                self._end_patch(self._request or self._open(self._size))
+            self._end_upload(digest)
+        self._drop_connections()
+        self._client.forms.accept(self._form)
+        self._on_commit(digest)
+
+    def abort(self) -> None:
+        """Drop the connection and cancel the upload, as far as the registry allows.
+
+        docker-registry cancels nothing whose PATCH was cut off, so a PATCH that can
+        end in order does.
+        """
+        with suppress(Exception):
+            response = self._request.end_early() if self._request else None
+            if response is not None:
+                self._follow(response)
+        self._drop_connections()
+        with suppress(Exception):
+            self._client.cancel_upload(self._repository, self._address)
+
+    def interrupt(self) -> None:
+        """Abort a wait for the registry from another thread: the waiting call fails at once."""
+        request = self._request
+        if request is not None:
+            request.interrupt()
+
+    def _waits_for_digest(self) -> bool:
+        """Whether nothing can be sent yet: the next try, which knows the digest, will."""
+        return self._form == "put" and not self._digest
+
+    def _send_in_ranges(self, chunk: memoryview) -> None:
+        assert self._size is not None
+        while chunk:
+            length = min(self._range_bytes, self._size - self._sent)
+            if not (self._request or length):
+                raise PackagerError(f"more bytes were written than a blob of {self._size} has")
+            request = self._request or self._open(length)
+            piece = chunk[: self._range_end - self._sent]
+            self._send(request, piece)
+            chunk = chunk[len(piece) :]
+            if self._sent == self._range_end:
+                self._end_patch(request)
+
+    def _send_held(self, count: int) -> None:
+        request = self._open(count)
+        self._send(request, memoryview(bytes(self._held[:count])))
+        del self._held[:count]
+        self._end_patch(request)
+
+    def _send(self, request: BodyRequest, chunk: memoryview) -> None:
+        try:
+            request.send(chunk)
+        except EarlyAnswer:
+            raise self._explained(request) from None
+        except Failures as error:
+            raise self._explained(request, error) from error
+        self._sent += len(chunk)
+        self._on_sent(len(chunk))
+
+    def _open(self, length: int | None) -> BodyRequest:
+        """Start a request. Its token is asked for now: later it could not be renewed."""
+        self._body_length = length
+        url = self._address
+        if self._form == "put":
+            url = commit_address(url, self._digest)
+        access = push(self._repository)
+        self._authorization = self._client.authorization(url, access, for_body=True)
+        headers = {"Content-Type": _MEDIA_BLOB}
+        if self._form == "ranges":
+            assert length is not None
+            self._range_end = self._sent + length
+            headers["Content-Range"] = f"{self._sent}-{self._range_end - 1}"
+        if self._authorization:
+            headers["Authorization"] = self._authorization
+        kept, self._kept = self._kept, None
+        try:
+            self._request = BodyRequest(
+                self._client.transport,
+                "PUT" if self._form == "put" else "PATCH",
+                url,
+                headers,
+                # HTTP's own chunks let it be ended in order, wherever it is.
+                length if self._form != "stream" else None,
+                stall_timeout_s=STALL_TIMEOUT_S,
+                reuse=kept,
+            )
+        except Failures as error:
+            raise self._interrupted(_reason(error)) from error
+        return self._request
+
+    def _end_patch(self, request: BodyRequest) -> None:
+        """Wait until the registry has received the body, and store the URL to continue at."""
+        try:
+            response = request.finish(ANSWER_TIMEOUT_S)
+            if response.status not in (201, 202, 204):
+                raise self._failure(response)
+            read_answer(response)
+        except Failures as error:
+            request.close()
+            raise self._interrupted(_reason(error)) from error
+        except PackagerError:
+            request.close()
+            raise
+        finally:
+            self._request = None
+        before = self._address
+        self._follow(response)
+        if self._form != "ranges":
+            request.close()
+            self._client.forms.accept(self._form)
+            return
+        if response.will_close or origin_of(before) != origin_of(self._address):
+            request.close()
+        else:
+            self._kept = request.connection
+        self._check_range(response)
+
+    def _follow(self, response: http.client.HTTPResponse) -> None:
+        location = response.headers.get("Location")
+        if location:
+            self._address = self._client.resolve(self._address, location)
+
+    def _check_range(self, response: http.client.HTTPResponse) -> None:
+        """Find out when the registry took a range for the whole blob, or lost a part of it."""
+        finished = self._sent == self._size
+        if response.status == 201 and not finished and self._client.forms.refuse("ranges", 405, ""):
+            raise self._interrupted("the registry takes a range for all of it")
+        last = header_number(response.headers.get("Range", "").rpartition("-")[2])
+        if last is not None and last + 1 != self._sent:
+            raise self._interrupted(f"the registry has {last + 1} bytes of it")
+
+    def _end_put(self, request: BodyRequest, digest: str) -> None:
+        try:
+            response = request.finish(COMMIT_TIMEOUT_S)
+        except Failures as error:
+            if self._client.head_blob(self._repository, digest) != self._sent:
+                raise self._interrupted(_reason(error)) from error
+            return
+        if response.status not in (200, 201, 204):
+            raise self._failure(response)
+        self._client.check_stored_digest(response.headers.get("Docker-Content-Digest", ""), digest)
+
+    def _end_upload(self, digest: str) -> None:
+        try:
+            self._client.commit_upload(self._repository, self._address, digest)
+        except (AccessDenied, ContentMismatch):
+            raise
+        except PackagerError as error:
+            if self._client.head_blob(self._repository, digest) != self._sent:
+                raise self._interrupted(error.message, _wish_s(error)) from error
+
+    def _explained(self, request: BodyRequest, error: Exception | None = None) -> PackagerError:
+        """The registry takes no more. It may have said why before it closed."""
+        try:
+            return self._failure(request.farewell())
+        except Failures as silence:
+            return self._interrupted(_reason(error or silence))
+
+    def _failure(self, response: http.client.HTTPResponse) -> PackagerError:
+        """What an answer that takes no bytes means: send again, or give up."""
+        body = b""
+        with suppress(*Failures):
+            body = read_answer(response)
+        access = push(self._repository)
+        status, codes = response.status, error_codes(body)
+        if status == 413:
+            if self._client.forms.refuse_length(self._body_length):
+                return self._interrupted("the registry takes shorter bodies only (413)")
+            return RefusedBySize(self._client.host, self._size or self._sent)
+        if status == 401:
+            challenge = response.headers.get("WWW-Authenticate", "")
+            try:
+                given = self._authorization
+                if self._client.auth.answer(challenge, access, given, for_body=True):
+                    return self._interrupted("the registry wants a new token")
+            except PackagerError as error:
+                return error
+        if self._client.forms.refuse(self._form, status, codes):
+            return self._interrupted(f"the registry does not take blobs like this ({status})")
+        if status in TRANSIENT or status in _SESSION_LOST or status < 300:
+            wish_s = retry_after_s(response.headers)
+            return self._interrupted(f"the registry answered {status}{codes}", wish_s)
+        return self._client.failure(
+            status, body, access, f"the bytes of an upload to {self._repository!r}"
+        )
+
+    def _interrupted(self, reason: str, wish_s: float = 0.0) -> UploadInterrupted:
+        error = UploadInterrupted(self._client.host, self._sent, self._size, reason)
+        error.retry_after_s = wish_s
+        return error
+
+    def _drop_connections(self) -> None:
+        if self._request is not None:
+            self._request.close()
+            self._request = None
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+
+def _range_bytes(client: RegistryClient, size: int | None) -> int:
+    chunk = client.forms.chunk_bytes()
+    return chunk if size is not None else min(chunk, max(_LONGEST_HELD, client.forms.least_chunk()))
+
+
+def put_blob(
+    client: RegistryClient,
+    repository: str,
+    data: bytes,
+    *,
+    on_sent: Callable[[int], None] = ignore,
+) -> str:
+    """Store a small blob, unless it is there; give its digest."""
+    digest = sha256(data)
+    for attempt in range(1, ATTEMPTS + 1):
+        if client.head_blob(repository, digest) is not None:
+            break
+        upload = BlobUpload(
+            client,
+            repository,
+            client.start_upload(repository),
+            len(data),
+            digest=digest,
+            on_sent=on_sent,
+            on_commit=ignore,
+        )
+        try:
+            upload.write(memoryview(data))
+            upload.commit(digest)
+            break
+        except UploadInterrupted as error:
+            upload.abort()
+            if attempt == ATTEMPTS:
+                raise
+            client.transport.pause(attempt, error.retry_after_s)
+        except BaseException:
+            upload.abort()
+            raise
+    return digest
+
+
+def _wish_s(error: PackagerError) -> float:
+    return error.retry_after_s if isinstance(error, Unavailable) else 0.0
+
+
+def _reason(error: Exception) -> str:
+    match error:
+        case TimeoutError():
+            return "time-out"
+        case OSError(strerror=str() as reason):
+            return reason.lower()
+    return "the connection was cut"

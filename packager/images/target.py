@@ -1,0 +1,130 @@
+"""Parsing image targets: `oci:DIR[:TAG]`, `docker:NAME[:TAG]`, `HOST/REPOSITORY[:TAG][@DIGEST]`.
+
+The only place that knows this grammar.  Which schemes there are is said by the tables of
+sinks and bases; a text without a known scheme is a registry's.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from packager.core.references import ImageTarget, LayoutTarget, RegistryTarget
+from packager.errors import UsageError
+from packager.images.registry.reference import parse_reference
+
+LAYOUT, REGISTRY, ENGINE = "oci", "registry", "docker"
+_PORT = re.compile(r"\d{1,5}/")
+SCHEMES = (LAYOUT, REGISTRY, ENGINE)
+
+
+def parse_target(text: str, schemes: Collection[str] = SCHEMES) -> ImageTarget:
+    """Parse the location of an image; raises `UsageError` for an invalid one.
+
+    `schemes` are the names of rows: of sinks, or of bases.  The name of a row alone, such as
+    `scratch`, is a target too.
+    """
+    scheme = _scheme_of(text, schemes)
+    if scheme == REGISTRY:
+        _refuse_misspelt(text, schemes)
+        return parse_registry_target(text)
+    if scheme == LAYOUT:
+        return parse_layout_target(text)
+    return ImageTarget(text=text, scheme=scheme, rest=text.removeprefix(f"{scheme}:"))
+
+
+def parse_layout_target(text: str) -> LayoutTarget:
+    """Parse `oci:DIR[:TAG]`."""
+    rest = text.removeprefix(f"{LAYOUT}:")
+    directory, colon, tag = rest.rpartition(":")
+    is_tagged = bool(colon) and "/" not in tag
+    if not is_tagged:
+        directory = rest
+    if not directory or (is_tagged and not tag):
+        raise UsageError(
+            f"'oci:{rest}' names no directory", hint="write it as oci:DIR or oci:DIR:TAG"
+        )
+    return LayoutTarget(
+        text=text,
+        scheme=LAYOUT,
+        rest=rest,
+        directory=Path(directory).absolute(),
+        tag=tag if is_tagged else None,
+    )
+
+
+def parse_registry_target(text: str) -> RegistryTarget:
+    """Parse `HOST/REPOSITORY[:TAG][@DIGEST]`; a missing host means Docker Hub."""
+    return RegistryTarget(text=text, scheme=REGISTRY, rest=text, image=parse_reference(text))
+
+
+def layout_of(target: ImageTarget) -> LayoutTarget:
+    """Narrow a target whose scheme is `oci`."""
+    if not isinstance(target, LayoutTarget):
+        raise TypeError(f"{target.text!r} is not in a layout")
+    return target
+
+
+def registry_of(target: ImageTarget) -> RegistryTarget:
+    """Narrow a target whose scheme is `registry`."""
+    if not isinstance(target, RegistryTarget):
+        raise TypeError(f"{target.text!r} is not in a registry")
+    return target
+
+
+def engine_name(text: str) -> str:
+    """Return the name of an image in the Docker Engine, written with `docker:` or without it."""
+    return text.removeprefix(f"{ENGINE}:")
+
+
+def is_archive(text: str) -> bool:
+    """Whether it is a file `*.tar`, and no image."""
+    return text.endswith(".tar") and _scheme_of(text, SCHEMES) != LAYOUT
+
+
+def _refuse_misspelt(text: str, schemes: Collection[str]) -> None:
+    """Refuse what would be looked for on Docker Hub, and surely means something else.
+
+    That is a misspelt scheme such as `dokcer:`, and a file or a layout of this machine.
+    """
+    prefix, colon, rest = text.partition(":")
+    is_host = "/" in prefix or "." in prefix or _PORT.match(rest) is not None
+    if not is_host and (close := _meant(prefix, sorted(set(schemes) - {REGISTRY}))):
+        meant = f"{close}:{rest}" if colon else close
+        raise UsageError(
+            f"{text!r} is of no known kind",
+            hint=f"did you mean {meant!r}? an image of Docker Hub is written "
+            f"docker.io/library/{text}",
+        )
+    if _is_file(Path(text, "oci-layout")):
+        raise UsageError(
+            f"{text!r} is a directory of this machine", hint=f"did you mean '{LAYOUT}:{text}'?"
+        )
+    if _is_file(Path(text)):
+        raise UsageError(
+            f"{text!r} is a file of this machine, not an image",
+            hint="write an image as oci:DIR, docker:NAME:TAG or HOST/REPOSITORY:TAG",
+        )
+
+
+def _meant(prefix: str, known: Sequence[str]) -> str:
+    """Return the scheme that a word is surely meant for: two letters swapped, one wrong."""
+    swapped = [name for name in known if sorted(name) == sorted(prefix) and name != prefix]
+    close = difflib.get_close_matches(prefix, known, n=1, cutoff=0.8)
+    return (*swapped, *close, "")[0]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _scheme_of(text: str, schemes: Collection[str]) -> str:
+    if text in schemes:
+        return text
+    prefix, colon, _ = text.partition(":")
+    return prefix if colon and prefix in schemes and prefix != REGISTRY else REGISTRY

@@ -1,0 +1,132 @@
+"""Other images from the same layers: no byte of them is read, made or stored again.
+
+`weights` is a plain image of the model's and the draft's files, for Kubernetes
+image volumes.  `modelpack` is the model as a CNCF ModelPack artifact.  Both
+say nothing of instance, engine, base or time: images that serve the same
+weights have the same views, byte for byte.
+
+Source of the ModelPack format: github.com/modelpack/model-spec, docs/spec.md
+and docs/config.md (2026-06-08).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from packager.core.image import MEDIA_CONFIG, MEDIA_LAYER, MEDIA_MANIFEST, Descriptor
+from packager.errors import UsageError
+from packager.images.oci import canonical_json, sha256, without_own
+from packager.images.remote_layers import ROLE
+from packager.images.stored import StoredImage, StoredLayer, parse_stored
+
+MODELPACK_MANIFEST = "application/vnd.cncf.model.manifest.v1+json"
+MODELPACK_CONFIG = "application/vnd.cncf.model.config.v1+json"
+_MODELPACK_LAYERS = {
+    "weights": "application/vnd.cncf.model.weight.v1.tar",
+    "model": "application/vnd.cncf.model.weight.config.v1.tar",
+}
+_PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+_QUANTIZATIONS = frozenset({"awq", "gptq", "fp8", "smoothquant"})
+TITLE = "org.opencontainers.image.title"
+
+
+def weights_view(image: StoredImage) -> StoredImage:
+    """The model and its draft as a plain image, where the serving image has them."""
+    layers = _chosen(image, ("weights", "model", "draft"))
+    labels = {"dev.packager.view": "weights"}
+    name = _model(image).get("name")
+    if name:
+        labels[TITLE] = str(name)
+        if _model(image).get("revision"):
+            labels["org.opencontainers.image.revision"] = str(_model(image)["revision"])
+    config: dict[str, Any] = {
+        "architecture": image.platform.architecture,
+        "os": image.platform.os,
+        "config": {"Labels": dict(sorted(labels.items()))},
+        "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in layers]},
+        "history": [{"created_by": layer.created_by} for layer in layers],
+    }
+    return _make(image, config, MEDIA_CONFIG, [_described(layer) for layer in layers])
+
+
+def modelpack_view(image: StoredImage) -> StoredImage:
+    """The model as a ModelPack. A draft is another model and is left out."""
+    layers = _chosen(image, ("weights", "model"))
+    record = image.record
+    descriptor = {
+        name: str(_model(image)[name]) for name in ("name", "revision") if _model(image).get(name)
+    }
+    technical = {"format": "safetensors"}
+    precision = _PRECISIONS.get(str(record.get("precision")))
+    if precision:
+        technical["precision"] = precision
+    request = record.get("request")
+    quantized = request.get("quantize") if isinstance(request, dict) else None
+    if quantized in _QUANTIZATIONS:
+        technical["quantization"] = str(quantized)
+    config = {
+        "descriptor": descriptor,
+        "config": technical,
+        "modelfs": {"type": "layers", "diffIds": [layer.diff_id for layer in layers]},
+    }
+    spelled = [replace(_described(layer), media_type=_modelpack_type(layer)) for layer in layers]
+    return _make(image, config, MODELPACK_CONFIG, spelled, artifact_type=MODELPACK_MANIFEST)
+
+
+VIEWS: Mapping[str, Callable[[StoredImage], StoredImage]] = {
+    "weights": weights_view,
+    "modelpack": modelpack_view,
+}
+
+
+def _chosen(image: StoredImage, roles: Sequence[str]) -> list[StoredLayer]:
+    layers = [layer for layer in image.layers if layer.role in roles]
+    if not any(layer.role == "weights" for layer in layers):
+        raise UsageError(
+            f"{image.reference!r} holds no layer of weights",
+            hint="name an image that packager built with baked weights; "
+            "`packager inspect` shows its layers",
+        )
+    if not all(layer.diff_id for layer in layers):
+        raise UsageError(
+            f"{image.reference!r} does not say what its layers are uncompressed",
+            hint="make views of the serving image, not of another view",
+        )
+    return layers
+
+
+def _described(layer: StoredLayer) -> Descriptor:
+    """The layer's descriptor in a manifest of ours: what others say in our words stays behind."""
+    annotations = {**without_own(layer.descriptor.annotations), ROLE: layer.role}
+    return replace(layer.descriptor, annotations=annotations)
+
+
+def _model(image: StoredImage) -> Mapping[str, Any]:
+    found = image.record.get("model")
+    return found if isinstance(found, dict) else {}
+
+
+def _modelpack_type(layer: StoredLayer) -> str:
+    """The media type for the layer's content, compressed as it is."""
+    suffix = layer.descriptor.media_type.removeprefix(MEDIA_LAYER)
+    return _MODELPACK_LAYERS[layer.role] + (suffix if suffix in ("+gzip", "+zstd") else "")
+
+
+def _make(
+    image: StoredImage,
+    config: Mapping[str, Any],
+    config_type: str,
+    layers: Sequence[Descriptor],
+    *,
+    artifact_type: str = "",
+) -> StoredImage:
+    data = canonical_json(config)
+    described = Descriptor(media_type=config_type, digest=sha256(data), size=len(data))
+    manifest: dict[str, Any] = {"schemaVersion": 2, "mediaType": MEDIA_MANIFEST}
+    if artifact_type:
+        manifest["artifactType"] = artifact_type
+    manifest["config"] = described.to_json()
+    manifest["layers"] = [layer.to_json() for layer in layers]
+    return parse_stored(image.reference, canonical_json(manifest), data)

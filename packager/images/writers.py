@@ -1,0 +1,57 @@
+"""The writers of one layer, one for each sink that needs its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from packager.core.image import Layer
+from packager.errors import Unavailable
+from packager.ports import BlobWriter, ImageSink
+
+
+class BrokenOff(Unavailable):
+    """Another layer of the same archive failed, so this one cannot be written either."""
+
+
+def open_writers(layer: Layer, sinks: Sequence[ImageSink]) -> dict[ImageSink, BlobWriter]:
+    """Open a writer in each sink that needs the bytes; none is left open where one fails."""
+    writers: dict[ImageSink, BlobWriter] = {}
+    try:
+        for sink in sinks:
+            writer = sink.writer(layer)
+            if writer is not None:
+                writers[sink] = writer
+    except BaseException:
+        for writer in writers.values():
+            writer.abort()
+        raise
+    return writers
+
+
+def feed(
+    chunk: memoryview,
+    alive: dict[ImageSink, BlobWriter],
+    broken: dict[ImageSink, Unavailable],
+) -> None:
+    """Write the chunk to every writer; move those that break off from `alive` to `broken`."""
+    if not chunk:
+        return
+    for sink, writer in list(alive.items()):
+        try:
+            writer.write(chunk)
+        except Unavailable as error:
+            alive.pop(sink).abort()
+            broken[sink] = error
+
+
+def commit(writers: Iterable[BlobWriter], digest: str) -> None:
+    """Commit every writer under the digest; abort those that are left where one fails."""
+    waiting = list(writers)
+    try:
+        while waiting:
+            waiting[0].commit(digest)
+            waiting.pop(0)
+    except BaseException:
+        for writer in waiting:
+            writer.abort()
+        raise

@@ -1,1 +1,0 @@
-"""Images from values: segments, tar headers, layers, configuration, manifest. No I/O."""

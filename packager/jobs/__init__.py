@@ -1,1 +1,0 @@
-"""Jobs around the line: what a command does beyond one build."""

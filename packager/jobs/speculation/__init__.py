@@ -1,1 +1,0 @@
-"""Measuring what a draft does for a server."""

@@ -1,1 +1,0 @@
-"""Filling caches ahead of time."""

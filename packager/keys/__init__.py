@@ -1,0 +1,1 @@
+"""The key documents of every kind of step: what identifies its result."""

@@ -1,0 +1,1 @@
+"""Models: where they are, what is read of them, what is refused."""

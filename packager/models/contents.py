@@ -1,0 +1,236 @@
+"""Contents required of a model's files: configuration, tokenizer, index and shards that agree."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from packager.catalog.served_architectures import GENERATIVE, is_listed, kind_of, reads_type
+from packager.core.documents import NotStrict, parse_object, shorten
+from packager.core.model import TensorInfo
+from packager.errors import NotFound
+from packager.files.opening import FileUnreadable
+from packager.models.pickle_machine import runs_code
+from packager.models.pickles import pickle_kind
+from packager.models.refusals import (
+    BrokenJson,
+    CodeNeeded,
+    HiddenPickle,
+    Incomplete,
+    IndexDisagrees,
+    LfsPointer,
+    Unreadable,
+)
+from packager.models.rules import CONFIG, INDEX, find_single
+from packager.models.safetensors import read_header
+from packager.models.walk import Found
+
+MAX_CONFIG_BYTES = 10_000_000
+MAX_INDEX_BYTES = 100_000_000  # 91 000 tensors take 9 MB
+TOKENIZER_CONFIG = "tokenizer_config.json"
+READ = (CONFIG, TOKENIZER_CONFIG, INDEX)  # small files whose content matters here
+WEIGHTS_SCANNED_BYTES = 1024 * 1024  # as a pickle; their headers have some kilobytes
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+TensorsOf = Callable[[tuple[str, ...]], Mapping[str, tuple[TensorInfo, ...]]]  # by shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shards:
+    """The weights files to serve, and what the index says is in each."""
+
+    files: tuple[str, ...]
+    weight_map: Mapping[str, str] | None  # tensor → file; None without an index
+
+
+def check_small_file(path: str, found: Found) -> None:
+    """Refuse a file that is not what its name says."""
+    with readable(path, found) as stream:
+        kind = pickle_kind(stream)
+        ends = _ends_of(stream)
+    if kind:
+        raise HiddenPickle(path, kind)
+    if ends.startswith(LFS_POINTER):
+        raise LfsPointer(path)
+    if path.endswith(".json"):
+        # Tokenizers have tens of megabytes: both ends show truncation without a parse.
+        stripped = ends.strip()
+        if not stripped:
+            raise BrokenJson(path, "it is empty")
+        if stripped[:1] not in b"{[" or stripped[-1:] not in b"}]":
+            raise BrokenJson(path, "it does not begin and end as JSON does")
+
+
+def read_config(small: Mapping[str, Found], *, is_draft: bool = False) -> Mapping[str, Any]:
+    """Read config.json, and refuse a model that needs code from its repository.
+
+    Many models still ship the code that engines have since made their own: an
+    architecture and a type of configuration that engines have are read without it.
+    """
+    config = _read_object(CONFIG, small[CONFIG], MAX_CONFIG_BYTES)
+    if not is_draft:
+        refuse_own_code(config)
+    return config
+
+
+def read_tokenizer_config(small: Mapping[str, Found], *, has_tokenizer: bool) -> Mapping[str, Any]:
+    """Read tokenizer_config.json, {} without one; refuse a tokenizer that is code."""
+    if TOKENIZER_CONFIG not in small:
+        return {}
+    tokenizer = _read_object(TOKENIZER_CONFIG, small[TOKENIZER_CONFIG], MAX_CONFIG_BYTES)
+    if not has_tokenizer:
+        _refuse_needed_code(TOKENIZER_CONFIG, tokenizer, prefixes=("AutoTokenizer",))
+    return tokenizer
+
+
+def find_shards(
+    small: Mapping[str, Found], candidates: tuple[str, ...], *, is_draft: bool = False
+) -> Shards:
+    """Decide which weights files are served; with an index, only those it names."""
+    if INDEX not in small:
+        single = len(candidates) == 1 and is_draft  # `medusa_lm_head.safetensors`
+        return Shards(files=candidates if single else (find_single(candidates),), weight_map=None)
+    index = _read_object(INDEX, small[INDEX], MAX_INDEX_BYTES)
+    weight_map = index.get("weight_map")
+    if (
+        not isinstance(weight_map, dict)
+        or not weight_map
+        or not all(isinstance(file, str) for file in weight_map.values())
+    ):
+        raise BrokenJson(INDEX, "its 'weight_map' is not a map from tensors to files")
+    files = tuple(sorted(set(weight_map.values())))
+    for file in files:
+        if file not in candidates:
+            raise _missing_shard(file)
+    return Shards(files=files, weight_map=weight_map)
+
+
+def read_tensors(shards: Shards, tensors_of: TensorsOf) -> tuple[TensorInfo, ...]:
+    """Read every shard's tensors and compare them with the index."""
+    tensors: dict[str, TensorInfo] = {}
+    files: dict[str, str] = {}
+    found = tensors_of(shards.files)
+    for file in shards.files:
+        here = {tensor.name: tensor for tensor in found[file]}
+        for name in sorted(tensors.keys() & here.keys()):
+            raise IndexDisagrees(f"{shorten(name)} is both in {files[name]!r} and in {file!r}")
+        tensors |= here
+        files |= dict.fromkeys(here, file)
+    if not tensors:
+        raise Incomplete(
+            "the model's weights hold no tensor", hint="save or download the model again"
+        )
+    stated = shards.weight_map or {}
+    for name, file in () if stated.items() <= files.items() else stated.items():
+        if name not in files:
+            raise IndexDisagrees(f"{shorten(name)} is in no shard; it should be in {file!r}")
+        if files[name] != file:
+            raise IndexDisagrees(f"{shorten(name)} is in {files[name]!r}; it should be in {file!r}")
+    return tuple(tensors.values())
+
+
+def read_shard(found: Found) -> tuple[TensorInfo, ...]:
+    """Read the header of one shard on this machine."""
+    with readable(found.path, found) as stream:
+        head = stream.read(len(LFS_POINTER))
+        refuse_pickle(found.path, stream)
+        if head == LFS_POINTER:
+            raise LfsPointer(found.path)
+        stream.seek(0)
+        return read_header(stream, found.path)
+
+
+def refuse_pickle(file: str, stream: BinaryIO) -> None:
+    """Refuse weights that are something else than a safetensors file at their beginning.
+
+    The length of a header may read like the start of a pickle or of compressed data: with a
+    `{` in its place, only what would run when it is loaded is refused.
+    """
+    stream.seek(8)
+    if stream.read(1) != b"{":
+        kind = pickle_kind(stream)
+    else:
+        kind = "a pickle" if runs_code(stream, WEIGHTS_SCANNED_BYTES) else ""
+    if kind:
+        raise HiddenPickle(file, kind)
+
+
+@contextmanager
+def readable(path: str, found: Found) -> Iterator[BinaryIO]:
+    """Open a file of the model, and explain what keeps it from being read."""
+    try:
+        with found.open() as file, io.BufferedReader(file) as stream:
+            yield stream
+    except (FileUnreadable, NotFound) as error:
+        cause = error.__cause__
+        number = cause.errno if isinstance(cause, OSError) else 0
+        raise Unreadable(path, os.strerror(number or 0)) from error
+    except OSError as error:
+        raise Unreadable(path, os.strerror(error.errno or 0)) from error
+
+
+def refuse_own_code(config: Mapping[str, Any]) -> None:
+    """Refuse a model that no engine loads without the code in its repository.
+
+    An encoder needs none either: the planner refuses it for what it is.
+    """
+    named = _named_code(config, prefixes=("AutoConfig", "AutoModel"))
+    if not named:
+        return
+    names, model_type = config.get("architectures"), config.get("model_type")
+    architecture = names[0] if isinstance(names, list) and names else ""
+    if not isinstance(architecture, str):
+        raise CodeNeeded(CONFIG, named)
+    if kind_of(architecture) not in (*GENERATIVE, ""):
+        return
+    if not is_listed(architecture):
+        raise CodeNeeded(CONFIG, named)
+    if isinstance(model_type, str) and not reads_type(model_type):
+        raise CodeNeeded(CONFIG, named, architecture=architecture, model_type=model_type)
+
+
+def _refuse_needed_code(path: str, config: Mapping[str, Any], *, prefixes: tuple[str, ...]) -> None:
+    classes = _named_code(config, prefixes=prefixes)
+    if classes:
+        raise CodeNeeded(path, classes)
+
+
+def _named_code(config: Mapping[str, Any], *, prefixes: tuple[str, ...]) -> list[str]:
+    auto_map = config.get("auto_map")
+    named = sorted(auto_map) if isinstance(auto_map, dict) else []
+    return [name for name in named if name.startswith(prefixes)]
+
+
+def _missing_shard(file: str) -> Exception:
+    if "/" in file or "\\" in file or file.startswith("."):
+        return IndexDisagrees(f"it names {shorten(file)}, which is not beside it")
+    if not file.endswith(".safetensors"):
+        return IndexDisagrees(f"it names {shorten(file)}, which is not a safetensors file")
+    return Incomplete(
+        f"the model lacks {shorten(file)}, which its index names",
+        hint="finish the download or the copy",
+    )
+
+
+def _read_object(path: str, found: Found, limit: int) -> dict[str, Any]:
+    with readable(path, found) as stream:
+        data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise BrokenJson(path, f"it is longer than {limit} bytes")
+    try:
+        return parse_object(data, max_bytes=limit, allow_infinity=True)
+    except NotStrict as error:
+        raise BrokenJson(path, str(error)) from error
+
+
+def _ends_of(stream: BinaryIO, length: int = 1024) -> bytes:
+    stream.seek(0)
+    head = stream.read(length)
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(max(len(head), size - length))
+    return head + stream.read(length)

@@ -1,0 +1,152 @@
+"""The way every model source goes: names, small files, weights.
+
+Each stage refuses what it can before the next one costs anything; for a hub,
+`fetch` is a download, and with `Headers` in its place weights are not fetched at all:
+they are only planned with, or read where they are while the image is written.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Protocol
+
+from packager.core.image import FileRange, RemoteRange
+from packager.core.model import ModelFile, ModelFiles, ModelRef, TensorInfo
+from packager.models.chat import TEMPLATES, TOKENIZER, read_chat_template
+from packager.models.contents import (
+    READ,
+    Shards,
+    check_small_file,
+    find_shards,
+    read_config,
+    read_shard,
+    read_tensors,
+    read_tokenizer_config,
+    readable,
+)
+from packager.models.paths import check_distinct, check_path
+from packager.models.rules import (
+    FileSelection,
+    ListedFile,
+    choose_files,
+    refuse_incomplete,
+    role_of,
+)
+from packager.models.walk import Found
+
+Fetch = Callable[[tuple[str, ...]], Mapping[str, Found]]  # by path in the model
+
+
+class Headers(Protocol):
+    """Files that stay where they are."""
+
+    def tensors_of(self, files: tuple[str, ...]) -> Mapping[str, tuple[TensorInfo, ...]]:
+        """Read the headers of these shards and no more."""
+        ...
+
+    def content(self, path: str) -> RemoteRange:
+        """Return where a file's bytes are."""
+        ...
+
+    def beginning(self, path: str, length: int) -> bytes:
+        """Read the first bytes of a file, at most so many."""
+        ...
+
+
+def load_model(
+    ref: ModelRef,
+    listing: Mapping[str, ListedFile],
+    fetch: Fetch,
+    *,
+    headers: Headers | None = None,
+    for_plan: bool = False,
+    is_draft: bool = False,
+) -> ModelFiles:
+    """Choose, fetch and check the files of a model; raise `ModelRefused` with the reason.
+
+    With `headers`, what is fetched is looked at and no more: the model's files
+    stay where they are, and their names must be enough to read them later.
+    `for_plan` then leaves out the checks of files that a plan does not read.
+    """
+    for path in listing:
+        check_path(path)
+    choice = choose_files(listing)
+    check_distinct(choice.small + choice.candidates)
+    refuse_incomplete(choice, is_draft=is_draft)
+
+    wanted = (*READ, *TEMPLATES)
+    small = fetch(tuple(path for path in choice.small if not for_plan or path in wanted))
+    for path, found in small.items():
+        check_small_file(path, found)
+    config = read_config(small, is_draft=is_draft)
+    tokenizer = read_tokenizer_config(small, has_tokenizer=TOKENIZER in choice.small)
+    shards = find_shards(small, choice.candidates, is_draft=is_draft)
+
+    content, tensors = _contents(choice, shards, listing, small, fetch, headers)
+
+    def read_head(path: str, length: int) -> bytes:
+        if path in small:
+            with readable(path, small[path]) as stream:
+                return stream.read(length)
+        if path in choice.small and headers is not None:
+            return headers.beginning(path, length)
+        return b""
+
+    return ModelFiles(
+        ref=ref,
+        files=tuple(
+            ModelFile(
+                path=unicodedata.normalize("NFC", path),
+                role=role_of(path),
+                content=content[path],
+                sha256=listing[path].sha256,
+            )
+            for path in sorted(content)
+        ),
+        config=MappingProxyType(dict(config)),
+        tensors=tensors,
+        left_out=MappingProxyType({**choice.left_out, **_not_served(choice, shards)}),
+        chat_template=None if is_draft else read_chat_template(small, tokenizer, read_head),
+    )
+
+
+def _contents(
+    choice: FileSelection,
+    shards: Shards,
+    listing: Mapping[str, ListedFile],
+    small: Mapping[str, Found],
+    fetch: Fetch,
+    headers: Headers | None,
+) -> tuple[Mapping[str, FileRange | RemoteRange], tuple[TensorInfo, ...]]:
+    """Return where the bytes of every served file are, and the tensors of the weights."""
+    if headers is not None:
+        paths = (*choice.small, *shards.files)
+        return {path: headers.content(path) for path in paths}, read_tensors(
+            shards, headers.tensors_of
+        )
+    weights = fetch(shards.files)
+    tensors = read_tensors(
+        shards, lambda files: {file: read_shard(weights[file]) for file in files}
+    )
+    content = {
+        path: FileRange(
+            path=str(found.real),
+            offset=0,
+            length=listing[path].size,
+            checked=found.identity,
+        )
+        for path, found in {**small, **weights}.items()
+    }
+    return content, tensors
+
+
+def _not_served(choice: FileSelection, shards: Shards) -> Mapping[str, str]:
+    """Explain the safetensors files that are no part of the model."""
+    reason = (
+        "weights that the model's index does not name"
+        if shards.weight_map
+        else "weights beside 'model.safetensors', which is the one served"
+    )
+    return {path: reason for path in choice.candidates if path not in shards.files}

@@ -1,0 +1,1 @@
+"""Speed, cost and ranking of plans, from data and measurements."""

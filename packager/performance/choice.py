@@ -1,0 +1,203 @@
+"""The choice among the ways to serve a model on one instance.
+
+Every split of the model over the devices is given the requests at once that fit its memory
+and are in time, and is predicted with them; the best for the goal is taken, and each that is
+passed over says why.  A pipeline waits where tensor parallelism works, a shorter length where
+a longer one fits, and idle devices where all can be used.  Without published figures of the
+device nothing is predicted: then the first split that fits is taken, in the order given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from packager.core.plan import MemoryBudget
+from packager.core.request import BuildRequest
+from packager.core.shape import Shape
+from packager.core.split import Split
+from packager.core.techniques import Rejected
+from packager.core.workload import QUESTIONS, Workload
+from packager.performance.predict import Point, Setup, predict_point
+from packager.performance.presets import LATENCY_SLACK, TPOT_LIMIT_S, Goal
+from packager.sizing.concurrency import choose_concurrency
+from packager.sizing.parallelism import explain_cut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """Objective of the choice: a goal, the requests, and the latencies to keep."""
+
+    goal: Goal | None = None  # None: as `throughput`
+    workload: Workload = QUESTIONS
+    tpot_limit_s: float = TPOT_LIMIT_S
+    ttft_limit_s: float | None = None
+
+
+def target_of(request: BuildRequest, workload: Workload) -> Objective:
+    """Return what a request is planned for."""
+    limit_ms, first_ms = request.tpot_limit_ms, request.ttft_limit_ms
+    return Objective(
+        goal=request.goal,
+        workload=workload,
+        tpot_limit_s=limit_ms / 1e3 if limit_ms else TPOT_LIMIT_S,
+        ttft_limit_s=first_ms / 1e3 if first_ms else None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """Candidates to choose from, with their memory and speed."""
+
+    splits: tuple[Split, ...]  # the preferred first
+    shapes: tuple[Shape, ...]  # the longest first; each with the batch asked for, else of 1
+    most: int  # requests at once that the engine computes, of one copy
+    batch: int | None  # that was asked for: it is kept
+    budget_at: Callable[[Split, Shape], MemoryBudget]
+    setup_at: Callable[[Split, MemoryBudget], Setup | None]  # None: nothing can be predicted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateLayout:
+    """A split with the shape that it serves, its memory, and its speed."""
+
+    split: Split
+    shape: Shape
+    budget: MemoryBudget
+    point: Point | None = None  # at the requests that the goal looks at
+    in_time: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The layout that is taken, None where none fits, and why others were passed over."""
+
+    layout: CandidateLayout | None
+    passed_over: tuple[Rejected, ...] = ()
+
+
+def choose_layout(ways: Candidates, target: Objective) -> Choice:
+    """Choose the best layout for the target; account for every split that was looked at."""
+    passed_over: list[Rejected] = []
+    for depth in sorted({split.pp_degree for split in ways.splits}):
+        splits = [split for split in ways.splits if split.pp_degree == depth]
+        for shape in ways.shapes:
+            budgets = [(split, ways.budget_at(split, shape)) for split in splits]
+            fitting = [pair for pair in budgets if pair[1].fits]
+            cut = [explain_cut(*pair) for pair in budgets if not pair[1].fits]
+            too_small = {one.what: one for one in cut}.values()
+            if not fitting:
+                continue
+            in_use = max(split.devices for split, _ in fitting)
+            tried = [
+                _serve(ways, split, shape, budget, target)
+                for split, budget in fitting
+                if split.devices == in_use
+            ]
+            best = max(tried, key=lambda layout: worth_of(layout.point, target))
+            slower = [
+                _explain_slower(one, best, target)
+                for one in tried
+                if one is not best and one.point is not None
+            ]
+            return Choice(layout=best, passed_over=(*passed_over, *too_small, *slower))
+        passed_over += too_small
+    return Choice(layout=None, passed_over=tuple(passed_over))
+
+
+def _serve(
+    ways: Candidates, split: Split, shape: Shape, least: MemoryBudget, target: Objective
+) -> CandidateLayout:
+    """Find the requests at once for a split that fits, `least` with the shape, and predict it."""
+    copies = split.copies
+    setup = ways.setup_at(split, least)
+    alone = predict_point(setup, target.workload, 1) if setup else None
+    tokens = min(target.workload.tokens, shape.max_total_tokens)
+
+    def at(batch: int) -> Shape:
+        return replace(shape, max_batch=batch)
+
+    def fits(batch: int) -> bool:
+        budget = ways.budget_at(split, at(batch))
+        return budget.fits and budget.count_requests(tokens) >= batch
+
+    def in_time(batch: int) -> bool:
+        if setup is None or alone is None:
+            return True
+        return _in_time(predict_point(setup, target.workload, batch * copies), alone, target)
+
+    batch = ways.batch
+    if batch is None:
+        wanted = -(-target.workload.concurrency // copies) or ways.most
+        batch = choose_concurrency(min(ways.most, wanted), fits, in_time)
+    budget = ways.budget_at(split, at(batch))
+    point = None
+    if setup is not None:
+        held = max(1, min(batch, budget.count_requests(tokens))) * copies
+        many = min(held, target.workload.concurrency or held)
+        looked_at = (target.workload.concurrency and many) or 1
+        requests = looked_at if target.goal == "latency" else many
+        point = predict_point(setup, target.workload, requests)
+    return CandidateLayout(
+        split=split,
+        shape=at(batch),
+        budget=budget,
+        point=point,
+        in_time=point is None or keeps_limits(point, target),
+    )
+
+
+def _in_time(point: Point, alone: Point, target: Objective) -> bool:
+    """Decide whether requests may be computed together.
+
+    Where even one alone misses a limit, fewer at once would not keep it either: then they may
+    slow each other down as much as a goal of low latency lets them.
+    """
+    hardly_slower = point.tpot_s <= LATENCY_SLACK * alone.tpot_s
+    if not keeps_limits(alone, target):
+        return hardly_slower
+    few = target.goal == "latency" and not target.workload.concurrency
+    return keeps_limits(point, target) and (hardly_slower or not few)
+
+
+def keeps_limits(point: Point, target: Objective) -> bool:
+    """Decide whether each token comes in time, and the first one where that is limited."""
+    return point.tpot_s <= target.tpot_limit_s and (
+        target.ttft_limit_s is None or point.first_token_s <= target.ttft_limit_s
+    )
+
+
+def worth_of(point: Point | None, target: Objective) -> tuple[float, ...]:
+    """Return what is larger for what serves the target better; least without a prediction."""
+    if point is None:
+        return (-1.0,)
+    in_time = keeps_limits(point, target)
+    if target.goal == "latency":
+        return (float(in_time), -point.tpot_s, -point.prefill_s)
+    if not in_time:
+        return (0.0, -point.tpot_s)
+    return (1.0, point.output_tokens_s)
+
+
+def _explain_slower(one: CandidateLayout, best: CandidateLayout, target: Objective) -> Rejected:
+    if worth_of(one.point, target) == worth_of(best.point, target):
+        reason = f"{one.split.words} is predicted to be as fast as {best.split.words}"
+        return Rejected(what=one.split.words.lower(), code="split-alike", reason=reason)
+    return Rejected(
+        what=one.split.words.lower(),
+        code="split-slower",
+        reason=f"{_speed(one, target)}; {_speed(best, target)}",
+    )
+
+
+def _speed(layout: CandidateLayout, target: Objective) -> str:
+    point = layout.point
+    assert point is not None
+    if target.goal == "latency":
+        figure = f"{point.tpot_s * 1e3:,.1f} ms per token"
+        if not layout.in_time and target.ttft_limit_s is not None:
+            figure += f", {point.first_token_s * 1e3:,.0f} ms to the first"
+    else:
+        figure = f"{point.output_tokens_s:,.0f} tokens/s"
+        figure += "" if layout.in_time else f", too late at {point.tpot_s * 1e3:,.0f} ms per token"
+    return f"{layout.split.words} is predicted to give {figure} at {point.concurrency} at once"

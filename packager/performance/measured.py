@@ -1,0 +1,136 @@
+"""Selection of measurements that apply to a plan.
+
+A file that names another model, instance, tensor-parallel degree, quantization or draft is
+refused: another set-up has other terms, and no factor carries over.  A file that names nothing
+is believed to be of the plan.  Requests of other lengths are predicted with their own lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from packager.core.measurement import MeasuredLoad, MeasuredRun
+from packager.core.plan import Plan
+from packager.core.workload import Workload
+from packager.errors import UsageError
+from packager.performance.calibration import Measured
+from packager.performance.predict import Setup
+
+NONE = "none"
+
+
+class MeasuredElsewhere(UsageError):
+    """A file has measurements of something else than the plan."""
+
+    def __init__(self, source: str, what: str, measured: str, planned: str, hint: str = "") -> None:
+        super().__init__(
+            f"{source!r} was measured with {what} {measured!r}, and the plan has {planned!r}",
+            hint=hint or "plan what was measured, or leave the file out",
+        )
+
+
+def measured_points(
+    plan: Plan,
+    setup: Setup,
+    workload: Workload,
+    runs: Iterable[MeasuredRun],
+    *,
+    known_as: Iterable[str] = (),
+) -> tuple[Measured, ...]:
+    """Return the points of files about this plan; raise `MeasuredElsewhere` for another's.
+
+    `known_as` are further names of the model, as the user wrote it.
+    """
+    names = {plan.served_name, plan.model.name, *known_as}
+    points: list[Measured] = []
+    for run in runs:
+        check_setup(plan, run, names)
+        points += _points(plan, setup, workload, run)
+    return tuple(points)
+
+
+def measured_acceptance(plan: Plan, runs: Iterable[MeasuredRun]) -> float | None:
+    """Return the measured tokens of a step with the plan's draft; the last file decides."""
+    found = [run.acceptance_length for run in runs if run.acceptance_length is not None]
+    return found[-1] if found and plan.draft else None
+
+
+def check_setup(plan: Plan, run: MeasuredRun, names: Iterable[str]) -> None:
+    """Raise where a file says that it was measured on something else than the plan."""
+    stated = run.setup
+    if stated.model and _last(stated.model) not in {_last(name) for name in names}:
+        raise MeasuredElsewhere(
+            run.source,
+            "the model",
+            stated.model,
+            plan.model.name,
+            hint=f"if the server only calls it so, add --served-name {_last(stated.model)}",
+        )
+    if stated.instance and _bare(stated.instance) != _bare(plan.instance.name):
+        raise MeasuredElsewhere(run.source, "the instance", stated.instance, plan.instance.name)
+    if stated.tp_degree and stated.tp_degree != plan.tp_degree:
+        raise MeasuredElsewhere(
+            run.source,
+            "tensor parallel",
+            str(stated.tp_degree),
+            str(plan.tp_degree),
+            hint=f"add --tp-degree {stated.tp_degree}",
+        )
+    spellings = _quantizations(plan)
+    if stated.quantization and stated.quantization.lower() not in spellings:
+        raise MeasuredElsewhere(run.source, "weights", stated.quantization, spellings[0])
+    kind = plan.draft.kind if plan.draft else NONE
+    if stated.draft and stated.draft != kind and not (kind == NONE and run.plain_loads):
+        raise MeasuredElsewhere(run.source, "the draft", stated.draft, kind)
+
+
+def _points(plan: Plan, setup: Setup, workload: Workload, run: MeasuredRun) -> Iterator[Measured]:
+    has_both = bool(run.plain_loads)
+    loads = run.plain_loads if has_both and plan.draft is None else run.loads
+    if not loads:
+        raise UsageError(
+            f"{run.source!r} has no load {'without' if plan.draft is None else 'with'} a draft",
+            hint="measure the set-up that is planned",
+        )
+    for load in loads:
+        yield Measured(
+            setup=setup,
+            workload=_workload(load, workload),
+            concurrency=load.concurrency,
+            tpot_s=load.tpot_s,
+            ttft_s=load.ttft_s,
+            output_tokens_s=load.output_tokens_s,
+        )
+
+
+def _workload(load: MeasuredLoad, planned: Workload) -> Workload:
+    """Return the requests of a load, with the planned lengths where it does not say."""
+    if load.input_tokens is None and load.output_tokens is None:
+        return planned
+    return replace(
+        planned,
+        name="measured",
+        input_tokens=max(1, round(load.input_tokens or planned.input_tokens)),
+        output_tokens=max(1, round(load.output_tokens or planned.output_tokens)),
+        p95_input_tokens=0,
+        p95_output_tokens=0,
+    )
+
+
+def _quantizations(plan: Plan) -> tuple[str, ...]:
+    """Return how a plan's quantization may be spelled, the first for messages."""
+    if plan.quantization is None:
+        return (plan.precision.lower(), plan.dtype.lower(), NONE)
+    found = plan.quantization
+    return (found.scheme.lower(), found.method.lower(), plan.precision.lower())
+
+
+def _last(name: str) -> str:
+    """Return the last part of a name or path: benchmarks name hubs' models and directories."""
+    return PurePosixPath(name.rstrip("/")).name.lower()
+
+
+def _bare(instance: str) -> str:
+    return instance.lower().removeprefix("ml.")

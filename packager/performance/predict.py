@@ -1,0 +1,375 @@
+"""Predicted speed of a plan: time per token, time to first token, tokens a second, with bands.
+
+Times are sums of terms (`speed_terms`) with coefficients fitted to measurements of one engine on
+one device (`speed_table`).  A device without measured curves is given the coefficients of all
+measured ones, corrected by what its memory, arithmetic and all-reduces were measured to reach.
+
+A band is never narrower than what it rests on: errors on unseen curves where the very model was
+measured, on unseen models where it was not, and `UNMEASURED_BAND` where the device or the engine
+was not.  A draft of k tokens makes a step compute k + 1 tokens per sequence and adds its own
+time; the answer then grows by the acceptance length per step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from operator import mul
+from types import MappingProxyType
+
+from packager.core.traits import engine_name
+from packager.core.versions import version_key
+from packager.core.workload import WORKLOADS as WORKLOADS
+from packager.core.workload import Workload as Workload
+from packager.performance.exchange import exchange_s, is_measured
+from packager.performance.scale import UNSCALED, Fit, Scale
+from packager.performance.served import ACCEPTANCE as ACCEPTANCE
+from packager.performance.served import WEIGHTS_ONLY as WEIGHTS_ONLY
+from packager.performance.served import ServedDraft as ServedDraft
+from packager.performance.served import ServedModel as ServedModel
+from packager.performance.served import Setup as Setup
+from packager.performance.served import concurrencies_of as concurrencies_of
+from packager.performance.served import peak_flops, precision_of, reached_share
+from packager.performance.served import running_copies as running_copies
+from packager.performance.served import served_draft as served_draft
+from packager.performance.served import setup_of as setup_of
+from packager.performance.speed_table import Cell, Errors, Kind, measured_engines, speed_table
+from packager.performance.speed_terms import (
+    FIRST_TERMS,
+    STEP_TERMS,
+    first_terms,
+    prompt_terms,
+    step_terms,
+)
+
+# Relative errors that are promised at least, where nothing of the kind was measured.
+UNMEASURED_BAND = 0.6  # the device, the engine
+UNKNOWN_BAND = 0.8  # the architecture, or a kind of device of which nothing was
+ASSUMED_BAND = 0.4  # how many tokens a draft yields
+MOST_SHOWN = 4.0  # a time to first token that may be longer by more is not shown
+
+# Below this, a step takes less than the engine needs between two: the smallest measured was 8B.
+SMALL_BYTES = 1_000_000_000
+
+STAND_IN = "vllm"  # for engines that nobody measured
+COMPARED_RANKS = "vllm"  # whose ranks that share experts were compared, and not fitted
+KIND_NAMES: Mapping[Kind, str] = MappingProxyType(
+    {"dense": "dense models", "moe": "mixtures of experts"}
+)
+PRECISION_NAMES = {
+    "bf16": "16 bits",
+    "fp8": "FP8",
+    "int8": "INT8",
+    "fp4": "4-bit floats",
+    "unpacked": "weights that are unpacked before each use",
+}
+
+# The devices whose shares the coefficients of all devices together stand for.
+REFERENCE = ("H100", "H200", "B200")
+
+_MEMORY = slice(0, STEP_TERMS.index("arithmetic") + 1)
+_QUEUED = FIRST_TERMS.index("queued_arithmetic")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """The instance at one concurrency, all its copies together."""
+
+    concurrency: int
+    prefill_s: float  # time to first token without queueing
+    tpot_s: float  # time per output token of one request
+    step_s: float  # between chunks: more than one token each, with a draft
+    latency_s: float  # of a whole request
+    output_tokens_s: float
+    input_tokens_s: float
+    ttft_s: float = 0.0  # time to first token behind the other requests; 0.0: not predicted
+
+    @property
+    def first_token_s(self) -> float:
+        """Time to first token, behind the other requests where that is predicted."""
+        return self.ttft_s or self.prefill_s
+
+    @property
+    def output_tokens_s_user(self) -> float:
+        """Return the output tokens per second of one reader."""
+        return 1 / self.tpot_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """Relative error band of a figure, and what it is based on."""
+
+    share: float  # relative: 0.2 is ±20 %
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bands:
+    """The band of each predicted figure; None where the figure must not be shown."""
+
+    tpot: Band
+    throughput: Band
+    ttft: Band | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Points by concurrency, how far off they may be, and what they assume."""
+
+    workload: Workload
+    points: tuple[Point, ...]
+    band: float  # of the time per output token, relative: 0.2 is ±20 %
+    assumptions: tuple[str, ...] = ()
+    bands: Bands | None = None  # by figure
+    fit: Fit | None = None  # to what a user measured
+
+    @property
+    def widest(self) -> float:
+        """Return the band that holds for times per token, tokens a second and prices alike."""
+        return max(self.band, self.bands.throughput.share) if self.bands else self.band
+
+    def band_at(self, concurrency: int) -> float:
+        """Return the band of the time per token at one concurrency."""
+        return self.fit.band_at(concurrency) if self.fit else self.band
+
+
+def predict(
+    setup: Setup,
+    workload: Workload,
+    concurrencies: Iterable[int],
+    scale: Scale = UNSCALED,
+) -> Prediction | None:
+    """Predict every concurrency; return None where the device's figures are not published."""
+    if not can_predict(setup):
+        return None
+    assumptions = tuple(f"never measured: {words}" for words in unmeasured(setup))
+    if setup.draft:
+        source = setup.draft.source or "as given"
+        assumptions += (f"{setup.draft.acceptance_length:g} tokens a step: {source}",)
+    points = tuple(
+        predict_point(setup, workload, concurrency, scale=scale) for concurrency in concurrencies
+    )
+    bands = bands_of(setup)
+    return Prediction(
+        workload=workload,
+        points=points,
+        band=bands.tpot.share,
+        assumptions=assumptions,
+        bands=bands,
+    )
+
+
+def predict_point(
+    setup: Setup, workload: Workload, concurrency: int, *, scale: Scale = UNSCALED
+) -> Point:
+    """Predict one concurrency. Requests are spread evenly over the copies."""
+    step, prompt, first = coefficients_of(setup)
+    input_tokens, output_tokens = workload.input_tokens, workload.output_tokens
+    batch = max(1.0, concurrency / (setup.replicas * setup.pp_degree))
+    asked = prompt_terms(setup, input_tokens)
+    cached_tokens = input_tokens + output_tokens / 2
+    step_s = _scaled(step, step_terms(setup, batch, cached_tokens), scale)
+    yielded = 1.0
+    if setup.draft:
+        yielded = setup.draft.acceptance_length
+        step_s += scale.memory * draft_s(setup, setup.draft, batch)
+    prompt_s = scale.prefill * sum(map(mul, prompt, asked))
+    tpot_s = step_s / yielded + (batch - 1) * prompt_s / output_tokens
+    waits = first_terms(setup, asked, batch)
+    prefill_s = scale.prefill * sum(map(mul, first[:_QUEUED], waits))
+    ttft_s = scale.prefill * sum(map(mul, first, waits))
+    latency_s = ttft_s + max(0, output_tokens - 1) * tpot_s
+    requests_s = concurrency / latency_s
+    return Point(
+        concurrency=concurrency,
+        prefill_s=prefill_s,
+        tpot_s=tpot_s,
+        step_s=tpot_s * yielded,
+        latency_s=latency_s,
+        output_tokens_s=requests_s * output_tokens,
+        input_tokens_s=requests_s * input_tokens,
+        ttft_s=ttft_s,
+    )
+
+
+def can_predict(setup: Setup) -> bool:
+    """Return whether the device's bandwidth and peak are known."""
+    devices = setup.accelerator
+    return devices.bandwidth_bytes_s > 0 and peak_flops(devices, setup.model.scheme) > 0
+
+
+def bands_of(setup: Setup) -> Bands:
+    """Return how far off each figure may be, before anything was measured on the set-up itself."""
+    cell, model = _cell_of(setup), setup.model
+    kind = speed_table().kinds[kind_of(setup)]
+    names = KIND_NAMES[kind.kind]
+    if cell is None:
+        errors = _at_least(kind.errors, UNMEASURED_BAND)
+        source = f"9 of 10 points of {names} that were left out, on other devices ({kind.points:,})"
+    else:
+        errors = cell.errors
+        where = f"{engine_name(cell.engine)} on {cell.device}"
+        source = f"9 of 10 unseen points of {names} with {where} ({cell.points:,})"
+        if not _is_in(cell, setup) or setup.dp_degree > 1:
+            errors = Errors(
+                tpot=max(errors.tpot, kind.errors.tpot),
+                ttft=max(errors.ttft, kind.errors.ttft),
+                throughput=max(errors.throughput, kind.errors.throughput),
+            )
+            source = f"9 of 10 points of {names} that were left out ({kind.points:,})"
+    least = 0.0
+    if cell and _is_other_version(cell, setup):
+        least = speed_table().drift
+    if setup.engine and setup.engine not in measured_engines():
+        least = UNMEASURED_BAND
+    if setup.pp_degree > 1 or (setup.dp_degree > 1 and setup.engine != COMPARED_RANKS):
+        least = UNMEASURED_BAND
+    if setup.accelerator.kind == "neuron" or not model.known:
+        least = UNKNOWN_BAND
+    if model.weight_bytes < SMALL_BYTES:
+        least = max(least, UNMEASURED_BAND)
+    if setup.draft and setup.draft.source != "measured":
+        least = max(least, ASSUMED_BAND)
+    if least:
+        errors = _at_least(errors, least)
+        source += "; widened for what was never measured"
+    shown = errors.ttft <= MOST_SHOWN
+    return Bands(
+        tpot=Band(share=errors.tpot, source=source),
+        throughput=Band(share=errors.throughput, source=source),
+        ttft=Band(share=errors.ttft, source=source) if shown else None,
+    )
+
+
+def error_band(setup: Setup) -> float:
+    """Return the relative error of times per token, before a calibration."""
+    return bands_of(setup).tpot.share
+
+
+def unmeasured(setup: Setup) -> tuple[str, ...]:
+    """List what the coefficients were never compared with."""
+    accelerator, model, cell = setup.accelerator, setup.model, _cell_of(setup)
+    found = []
+    if accelerator.kind == "neuron":
+        found.append("Neuron devices")
+    elif cell is None:
+        found.append(f"{KIND_NAMES[kind_of(setup)]} on the {accelerator.name}")
+        if setup.tp_degree > 1 and not is_measured(accelerator):
+            found.append("its all-reduces, taken as those of a device with such a link")
+    if setup.engine and setup.engine not in measured_engines():
+        name = engine_name(setup.engine)
+        found.append(f"{name}, taken as {engine_name(STAND_IN)}")
+    elif cell and _is_other_version(cell, setup):
+        name, (oldest, newest) = engine_name(cell.engine), cell.versions
+        measured = f"{oldest} to {newest}" if oldest != newest else oldest or "older ones"
+        found.append(f"{name} {setup.engine_version}; the points are of {measured}")
+    if setup.pp_degree > 1:
+        found.append("stages one after the other")
+    if setup.dp_degree > 1:
+        found.append("ranks that share experts, in the fit")
+    if not model.known:
+        found.append("this architecture, which no table has: it may be several times off")
+    if model.weight_bytes < SMALL_BYTES:
+        found.append("models this small, which wait for the engine")
+    precision = precision_of(setup)
+    if cell and not _is_in(cell, setup):
+        found.append(f"this model in {PRECISION_NAMES[precision]} on the {accelerator.name}")
+    elif cell is None and precision == "unpacked":
+        found.append(PRECISION_NAMES[precision])
+    return tuple(found)
+
+
+def kind_of(setup: Setup) -> Kind:
+    """Return which row of coefficients a model belongs to."""
+    return "moe" if setup.model.experts else "dense"
+
+
+def coefficients_of(
+    setup: Setup,
+) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
+    """Return the coefficients of a step, of a prompt's share, of the time to first token."""
+    cell = _cell_of(setup)
+    if cell:
+        return cell.step, cell.prompt, cell.first
+    return _of_all_devices(kind_of(setup), setup.accelerator.name)
+
+
+def draft_s(setup: Setup, draft: ServedDraft, batch: float) -> float:
+    """Return what proposing takes of one step."""
+    step = coefficients_of(setup)[0]
+    idle = setup.model.expert_share * (1 - reached_share(setup.model, batch))
+    read_bytes = draft.weight_bytes * (1 - idle if draft.has_experts else 1)
+    bandwidth = setup.tp_degree * setup.accelerator.bandwidth_bytes_s
+    once_s = step[STEP_TERMS.index("dense_weights")] * read_bytes / bandwidth
+    once_s += step[STEP_TERMS.index("layer")] * draft.layers
+    elements = batch * setup.model.hidden_size
+    exchanged_s = exchange_s(setup.accelerator, setup.tp_degree, elements)
+    once_s += step[STEP_TERMS.index("exchange")] * 2 * draft.layers * exchanged_s
+    return once_s * (draft.speculative_tokens if draft.in_turn else 1)
+
+
+def _scaled(coefficients: tuple[float, ...], terms: tuple[float, ...], scale: Scale) -> float:
+    whole: float = sum(map(mul, coefficients, terms))
+    if scale is UNSCALED:
+        return whole
+    memory: float = sum(map(mul, coefficients[_MEMORY], terms[_MEMORY]))
+    return scale.memory * memory + scale.overhead * (whole - memory)
+
+
+def _cell_of(setup: Setup) -> Cell | None:
+    engine = setup.engine if setup.engine in measured_engines() else STAND_IN
+    return speed_table().cells.get((engine, setup.accelerator.name, kind_of(setup)))
+
+
+@cache
+def _of_all_devices(
+    kind: Kind, device: str
+) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
+    """Correct the coefficients of all devices by what this one was measured to reach."""
+    table = speed_table()
+    row = table.kinds[kind]
+    memory, compute = (
+        sum(shares[name] for name in REFERENCE) / len(REFERENCE) / shares[_alike(device)]
+        if _alike(device) in shares
+        else 1.0
+        for shares in (table.memory_share, table.compute_share)
+    )
+    slower = {
+        "dense_weights": memory,
+        "expert_weights": memory,
+        "cache": memory,
+        "weights": memory,
+        "arithmetic": compute,
+        "queued_arithmetic": compute,
+    }
+    step = tuple(slower.get(name, 1.0) * c for name, c in zip(STEP_TERMS, row.step, strict=True))
+    first = tuple(slower.get(name, 1.0) * c for name, c in zip(FIRST_TERMS, row.first, strict=True))
+    return step, (row.prompt[0] * compute, *row.prompt[1:]), first
+
+
+def _alike(device: str) -> str:
+    return "A100-80" if device == "A100-40" else device
+
+
+def _is_in(cell: Cell, setup: Setup) -> bool:
+    """Return whether the very model was measured, in such arithmetic."""
+    model = setup.model
+    form = (model.hidden_size, model.layers, model.experts)
+    return (form, precision_of(setup)) in cell.forms
+
+
+def _is_other_version(cell: Cell, setup: Setup) -> bool:
+    """Return whether the engine's version lies outside those that a cell was measured with."""
+    if setup.engine not in measured_engines() or not setup.engine_version:
+        return False
+    version, oldest, newest = map(version_key, (setup.engine_version, *cell.versions))
+    return version is None or not (oldest and newest and oldest <= version <= newest)
+
+
+def _at_least(errors: Errors, share: float) -> Errors:
+    return Errors(
+        tpot=max(errors.tpot, share),
+        ttft=max(errors.ttft, share),
+        throughput=max(errors.throughput, share),
+    )

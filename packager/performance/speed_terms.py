@@ -1,0 +1,128 @@
+"""Terms of the speed model: what a step and a prompt ask of a device, before any coefficient.
+
+A time is a sum of terms, each times a coefficient that is not negative and was fitted to
+measurements (`speed_table`).  Terms that a data sheet can express are seconds at its figures, so
+that their coefficients are near 1; the others are counts, and their coefficients are seconds.
+
+    TPOT = step + what the prompts of other requests take of it
+
+    dense_weights     bytes that every step reads / (devices x bandwidth)
+    expert_weights    bytes of the experts that some token reaches / (devices x bandwidth)
+    cache             sequences x bytes of K and V that a token looks back at / bandwidth
+    arithmetic        2 x active parameters x tokens / (devices x peak)
+    layer, mla_layer  layers: launching kernels; more of them where attention keeps a latent
+    expert_calls      layers x experts of a token: routing
+    exchange          2 all-reduces a layer, as measured (`exchange`)
+    sequence          sequences: scheduler, sampling, answers
+    prompt_*          the same of a prompt, for each answer token of every other sequence;
+                      attention compares every token of the prompt with those before it
+
+    TTFT = the prompt by itself + what waits before it: the other sequences of a closed loop
+"""
+
+from __future__ import annotations
+
+from packager.performance.exchange import exchange_s
+from packager.performance.served import (
+    ServedModel,
+    Setup,
+    active_parameters,
+    peak_flops,
+    reached_share,
+)
+
+STEP_TERMS = (
+    "dense_weights",
+    "expert_weights",
+    "cache",
+    "arithmetic",
+    "layer",
+    "mla_layer",
+    "expert_calls",
+    "exchange",
+    "sequence",
+)
+PROMPT_TERMS = ("prompt_arithmetic", "prompt_attention", "prompt_layer", "prompt_exchange")
+FIRST_TERMS = (
+    "once",
+    "weights",
+    "arithmetic",
+    "attention",
+    "layer",
+    "exchange",
+    "queued_arithmetic",
+    "queued_attention",
+    "queued_layer",
+    "queued_exchange",
+    "queued_sequence",
+)
+
+
+def step_terms(setup: Setup, batch: float, cached_tokens: float) -> tuple[float, ...]:
+    """Return the terms of one step of `batch` sequences on one server, in the order of the names.
+
+    With a draft every sequence has its proposed tokens and one more.
+    """
+    model, devices, tp = setup.model, setup.accelerator, setup.tp_degree
+    bandwidth = devices.bandwidth_bytes_s
+    own = batch / setup.dp_degree  # sequences of one rank
+    proposed = 1 + setup.draft.speculative_tokens if setup.draft else 1
+    tokens = batch * proposed
+    experts_bytes = model.weight_bytes * model.expert_share
+    peak = peak_flops(devices, model.scheme)
+    looked_at = looked_at_tokens(model, cached_tokens)
+    sequence_bytes = (model.kv_bytes_per_token * looked_at + 2 * model.state_bytes) / tp
+    return (
+        (model.weight_bytes - experts_bytes) / (tp * bandwidth),
+        experts_bytes * reached_share(model, tokens) / (tp * setup.dp_degree * bandwidth),
+        own * sequence_bytes / bandwidth,
+        _flops(setup, own * proposed, tokens) / (tp * peak),
+        float(model.layers),
+        float(model.layers if model.latent else 0),
+        float(model.layers * model.experts_per_token),
+        2 * model.layers * exchange_s(devices, tp, own * proposed * model.hidden_size),
+        own,
+    )
+
+
+def prompt_terms(setup: Setup, input_tokens: int) -> tuple[float, ...]:
+    """Return the terms of one prompt computed by itself, in the order of `PROMPT_TERMS`."""
+    model, devices, tp = setup.model, setup.accelerator, setup.tp_degree
+    layers = model.cached_layers or model.layers
+    size = model.attention_size or model.hidden_size
+    compared = input_tokens * looked_at_tokens(model, input_tokens / 2)
+    peak = peak_flops(devices, "") or peak_flops(devices, model.scheme)
+    return (
+        _flops(setup, input_tokens, input_tokens) / (tp * peak_flops(devices, model.scheme)),
+        4 * layers * size * compared / (tp * peak),
+        float(model.layers),
+        2 * model.layers * exchange_s(devices, tp, input_tokens * model.hidden_size),
+    )
+
+
+def first_terms(setup: Setup, prompt: tuple[float, ...], batch: float) -> tuple[float, ...]:
+    """Return the terms of the time to first token with `batch` sequences on one server."""
+    model = setup.model
+    weights = model.weight_bytes / setup.tp_degree / setup.accelerator.bandwidth_bytes_s
+    own = batch / setup.dp_degree
+    return (1.0, weights, *prompt, *(own * term for term in prompt), own)
+
+
+def looked_at_tokens(model: ServedModel, tokens: float) -> float:
+    """Return how many of `tokens` earlier tokens a layer reads in the mean, windows counted."""
+    if not model.window_tokens:
+        return tokens
+    inside = min(tokens, float(model.window_tokens))
+    return (1 - model.window_share) * tokens + model.window_share * inside
+
+
+def _flops(setup: Setup, own: float, tokens: float) -> float:
+    """Return the operations of one rank: its own tokens in attention, its part of the experts."""
+    model = setup.model
+    active = active_parameters(model)
+    if setup.dp_degree == 1:
+        return 2 * active * own
+    experts = min(active, model.parameters * model.expert_share) * (
+        model.experts_per_token / model.experts if model.experts else 0.0
+    )
+    return 2 * ((active - experts) * own + experts * tokens / setup.dp_degree)

@@ -1,0 +1,113 @@
+"""Executors of steps and fleets for warm-up: where work runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from packager.plugins.rows import ExecutorRow, ExecutorTraits, Row, Table
+
+if TYPE_CHECKING:
+    from packager.core.warmup import Fleet
+    from packager.plugins.contexts import ExecutorContext, FleetContext
+    from packager.ports import Executor
+
+FleetRow: TypeAlias = "Row[[FleetContext], Fleet]"
+
+
+def _local_executor(context: ExecutorContext) -> Executor:
+    from packager.steps.local import LocalExecutor
+
+    return LocalExecutor(
+        context.environments,
+        work_dir=context.work_dir,
+        log_dir=context.log_dir,
+        read=context.read,
+        on_event=context.on_event,
+        check=context.check,
+        restart=context.restart,
+    )
+
+
+def _docker_executor(context: ExecutorContext) -> Executor:
+    from packager.steps.docker import DockerExecutor
+
+    return DockerExecutor(
+        context.environments,
+        work_dir=context.work_dir,
+        log_dir=context.log_dir,
+        read=context.read,
+        on_event=context.on_event,
+        check=context.check,
+        restart=context.restart,
+        load_image=context.load_image,
+    )
+
+
+def _ray_executor(context: ExecutorContext) -> Executor:
+    from packager.steps.ray.executor import RayExecutor
+
+    cluster = context.cluster()
+    return RayExecutor(
+        address=cluster.address,
+        environment=context.environment,
+        given=cluster.given,
+        version=cluster.version,
+        exchange=cluster.exchange,
+        in_image=cluster.in_image,
+        log_dir=context.log_dir,
+        on_event=context.on_event,
+        check=context.check,
+        restart=context.restart,
+    )
+
+
+def _dry_run_executor(context: ExecutorContext) -> Executor:
+    from packager.steps.dry_run import DryRunExecutor
+
+    return DryRunExecutor(context.find_tool, context.capacity)
+
+
+def _local_fleet(context: FleetContext) -> Fleet:
+    from packager.warmup.fleet.local import LocalFleet
+
+    return LocalFleet(
+        context.plan,
+        environment=context.environment,
+        log_dir=context.log_dir,
+        at_once=context.at_once,
+        options=context.options,
+    )
+
+
+def _ray_fleet(context: FleetContext) -> Fleet:
+    from packager.warmup.fleet.ray import RayFleet
+
+    return RayFleet(
+        context.plan,
+        environment=context.environment,
+        address=context.address,
+        at_once=context.at_once,
+        options=context.options,
+    )
+
+
+EXECUTORS: Table[ExecutorRow] = Table(
+    "executor",
+    {
+        "local": ExecutorRow("a subprocess here", _local_executor),
+        "docker": ExecutorRow(
+            "a container here", _docker_executor, ExecutorTraits(has_own_tools=True)
+        ),
+        "ray": ExecutorRow(
+            "a node of a Ray cluster", _ray_executor, ExecutorTraits(is_cluster=True)
+        ),
+        "dry_run": ExecutorRow("names the steps only", _dry_run_executor),
+    },
+)
+FLEETS: Table[FleetRow] = Table(
+    "fleet",
+    {
+        "local": Row("processes on this machine", _local_fleet),
+        "ray": Row("tasks of a Ray cluster", _ray_fleet),
+    },
+)

@@ -1,0 +1,1 @@
+"""Quantization: methods, checks and steps."""

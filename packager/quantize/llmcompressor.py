@@ -1,0 +1,319 @@
+"""Quantizing with llm-compressor: AWQ, GPTQ, FP8, SmoothQuant, NVFP4, MX formats, rounding.
+
+The result is a compressed-tensors checkpoint, or AutoAWQ's format where the
+family's engine reads only that: our own AWQ result, written in the other order
+without loss (docs/decisions/0006-awq-format.md).
+
+| method | options |
+|---|---|
+| awq | `symmetric`, `asymmetric` (usual), `group=N` (128) |
+| autoround | `group=N` (128), `iters=N` (200) |
+| gptq, rtn | `symmetric` (usual), `asymmetric`, `group=N` (128) |
+| fp8 | `dynamic` (usual), `static`, `block`, `kv` |
+| smoothquant | `strength=X` (0.8), `gptq` |
+| nvfp4, mxfp4, mxfp8, w4afp8 | none |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from packager.core.devices import LARGE_HIDDEN, SMALL_BYTES, GpuUse
+from packager.core.facts import Facts
+from packager.core.model import ModelFile
+from packager.core.plan import Plan
+from packager.core.recipe import Step, StepInput
+from packager.core.samples import CALIBRATION_TOKENS, Samples
+from packager.core.techniques import Quantization, Scheme
+from packager.core.units import GIB
+from packager.findings import Finding
+from packager.keys.documents import QuantizedCheckpointKey
+from packager.keys.parts import ActivationQuantization, Calibration, Invocation, Precision, Weights
+from packager.keys.parts import Quantization as QuantizationKey
+from packager.performance.effort import time_limit_s
+from packager.quantize.llmcompressor_memory import estimate_needs, gpu_bytes
+from packager.quantize.llmcompressor_options import (
+    ASYMMETRIC,
+    ITERATIONS,
+    MXFP4,
+    MXFP4A16,
+    MXFP8,
+    MXFP8A16,
+    NVFP4,
+    SYMMETRIC,
+    TOOL,
+    W4AFP8,
+    check_groups,
+    check_options,
+    check_samples,
+    is_symmetric,
+    needs_data,
+)
+from packager.sizing.memory import served_weight_bytes
+from packager.sizing.quantizable import find_support
+from packager.sizing.schemes import W8A8_FP8, W8A8_INT8, W8A16_FP8
+from packager.steps.configs import NO_WEIGHT
+from packager.steps.inputs import (
+    carried_files,
+    config_file,
+    samples_file,
+    tokenizer_files,
+    weight_files,
+)
+from packager.steps.key_parts import files_by_path, graph_of, toolchain_of
+
+# Schemes whose activations are quantized while serving: type, and what shares a scale.
+_DYNAMIC: Mapping[str, tuple[str, str]] = {
+    "MXFP4": ("fp4_e2m1", "group"),
+    "MXFP8": ("fp8_e4m3", "group"),
+    "W4AFP8": ("fp8_e4m3", "token"),
+}
+
+# Modules that stay as they are: heads and routers, which decide too much for what they weigh,
+# and what is not a language model.  llm-compressor 0.14, examples/ for each architecture.
+IGNORED = (
+    "lm_head",
+    "re:.*mlp.gate$",
+    "re:.*block_sparse_moe.gate$",
+    "re:.*router$",
+    "re:.*mlp.shared_expert_gate$",
+    "re:.*vision_tower.*",
+    "re:.*vision_model.*",
+    "re:.*visual.*",
+    "re:.*multi_modal_projector.*",
+)
+
+SHARD_BYTES = 3 * GIB
+
+STRENGTH = 0.8  # llm-compressor's examples for Llama
+
+
+class LlmCompressorQuantizer:
+    """Describes runs of `containers/tools/llmcompressor`."""
+
+    name = "llmcompressor"
+    tool = TOOL
+    methods: Mapping[str, tuple[Scheme, ...]] = {
+        "awq": (ASYMMETRIC,),
+        "gptq": (SYMMETRIC,),
+        "fp8": (W8A8_FP8, W8A16_FP8),
+        "smoothquant": (W8A8_INT8,),
+        "nvfp4": (NVFP4,),
+        "rtn": (SYMMETRIC,),
+        "mxfp4": (MXFP4, MXFP4A16),
+        "mxfp8": (MXFP8, MXFP8A16),
+        "w4afp8": (W4AFP8,),
+        "autoround": (SYMMETRIC,),
+    }
+
+    def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
+        """Yield findings for unknown options, and for what the data does not allow."""
+        chosen = plan.quantization
+        assert chosen is not None
+        yield from check_options(chosen)
+        if not facts.request.quantize_ignore:  # the worker knows what is left of the layers then
+            yield from check_groups(facts, chosen.method, chosen.group_size)
+        if plan.weights == "mounted":
+            message = "the quantized weights would only be in the image, and it holds none"
+            hint = "use `--weights baked`, or quantize first and mount the result"
+            yield Finding("error", "quantize-mounted", message, hint)
+        if needs_data(chosen) and facts.samples is None:
+            message = f"{chosen.method} needs texts to calibrate with"
+            yield Finding("error", "calibration-missing", message, "name them with --calibration")
+        elif facts.samples is not None and needs_data(chosen):
+            yield from check_samples(facts, facts.samples)
+
+    def gpu_use(self, facts: Facts, plan: Plan) -> GpuUse:
+        """Describe the GPU that the run can use: one, which takes the layers in turn.
+
+        Methods that look at no texts round numbers, which disks are slower at than processors.
+        """
+        chosen = plan.quantization
+        assert chosen is not None
+        if not needs_data(chosen):
+            return GpuUse()
+        tokens = _sequence_tokens(facts, plan)
+        return GpuUse(
+            most=1,
+            helps=served_weight_bytes(plan.profile) >= SMALL_BYTES,
+            each_bytes=gpu_bytes(plan, chosen, tokens),
+        )
+
+    def step(self, facts: Facts, plan: Plan) -> Step:
+        """Describe the run."""
+        chosen = plan.quantization
+        assert chosen is not None
+        samples = facts.samples if needs_data(chosen) else None
+        parameters = _parameters(facts, plan, chosen)
+        use = self.gpu_use(facts, plan)
+        gpus = min(facts.gpus, use.most)
+        if gpus:
+            parameters["device"] = "cuda"  # its sums are others
+        env = _env(plan, chosen, facts.threads, gpus)
+        key = _key(facts, plan, chosen, parameters, samples, env)
+        needs = estimate_needs(plan, chosen, samples, parameters)
+        files = (config_file(facts.model.config, NO_WEIGHT), *_files_read(facts, chosen))
+        inputs = {"model": StepInput(files=files)}
+        if samples is not None:
+            inputs["samples"] = StepInput(files=(samples_file(samples),))
+        return Step(
+            name="quantize",
+            tool=self.tool,
+            gives="model",
+            parameters={**parameters, "memory_bytes": needs.memory_bytes},
+            inputs=inputs,
+            env=env,
+            key=key,
+            needs=needs,
+            gpus=gpus,
+            gpu_use=use,
+            threads=0 if env else facts.threads,
+            carried=carried_files(facts.model.files),
+            config=facts.model.config,
+            resumable=True,
+            timeout_s=time_limit_s(needs.work),
+        )
+
+
+def _files_read(facts: Facts, chosen: Quantization) -> tuple[ModelFile, ...]:
+    """Return what the method reads beside config.json: a tokenizer only where there are texts."""
+    files = facts.model.files
+    return (*weight_files(files), *(tokenizer_files(files) if needs_data(chosen) else ()))
+
+
+def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any]:
+    """Return the worker's parameters, with defaults filled in."""
+    request, options = facts.request, dict(chosen.options)
+    support = find_support(plan.profile.architecture, facts.model.config, chosen.method, options)
+    told: dict[str, Any] = {
+        "method": chosen.method,
+        "ignore": sorted({*IGNORED, *(request.quantize_ignore or ())}),
+        "max_tokens": _sequence_tokens(facts, plan),
+        "seed": request.calibration_seed or 0,
+        "checkpoint_format": chosen.checkpoint_format,
+        "shard_bytes": SHARD_BYTES,
+        "loader": support.loader,
+    }
+    if support.folds:
+        told["folds"] = support.folds
+    match chosen.method:
+        case "awq" | "gptq" | "rtn":
+            told["group_size"] = chosen.group_size
+            told["symmetric"] = is_symmetric(chosen)
+        case "fp8":
+            told["activations"] = next(
+                (name for name in ("static", "block") if name in options), "dynamic"
+            )
+            told["kv_cache"] = "fp8" if "kv" in options else None
+        case "smoothquant":
+            told["smoothing_strength"] = float(options.get("strength", STRENGTH))
+            told["gptq"] = "gptq" in options
+        case "mxfp4" | "mxfp8":
+            told["scheme"] = chosen.scheme
+        case "autoround":
+            told["group_size"] = chosen.group_size
+            told["symmetric"] = True
+            told["iterations"] = int(options.get("iters", ITERATIONS))
+        case "w4afp8":
+            told["group_size"] = chosen.group_size
+    return told
+
+
+def _key(
+    facts: Facts,
+    plan: Plan,
+    chosen: Quantization,
+    parameters: Mapping[str, Any],
+    samples: Samples | None,
+    env: Mapping[str, str],
+) -> QuantizedCheckpointKey | None:
+    """Return the key document; None while a digest of the model is missing."""
+    weights = files_by_path(_files_read(facts, chosen))
+    if weights is None:
+        return None
+    said = ("ignore", "max_tokens", "seed")  # have a place of their own in the document
+    return QuantizedCheckpointKey(
+        graph=graph_of(facts.model.config, NO_WEIGHT),
+        weights=Weights(files=weights, adapters=(), draft=None),
+        precision=Precision(
+            dtype=plan.profile.dtype,
+            weights=QuantizationKey(
+                algorithm=chosen.method,
+                bits=chosen.bits,
+                group_size=chosen.group_size or None,
+                symmetric=is_symmetric(chosen),
+                zero_point=not is_symmetric(chosen),
+                excluded_modules=tuple(parameters["ignore"]),
+            ),
+            activations=_activations(chosen, parameters),
+            kv_dtype="fp8_e4m3" if parameters.get("kv_cache") else "auto",
+            auto_cast=None,
+            auto_cast_dtype=None,
+            logits_dtype=plan.profile.dtype,
+        ),
+        calibration=_calibration(samples, parameters) if samples else None,
+        sharding=None,
+        toolchain=toolchain_of(facts.tools["llmcompressor"]),
+        invocation=Invocation(
+            compiler_args=(),
+            engine_args={
+                name: _written(value)
+                for name, value in sorted(parameters.items())
+                if name not in said
+            },
+            env=dict(env),
+        ),
+        computed_on=None,
+    )
+
+
+def _written(value: object) -> str:
+    return json.dumps(value, sort_keys=True) if isinstance(value, Mapping) else str(value)
+
+
+def _activations(
+    chosen: Quantization, parameters: Mapping[str, Any]
+) -> ActivationQuantization | None:
+    if parameters["method"] == "smoothquant":
+        return ActivationQuantization(dtype="int8", granularity="token", dynamic=True)
+    if chosen.scheme in _DYNAMIC:
+        dtype, sharing = _DYNAMIC[chosen.scheme]
+        return ActivationQuantization(dtype=dtype, granularity=sharing, dynamic=True)
+    if parameters["method"] != "fp8":
+        return None
+    granularity = {"dynamic": "token", "static": "tensor", "block": "group"}
+    return ActivationQuantization(
+        dtype="fp8_e4m3",
+        granularity=granularity[parameters["activations"]],
+        dynamic=parameters["activations"] != "static",
+    )
+
+
+def _calibration(samples: Samples, parameters: Mapping[str, Any]) -> Calibration:
+    return Calibration(
+        dataset=samples.digest.removeprefix("sha256:"),
+        samples=len(samples.samples),
+        sequence_tokens=parameters["max_tokens"],
+        seed=parameters["seed"],
+    )
+
+
+def _env(plan: Plan, chosen: Quantization, threads: int, gpus: int) -> Mapping[str, str]:
+    """Return the number of threads where it is an input: for small models always one.
+
+    Sums come out in another order with other threads: AWQ and GPTQ then wrote other bytes
+    (docs/quantization.md, "Threads and GPUs").  Methods without texts compute none.
+    """
+    if plan.profile.hidden_size < LARGE_HIDDEN:
+        return {"OMP_NUM_THREADS": "1"}
+    if needs_data(chosen) and not gpus:
+        return {"OMP_NUM_THREADS": str(threads)}
+    return {}
+
+
+def _sequence_tokens(facts: Facts, plan: Plan) -> int:
+    """Return the tokens that samples are cut to: as requested, at most the model's length."""
+    asked = facts.request.calibration_tokens or CALIBRATION_TOKENS
+    return min(asked, plan.profile.max_positions or asked)

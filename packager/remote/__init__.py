@@ -1,0 +1,1 @@
+"""Byte ranges of models that stay where they are: hubs and S3."""

@@ -1,1 +1,0 @@
-"""Text for containers: strict templates, serialising filters, and a check of every result."""

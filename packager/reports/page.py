@@ -1,0 +1,80 @@
+"""One page of HTML: self-contained, readable without script, ready to be kept and printed.
+
+Names of models and messages come from strangers: everything is escaped, by the environment and not
+by each template.  A policy in the page lets nothing be fetched, and only its own style and script
+run: both are known by their digests.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from packager.core.text import escape
+from packager.share import share_dir
+
+_COMMENTS = re.compile(r"/\*.*?\*/", re.DOTALL)
+
+
+def render_page(template: str, page: dict[str, Any]) -> str:
+    """Print a page; every value is escaped, and one that is missing is an error."""
+    style, script = _style(), _script()
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            f"style-src {_source(style)}",
+            f"script-src {_source(script)}",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+    ours = {"policy": policy, "style": Markup(style), "script": Markup(script)}
+    return _environment().get_template(template).render(page | ours)
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(share_dir("templates") / "report", encoding="utf-8"),
+        undefined=StrictUndefined,
+        finalize=_escaped,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _source(text: str) -> str:
+    """Return what stands in the policy for an inlined text: its digest."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+@cache
+def _style() -> str:
+    return _compact(_COMMENTS.sub("", _read("page.css")))
+
+
+@cache
+def _script() -> str:
+    lines = _read("page.js").splitlines()
+    return _compact("\n".join(line for line in lines if not line.lstrip().startswith("//")))
+
+
+def _read(name: str) -> str:
+    return (share_dir("templates") / "report" / name).read_text(encoding="utf-8")
+
+
+def _compact(text: str) -> str:
+    """Remove indentation and empty lines, a sixth of it."""
+    return "\n".join(filter(None, map(str.strip, text.splitlines())))
+
+
+def _escaped(value: object) -> object:
+    """Escape what would start a line of the page or reorder it; jinja escapes the markup."""
+    return escape(value) if type(value) is str else value

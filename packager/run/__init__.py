@@ -1,0 +1,1 @@
+"""Models that run on this machine: `packager run`, and the containers it leaves."""

@@ -1,0 +1,1 @@
+"""Texts to calibrate, evaluate and train with."""

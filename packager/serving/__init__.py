@@ -1,0 +1,1 @@
+"""Clients of running servers: start, ask, read metrics."""

@@ -1,0 +1,1 @@
+"""Size of a model on a device, and its split over devices."""

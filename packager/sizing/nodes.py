@@ -1,0 +1,76 @@
+"""Several machines for one copy of a model, where one does not hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from packager.core.facts import Facts
+from packager.core.instance import Instance
+from packager.core.plan import Plan
+from packager.core.split import Split
+from packager.core.traits import EngineTraits
+from packager.errors import PlanRejected
+from packager.findings import LACKS, Finding, errors_in
+from packager.sizing.splits import LEAST_NETWORK_GBPS, may_use_nodes
+
+
+def plan_on_nodes(
+    facts: Facts,
+    rejected: PlanRejected,
+    traits: EngineTraits,
+    decide: Callable[[Facts], Plan],
+) -> Plan | None:
+    """Return a plan over as few machines as hold the model, at most four; None where none do.
+
+    Only where the request says nothing of machines, and they have a fast network.
+    """
+    # Any error but for lack of devices would stay on more machines.
+    curable = all(LACKS in finding.data for finding in errors_in(rejected.findings))
+    if facts.request.nodes is not None or not curable:
+        return None
+    for nodes in may_use_nodes(facts.instance, traits):
+        request = facts.request.model_copy(update={"nodes": nodes})
+        try:
+            return decide(replace(facts, request=request))
+        except PlanRejected:
+            continue
+    return None
+
+
+def check_nodes(split: Split, instance: Instance, traits: EngineTraits) -> Iterator[Finding]:
+    """Describe what several machines need, and that no image is built for them yet."""
+    if split.nodes == 1:
+        return
+    message = (
+        f"{split.nodes} x {instance.name} hold the model together: TP {split.tp_degree} inside "
+        f"a machine, {split.pp_degree} pipeline stages across them; all start "
+        f"{traits.who} with {traits.node_options}"
+    )
+    hint = (
+        "an endpoint of SageMaker is one machine: this is for EC2 or EKS, as one group such as a "
+        "LeaderWorkerSet with EFA; `--nodes 1` shows what fits one machine"
+    )
+    yield Finding("warning", "several-nodes", message, hint)
+    speed_gbps = instance.network_gbps
+    if speed_gbps is None or speed_gbps < LEAST_NETWORK_GBPS:
+        speed = "is not known" if speed_gbps is None else f"has {speed_gbps} Gbit/s"
+        message = f"the network between machines of {instance.name} {speed}"
+        hint = f"use instances with {LEAST_NETWORK_GBPS} Gbit/s (EFA) or more"
+        yield Finding("warning", "nodes-network", message, hint)
+
+
+def refuse_nodes(plan: Plan) -> None:
+    """Refuse to build an image for several machines; raise `PlanRejected`.
+
+    Each machine needs its rank and the address of the first when it starts.  Who starts the
+    group must give them, and no deployment that does is rendered yet.
+    """
+    if plan.nodes == 1:
+        return
+    message = (
+        f"{plan.nodes} x {plan.instance.name} are needed, and no image is built for several "
+        "machines yet: each needs its rank and the first one's address when it starts"
+    )
+    hint = "`packager build --nodes 1` names what fits one machine; choose that, or quantize"
+    raise PlanRejected((Finding("error", "nodes-not-rendered", message, hint),))

@@ -1,0 +1,285 @@
+"""Quantized formats: which one a method gives on a device, and how large the weights become.
+
+Only matrices of the layers are packed.  Embeddings, the head, norms and the
+routers of experts stay as they are, so a 4-bit model is never a quarter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from packager.core.facts import ContainerFacts
+from packager.core.instance import GPUS, Instance
+from packager.core.model import ModelProfile
+from packager.core.suggestions import guessed
+from packager.core.techniques import Quantization, Rejected, Scheme
+from packager.core.traits import EngineTraits
+from packager.findings import Finding
+from packager.sizing.memory import ELEMENT_BYTES, served_weight_bytes
+from packager.sizing.parallelism import refuse_groups
+from packager.sizing.quantizable import find_support
+
+W4A16 = Scheme(
+    name="W4A16", needs="w4a16", word="w4a16", bits=4, group_size=128, zero_bits=4
+)  # Llama-3-70B: 39.8 GB
+W8A8_FP8 = Scheme(name="W8A8-FP8", needs="fp8_w8a8", word="fp8", bits=8)
+W8A16_FP8 = Scheme(name="W8A16-FP8", needs="fp8_w8a16", word="fp8", bits=8)
+W8A8_INT8 = Scheme(name="W8A8-INT8", needs="int8_w8a8", word="w8a8", bits=8, scale_bytes=4)
+
+# method → schemes it can give, best first; the device chooses.
+# FP8 runs as W8A8 where there is FP8 arithmetic, as weights only (Marlin) from Turing on.
+METHODS: dict[str, tuple[Scheme, ...]] = {
+    "awq": (W4A16,),
+    "gptq": (W4A16,),
+    "fp8": (W8A8_FP8, W8A16_FP8),
+    "smoothquant": (W8A8_INT8,),
+}
+NONE = "none"
+
+# What an already quantized checkpoint is, in the same words: (scheme, checkpoint format).
+EXISTING_SCHEMES = {
+    "w4a16": "W4A16",
+    "int8_w8a8": "W8A8-INT8",
+    "nvfp4_w4a4": "NVFP4",
+    "nvfp4_w4a16": "NVFP4A16",
+    "mxfp4": "MXFP4",
+    "mxfp8": "MXFP8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizationChoice:
+    """Chosen quantization, or why it is impossible. Both empty: weights stay unquantized."""
+
+    quantization: Quantization | None
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizeRequest:
+    """`[QUANTIZER:]METHOD[,OPTION…]`, taken apart. An option is `NAME` or `NAME=VALUE`."""
+
+    method: str
+    quantizer: str = ""
+    options: tuple[tuple[str, str], ...] = ()  # sorted; the value of a bare name is ""
+
+
+def parse_quantize(asked: str) -> QuantizeRequest:
+    """Parse the value of `--quantize`; does not check that method and options exist."""
+    named, *options = (part.strip() for part in asked.split(","))
+    quantizer, _, method = named.rpartition(":")
+    pairs = ((name.strip(), text.strip()) for name, _, text in (o.partition("=") for o in options))
+    return QuantizeRequest(
+        method=method, quantizer=quantizer, options=tuple(sorted(dict(pairs).items()))
+    )
+
+
+def choose_quantization(
+    asked: str | None,
+    profile: ModelProfile,
+    instance: Instance,
+    container: ContainerFacts,
+    methods: Mapping[str, tuple[Scheme, ...]] = MappingProxyType({}),
+    *,
+    config: Mapping[str, Any] | None = None,
+) -> QuantizationChoice:
+    """Decide the scheme for the method that was asked for. Nobody is quantized unasked.
+
+    `methods` are those of the quantizer that will do it; `QUANTIZER:METHOD` has named it.
+    With `config`, config.json, the table of architectures has a say (`quantizable.py`).
+    """
+    wanted = parse_quantize(asked) if asked else None
+    methods = {**METHODS, **methods}
+    if profile.quantization:
+        return _existing(wanted.method if wanted else None, profile, instance)
+    if wanted is None or wanted.method == NONE:
+        return QuantizationChoice(None)
+    method = wanted.method
+    if method not in methods:
+        choices = (NONE, *methods)
+        hint = guessed(method, choices, f"choose one of {', '.join(choices)}")
+        message = f"there is no quantization method {method[:40]!r}"
+        return _refused("quantize-unknown", message, hint)
+    if not profile.linear_parameters:
+        message = f"{method} finds no quantizable linear layers: the architecture is unknown"
+        return _refused("quantize-nothing", message, "serve the model as it is: `--quantize none`")
+    served = [scheme for scheme in methods[method] if _serves(scheme, instance, container.traits)]
+    scheme, problem = _with_options((served or methods[method])[0], wanted.options)
+    quantization = Quantization(
+        method=method,
+        scheme=scheme.name,
+        bits=scheme.bits,
+        group_size=scheme.group_size,
+        checkpoint_format=_checkpoint_format(method, container.traits),
+        layout=scheme,
+        options=wanted.options,
+    )
+    if problem:
+        return QuantizationChoice(quantization, (problem,))
+    others = [
+        name
+        for name, schemes in methods.items()
+        if any(_serves(scheme, instance, container.traits) for scheme in schemes)
+        and (config is None or not find_support(profile.architecture, config, name).refused)
+    ]
+    tried: tuple[Finding, ...] = ()
+    if config is not None:
+        names = [name for name, _ in wanted.options]
+        support = find_support(profile.architecture, config, method, names)
+        if support.refused:
+            error = _no_architecture(profile.architecture, method, support.refused, others)
+            return QuantizationChoice(quantization, (error,))
+        tried = () if support.tried else (_untried(profile.architecture, method),)
+    if not served:
+        hint = f"`--quantize {others[0]}`" if others else "choose `--quantize none`"
+        message = f"{instance.device_name} has no kernel for {method}"
+        error = Finding("error", "quantize-unsupported", message, f"{hint}, or another instance")
+        return QuantizationChoice(quantization, (error,))
+    if scheme.name != W8A16_FP8.name:
+        return QuantizationChoice(quantization, tried)
+    message = (
+        f"{instance.device_name} has no FP8 arithmetic: weights are FP8, computing is "
+        "16 bits; less memory, hardly faster"
+    )
+    note = Finding("note", "format-weights-only", message)
+    return QuantizationChoice(quantization, (note, *tried))
+
+
+def _no_architecture(architecture: str, method: str, reason: str, others: list[str]) -> Finding:
+    message = f"{method} does not work for {architecture}: {reason}"
+    instead = " or ".join(f"`--quantize {other}`" for other in others[:2])
+    hint = f"use {instead or '`--quantize none`'}"
+    return Finding("error", "quantize-architecture", message, hint)
+
+
+def _untried(architecture: str, method: str) -> Finding:
+    message = f"{method} rounds every matrix of {architecture}'s layers; that is untested"
+    hint = "compare the result with the source: `--evaluate default`"
+    return Finding("warning", "quantize-untried", message, hint)
+
+
+def _with_options(
+    scheme: Scheme, options: tuple[tuple[str, str], ...]
+) -> tuple[Scheme, Finding | None]:
+    """Apply the options that change what a weight costs; the quantizer knows all of them."""
+    for name, text in options:
+        if name == "group" and scheme.group_size:
+            if not text.isdecimal() or not 8 <= int(text) <= 4096 or int(text) % 8:
+                message = f"{text[:40]!r} is not a valid group size"
+                hint = "write a multiple of 8 such as `group=64`; most kernels want 32, 64 or 128"
+                return scheme, Finding("error", "quantize-option", message, hint)
+            scheme = replace(scheme, group_size=int(text))
+        elif name == "symmetric" and scheme.group_size:
+            scheme = replace(scheme, zero_bits=0)
+        elif name == "asymmetric" and scheme.group_size:
+            scheme = replace(scheme, zero_bits=scheme.bits)
+    return scheme, None
+
+
+def rejected_methods(
+    profile: ModelProfile,
+    instance: Instance,
+    tp_degree: int,
+    traits: EngineTraits,
+    config: Mapping[str, Any],
+) -> tuple[Rejected, ...]:
+    """Return why methods that were not requested are impossible here; a missing one is possible."""
+    if profile.quantization or not profile.linear_parameters:
+        return ()
+    found = []
+    for method, schemes in METHODS.items():
+        served = [scheme for scheme in schemes if _serves(scheme, instance, traits)]
+        cut = refuse_groups(profile, tp_degree, served[0].group_size) if served else ""
+        support = find_support(profile.architecture, config, method)
+        if support.refused:
+            reason = f"{method} does not work for {profile.architecture}: {support.refused}"
+            code, instead = "quantize-architecture", "another method"
+        elif not served:
+            reason = f"{instance.device_name} has no kernel for {method}"
+            code, instead = "quantize-unsupported", "another instance"
+        elif cut:
+            reason = f"{method} at TP {tp_degree}: {cut}"
+            code, instead = "tp-not-allowed", "a smaller tp"
+        else:
+            continue
+        found.append(Rejected(what=f"quantize {method}", code=code, reason=reason, instead=instead))
+    return tuple(found)
+
+
+def quantized_weight_bytes(profile: ModelProfile, quantization: Quantization | None) -> int:
+    """Return the bytes that the engine loads: packed matrices with scales, the rest in 16 bits."""
+    whole = served_weight_bytes(profile)
+    if quantization is None or quantization.existing:
+        return whole
+    scheme = scheme_of(quantization)
+    count = profile.linear_parameters
+    # Without groups there is a scale for each output: about one in `hidden_size` weights.
+    scales = count // (scheme.group_size or max(1, profile.hidden_size))
+    packed_bits = count * scheme.bits + scales * (8 * scheme.scale_bytes + scheme.zero_bits)
+    return whole - count * ELEMENT_BYTES + packed_bits // 8
+
+
+def scheme_of(quantization: Quantization) -> Scheme:
+    """Find the scheme that a quantization of ours gives."""
+    if quantization.layout is not None:
+        return quantization.layout
+    schemes = METHODS[quantization.method]
+    return next(scheme for scheme in schemes if scheme.name == quantization.scheme)
+
+
+def _serves(scheme: Scheme, instance: Instance, traits: EngineTraits) -> bool:
+    """Whether the engine has kernels for the scheme on this kind of device."""
+    if instance.kind == "cpu":
+        return scheme.needs in traits.cpu_formats and not scheme.capabilities
+    if instance.kind not in GPUS or scheme.needs not in instance.formats:
+        return False
+    first, last = scheme.capabilities or (0.0, math.inf)
+    return first <= (instance.compute_capability or 0.0) <= last
+
+
+def _checkpoint_format(method: str, traits: EngineTraits) -> str:
+    """Return the format to write: AWQ's own where the engine reads zero points in no other."""
+    return traits.awq_format if method == "awq" else "compressed-tensors"
+
+
+def _existing(asked: str | None, profile: ModelProfile, instance: Instance) -> QuantizationChoice:
+    method = profile.quantization
+    if asked not in (None, NONE, method) and not _same_format(asked, profile):
+        message = (
+            f"the checkpoint is already quantized with {method}; "
+            f"quantizing it again with {asked} is not supported"
+        )
+        hint = f"use `--quantize none`, or take the unquantized checkpoint for {asked}"
+        return _refused("already-quantized", message, hint)
+    weights_only = "fp8_w8a8" not in instance.formats
+    scheme = EXISTING_SCHEMES.get(profile.weight_format, "")
+    if profile.weight_format == "fp8_w8a8":
+        scheme = "W8A16-FP8" if weights_only else "W8A8-FP8"
+    return QuantizationChoice(
+        Quantization(
+            method=method,
+            scheme=scheme,
+            bits={"W4A16": 4, "NVFP4": 4, "NVFP4A16": 4, "MXFP4": 4}.get(
+                scheme, 8 if scheme else 0
+            ),
+            group_size=profile.group_size,
+            checkpoint_format=method,
+            existing=True,
+            options=tuple((name, "") for name in profile.quantization_options),
+        )
+    )
+
+
+def _same_format(asked: str, profile: ModelProfile) -> bool:
+    """Whether a checkpoint by another writer is what the method would give."""
+    return profile.quantization == "compressed-tensors" and any(
+        profile.weight_format == scheme.needs for scheme in METHODS.get(asked, ())
+    )
+
+
+def _refused(code: str, message: str, hint: str) -> QuantizationChoice:
+    return QuantizationChoice(None, (Finding("error", code, message, hint),))

@@ -1,0 +1,1 @@
+"""Tools and their environments."""

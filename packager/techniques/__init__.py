@@ -1,1 +1,0 @@
-"""Describers of steps: quantizers, compilers, drafts."""

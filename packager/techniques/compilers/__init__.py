@@ -1,1 +1,0 @@
-"""Who compiles ahead of time: each module describes the work of one compiler."""

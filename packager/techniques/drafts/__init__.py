@@ -1,1 +1,0 @@
-"""Drafts for an engine: each module describes their files as one kind of engine reads them."""

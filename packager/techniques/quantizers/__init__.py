@@ -1,1 +1,0 @@
-"""Who quantizes: each module describes the work of one tool."""

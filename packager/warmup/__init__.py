@@ -1,0 +1,1 @@
+"""Warm-up of the artifact cache: grids, jobs, fleets."""

@@ -1,0 +1,1 @@
+"""Fleets that run warm-up jobs."""

@@ -1,0 +1,22 @@
+"""Serving bases that packager builds itself, made where they are missing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from packager.images.bases.embedded import BASES, build_base, find_built
+
+_EMBEDDED = "embedded:"
+
+
+def build_missing_base(reference: str, say: Callable[[str], None]) -> None:
+    """Build the base of an `embedded:` reference that was never built; it is kept for good.
+
+    Without the rights to do so nothing is done: who reads the base tells how it is built.
+    """
+    name = reference.removeprefix(_EMBEDDED)
+    if name == reference or name not in BASES or find_built(name) or os.geteuid() != 0:
+        return
+    say(f"building the serving base {name!r}, once: some minutes and 7 GB of disk meanwhile")
+    build_base(name)
