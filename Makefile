@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test test-fast faults mutants lint format bench venv system clean
+.PHONY: help demo docs test test-fast faults mutants lint format bench venv system clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/'
@@ -16,8 +16,8 @@ test: venv-test  ## run every test, the live ones included where their servers a
 	@scripts/prepare-tests
 	$(BIN)/pytest -n 2 --dist loadgroup $(TESTS)
 
-test-fast: venv-test  ## run the tests that start nothing heavy
-	$(BIN)/pytest -q -m "not live" $(TESTS)
+test-fast: venv-test  ## run the unit tests: no process, no socket, no sleep; a minute
+	$(BIN)/pytest -q -n 2 $(or $(TESTS),tests/unit)
 
 faults: venv-test  ## kill, cut and starve builds for long; the last line counts what must never be
 	@scripts/prepare-tests
@@ -40,6 +40,9 @@ format: venv-test  ## put the code in shape
 bench: venv  ## measure against the named peers; prints ratios
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python benchmarks/push.py
 
+docs: venv-test  ## build the site of docs/ into site/; a warning is an error
+	$(BIN)/python scripts/make-site
+
 system:  ## install what the live tests start (Debian, root): engine, registry, verifiers
 	scripts/prepare-tests
 
@@ -58,8 +61,8 @@ $(VENV)/.installed: pyproject.toml
 $(VENV)/.installed-test: pyproject.toml $(VENV)/.installed
 	@test ! -e $(VENV)/.installing || $(make_venv)
 	@touch $(VENV)/.installing
-	$(BIN)/python -m pip install --quiet --editable '.[test,lint]'
+	$(BIN)/python -m pip install --quiet --editable '.[test,lint,docs]'
 	@rm $(VENV)/.installing && touch $(VENV)/.installed $@
 
 clean:  ## remove what make made here
-	rm -rf $(VENV) out dist
+	rm -rf $(VENV) out dist site

@@ -43,7 +43,8 @@ from artifact_cache.index import Index
 from artifact_cache.key import KEY_PREFIX, key_of, plain
 from artifact_cache.store import address_of
 from artifact_cache.stores.local import LocalStore
-from tests.artifact_cache.samples import CHECKPOINT, document
+from packager.keys.policy import KIND_POLICY
+from tests.support.cache_entries import CHECKPOINT, document
 
 TARGETS = {  # at most
     "lookup_p95_ms": 10.0,
@@ -232,7 +233,7 @@ def timed(work: Callable[[], object], disk: Path | None = None) -> Figures:
 
 def lookup(arguments: argparse.Namespace) -> Figures:
     """Find entries that are there and entries that are not, in turn."""
-    cache = open_local(arguments.at)
+    cache = open_local(arguments.at, kinds=KIND_POLICY)
     dice = random.Random(1)
     seeds = [dice.randrange(2 * arguments.entries) for _ in range(LOOKUPS)]
     walls: list[float] = []
@@ -256,7 +257,7 @@ def lookup(arguments: argparse.Namespace) -> Figures:
 
 
 def explain(arguments: argparse.Namespace) -> Figures:
-    cache = open_local(arguments.at)
+    cache = open_local(arguments.at, kinds=KIND_POLICY)
     return timed(lambda: cache.explain(document(arguments.entries + 1)))
 
 
@@ -266,14 +267,14 @@ def list_all(arguments: argparse.Namespace) -> Figures:
 
 def look_for_garbage(arguments: argparse.Namespace) -> Figures:
     """What a collection takes before it removes anything."""
-    store = LocalStore(arguments.at)
+    store = LocalStore(arguments.at, kinds=KIND_POLICY)
     return timed(lambda: collect(store, GcPolicy(max_bytes=0), dry_run=True))
 
 
 def publish(arguments: argparse.Namespace, name: str = "cache", mode: int = 0o644) -> Figures:
     """Keep what a build left; making the files is not part of it."""
     into = linked(arguments, mode)
-    store = LocalStore(arguments.at / name)
+    store = LocalStore(arguments.at / name, kinds=KIND_POLICY)
     store.capability()
 
     def keep() -> None:
@@ -304,8 +305,8 @@ def linked(arguments: argparse.Namespace, mode: int) -> Path:
 
 
 def hit(arguments: argparse.Namespace, name: str = "cache", always_hash: bool = False) -> Figures:
-    cache: ArtifactCache = open_local(arguments.at / name)
-    cache.store = LocalStore(arguments.at / name, always_hash=always_hash)
+    cache: ArtifactCache = open_local(arguments.at / name, kinds=KIND_POLICY)
+    cache.store = LocalStore(arguments.at / name, kinds=KIND_POLICY, always_hash=always_hash)
     cache.store.capability()
 
     def take() -> None:
@@ -427,7 +428,7 @@ def write_entries(root: Path, count: int) -> None:
 
     Every thousandth is parsed as a reader would.
     """
-    store = LocalStore(root)
+    store = LocalStore(root, kinds=KIND_POLICY)
     store.capability()
     source = root.with_name("one-file")
     source.mkdir()

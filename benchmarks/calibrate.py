@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from speed_data import SpeedPoint, read_points
 
 from packager.core.workload import Workload
-from packager.planning.calibration import Measured, calibrate
-from packager.planning.performance import error_band, predict_point
-from packager.planning.scale import UNSCALED, Fit, Scale
+from packager.performance.calibration import Measured, calibrate
+from packager.performance.predict import error_band, predict_point
+from packager.performance.scale import UNSCALED, Fit, Scale
 
 LEAST_PLACES = 5
 HELD = 0.90  # of the points that were not given, inside the band

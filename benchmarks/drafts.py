@@ -37,8 +37,8 @@ from trees import Used, use
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from packager.adapters.samples.load import load_samples  # noqa: E402
 from packager.core.samples import DEFAULT, Sample, Samples, choose_samples  # noqa: E402
+from packager.samples.load import load_samples  # noqa: E402
 from tests.live.servers import served  # noqa: E402
 
 TINY = ROOT / "examples" / "tiny-llama"

@@ -2,8 +2,8 @@
 
     python benchmarks/fit_speed.py --data DIR
 
-writes `packager/planning/data/speed.toml` and `exchange.csv`.  `speed_data` tells what DIR holds;
-`predict.py` measures what the fit is worth.
+writes `speed.toml` and `exchange.csv` of `packager/performance/data`.  `speed_data` tells
+what DIR holds; `predict.py` measures what the fit is worth.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from speed_data import ROOT, SpeedPoint, read_points
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance
 from packager.core.versions import LOWEST, version_key
-from packager.planning import exchange, speed_table
-from packager.planning.speed_table import Kind
-from packager.planning.speed_terms import (
+from packager.performance import exchange, speed_table
+from packager.performance.speed_table import Kind
+from packager.performance.speed_terms import (
     FIRST_TERMS,
     PROMPT_TERMS,
     STEP_TERMS,

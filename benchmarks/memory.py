@@ -1,4 +1,6 @@
-"""Compare memory budgets with start-up logs of real servers: `tests/planning/data/startups.csv`.
+"""Compare memory budgets with start-up logs of real servers.
+
+The logs are those of `tests/support/data/sizing/startups.csv`.
 
 Fetches nothing.  For each start the cache that was predicted, what the log says, and by how
 much they differ; for each that failed, whether the budget says so.  The last line of stdout is
@@ -17,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from packager.core.units import GIB
-from tests.planning.startups import budget_of, error_of, is_compared, startups
+from tests.support.startups import budget_of, error_of, is_compared, startups
 
 TARGETS = {"median": 0.02, "worst": 0.10, "wrongly_fitting": 0}
 

@@ -30,8 +30,8 @@ from speed_data import read_points, read_rank_points
 
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance
-from packager.planning.performance import Workload, bands_of, predict_point
-from packager.planning.served import ServedModel, Setup
+from packager.performance.predict import Workload, bands_of, predict_point
+from packager.performance.served import ServedModel, Setup
 
 # what is left out → of |predicted / measured - 1|: the median, what 90 of 100 stay below
 TARGETS = {"dense": (0.06, 0.20), "moe": (0.08, 0.32)}

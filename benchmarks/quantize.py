@@ -30,10 +30,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.measuring import Run, call, say, timed
 from packager import wiring
-from packager.adapters.samples.load import load_samples
 from packager.build import pipeline
 from packager.core.request import BuildRequest
 from packager.core.samples import DEFAULT, choose_samples
+from packager.samples.load import load_samples
 
 TINY = Path(__file__).resolve().parent.parent / "examples" / "tiny-llama"
 BARE = Path(__file__).with_name("quantize_bare.py")

@@ -28,10 +28,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.commandline import TINY  # noqa: E402
-from tests.doubles.ray_nodes import ray_nodes  # noqa: E402
-from tests.doubles.s3 import Bucket, bucket_server  # noqa: E402
-from tests.tools.steps import OUTSIDE  # noqa: E402
+from tests.support.commandline import TINY  # noqa: E402
+from tests.support.doubles.ray_nodes import ray_nodes  # noqa: E402
+from tests.support.doubles.s3 import Bucket, bucket_server  # noqa: E402
+from tests.support.tool_steps import OUTSIDE  # noqa: E402
 
 TARGETS = {"efficiency": 0.9}
 

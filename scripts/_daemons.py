@@ -64,7 +64,7 @@ def default_root(name: str) -> Path:
 
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """Hold the lock of `root`, so that two `start`s do not race."""
+    """Lock `root`, so that two `start`s do not race."""
     root.mkdir(parents=True, exist_ok=True, mode=0o711)
     with (root / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -328,7 +328,7 @@ def log_tail(root: Path, name: str, lines: int = 25) -> str:
 
 
 def terminate(pid: int, timeout_s: float) -> None:
-    """Ask `pid` to end, and kill it when it has not done so in time."""
+    """Terminate `pid`, and kill it when it has not ended in time."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + timeout_s

@@ -231,7 +231,7 @@ SKIPPED = frozenset(
 
 
 def own_rows(lmi: Lmi) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give the fields of the class, their other names, and what handlers look up by themselves."""
+    """Return the fields of the class, their aliases, and the names that handlers look up."""
     for name, field in sorted(lmi.fields.items()):
         yield name, row_of(lmi, name, field.annotation)
         if field.alias:
@@ -410,7 +410,7 @@ def text(node: ast.AST) -> Iterator[str]:
 
 
 def pretend_a_gpu() -> None:
-    """Let vLLM's parser be built where there is no device."""
+    """Allow vLLM's parser to be built without a device."""
     import vllm.platforms
     from vllm.platforms import interface
 

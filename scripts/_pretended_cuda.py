@@ -34,7 +34,7 @@ SUPPORTED = (  # asked of the kernels where a model's classes are imported
 
 
 def install(capability: tuple[int, int] = (9, 0), memory_bytes: int = 80 << 30) -> None:
-    """Make vLLM see CUDA devices of a compute capability and a memory size."""
+    """Pretend to vLLM that CUDA devices of a compute capability and a memory size are present."""
     os.environ["VLLM_PLUGINS"] = "pretended"  # none of those that are installed
     import torch
 
@@ -79,14 +79,14 @@ def install(capability: tuple[int, int] = (9, 0), memory_bytes: int = 80 << 30) 
 
 
 def count_devices() -> None:
-    """Give the same number where vLLM has imported another counter by name."""
+    """Replace counters of devices that vLLM has imported by name."""
     for name, module in list(sys.modules.items()):
         if name.startswith("vllm.") and "cuda_device_count_stateless" in vars(module):
             module.cuda_device_count_stateless = lambda: DEVICES
 
 
 def platform_name() -> str:
-    """Name the platform's class, as vLLM asks a plug-in to."""
+    """Return the path of the platform's class, as vLLM's plug-in interface requires."""
     from vllm.platforms.cuda import NonNvmlCudaPlatform
 
     class Pretended(NonNvmlCudaPlatform):

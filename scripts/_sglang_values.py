@@ -15,7 +15,7 @@ from typing import Any
 
 # `logging` knows more names, but srt/entrypoints/http_server.py hands it to uvicorn's LOG_LEVELS.
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
-# Their types are not checked when the server starts, or a wrong one is passed over without a word
+# Their types are not checked when the server starts, or a wrong one is silently ignored
 # (srt/model_loader/loader.py); those of other keys are not known.
 LOADER_TYPES = {
     "num_threads": "int",

@@ -142,7 +142,7 @@ class Kept(importlib.abc.MetaPathFinder):
 
 
 def install(package: Path, *, replaced: tuple[str, ...], kept: tuple[str, ...]) -> None:
-    """Make the package of a source tree importable, with stand-ins for all that it imports.
+    """Make the package of a source tree importable, with stand-ins for all its imports.
 
     `replaced` names modules of the package itself that are not wanted, `kept` what is taken as
     it is installed.  The package's own `__init__` does not run.

@@ -142,7 +142,7 @@ def _enum(name: str, code: str) -> list[str]:
 
 
 def _kebab(variant: str) -> str:
-    """Spell a variant as clap does: a word starts at each capital after a small letter or digit."""
+    """Return a variant as clap spells it: words start at capitals after a small letter or digit."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", variant).lower()
 
 
@@ -230,7 +230,7 @@ def _default(node: ast.AST) -> dict[str, str]:
 
 
 def _variable(node: ast.AST) -> str:
-    """Name the variable of `os.getenv("X", …)`, `os.environ.get("X", …)` or `os.environ["X"]`."""
+    """Return the variable of `os.getenv("X", …)`, `os.environ.get("X", …)` or `os.environ["X"]`."""
     if isinstance(node, ast.Call) and node.args:
         is_read = ast.unparse(node.func) in ("os.getenv", "os.environ.get", "getenv")
         key = node.args[0] if is_read else None

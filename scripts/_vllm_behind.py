@@ -7,7 +7,6 @@ model, is not seen here: those are the rows of `data/engines/rules`.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import importlib
 import inspect
@@ -15,6 +14,16 @@ import json
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+from _vllm_hints import (
+    classes_in,
+    fields_of,
+    flat,
+    flat_metadata,
+    hint_of,
+    metadata_of,
+    named_kinds,
+)
 
 NONSENSE = "x~nonsense"
 LARGE = 7919  # an integer that no enumeration has
@@ -199,44 +208,17 @@ def describe(of_class: Any, rows: dict[str, Any]) -> str:
 
 def describe_field(of_class: Any, field: str, rows: dict[str, Any]) -> Any:
     probe = Probe(of_class, field)
-    samples: dict[str, object] = {
-        "int": 3,
-        "float": 1.5,
-        "list": [],
-        "object": {},
-        "text": NONSENSE,
-    }
-    kinds = [kind for kind, sample in samples.items() if probe.takes(sample)]
-    if len(kinds) == len(samples):
-        return "any"
-    hint = hint_of(of_class, field)
-    if "list" in kinds:
-        kinds[kinds.index("list")] = list_kind(probe)
-    if "int" in kinds and "float" in kinds:
-        kinds.remove("int")
     listed = [one for one in candidates(of_class, field) if probe.takes(one)]
-    if listed and "int" in kinds and not probe.takes(LARGE):
-        kinds.remove("int")
-    takes_bool = probe.takes("yes") and probe.takes(True) and "text" not in kinds
-    if takes_bool:
-        kinds = ["bool", *(kind for kind in kinds if kind != "int" or probe.takes(3))]
-    elif not kinds and not listed:
-        kinds = [kind for kind in named_kinds(hint) if kind]  # bounds that no sample is within
-    row: dict[str, Any] = {}
+    kinds = kinds_of(probe, listed, hint_of(of_class, field))
+    if kinds is None:
+        return "any"
     if (of_class.__name__, field) == METHOD:
         return "text?"
-    if listed and not {"text", "int"} & set(kinds):
-        row["choices"] = listed
-        names = [one for one in listed if isinstance(one, str)]
-        if takes_any_case(probe, names):
-            row["choices"] = [one for one in listed if not isinstance(one, str)] + fold(names)
-            row["folded"] = True
     if not kinds and not listed:
         return None if not probe.takes(None) else "null"
-    inner = next((one for one in classes_in(hint) if can_probe(one)), None)
-    if inner is not None and inner.__name__ in NOT_READ:
-        inner = None
-    if inner is not None and "object" in kinds:
+    row = choices_row(probe, kinds, listed)
+    inner = next((one for one in classes_in(hint_of(of_class, field)) if can_probe(one)), None)
+    if inner is not None and "object" in kinds and inner.__name__ not in NOT_READ:
         row["config"] = describe(inner, rows)
     row |= bounds(of_class, field) if {"int", "float"} & set(kinds) else {}
     looked = looked_up().get((of_class.__name__, field))
@@ -254,8 +236,46 @@ def describe_field(of_class: Any, field: str, rows: dict[str, Any]) -> Any:
     return row
 
 
+def kinds_of(probe: Probe, listed: list[Any], hint: Any) -> list[str] | None:
+    """Return the kinds of values that a field takes beside the listed ones; None for any."""
+    samples: dict[str, object] = {
+        "int": 3,
+        "float": 1.5,
+        "list": [],
+        "object": {},
+        "text": NONSENSE,
+    }
+    kinds = [kind for kind, sample in samples.items() if probe.takes(sample)]
+    if len(kinds) == len(samples):
+        return None
+    if "list" in kinds:
+        kinds[kinds.index("list")] = list_kind(probe)
+    if "int" in kinds and "float" in kinds:
+        kinds.remove("int")
+    if listed and "int" in kinds and not probe.takes(LARGE):
+        kinds.remove("int")
+    if probe.takes("yes") and probe.takes(True) and "text" not in kinds:
+        return ["bool", *(kind for kind in kinds if kind != "int" or probe.takes(3))]
+    if not kinds and not listed:
+        return [kind for kind in named_kinds(hint) if kind]  # bounds that no sample is within
+    return kinds
+
+
+def choices_row(probe: Probe, kinds: list[str], listed: list[Any]) -> dict[str, Any]:
+    """Return the choices of a field that takes only listed values, or nothing."""
+    if not listed or {"text", "int"} & set(kinds):
+        return {}
+    names = [one for one in listed if isinstance(one, str)]
+    if not takes_any_case(probe, names):
+        return {"choices": listed}
+    return {
+        "choices": [one for one in listed if not isinstance(one, str)] + fold(names),
+        "folded": True,
+    }
+
+
 def list_kind(probe: Probe) -> str:
-    """Name what a list may have in it."""
+    """Return the values that a list may hold."""
     samples = {"int": [LARGE], "text": [NONSENSE], "object": [{}], "list": [[]]}
     inner = [kind for kind, sample in samples.items() if probe.takes(sample)]
     return f"list[{inner[0]}]" if len(inner) == 1 else "list"
@@ -267,18 +287,8 @@ def takes_any_case(probe: Probe, names: list[str]) -> bool:
 
 
 def fold(names: list[str]) -> list[str]:
-    """Keep the last spelling of each name: of an enumeration's, the member's own."""
+    """Return one spelling per name, the last one: for enumerations, the member's own."""
     return list({name.lower(): name for name in names}.values())
-
-
-def named_kinds(hint: Any) -> Iterator[str]:
-    for one in flat(hint):
-        origin = typing.get_origin(one) or one
-        yield {int: "int", float: "float", bool: "bool", str: "text", dict: "object"}.get(
-            origin, ""
-        )
-        if origin in (list, set, tuple):
-            yield "list"
 
 
 def bounds(of_class: Any, field: str) -> dict[str, Any]:
@@ -290,55 +300,6 @@ def bounds(of_class: Any, field: str) -> dict[str, Any]:
             if isinstance(limit, int | float):
                 found[ours] = limit
     return found
-
-
-def metadata_of(of_class: Any, field: str) -> tuple[Any, ...]:
-    pydantic_fields = getattr(of_class, "__pydantic_fields__", {})
-    return tuple(getattr(pydantic_fields.get(field), "metadata", ()))
-
-
-def flat_metadata(hint: Any) -> Iterator[Any]:
-    if typing.get_origin(hint) is typing.Annotated:
-        for one in typing.get_args(hint)[1:]:
-            yield from getattr(one, "metadata", (one,))
-        hint = typing.get_args(hint)[0]
-    for one in typing.get_args(hint):
-        if typing.get_origin(one) is typing.Annotated:
-            yield from flat_metadata(one)
-
-
-def fields_of(of_class: Any) -> list[str]:
-    if dataclasses.is_dataclass(of_class):
-        found = [one.name for one in dataclasses.fields(of_class) if one.init]
-        # pydantic takes `Field(init=False)` out of what may be given
-        own = getattr(of_class, "__pydantic_fields__", {})
-        return [one for one in found if getattr(own.get(one), "init", True) is not False]
-    return list(getattr(of_class, "model_fields", ()))
-
-
-def hint_of(of_class: Any, field: str) -> Any:
-    try:
-        return typing.get_type_hints(of_class, include_extras=True).get(field)
-    except Exception:
-        own = getattr(of_class, "__pydantic_fields__", {}).get(field)
-        return getattr(own, "annotation", None)
-
-
-def flat(hint: Any) -> Iterator[Any]:
-    """Yield the members of unions, without `Annotated`."""
-    if typing.get_origin(hint) is typing.Annotated:
-        yield from flat(typing.get_args(hint)[0])
-    elif "Union" in str(typing.get_origin(hint)):
-        for one in typing.get_args(hint):
-            yield from flat(one)
-    else:
-        yield hint
-
-
-def classes_in(hint: Any) -> Iterator[Any]:
-    for one in flat(hint):
-        if dataclasses.is_dataclass(one) or hasattr(one, "model_fields"):
-            yield one
 
 
 def candidates(of_class: Any, field: str) -> list[Any]:

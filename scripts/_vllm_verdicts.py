@@ -141,7 +141,7 @@ class Engine:
 
 
 def dropped_by_parser(argv: Sequence[str], parsed: Any) -> list[str]:
-    """Name words that the parser takes for something else, and keys that a class leaves out."""
+    """Return words that the parser misreads, and keys that a class ignores."""
     lost = [f"{parsed.model_tag!r} is no option"] if getattr(parsed, "model_tag", None) else []
     if argv and not argv[0].startswith("-"):
         lost = []  # `vllm serve MODEL`
@@ -155,7 +155,7 @@ def dropped_by_parser(argv: Sequence[str], parsed: Any) -> list[str]:
 
 
 def dropped_by_configuration(argv: Sequence[str], config: Any) -> list[str]:
-    """Name keys of the speculative configuration that its class leaves out."""
+    """Return keys of the speculative configuration that its class ignores."""
     for flag, value in itertools.pairwise(argv):
         if flag == "--speculative-config":
             given = read_object(value)

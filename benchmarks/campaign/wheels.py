@@ -46,7 +46,7 @@ def collect(
     `has` lists what the machine has, as `pip list` or `pip freeze` prints it.
     """
     sys.path.insert(0, str(ROOT))
-    from packager.adapters.tools.locks import pinned_versions
+    from packager.steps.tools.locks import pinned_versions
 
     requirements = [ROOT / "containers/tools" / tool / "requirements/lock.txt" for tool in TOOLS]
     pins = pinned_versions((path.read_text(encoding="utf-8") for path in requirements), python)
@@ -239,7 +239,7 @@ def bring(site: Path, tools: Path, places: Iterable[Path] = ()) -> dict[str, str
 
 def _environments(tools: Path) -> Any:
     sys.path.insert(0, str(ROOT))
-    from packager.adapters.tools.environments import ALLOW_UNHASHED
+    from packager.steps.tools.environments import ALLOW_UNHASHED
     from packager.wiring import Settings
     from packager.wiring.techniques import environments_for
 

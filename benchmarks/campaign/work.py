@@ -214,7 +214,7 @@ class Campaign:
         wanted = "cuda" if side == "device" and not self.settings.cpu else "cpu"
         if figures["device"] != wanted:
             raise Failure(f"it ran on {figures['device']!r} instead of {wanted!r}")
-        take_model(self.work(stage) / "image", self.result(method, side))
+        load_model(self.work(stage) / "image", self.result(method, side))
         shutil.rmtree(self.work(stage))
         return figures
 
@@ -287,7 +287,7 @@ class Campaign:
         again = self.packager(stage, command)
         took_up = re.findall(r"going on after block (\d+) of (\d+)", "\n".join(again.words))
         figures = self.built(stage, again)
-        take_model(self.work(stage) / "image", self.work(stage) / "model")
+        load_model(self.work(stage) / "image", self.work(stage) / "model")
         whole = self.journal.read(f"quantize-{method}-device")["figures"]
         figures = {
             "method": method,
@@ -413,7 +413,7 @@ def gpu() -> dict[str, str]:
     return dict(zip(("name", "memory_mib", "compute_capability", "driver"), values, strict=True))
 
 
-def take_model(layout: Path, into: Path) -> None:
+def load_model(layout: Path, into: Path) -> None:
     """Write the model's files of an OCI layout into a directory of their own."""
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
