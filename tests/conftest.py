@@ -19,7 +19,7 @@ from typing import NoReturn
 import pytest
 from hypothesis import settings
 
-from tests.commandline import Packager, packager_in
+from tests.support.commandline import Packager, packager_in
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
@@ -39,32 +39,57 @@ OWN_PLACES = {
 }
 _NUMBERS = itertools.count()
 
+ENGINE = "engine"  # the group that takes longest: half of the time of all
+LONG = tuple(  # those that take a minute and more
+    f"tests/live/test_{name}.py"
+    for name in ("quantize", "quantize_matrix", "warm_ray", "draft_heads_medusa", "ray_executor")
+)
+
 settings.register_profile("busy", deadline=None)  # a busy machine is no failure
 settings.load_profile("busy")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let golden files be rewritten, for review as code."""
+    """Let golden files and the output in pages be rewritten, for review as code."""
     parser.addoption(
         "--update-golden", action="store_true", help="write golden files instead of comparing"
     )
+    parser.addoption(
+        "--update-docs", action="store_true", help="write the output that pages show instead"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep our order of groups: xdist's own has those with most tests first."""
+    config.option.loadscopereorder = False
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the live tests first, as they take longest, and those with an engine together.
+    """Put the live tests first, the longest group before all, and those with an engine together.
 
-    With `-n 2 --dist loadgroup` a group runs in one process, so there is one engine.  xdist
+    With `-n 2 --dist loadgroup` a group runs in one process, so there is one engine.  What is
+    left when that process has nothing more to do are short tests, which both share.  xdist
     reads the groups in this hook, too: marks that come after it are not seen.
     """
     for item in items:
         if item.get_closest_marker("xdist_group"):
             continue
         if "docker_host" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("engine"))
+            item.add_marker(pytest.mark.xdist_group(ENGINE))
         elif item.get_closest_marker("live"):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-    items.sort(key=lambda item: item.get_closest_marker("live") is None)
+    items.sort(key=turn_of)
+
+
+def turn_of(item: pytest.Item) -> int:
+    """Return where a test belongs in the order of all."""
+    group = item.get_closest_marker("xdist_group")
+    if group and ENGINE in group.args:
+        return 0
+    if item.get_closest_marker("live") is None:
+        return 3
+    return 1 if item.nodeid.partition("::")[0] in LONG else 2
 
 
 def unavailable(what: str) -> NoReturn:
@@ -171,6 +196,17 @@ def quantizing() -> Path:
 
 
 @pytest.fixture(scope="session")
+def quantizing_fast(
+    quantizing: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, str]]:
+    """Variables with which packager quantizes and evaluates by forks of one loaded process."""
+    from tests.live.preloaded_tools import preloaded_tools
+
+    with preloaded_tools(tmp_path_factory.mktemp("tools"), "llmcompressor") as variables:
+        yield variables
+
+
+@pytest.fixture(scope="session")
 def training() -> Path:
     """Python of the environment that trains draft heads; `make system` installs it."""
     from packager import wiring
@@ -182,12 +218,23 @@ def training() -> Path:
 
 
 @pytest.fixture(scope="session")
+def training_fast(
+    training: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, str]]:
+    """Variables with which packager trains draft heads by forks of one loaded process."""
+    from tests.live.preloaded_tools import preloaded_tools
+
+    with preloaded_tools(tmp_path_factory.mktemp("tools"), "draft-heads") as variables:
+        yield variables
+
+
+@pytest.fixture(scope="session")
 def serving_base() -> str:
     """Reference of the embedded vLLM-CPU base, built when it is not there yet."""
     need("debootstrap")
     if os.geteuid() != 0:
         unavailable("root, to build the serving base,")
-    from packager.adapters.bases.embedded import build_base
+    from packager.images.bases.embedded import build_base
 
     build_base("vllm-cpu")
     return "embedded:vllm-cpu"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from packager.adapters import registry
+from packager.images import registry
 from tests.faults.counters import NEVER, TRIES
 
 _RUN = {"tests": 0, "failed": 0}

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-import packager.adapters.records
-import packager.adapters.sinks.layout
-import packager.adapters.sinks.registry
-import packager.adapters.sources.local
+import packager.build.records
 import packager.cli.build
+import packager.images.layout.sink
+import packager.images.registry.sink
+import packager.models.local
 import packager.wiring  # noqa: F401 - imported here so that no run has to
 from packager.cli import app
-from tests.doubles.registry import sha256
 from tests.faults.forking import FORKED
+from tests.support.doubles.registry import sha256
 
 _ACCEPT = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
 

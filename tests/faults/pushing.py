@@ -9,20 +9,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from packager.adapters.blobs import BlobReader
-from packager.adapters.digest_index import DigestIndex
-from packager.adapters.registry.client import RegistryClients
-from packager.adapters.registry.credentials import Credentials
-from packager.adapters.registry.reader import RegistryReader
-from packager.adapters.registry.transport import Transport
-from packager.adapters.sinks.registry import RegistrySink
-from packager.adapters.sinks.tee import write_image
 from packager.core.image import BaseImage, Blob, ImageSpec, Inline, Layer, Platform, RuntimeConfig
 from packager.errors import PackagerError
-from packager.imaging.oci import scratch
-from tests.doubles.fault_proxy import FaultProxy
-from tests.doubles.registry import PASSWORD, USER, FakeRegistry, sha256
+from packager.images.blobs import BlobReader
+from packager.images.digest_index import DigestIndex
+from packager.images.oci import scratch
+from packager.images.registry.clients import RegistryClients
+from packager.images.registry.credential import Credentials
+from packager.images.registry.reader import RegistryReader
+from packager.images.registry.sink import RegistrySink
+from packager.images.registry.transport import Transport
+from packager.images.target import parse_registry_target
+from packager.images.tee import write_image
 from tests.faults.counters import never
+from tests.support.doubles.fault_proxy import FaultProxy
+from tests.support.doubles.registry import PASSWORD, USER, FakeRegistry, sha256
 
 REPOSITORY = "team/model"
 LARGEST = 2_500_000  # three pieces of a megabyte, more than socket buffers hold
@@ -94,7 +95,7 @@ class Bench:
     ) -> str:
         written = write_image(
             spec,
-            [RegistrySink(f"{host}/{REPOSITORY}:1", clients=clients)],
+            [RegistrySink(parse_registry_target(f"{host}/{REPOSITORY}:1"), clients=clients)],
             reader=BlobReader([RegistryReader(clients=clients)]),
             index=DigestIndex(self.state / "digests.sqlite"),
             sleep=slept.append,

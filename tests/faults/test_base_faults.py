@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from packager.adapters.bases.registry import RegistryBase
-from packager.adapters.registry.client import RegistryClients
-from packager.adapters.registry.transport import Transport
 from packager.core.image import ImageSpec, Platform
-from tests.doubles.fault_proxy import Fault, FaultProxy
-from tests.doubles.registry import FakeRegistry, sha256
+from packager.images.registry.base import RegistryBase
+from packager.images.registry.clients import RegistryClients
+from packager.images.registry.transport import Transport
+from packager.images.target import parse_registry_target
 from tests.faults.counters import never
 from tests.faults.pushing import LARGEST, LAYERS, REPOSITORY, Bench, bench, image
+from tests.support.doubles.fault_proxy import Fault, FaultProxy
+from tests.support.doubles.registry import FakeRegistry, sha256
 
 pytestmark = pytest.mark.usefixtures("patience")
 
@@ -32,7 +33,9 @@ class Mirror:
     def image(self) -> ImageSpec:
         """The base as it is now, with a layer of ours on top."""
         clients = RegistryClients(transport=Transport(sleep=lambda seconds: None))
-        base = RegistryBase(clients=clients).facts(f"{self.proxy.host}/{REPOSITORY}:1", Platform())
+        base = RegistryBase(clients=clients).facts(
+            parse_registry_target(f"{self.proxy.host}/{REPOSITORY}:1"), Platform()
+        )
         return image(b"ours", base=base)
 
 
@@ -80,7 +83,7 @@ def test_a_line_to_the_base_that_breaks_is_taken_up_again(
 def test_a_manifest_of_a_base_that_came_damaged_is_refused(mirror: Mirror) -> None:
     mirror.proxy.add(Fault("flip", "GET", "/manifests/", at=60))
 
-    with pytest.raises(Exception, match="gave sha256:"):
+    with pytest.raises(Exception, match="returned sha256:"):
         mirror.image()
 
 
@@ -98,7 +101,9 @@ def test_a_base_of_the_same_registry_arrives_whether_it_can_be_mounted_or_not(
             at.registry.blobs["bases/one", digest] = data
         at.registry.blobs = {k: v for k, v in at.registry.blobs.items() if k[0] == "bases/one"}
         clients = RegistryClients(transport=Transport(sleep=lambda seconds: None))
-        base = RegistryBase(clients=clients).facts(f"{at.proxy.host}/bases/one:1", Platform())
+        base = RegistryBase(clients=clients).facts(
+            parse_registry_target(f"{at.proxy.host}/bases/one:1"), Platform()
+        )
 
         pushed = at.push(image(b"ours", base=base))
 

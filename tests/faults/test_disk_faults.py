@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from packager.adapters.blobs import BlobReader, SourceChanged
-from packager.adapters.digest_index import DigestIndex
-from packager.adapters.sinks.layout import LayoutSink
-from packager.adapters.sinks.tee import write_image
 from packager.core.image import Blob, FileRange, ImageSpec, Layer, Platform, RuntimeConfig
 from packager.errors import OutputFailed
-from packager.imaging.oci import scratch
+from packager.images.blobs import BlobReader, SourceChanged
+from packager.images.digest_index import DigestIndex
+from packager.images.layout.sink import LayoutSink
+from packager.images.oci import scratch
+from packager.images.target import parse_layout_target
+from packager.images.tee import write_image
 from tests.conftest import need, unavailable
 from tests.faults.counters import never
 from tests.faults.pushing import REPOSITORY, bench
@@ -73,7 +74,7 @@ def test_a_disk_that_fills_up_leaves_no_image_and_no_garbage(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(1 << 40, 0, 1 << 40))
 
     with pytest.raises(OutputFailed, match="no space left") as failed:
-        write(shard, LayoutSink(f"oci:{small_disk / 'out'}"), tmp_path)
+        write(shard, LayoutSink(parse_layout_target(f"oci:{small_disk / 'out'}")), tmp_path)
 
     assert "free some space" in failed.value.hint
     with never("garbage_left"):
@@ -84,7 +85,7 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_read(
     shard: Path, small_disk: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(OutputFailed, match="are free"):
-        write(shard, LayoutSink(f"oci:{small_disk / 'out'}"), tmp_path)
+        write(shard, LayoutSink(parse_layout_target(f"oci:{small_disk / 'out'}")), tmp_path)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])

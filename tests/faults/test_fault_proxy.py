@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tests.doubles.fault_proxy import Fault, FaultProxy
+from tests.support.doubles.fault_proxy import Fault, FaultProxy
 
 BODY = bytes(range(256)) * 1000
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from packager.cli import app
+from packager.contrib.foreign_caches.stated import own_words, read_document
+from packager.core.trees import Stated
 from packager.errors import PackagerError
-from packager.jobs.foreign_caches.stated import Stated, own_words, read_document
-from tests.commandline import TINY
+from tests.support.commandline import TINY
 
 # 0 is for what is harmless; 70 is a bug, and so is anything that README's table does not list.
 DOCUMENTED = {0, 2, 3, 4, 5, 6, 7, 8, 65, 66, 69, 74, 76, 77}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from packager.cli import app
-from tests.commandline import TINY
 from tests.faults.test_hostile_documents import DOCUMENTED, faults_of
+from tests.support.commandline import TINY
 
 LONG = "v" * 100_000
 # None has a null character: no argument and no variable of a process can hold one.
@@ -176,4 +176,6 @@ def test_a_number_that_no_engine_takes_is_refused(
 
     assert app.run(["plan", *MODEL, option, "2147483648"]) == 2
     assert app.run(["plan", *MODEL, "--request", str(request)]) == 2
-    assert f"{name}: input should be less than or equal to 2147483647" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"{name} 2147483648: input should be less than or equal to 2147483647" in said
+    assert "and at most 2147483647" in said

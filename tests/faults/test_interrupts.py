@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.fault_proxy import Fault, FaultProxy
-from tests.doubles.models import write_model
-from tests.doubles.registry import FakeRegistry
 from tests.faults.killing import Machine
+from tests.support.doubles.fault_proxy import Fault, FaultProxy
+from tests.support.doubles.models import write_model
+from tests.support.doubles.registry import FakeRegistry
 
 SOON_S = 27.0  # a busy machine is slow; time-outs are 30 to 900 s
 MIDDLE = 5_000_000  # of the weights, beyond what socket buffers hold

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import secrets
 import shutil
 import subprocess
 import sys
@@ -15,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import need
-from tests.doubles.models import write_model
 from tests.faults.counters import never
 from tests.faults.killing import Machine, has_blob, layout_image, tagged, unneeded_blobs
 from tests.faults.scale import LONG, one_of_each, some
+from tests.support.doubles.models import write_model
 
 pytestmark = pytest.mark.live
 
@@ -111,7 +112,8 @@ def scene(target: Target, registry: str, tmp_path: Path) -> Scene:
 def new_scene(target: Target, registry: str, root: Path) -> Scene:
     """Directories and a repository of their own, with an older image in place."""
     root.mkdir(exist_ok=True)
-    made = Scene(Machine(root), target, registry, f"killed/{root.parent.name}-{root.name}".lower())
+    repository = f"killed/{secrets.token_hex(8)}"  # other tests push into the same registry
+    made = Scene(Machine(root), target, registry, repository)
     assert made.machine.run(*made.build(target.older)) == 0, made.machine.err
     made.old = layout_image(made.layout)
     assert tagged(registry, made.repository) == made.old

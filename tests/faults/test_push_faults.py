@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.fault_proxy import Fault
-from tests.doubles.registry import USER, sha256
 from tests.faults.pushing import LARGEST, LAYERS, REPOSITORY, Bench, bench
 from tests.faults.scale import one_of_each, some
+from tests.support.doubles.fault_proxy import Fault
+from tests.support.doubles.registry import USER, sha256
 
 pytestmark = pytest.mark.usefixtures("patience")
 
@@ -171,17 +171,18 @@ def test_a_token_that_expires_while_bytes_travel_is_renewed(tmp_path: Path, plac
         at.check(pushed)
 
 
-@pytest.mark.parametrize("uses", some(range(2, 11), 3))
+@pytest.mark.parametrize("uses", some(range(1, 11), 4))
 def test_tokens_may_expire_at_any_request(tmp_path: Path, uses: int) -> None:
+    """Other requests may use a token up; a body that it cost has one of its own next time."""
     with bench(tmp_path, auth="bearer") as at:
         at.registry.quirks.token_uses = uses
 
         pushed = at.push()
         at.registry.quirks.token_uses = 1000
 
-        assert pushed.error is None or uses < 8
+        assert pushed.error is None
         tries = [seen for seen in at.registry.seen if seen.method == "PATCH" and seen.received]
-        assert len(tries) <= 3 + 2 + len(LAYERS) * 3
+        assert len(tries) <= 3 + 2 * (len(LAYERS) + 1)  # the older image, and twice what is new
         at.check_tag(pushed)
 
 

@@ -14,12 +14,12 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.doubles.fake_hub import FakeHub
-from tests.doubles.fault_proxy import Fault, FaultProxy
-from tests.doubles.models import write_model
-from tests.doubles.registry import USER, FakeRegistry
-from tests.doubles.s3 import Bucket, bucket_server
 from tests.faults.counters import never
+from tests.support.doubles.fake_hub import FakeHub
+from tests.support.doubles.fault_proxy import Fault, FaultProxy
+from tests.support.doubles.models import write_model
+from tests.support.doubles.registry import USER, FakeRegistry
+from tests.support.doubles.s3 import Bucket, bucket_server
 
 PASSWORD = "p@ss/word+canary=1"
 HUB_TOKEN = "hf_CanaryOfTheHub/+=1"

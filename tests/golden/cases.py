@@ -13,8 +13,9 @@ from packager.core.instance import Instance
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
 from packager.core.request import BuildRequest
+from packager.drafts.request import parse_draft
 from packager.planning.planner import make_plan
-from packager.plugins import FAMILIES, load
+from packager.plugins.tables import FAMILIES
 from packager.ports import ContainerFamily
 from tests.golden.models import (
     EAGLE3,
@@ -31,9 +32,9 @@ from tests.golden.models import (
     QWQ,
     SMALL,
 )
-from tests.planning.drafts.mtp_models import qwen3_5, qwen3_next
-from tests.planning.headers import LLAMA_3_8B, LOCAL_CPU, TINY, model_of
-from tests.planning.heads import dflash_of_speculators, peagle_of_speculators
+from tests.support.headers import LLAMA_3_8B, LOCAL_CPU, TINY, model_of
+from tests.support.heads import dflash_of_speculators, peagle_of_speculators
+from tests.support.mtp_models import qwen3_5, qwen3_next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,7 @@ class Case:
             base=None,
             packager_version="0.1.0",
             draft=self.draft,
+            draft_asked=parse_draft(self.asked.get("draft")),
         )
 
     @property
@@ -73,7 +75,7 @@ class Case:
 
 def family_of(name: str) -> ContainerFamily:
     """The family of that name."""
-    family: ContainerFamily = load(FAMILIES, name)()
+    family: ContainerFamily = FAMILIES.find(name).make()
     return family
 
 

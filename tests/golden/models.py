@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from packager.core.model import ModelFiles, ModelRef, TensorInfo
-from tests.planning.headers import (
+from tests.support.headers import (
     AWQ_G128,
     GEMMA_2_2B,
     LLAMA_3_8B,
@@ -15,8 +15,8 @@ from tests.planning.headers import (
     model_of,
     tensor,
 )
-from tests.planning.heads import eagle3
-from tests.planning.templates import QWEN_3_THINKING
+from tests.support.heads import eagle3
+from tests.support.templates import QWEN_3_THINKING
 
 QWEN_2_7B = {
     "architectures": ["Qwen2ForCausalLM"],

@@ -15,15 +15,17 @@ import pytest
 
 from packager.core.artifact import Artifacts
 from packager.core.facts import Facts
-from packager.core.findings import Finding, errors_in
 from packager.core.plan import Plan
 from packager.core.recipe import Recipe
 from packager.core.serving import ServingConfig
 from packager.core.units import gib
 from packager.errors import PlanRejected
+from packager.findings import Finding, errors_in
+from packager.planning.health import health_check
 from packager.planning.recipe import make_recipe
+from packager.plugins.tables import FAMILIES
 from tests.golden.cases import CASES, Case, family_of
-from tests.planning.zoo import medusa
+from tests.support.zoo import medusa
 
 EXPECTED = Path(__file__).parent / "expected"
 
@@ -48,7 +50,7 @@ def test_no_expectation_is_left_behind() -> None:
 def test_every_family_is_among_the_cases_baked_and_mounted() -> None:
     seen = {(case.facts.container.family, case.asked.get("weights", "baked")) for case in CASES}
 
-    families = {"vllm", "lmi", "tgi", "sglang", "neuron"}
+    families = set(FAMILIES)
     assert {family for family, weights in seen if weights == "baked"} == families
     assert {family for family, weights in seen if weights == "mounted"} >= families - {"sglang"}
 
@@ -99,6 +101,9 @@ def outcome(case: Case) -> Iterator[str]:
     yield from recipe_lines(make_recipe(plan, facts))
     config = family_of(plan.container.family).render(plan, Artifacts(model=()))
     yield from config_lines(config)
+    health = health_check(plan, config.port)
+    if health is not None:
+        yield f"health: {health.path}, {health.start_period_s} s to start"
 
 
 def facts_lines(facts: Facts) -> Iterator[str]:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from packager import wiring
+from packager.build.rank import rank_instances
 from packager.catalog.instances import find_instance
 from packager.core.request import BuildRequest
-from packager.jobs.rank import rank_instances
-from packager.planning.ranking import Option
+from packager.performance.ranking import RankedInstance
 from tests.golden.models import LLAMA_70B
 
 ROW = """
@@ -59,13 +59,13 @@ def catalog_of_2024(path: Path) -> Path:
     return path
 
 
-def ranked(workload: str, catalog: Path | None) -> list[Option]:
+def ranked(workload: str, catalog: Path | None) -> list[RankedInstance]:
     """Rank 70B as AWQ on the one machine and as it is on the other, the cheapest tokens first."""
     tools = wiring.services_for(wiring.Settings(catalog_file=catalog))
     tools = replace(tools, find_model=lambda _: LLAMA_70B, peek_model=lambda _: None)
-    found: list[Option] = []
+    found: list[RankedInstance] = []
     for name, quantize in ((FOUR_BITS, "awq"), (SIXTEEN_BITS, "none")):
-        request = BuildRequest(model="m", instance=name, quantize=quantize, workload=workload)
+        request = BuildRequest(model="org/m", instance=name, quantize=quantize, workload=workload)
         found += rank_instances(request, tools, [tools.find_instance(name)], goal="cost").options
     assert len(found) == 2
     return sorted(found, key=lambda option: option.prices.output if option.prices else 1e9)

@@ -15,10 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from packager import plugins
 from packager.core.model import ModelFiles
+from packager.models.reference import parse_model_reference
+from packager.plugins.contexts import SourceContext
+from packager.plugins.tables import SOURCES
 from packager.share import share_dir
-from tests.commandline import ROOT
+from tests.support.places import ROOT
 
 TOOLS = share_dir("containers") / "tools"
 SAMPLES = ROOT / "packager" / "catalog" / "data" / "samples.jsonl"
@@ -143,8 +145,8 @@ def shipped_samples(place: Path, train: int, held_out: int) -> Path:
 
 def read_files(place: Path, *, is_draft: bool) -> ModelFiles:
     """Read a model or a head as packager does: configuration and headers."""
-    source = plugins.load(plugins.SOURCES, "local")(headers_only=True, is_draft=is_draft)
-    found: ModelFiles = source.facts(str(place))
+    source = SOURCES.find("local").make(SourceContext(headers_only=True, is_draft=is_draft))
+    found: ModelFiles = source.facts(parse_model_reference(str(place)))
     return found
 
 

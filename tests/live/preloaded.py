@@ -2,6 +2,8 @@
 
 Run by a tool's own Python as a script: `preloaded.py SOCKET MODULE…`.  A request is a JSON document
 on the socket, with the descriptors of the worker's stdout and stderr; the answer is its pid.
+Where the socket listens, each request has a connection of its own: the answer is the worker's
+status, and the worker is killed when the other end is closed.
 """
 
 from __future__ import annotations
@@ -11,11 +13,14 @@ import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import sys
+import tempfile
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 LARGEST = 1_000_000  # bytes of a request
 
@@ -37,7 +42,38 @@ def serve(requests: socket.socket) -> None:
         requests.send(f"{pid}\n".encode())
 
 
-def run(asked: dict[str, Any], stdout: int, stderr: int) -> None:
+def listen(requests: socket.socket) -> None:
+    """Fork for each connection, until stdin is closed."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    gc.freeze()
+    while requests in select.select([requests, 0], [], [])[0]:
+        connection, _ = requests.accept()
+        with connection:
+            if os.fork() == 0:
+                requests.close()
+                keep(connection)
+
+
+def keep(connection: socket.socket) -> NoReturn:
+    """Fork the worker; end when it has ended, and end it when nobody waits for it."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    data, descriptors, _, _ = socket.recv_fds(connection, LARGEST, 2)
+    pid = os.fork()
+    if pid == 0:
+        connection.close()
+        run(json.loads(data), *descriptors)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    worker = os.pidfd_open(pid)
+    if connection in select.select([connection, worker], [], [])[0]:
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    with suppress(OSError):
+        connection.send(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os._exit(0)
+
+
+def run(asked: dict[str, Any], stdout: int, stderr: int) -> NoReturn:
     """Become the worker: its directory, environment, arguments and streams."""
     status = 1
     try:
@@ -49,6 +85,7 @@ def run(asked: dict[str, Any], stdout: int, stderr: int) -> None:
         os.chdir(asked["cwd"])
         os.environ.clear()
         os.environ.update(asked["env"])
+        tempfile.tempdir = None  # TMPDIR is another
         worker, *arguments = asked["command"]
         sys.argv = [worker, *arguments]
         sys.path.insert(0, str(Path(worker).parent))
@@ -67,4 +104,8 @@ def run(asked: dict[str, Any], stdout: int, stderr: int) -> None:
 if __name__ == "__main__":
     for name in sys.argv[2:]:
         importlib.import_module(name)
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    if requests.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        listen(requests)
+    else:
+        serve(requests)

@@ -12,6 +12,7 @@ no reader of compressed-tensors takes part.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -148,6 +149,7 @@ def main() -> None:
     cases, models, work = (Path(argument) for argument in sys.argv[1:4])
     logger.remove()
     transformers.logging.set_verbosity_error()
+    gc.freeze()  # the libraries' objects: the worker collects garbage after every model
     for case in json.loads(cases.read_text(encoding="utf-8")):
         started = time.process_time()
         try:

@@ -1,7 +1,7 @@
 """Print what SpecForge takes: its commands' arguments, and the run's schema where we write it.
 
-Run in the environment of the tool `specforge`.  `tests/containers/specforge.json` is what it
-printed; there the tool's arguments and settings are held against it without SpecForge.
+Run in the environment of the tool `specforge`.  `tests/support/data/containers/specforge.json` is
+what it printed; there the tool's arguments and settings are held against it without SpecForge.
 """
 
 from __future__ import annotations

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from packager import wiring
-from packager.adapters.blobs import BlobReader
-from packager.adapters.safetensors import read_weights_header
-from packager.adapters.scales import read_scale_values
-from packager.adapters.sources.local import LocalSource
+from packager.checkpoints.gate import inspect_quantized, quantized_scales
 from packager.core.model import ModelFiles, TensorInfo
-from packager.planning.gate import check_quantized, inspect_quantized, quantized_scales
-from tests.commandline import TINY
+from packager.images.blobs import BlobReader
+from packager.models.local import LocalSource
+from packager.models.reference import parse_model_reference
+from packager.models.safetensors import read_weights_header
+from packager.models.scales import read_scale_values
+from tests.support.commandline import TINY
 
 pytestmark = pytest.mark.live
 
@@ -74,12 +75,12 @@ def codes(model: ModelFiles) -> list[str]:
         read=reader.read,
     )
     assert values.read_bytes == values.total_bytes > 0
-    return [finding.code for finding in check_quantized(model, values)]
+    return [finding.code for finding in inspect_quantized(model, values).findings]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_checkpoint_passes_as_it_was_written(written: Path, name: str) -> None:
-    model = LocalSource().facts(str(written / name))
+    model = LocalSource().facts(parse_model_reference(str(written / name)))
 
     assert codes(model) == []
     arrived = inspect_quantized(model).arrived
@@ -89,11 +90,11 @@ def test_a_checkpoint_passes_as_it_was_written(written: Path, name: str) -> None
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_checkpoint_without_one_of_its_scales_is_refused(written: Path, name: str) -> None:
-    model = LocalSource().facts(str(written / name))
+    model = LocalSource().facts(parse_model_reference(str(written / name)))
     scale = quantized_scales(model)[-1]
 
     kept = tuple(tensor for tensor in model.tensors if tensor != scale)
-    (finding,) = check_quantized(replace(model, tensors=kept))
+    (finding,) = inspect_quantized(replace(model, tensors=kept)).findings
 
     assert finding.code == "quantization-scale-missing"
     assert scale.name in finding.message
@@ -101,7 +102,7 @@ def test_a_checkpoint_without_one_of_its_scales_is_refused(written: Path, name: 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_checkpoint_with_one_scale_of_no_number_is_refused(written: Path, name: str) -> None:
-    model = LocalSource().facts(str(written / name))
+    model = LocalSource().facts(parse_model_reference(str(written / name)))
     scale = quantized_scales(model)[-1]
     offset = offset_of(written / name / scale.file, scale)
     path = written / name / scale.file
@@ -110,14 +111,16 @@ def test_a_checkpoint_with_one_scale_of_no_number_is_refused(written: Path, name
         with path.open("r+b") as stream:
             stream.seek(offset)
             stream.write(b"\xff" * scale.size)  # no number in any format
-        assert codes(LocalSource().facts(str(written / name))) == ["quantization-scale-value"]
+        assert codes(LocalSource().facts(parse_model_reference(str(written / name)))) == [
+            "quantization-scale-value"
+        ]
     finally:
         path.write_bytes(sound)
 
 
 def offset_of(path: Path, wanted: TensorInfo) -> int:
     reader = BlobReader()
-    model = LocalSource().facts(str(path.parent))
+    model = LocalSource().facts(parse_model_reference(str(path.parent)))
     (file,) = (one for one in model.files if one.path == wanted.file)
     header = read_weights_header(file, reader.read)
     at = header.data_offset

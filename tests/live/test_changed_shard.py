@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from packager.adapters.blobs import BlobReader
-from packager.adapters.digest_index import DigestIndex
-from packager.adapters.engine import connect_engine
-from packager.adapters.registry.serve import EmbeddedRegistry
-from packager.adapters.sinks.docker import DockerSink
-from packager.adapters.sinks.tee import write_image
 from packager.core.image import FileRange, ImageSpec, Layer, Platform, RuntimeConfig
-from packager.imaging.oci import scratch
-from packager.imaging.tar import Entry, make_tar
+from packager.images.blobs import BlobReader
+from packager.images.daemon.sink import DockerSink
+from packager.images.digest_index import DigestIndex
+from packager.images.docker_engine import connect_engine
+from packager.images.oci import scratch
+from packager.images.registry.serve import EmbeddedRegistry
+from packager.images.tar import TarEntry, make_tar
+from packager.images.target import parse_target
+from packager.images.tee import write_image
 from tests.conftest import need
 
 pytestmark = pytest.mark.live
@@ -36,7 +37,7 @@ def shards(tmp_path: Path) -> list[Path]:
 def spec(shards: list[Path]) -> ImageSpec:
     contents = [FileRange(path=str(path), offset=0, length=SIZE) for path in shards]
     layers = tuple(
-        Layer(role="weights", blob=make_tar([Entry(path=f"/opt/{number}", content=content)]))
+        Layer(role="weights", blob=make_tar([TarEntry(path=f"/opt/{number}", content=content)]))
         for number, content in enumerate(contents)
     )
     return ImageSpec(
@@ -84,7 +85,7 @@ def test_a_containerd_image_store_takes_the_changed_layer_alone(
 
 def load(shards: list[Path], root: Path) -> int:
     """Write the image into the engine; give the bytes that moved."""
-    sink = DockerSink("docker:packager-shards:1", reader=BlobReader())
+    sink = DockerSink(parse_target("docker:packager-shards:1"), reader=BlobReader())
     write_image(spec(shards), [sink], reader=BlobReader(), index=DigestIndex(root / "index"))
     return sink.bytes_sent
 

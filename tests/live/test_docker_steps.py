@@ -17,14 +17,15 @@ from typing import Any
 
 import pytest
 
-from packager.adapters.blobs import BlobReader
-from packager.adapters.executors.docker import DockerExecutor
-from packager.adapters.executors.failures import StepBroken, StepOutOfMemory, StepTimedOut
 from packager.core.events import ignore
 from packager.core.recipe import Estimate
 from packager.errors import NotFound, StepFailed
-from tests.commandline import ROOT, TINY
-from tests.tools.steps import HELPER, environments, model_files, step
+from packager.images.blobs import BlobReader
+from packager.steps.docker import DockerExecutor
+from packager.steps.failures import StepBroken, StepOutOfMemory, StepTimedOut
+from tests.support.commandline import TINY
+from tests.support.places import ROOT
+from tests.support.tool_steps import HELPER, environments, model_files, step
 
 pytestmark = pytest.mark.live
 
@@ -205,7 +206,7 @@ def test_nothing_runs_on_when_packager_ends(
     program = (
         "from pathlib import Path\n"
         "from tests.live.test_docker_steps import docker_executor\n"
-        "from tests.tools.steps import step\n"
+        "from tests.support.tool_steps import step\n"
         f"root = Path({str(tmp_path)!r}); (root / 'into').mkdir()\n"
         "docker_executor(root).run(step('hang'), root / 'into')\n"
     )

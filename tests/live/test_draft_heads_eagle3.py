@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from packager.planning.drafts.eagle import check_eagle, read_eagle
-from packager.planning.profile import make_profile
-from tests.commandline import TINY
+from packager.architectures.profile import make_profile
+from packager.drafts.eagle import check_eagle, read_eagle
 from tests.live.checkpoints import read_tensors
 from tests.live.head_training import Training, during, read_files, shipped_samples, spoil
+from tests.support.commandline import TINY
 
 pytestmark = pytest.mark.live
 

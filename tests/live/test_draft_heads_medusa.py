@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from packager.planning.drafts.medusa import check_medusa, read_medusa
-from packager.planning.profile import make_profile
-from tests.commandline import TINY
+from packager.architectures.profile import make_profile
+from packager.drafts.medusa import check_medusa, read_medusa
+from tests.integration.steps.test_measures import told
 from tests.live.head_training import Training, during, read_files, shipped_samples, spoil
-from tests.tools.test_measures import told
+from tests.support.commandline import TINY
 
 pytestmark = pytest.mark.live
 

@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 
-from packager.adapters.serving.openai import Server
-from packager.core.asking import question_of
+from packager.core.probes import probe_request
 from packager.core.samples import Message, Sample
 from packager.core.speculation import NUMERIC_NOISE
-from tests.commandline import ROOT, TINY, Packager, packager_in
+from packager.serving.openai import Server
 from tests.live.processors import cap_words, caps
 from tests.live.servers import SMALL_MODEL, ask, served, small_model_words
+from tests.support.commandline import TINY, Packager, packager_in
+from tests.support.places import ROOT
 
 Report = dict[str, Any]
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
@@ -48,7 +49,10 @@ TRAINING = {
     "eagle3": ("--epochs", "3", "--learning-rate", "2e-3"),
     "medusa": ("--epochs", "6", "--learning-rate", "2e-3"),
 }
-SMALL = ("--max-tokens", "256", "--answer-tokens", "96", "--batch-tokens", "512")
+SMALL = (
+    *("--samples", "180", "--max-tokens", "256"),
+    *("--answer-tokens", "96", "--batch-tokens", "512"),
+)
 AT_LEAST = {"draft model": 1.5, "ngram": 1.3, "eagle3": 1.2, "medusa": 1.2}
 
 
@@ -75,12 +79,15 @@ def plain(packager_here: Packager, docker_host: str, serving_base: str) -> Itera
 
 @pytest.fixture(scope="module")
 def heads(
-    packager_here: Packager, training: Path, tmp_path_factory: pytest.TempPathFactory
+    packager_here: Packager,
+    training_fast: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Path]:
     """An EAGLE-3 head and Medusa heads for the model, trained on its own answers."""
     place = tmp_path_factory.mktemp("heads")
+    train = partial(packager_here, env=packager_here.keywords["env"] | training_fast)
     for method, how in TRAINING.items():
-        done = packager_here(
+        done = train(
             *("draft", "train", "--model", str(TINY), "--data", "default", "--method", method),
             *("--answers", "model", "--output", str(place / method), "--quiet", *SMALL, *how),
         )
@@ -150,13 +157,13 @@ def test_a_server_tells_its_prompts_tokens_and_the_chances_of_the_next_one(
 ) -> None:
     """Which is how a tie is told from a difference."""
     server = Server(plain)
-    answer = server.ask(question_of(sample, 6), "model")
+    answer = server.ask(probe_request(sample, 6), TINY.name)
 
     assert not answer.error, answer.error
     assert len(answer.prompt_token_ids) > 3
     for place, token in enumerate(answer.token_ids[:4]):
         before = (*answer.prompt_token_ids, *answer.token_ids[:place])
-        chances = server.next_token_chances(before, "model")
+        chances = server.next_token_chances(before, TINY.name)
         assert len(chances) == 5
         assert max(chances.values()) - chances[token] <= NUMERIC_NOISE["bf16"]
 
@@ -182,7 +189,7 @@ def test_a_draft_model_is_accepted_and_is_no_second_model(
     assert "no answers were compared with a plain server's" in alone.err
     assert "tokens a step, by vLLM's own count" in alone.out
     assert "of the proposed tokens taken" in alone.out
-    assert [model["id"] for model in models] == ["model"]
+    assert [model["id"] for model in models] == [TINY.name]
     say("draft model", found)
     assert found["length"] > AT_LEAST["draft model"]
 
@@ -205,6 +212,7 @@ def test_n_grams_are_accepted_where_text_repeats_itself(
 @pytest.mark.parametrize("method", TRAINING)
 def test_heads_that_were_trained_are_accepted(
     packager_here: Packager,
+    docker_host: str,
     serving_base: str,
     plain: str,
     prompts: Path,
@@ -217,7 +225,8 @@ def test_heads_that_were_trained_are_accepted(
     assert report["expected_length"] > report["expected_length_before"] + 0.1
 
     image = built(packager_here, serving_base, f"{method}:{heads[method]}")
-    found = measured(packager_here, image, plain, prompts, *ON_ONE)
+    with served(docker_host, image, **BUSY) as (_, url):
+        found = measured(packager_here, url, plain, prompts)
 
     say(method, found)
     assert found["length"] > AT_LEAST[method]

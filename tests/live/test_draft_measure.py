@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from packager.adapters.engine import connect_engine
-from packager.adapters.serving.containers import find_image
-from packager.families.plain import Changes, without_draft
-from tests.commandline import ROOT, TINY, Packager
+from packager.engines.without_draft import Changes, without_draft
+from packager.images.docker_engine import connect_engine
+from packager.serving.containers import find_image
 from tests.live.processors import cap_words
 from tests.live.servers import small_model_words
+from tests.support.commandline import TINY, Packager
+from tests.support.places import ROOT
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 

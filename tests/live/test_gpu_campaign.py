@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import SCRIPTS
+from tests.support.places import SCRIPTS
 
 pytestmark = pytest.mark.live
 

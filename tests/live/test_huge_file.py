@@ -15,8 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.commandline import Packager
-from tests.doubles.models import safetensors_bytes, write_model
+from tests.support.commandline import Packager
+from tests.support.doubles.models import safetensors_bytes, write_model
 
 pytestmark = pytest.mark.live
 

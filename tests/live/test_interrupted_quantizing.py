@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from packager.planning.quantizable import find_support
-from tests.commandline import ROOT, TINY
+from packager.sizing.quantizable import find_support
+from tests.support.commandline import TINY
+from tests.support.places import ROOT
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from packager.core.image import Blob, FileRange, Inline
-from packager.imaging.tar import ALIGNMENT, Entry, make_tar
-from tests.commandline import TINY, Packager
+from packager.images.tar import ALIGNMENT, TarEntry, make_tar
 from tests.conftest import need
-from tests.imaging.documents import CONFIG, INDEX, LAYOUT, MANIFEST, check_oci
+from tests.support.commandline import TINY, Packager
+from tests.support.image_schemas import CONFIG, INDEX, LAYOUT, MANIFEST, check_oci
 
 pytestmark = pytest.mark.live
 
@@ -201,8 +201,8 @@ def test_a_file_over_eight_gib_keeps_its_size_for_every_reader(tmp_path: Path) -
         stream.truncate(size)
     layer = make_tar(
         [
-            Entry(path=f"/{MODEL}/huge", content=FileRange(path="huge", offset=0, length=size)),
-            Entry(path=f"/{MODEL}/next", content=Inline(b"behind it")),
+            TarEntry(path=f"/{MODEL}/huge", content=FileRange(path="huge", offset=0, length=size)),
+            TarEntry(path=f"/{MODEL}/next", content=Inline(b"behind it")),
         ]
     )
     tar = tmp_path / "layer.tar"

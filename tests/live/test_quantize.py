@@ -44,10 +44,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.commandline import ROOT, TINY, Done, packager_in
 from tests.live.checkpoints import Array, Tensors, dequantized, modules_of, read_tensors
 from tests.live.checkpoints import unpack_model as unpack
 from tests.live.processors import PROCESSORS
+from tests.support.commandline import TINY, Done, packager_in
+from tests.support.places import ROOT
 
 pytestmark = pytest.mark.live
 
@@ -151,9 +152,14 @@ def place(tmp_path_factory: pytest.TempPathFactory, quantizing: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(place: Path) -> Callable[..., Done]:
+def run(place: Path, quantizing_fast: dict[str, str]) -> Callable[..., Done]:
+    """Run packager with workers that need not load libraries.
+
+    Real starts of both workers: the builds for lesser processors, of which the process with the
+    libraries knows nothing, the killed ones, and those of `test_evaluate_compares_checkpoints`.
+    """
     env = {"PACKAGER_CACHE": str(place / "cache"), "XDG_STATE_HOME": str(place / "state")}
-    return functools.partial(packager_in(place), env=env)
+    return functools.partial(packager_in(place), env=env | quantizing_fast)
 
 
 @pytest.fixture(scope="module")
@@ -486,7 +492,8 @@ def test_evaluate_compares_checkpoints(
     told = ("--prompts", "1", "--answer-tokens", "4", "--noise-texts", "2")
     gemm = built("awq-gemm").model
 
-    other = run("evaluate", "--base", str(TINY), "--candidate", str(gemm), *data, *told)
+    real = {"PACKAGER_CACHE": str(place / "cache"), "XDG_STATE_HOME": str(place / "state")}
+    other = run("evaluate", "--base", str(TINY), "--candidate", str(gemm), *data, *told, env=real)
     same = run("evaluate", "--base", str(TINY), "--candidate", str(TINY), *data, *told)
 
     assert other.status == 0, other.err

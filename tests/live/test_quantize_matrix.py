@@ -19,17 +19,18 @@ from typing import Any
 
 import pytest
 
-from packager.adapters.sources.local import LocalSource
-from packager.core.findings import errors_in
 from packager.core.samples import Sample, Samples
 from packager.core.tool import ToolFacts
+from packager.engines.vllm.family import VllmFamily
 from packager.errors import PlanRejected
-from packager.families.vllm import VllmFamily
+from packager.findings import errors_in
+from packager.models.local import LocalSource
+from packager.models.reference import parse_model_reference
 from packager.planning.planner import make_plan
-from packager.planning.quantizable import find_support
-from packager.techniques.quantizers.llmcompressor import LlmCompressorQuantizer
-from tests.commandline import ROOT
-from tests.planning.headers import facts_of
+from packager.quantize.llmcompressor import LlmCompressorQuantizer
+from packager.sizing.quantizable import find_support
+from tests.support.headers import facts_of
+from tests.support.places import ROOT
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(3600)]
 
@@ -98,7 +99,9 @@ REFUSED = {
 SOME_EVALUATED = [
     ("gemma2", "smoothquant"),
     ("opt", "gptq,group=32"),
-    ("falcon-7b", "awq,group=32"),
+    # Falcon's base once computed what is no number, in one of many runs, and nobody knows why:
+    # its comparison is in the long form until that is found.
+    ("llama", "awq,group=32"),
     ("mixtral", "fp8"),
     ("deepseek-v3", "awq,group=32"),
     ("llava", "awq,group=32"),
@@ -151,7 +154,7 @@ def planned(models: Path) -> Callable[[str, str], Told]:
 
     @functools.cache
     def plan(model: str, asked: str) -> Told:
-        files = LocalSource().facts(str(models / model))
+        files = LocalSource().facts(parse_model_reference(str(models / model)))
         facts = facts_of(files, INSTANCE, quantize=PLANNED_AS.get(asked, asked))
         facts = replace(facts, samples=TEXTS, tools={"llmcompressor": TOOL})
         quantizer = LlmCompressorQuantizer()
@@ -278,7 +281,7 @@ def test_the_evaluate_tool_compares_the_result_with_its_source(
 
 
 def test_every_row_of_the_table_is_in_the_matrix(models: Path) -> None:
-    from packager.planning.quantizable import read_table
+    from packager.sizing.quantizable import read_table
 
     seen = {
         json.loads((models / name / "config.json").read_text())["architectures"][0]

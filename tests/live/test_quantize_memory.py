@@ -17,9 +17,9 @@ from packager import wiring
 from packager.build import pipeline
 from packager.core.recipe import Step
 from packager.core.request import BuildRequest
-from tests.commandline import TINY
-from tests.doubles.models import llama_tensors
 from tests.live.checkpoints import read_tensors
+from tests.support.commandline import TINY
+from tests.support.doubles.models import llama_tensors
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 
@@ -52,7 +52,11 @@ def test_a_model_of_a_gigabyte_stays_within_the_bound_and_the_bound_is_honest(
     assert step.needs.memory_bytes / 1.25 < result.peak_memory_bytes <= step.needs.memory_bytes
 
 
-def test_where_weights_lie_meanwhile_changes_no_bit(tmp_path: Path) -> None:
+def test_where_weights_lie_meanwhile_changes_no_bit(
+    tmp_path: Path, quantizing_fast: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in quantizing_fast.items():
+        monkeypatch.setenv(name, value)
     step = step_of(TINY, "gptq", calibration_samples=8, calibration_tokens=128)
     on_disk = replace(step, parameters={**step.parameters, "host_bytes": 1_000_000})
     results = []

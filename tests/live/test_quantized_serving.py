@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.commandline import TINY, Packager
 from tests.live.checkpoints import unpack_model
 from tests.live.processors import cap_words
-from tests.live.servers import small_model_words
+from tests.live.servers import CACHE, engine_cache, small_model_words
+from tests.support.commandline import TINY, Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
@@ -33,11 +33,18 @@ PACKED, INT8 = "CPUWNA16LinearKernel", "CPUInt8ScaledMMLinearKernel"
 FP8 = "TorchFP8ScaledMMLinearKernel"
 ASK = """
 import json, urllib.request
-body = {"model": "model", "prompt": "The file is", "max_tokens": 8, "temperature": 0}
+body = {"prompt": "The file is", "max_tokens": 8, "temperature": 0}
 asked = urllib.request.Request("http://127.0.0.1:8080/v1/completions", json.dumps(body).encode(),
                                {"Content-Type": "application/json"})
 print(urllib.request.urlopen(asked).read().decode())
 """
+
+
+@pytest.fixture(autouse=True)
+def fast(quantizing_fast: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quantize by workers that need not load libraries."""
+    for name, value in quantizing_fast.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +131,7 @@ def container(image: str, *command: str) -> Iterator[str]:
     words = [
         *cap_words(),
         *small_model_words(),
+        *(f"--volume={engine_cache()}:{CACHE}", "--env", f"VLLM_CACHE_ROOT={CACHE}"),
         *(word for pair in env for word in ("--env", pair)),
     ]
     if command:

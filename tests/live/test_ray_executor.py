@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.commandline import TINY, Done, packager_in
 from tests.conftest import unavailable
-from tests.doubles.ray_nodes import Nodes, ray_nodes
-from tests.doubles.s3 import Bucket, bucket_server
 from tests.live.test_warm_ray import busy_workers, processes, wait_until
-from tests.tools.steps import OUTSIDE
+from tests.support.commandline import TINY, Done, packager_in
+from tests.support.doubles.ray_nodes import Nodes, ray_nodes
+from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.tool_steps import OUTSIDE
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(480)]
 

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from packager.adapters.executors.workspace import Workspace
 from packager.core.image import Inline
 from packager.core.model import ModelFile
 from packager.core.plan import Plan
 from packager.core.workload import WORKLOADS
-from packager.jobs.opinion import second_opinion
-from packager.planning.opinion import Opinion
+from packager.performance.ask_opinion import second_opinion
+from packager.performance.opinion import Opinion
 from packager.ports import Executor
+from packager.steps.workspace import Workspace
 from packager.wiring import Settings, environments_for, opinion_executor
 from tests.conftest import unavailable
-from tests.planning import zoo
-from tests.planning.headers import LLAMA_3_8B, model_of, plan_of
+from tests.support import zoo
+from tests.support.headers import LLAMA_3_8B, model_of, plan_of
 
 pytestmark = pytest.mark.live
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from typing import Any
 
 import pytest
+import urllib3
 
-from tests.commandline import TINY, Packager
 from tests.live.processors import PROCESSORS, caps
-from tests.live.servers import ask, read_stream, served
+from tests.live.servers import ask, read_stream, served, small_model_words
+from tests.support.commandline import TINY, Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
@@ -36,13 +39,14 @@ def test_a_built_image_answers(
 
     pretended = PROCESSORS[processor] or caps()
     env = (word for name in pretended for word in ("--env", f"{name}={pretended[name]}"))
-    words = ("--max-tokens", "24", *BUSY, *env, "--format", "json")
+    processes = small_model_words() if processor != "native" else BUSY
+    words = ("--max-tokens", "24", *processes, *env, "--format", "json")
     done = packager("smoke", "packager-test:tiny", *words)
 
     assert done.status == 0, done.err
     result = json.loads(done.out)
     chat, invocations = result["answers"]
-    assert result["model"] == "model"
+    assert result["model"] == "tiny-llama"
     assert 1 <= chat["tokens"] <= 24
     assert 1 <= invocations["tokens"] <= 24
     assert chat["text"].strip()
@@ -69,6 +73,41 @@ def test_a_container_whose_engine_died_tells_it(
     assert "its engine died" in log
 
 
+WRONG_BODIES = ["[]", '"x"', "null", "", "{", "[" * 100_000]
+
+
+def test_a_started_image_is_healthy_quiet_and_says_what_is_wrong_with_a_body(
+    packager: Packager, engine: str, serving_base: str
+) -> None:
+    image = "packager-test:healthy"
+    built = packager(
+        *("build", "--model", str(TINY), "--instance", "local", "--base", serving_base),
+        *("--output", f"docker:{image}", "--quiet"),
+    )
+    assert built.status == 0, built.err
+
+    with served(engine, image, OMP_NUM_THREADS="1") as (container, url):
+        deadline = time.monotonic() + 300
+        while (health := health_of(container)) != "healthy" and time.monotonic() < deadline:
+            time.sleep(1)
+        answers = [
+            urllib3.request("POST", f"{url}/invocations", body=body.encode(), retries=False)
+            for body in WRONG_BODIES
+        ]
+        log = container.logs().decode()
+
+    assert health == "healthy"
+    assert [answer.status for answer in answers] == [400] * len(WRONG_BODIES)
+    assert {answer.json()["error"]["type"] for answer in answers} == {"BadRequestError"}
+    assert "DeprecationWarning" not in log
+    assert "GET /health" not in log
+
+
+def health_of(container: Any) -> str:
+    container.reload()
+    return str(container.attrs["State"]["Health"]["Status"])
+
+
 def test_docker_stop_lets_running_streams_end(
     packager: Packager, engine: str, serving_base: str
 ) -> None:
@@ -79,7 +118,7 @@ def test_docker_stop_lets_running_streams_end(
         *("--output", f"docker:{image}", "--quiet"),
     )
     assert built.status == 0, built.err
-    few = {"model": "model", "prompt": "def f(", "max_tokens": 1}
+    few = {"model": "tiny-llama", "prompt": "def f(", "max_tokens": 1}
     asked = {**few, "max_tokens": 900, "ignore_eos": True}
 
     with (

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commandline import TINY, Packager
 from tests.conftest import need
+from tests.support.commandline import TINY, Packager
 
 pytestmark = pytest.mark.live
 

@@ -19,8 +19,9 @@ from typing import Any
 import pytest
 
 from packager import wiring
-from packager.adapters.safetensors import read_header
-from tests.commandline import ROOT, TINY, packager_in
+from packager.models.safetensors import read_header
+from tests.support.commandline import TINY, packager_in
+from tests.support.places import ROOT
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("specforge")]
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from packager.adapters.blobs import BlobReader
-from packager.adapters.executors.docker import DockerExecutor
 from packager.core.events import ignore
 from packager.core.image import BaseImage, Inline, Platform
 from packager.core.model import ModelFile
 from packager.core.recipe import StepInput
-from tests.commandline import TINY
+from packager.images.blobs import BlobReader
+from packager.steps.docker import DockerExecutor
 from tests.live.test_docker_steps import BASE, python_base
-from tests.tools.steps import environments, model_files, step
+from tests.support.commandline import TINY
+from tests.support.tool_steps import environments, model_files, step
 
 pytestmark = pytest.mark.live
 __all__ = ["python_base"]  # a fixture

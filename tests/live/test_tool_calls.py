@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commandline import TINY, Packager
 from tests.live.servers import SMALL_MODEL, served
+from tests.support.commandline import TINY, Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 

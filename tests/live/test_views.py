@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.commandline import TINY, Packager
 from tests.conftest import need
-from tests.imaging.documents import MANIFEST, check_oci
+from tests.support.commandline import TINY, Packager
+from tests.support.image_schemas import MANIFEST, check_oci
 
 pytestmark = pytest.mark.live
 

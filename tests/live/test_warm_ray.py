@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from artifact_cache import Address, open_cache
-from tests.commandline import TINY, packager_in
+from artifact_cache import Address
 from tests.conftest import unavailable
-from tests.doubles.ray_nodes import Nodes, ray_nodes
-from tests.doubles.s3 import Bucket, bucket_server
-from tests.tools.steps import OUTSIDE
+from tests.support.cache_opening import open_cache
+from tests.support.commandline import TINY, packager_in
+from tests.support.doubles.ray_nodes import Nodes, ray_nodes
+from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.tool_steps import OUTSIDE
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(480)]
 

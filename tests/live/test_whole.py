@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from packager.share import share_dir
-from tests.commandline import ROOT, TINY
 from tests.live.checkpoints import Tensors, dequantized, read_tensors
+from tests.support.commandline import TINY
+from tests.support.places import ROOT
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 

@@ -7,6 +7,7 @@ Writes a JSON object: the relative error of each case, or why it cannot be loade
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import sys
 from pathlib import Path
@@ -38,6 +39,7 @@ def logits_of(place: Path) -> torch.Tensor:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    gc.freeze()
     found: dict[str, float | str] = {}
     for case in sys.argv[3:]:
         try:

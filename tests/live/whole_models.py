@@ -7,6 +7,7 @@ Each result lies in `PLACE/MODEL-METHOD`, and what the worker said in `PLACE/rep
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import traceback
@@ -23,7 +24,7 @@ import transformers as tf  # noqa: E402
 from packager_worker import Spec, WorkerFailed  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from packager.planning.quantizable import find_support  # noqa: E402
+from packager.sizing.quantizable import find_support  # noqa: E402
 
 SIZES = {
     "vocab_size": 2048,
@@ -299,6 +300,7 @@ def damage(source: Any, saved: Any, names: Any, config: Any) -> dict[str, str]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    gc.freeze()  # the libraries' objects: the worker collects garbage after every model
     restore, given = worker.restore, {}
 
     def keep(*arguments: Any) -> Any:

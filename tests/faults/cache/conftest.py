@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.artifact_cache.buckets import place as place
-from tests.artifact_cache.buckets import server as server
 from tests.conftest import need, unavailable
+from tests.support.cache_buckets import place as place
+from tests.support.cache_buckets import server as server
 
 Mount = Callable[[str], Path]
 

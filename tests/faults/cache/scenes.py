@@ -7,15 +7,14 @@ import shutil
 import time
 from pathlib import Path
 
-from artifact_cache.cache import open_local
 from artifact_cache.files import sha256_of
 from artifact_cache.pins import Pin, Pins
 from artifact_cache.store import address_of
 from artifact_cache.stores.archive import export_archive
-from artifact_cache.stores.local import LocalStore
-from tests.artifact_cache.samples import CHECKPOINT, NEURON, document
 from tests.faults.cache.state import path_of
 from tests.faults.cache.working import HOUR_S, OldBuild
+from tests.support.cache_entries import CHECKPOINT, NEURON, document
+from tests.support.cache_opening import LocalStore, open_local
 
 PINNED = document(1)
 

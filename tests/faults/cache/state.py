@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from artifact_cache.cache import open_local
 from artifact_cache.entry import parse_entry
 from artifact_cache.errors import CacheError
 from artifact_cache.fsck import check
@@ -13,10 +12,10 @@ from artifact_cache.gc import GcPolicy, collect
 from artifact_cache.key import KeyDocument
 from artifact_cache.pins import Pins
 from artifact_cache.store import address_of
-from artifact_cache.stores.local import LocalStore
-from tests.artifact_cache.samples import CHECKPOINT, files_below, files_of
 from tests.faults.cache.working import NOTHING_STAYS, OldBuild
 from tests.faults.counters import never
+from tests.support.cache_entries import CHECKPOINT, files_below, files_of
+from tests.support.cache_opening import LocalStore, open_local
 
 KNOWN = (b"ours", b"theirs", b"heir")
 

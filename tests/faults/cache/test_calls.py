@@ -11,13 +11,13 @@ import pytest
 
 from artifact_cache.fsck import check
 from artifact_cache.store import address_of
-from artifact_cache.stores.local import LocalStore
 from tests.faults.cache.scenes import PINNED, scene_for
 from tests.faults.cache.state import held, mend
 from tests.faults.cache.tracing import Call, Ended, run
 from tests.faults.cache.working import OPERATIONS
 from tests.faults.counters import never, tried
 from tests.faults.scale import LONG
+from tests.support.cache_opening import LocalStore
 
 BUILDING = ("/out", "/theirs")  # where builds write; a disk that fails there fails them
 ERRORS = ("ENOSPC", "EIO", "EACCES")

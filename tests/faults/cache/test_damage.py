@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from artifact_cache.cache import open_local
 from artifact_cache.key import KeyDocument
-from tests.artifact_cache.samples import CHECKPOINT, VLLM, files_below, files_of
 from tests.faults.cache.state import mend
 from tests.faults.cache.working import OldBuild
 from tests.faults.counters import never, tried
 from tests.faults.scale import LONG
+from tests.support.cache_entries import CHECKPOINT, VLLM, files_below, files_of
+from tests.support.cache_opening import open_local
 
 TARGETS = ("blob", "entry", "stamp", "stamp-and-blob")
 CASES = 500 if LONG else 15  # of each manner on each target: 300 in the short form

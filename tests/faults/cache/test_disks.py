@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from artifact_cache.cache import open_local
 from artifact_cache.gc import GcPolicy, collect
-from artifact_cache.stores.local import LocalStore
-from tests.artifact_cache.samples import CHECKPOINT, NEWER, document, files_below, files_of
 from tests.conftest import need
 from tests.faults.cache.conftest import Mount
 from tests.faults.cache.state import mend, path_of
 from tests.faults.cache.working import NOTHING_STAYS, OldBuild
 from tests.faults.counters import never, tried
 from tests.faults.scale import some
+from tests.support.cache_entries import CHECKPOINT, NEWER, document, files_below, files_of
+from tests.support.cache_opening import LocalStore, open_local
 
 KIB = 1024
 LARGE = b"ours" * 1024  # its build leaves 400 KiB

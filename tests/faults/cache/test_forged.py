@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
-from artifact_cache.cache import ArtifactCache, open_local
+from artifact_cache.cache import ArtifactCache
 from artifact_cache.key import KeyDocument
 from artifact_cache.trust import Signer, Trust, generate_key, load_signer, load_trusted_keys
 from artifact_cache.trust import trust_key as add_key
-from tests.artifact_cache.samples import DOCUMENTS, document, files_below, files_of
 from tests.faults.cache.state import path_of
 from tests.faults.cache.working import OldBuild
 from tests.faults.counters import never, tried
 from tests.faults.scale import LONG
+from tests.support.cache_entries import DOCUMENTS, document, files_below, files_of
+from tests.support.cache_opening import open_local
 
 SEEDS = 20 if LONG else 1
 REFUSALS = {"policy", "integrity", "newer"}

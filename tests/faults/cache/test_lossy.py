@@ -11,12 +11,12 @@ import pytest
 from artifact_cache.cache import ArtifactCache
 from artifact_cache.locks import KeyLocks
 from artifact_cache.store import Address, StoredEntry
-from artifact_cache.stores.local import LocalStore
 from artifact_cache.stores.tiered import Tier, TieredStore
-from tests.artifact_cache.samples import Build, document, files_below, files_of
 from tests.faults.cache.state import mend
 from tests.faults.counters import never, tried
 from tests.faults.scale import LONG
+from tests.support.cache_entries import Build, document, files_below, files_of
+from tests.support.cache_opening import LocalStore
 
 BUILDS = 200 if LONG else 30
 KEYS = 5

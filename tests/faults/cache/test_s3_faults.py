@@ -9,13 +9,13 @@ import pytest
 
 from artifact_cache.cache import ArtifactCache
 from artifact_cache.locks import KeyLocks
-from artifact_cache.stores.local import LocalStore
 from artifact_cache.stores.tiered import Tier, TieredStore
-from tests.artifact_cache.buckets import PART, Place
-from tests.artifact_cache.samples import CHECKPOINT, Build, files_below, files_of
-from tests.doubles.fault_proxy import Fault, FaultProxy
 from tests.faults.counters import never, tried
 from tests.faults.scale import LONG
+from tests.support.cache_buckets import PART, Place
+from tests.support.cache_entries import CHECKPOINT, Build, files_below, files_of
+from tests.support.cache_opening import LocalStore
+from tests.support.doubles.fault_proxy import Fault, FaultProxy
 
 ROUNDS = 200 if LONG else 8
 LOSSY_ROUNDS = 20 if LONG else 2

@@ -16,37 +16,30 @@ from typing import Literal
 import pytest
 
 from artifact_cache import fsck
-from artifact_cache.cache import CacheResult, open_local
 from artifact_cache.errors import NotTaken
 from artifact_cache.files import bounded_bytes, sha256_of
 from artifact_cache.fsck import check
 from artifact_cache.gc import GcPolicy, collect
 from artifact_cache.key import KeyDocument
-from artifact_cache.opening import open_cache
 from artifact_cache.pins import Pin, Pins
+from artifact_cache.results import CacheResult
 from artifact_cache.store import Address, StoredEntry, address_of
-from artifact_cache.stores.local import LocalStore
-from packager.adapters.blobs import BlobReader
-from packager.adapters.digest_index import DigestIndex
-from packager.adapters.sinks.layout import LayoutSink
-from packager.adapters.sinks.tee import write_image
-from packager.core.image import (
-    Compression,
-    FileRange,
-    ImageSpec,
-    Layer,
-    Platform,
-    RuntimeConfig,
-)
+from packager.core.image import Compression, FileRange, ImageSpec, Layer, Platform, RuntimeConfig
 from packager.errors import CachedFileChanged
-from packager.imaging.oci import scratch
-from packager.imaging.tar import Entry, make_tar
-from tests.artifact_cache.samples import CHECKPOINT, DRAFT, document, files_below, files_of
+from packager.images.blobs import BlobReader
+from packager.images.digest_index import DigestIndex
+from packager.images.layout.sink import LayoutSink
+from packager.images.oci import scratch
+from packager.images.tar import TarEntry, make_tar
+from packager.images.target import parse_layout_target
+from packager.images.tee import write_image
 from tests.faults.cache.state import mend
 from tests.faults.cache.test_damage import damage, flip
 from tests.faults.cache.working import OldBuild
 from tests.faults.counters import never, tried
 from tests.faults.scale import LONG
+from tests.support.cache_entries import CHECKPOINT, DRAFT, document, files_below, files_of
+from tests.support.cache_opening import LocalStore, open_cache, open_local
 
 ROUNDS = 200 if LONG else 6
 HOUR_NS = 3600 * 10**9
@@ -62,7 +55,7 @@ def taken(root: Path, wanted: KeyDocument, into: Path, *, always_hash: bool) -> 
 def image_of(result: CacheResult, compression: Compression) -> ImageSpec:
     assert result.entry is not None
     entries = [
-        Entry(
+        TarEntry(
             path=f"/m/{output.path}",
             content=FileRange(
                 path=str(result.path / output.path),
@@ -89,7 +82,7 @@ def built(scene: Path, name: str, wanted: KeyDocument, compression: Compression)
         try:
             written = write_image(
                 image_of(result, compression),
-                [LayoutSink(f"oci:{scene / name}")],
+                [LayoutSink(parse_layout_target(f"oci:{scene / name}"))],
                 reader=BlobReader(),
                 index=index,
             )

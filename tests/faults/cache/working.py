@@ -20,19 +20,17 @@ import artifact_cache.fsck
 import artifact_cache.index  # imported here so that no run has to
 import artifact_cache.opening
 import artifact_cache.stores.archive
-from artifact_cache.cache import open_local
 from artifact_cache.entry import Entry, Writer
 from artifact_cache.errors import BuildFailed, CacheError, Rejected
 from artifact_cache.files import describe, seal
 from artifact_cache.fsck import check
 from artifact_cache.gc import GcPolicy, collect
 from artifact_cache.key import KeyDocument, plain
-from artifact_cache.opening import open_cache
 from artifact_cache.pins import Pin, Pins
 from artifact_cache.store import address_of
 from artifact_cache.stores.archive import import_archive
-from artifact_cache.stores.local import LocalStore
-from tests.artifact_cache.samples import CHECKPOINT, Build, document, files_below, files_of
+from tests.support.cache_entries import CHECKPOINT, Build, document, files_below, files_of
+from tests.support.cache_opening import LocalStore, open_cache, open_local
 
 NOTHING_STAYS = GcPolicy(grace_s=0, partial_s=0, quarantine_s=0, failures_s=0)
 HOUR_S = 3600

@@ -20,11 +20,13 @@ from typing import Any
 
 import urllib3
 
-from packager.adapters.registry.transport import Answer, Transport
 from packager.core.image import Platform
-from tests.commandline import ROOT
-from tests.doubles.models import write_model
-from tests.imaging.images import image
+from packager.images.registry.transport import Response, Transport
+from packager.images.target import parse_layout_target, parse_registry_target, parse_target
+from packager.models.reference import parse_model_reference
+from tests.support.doubles.models import write_model
+from tests.support.places import ROOT
+from tests.support.stored_images import image
 
 Read = Callable[[bytes, Path], None]
 
@@ -159,7 +161,7 @@ def requests() -> Iterator[bytes]:
 
 def grid_file(data: bytes, place: Path) -> None:
     from packager.core.warmup import Grid
-    from packager.jobs.warmup.grid import expand, read_grid_or_plan
+    from packager.warmup.grid import expand, read_grid_or_plan
 
     for name in ("grid.toml", "grid.json"):
         (place / name).write_bytes(data)
@@ -235,7 +237,7 @@ def measurements() -> Iterator[bytes]:
 
 
 def record_file(data: bytes, place: Path) -> None:
-    from packager.adapters.records import load_record
+    from packager.build.records import load_record
 
     (place / "record.json").write_bytes(data)
     load_record(place / "record.json")
@@ -255,7 +257,7 @@ def records() -> Iterator[bytes]:
 
 
 def samples_file(data: bytes, place: Path) -> None:
-    from packager.adapters.samples.load import load_samples
+    from packager.samples.load import load_samples
 
     for name in ("samples.jsonl", "samples.json"):
         (place / name).write_bytes(data)
@@ -279,18 +281,18 @@ def sample_rows() -> Iterator[bytes]:
 
 
 def offer_file(data: bytes, place: Path) -> None:
-    from packager.adapters.prices import refresh_prices
+    from packager.catalog.price_file import refresh_prices
 
     (place / "offer.json").write_bytes(data)
     refresh_prices("us-east-1", str(place / "offer.json"), place)
 
 
 def offers() -> Iterator[bytes]:
-    yield (ROOT / "tests/catalog/data/offer-us-east-1.json").read_bytes()
+    yield (ROOT / "tests/support/data/catalog/offer-us-east-1.json").read_bytes()
 
 
 def price_file(data: bytes, place: Path) -> None:
-    from packager.adapters.prices import load_prices
+    from packager.catalog.price_file import load_prices
 
     (place / "prices").mkdir()
     (place / "prices/us-east-1.json").write_bytes(data)
@@ -332,18 +334,18 @@ def in_layout(place: Path, index: bytes, blobs: Mapping[str, bytes]) -> Path:
 
 def look_at(root: Path) -> None:
     """Open a layout in all the ways there are."""
-    from packager.adapters.bases.layout import LayoutBase
-    from packager.adapters.cache_oci import entries_of_layout
-    from packager.adapters.sinks.layout import LayoutSink
+    from packager.cache.oci import entries_of_layout
     from packager.core.image import ImageSpec, RuntimeConfig
-    from packager.imaging.oci import seal
+    from packager.images.layout.base import LayoutBase
+    from packager.images.layout.sink import LayoutSink
+    from packager.images.oci import seal
 
     command("inspect", f"oci:{root}")
     command("diff", f"oci:{root}", f"oci:{root}", "--format", "json")
     with typed():
-        entries_of_layout(f"oci:{root}")
+        entries_of_layout(parse_target(f"oci:{root}"))
     with typed():
-        base = LayoutBase().facts(f"oci:{root}", Platform())
+        base = LayoutBase().facts(parse_layout_target(f"oci:{root}"), Platform())
         ours = RuntimeConfig(env={"A": "1"}, labels={"b": "c"}, port=8080)
         spec = ImageSpec(base=base, layers=base.layers, runtime=ours, created="")
         from packager.core.image import Descriptor
@@ -354,19 +356,19 @@ def look_at(root: Path) -> None:
         ]
         seal(spec, layers)
     with typed():
-        sink = LayoutSink(f"oci:{root}:other")
+        sink = LayoutSink(parse_layout_target(f"oci:{root}:other"))
         sink.prepare(ImageSpec(base=_scratch(), layers=(), runtime=RuntimeConfig(), created=""))
         sink.abandon()
 
 
 def _scratch() -> Any:
-    from packager.imaging.oci import scratch
+    from packager.images.oci import scratch
 
     return scratch(Platform())
 
 
 def described(data: bytes, media_type: str) -> dict[str, Any]:
-    from packager.imaging.oci import sha256
+    from packager.images.oci import sha256
 
     return {"mediaType": media_type, "digest": sha256(data), "size": len(data)}
 
@@ -381,7 +383,7 @@ def index_of(*documents: bytes, media_type: str = MANIFEST) -> bytes:
 
 
 def blobs_of(*documents: bytes) -> dict[str, bytes]:
-    from packager.imaging.oci import sha256
+    from packager.images.oci import sha256
 
     blobs = {sha256(data): data for data in documents}
     for content in ("debian", "shard 1", "shard 2", "tokenizer", "eagle", "settings"):
@@ -449,7 +451,7 @@ def record_labels() -> Iterator[bytes]:
 
 
 def saved_archive(data: bytes, place: Path, *, config: bytes | None = None) -> None:
-    from packager.adapters.bases.docker import _write_layout
+    from packager.images.daemon.base import _write_layout
 
     found = config or image().sealed.config
     stream = io.BytesIO()
@@ -470,7 +472,7 @@ def saved_manifests() -> Iterator[bytes]:
 
 
 def saved_stream(data: bytes, place: Path) -> None:
-    from packager.adapters.bases.docker import _write_layout
+    from packager.images.daemon.base import _write_layout
 
     _write_layout([data], place / "engine", "docker:x")
 
@@ -495,43 +497,47 @@ class _Told(Transport):
         super().__init__(sleep=lambda seconds: None)
         self._answers = iter(answers)
 
-    def _send(self, *arguments: Any, **options: Any) -> Answer:
+    def _send(self, *arguments: Any, **options: Any) -> Response:
         url = arguments[1]
         status, headers, body = next(self._answers, (404, {}, b""))
         raw = urllib3.HTTPResponse(
             body=io.BytesIO(body), status=status, headers=headers, preload_content=False
         )
-        return Answer(raw, url)
+        return Response(raw, url)
 
 
 def client_told(*answers: tuple[int, Mapping[str, str], bytes]) -> Any:
-    from packager.adapters.registry.client import RegistryClients
+    from packager.images.registry.clients import RegistryClients
 
     return RegistryClients(transport=_Told(answers), find_credentials=lambda host: None)
 
 
 def registry_manifest(data: bytes, place: Path) -> None:
-    from packager.adapters.bases.registry import RegistryBase
+    from packager.images.registry.base import RegistryBase
 
     del place
     config = image().sealed.config
     answers = [(200, {"Content-Type": MANIFEST}, data), (200, {}, config), (200, {}, config)]
-    RegistryBase(clients=client_told(*answers)).facts("127.0.0.1:1/a/b:1", Platform())
+    RegistryBase(clients=client_told(*answers)).facts(
+        parse_registry_target("127.0.0.1:1/a/b:1"), Platform()
+    )
 
 
 def registry_config(data: bytes, place: Path) -> None:
-    from packager.adapters.bases.registry import RegistryBase
+    from packager.images.registry.base import RegistryBase
 
     del place
     manifest = json.loads(image().sealed.manifest)
     manifest["config"] = described(data, manifest["config"]["mediaType"])
     told = (200, {"Content-Type": MANIFEST}, json.dumps(manifest).encode())
-    RegistryBase(clients=client_told(told, (200, {}, data))).facts("127.0.0.1:1/a/b:1", Platform())
+    RegistryBase(clients=client_told(told, (200, {}, data))).facts(
+        parse_registry_target("127.0.0.1:1/a/b:1"), Platform()
+    )
 
 
 def registry_answers(data: bytes, place: Path) -> None:
     """Read it as tags, referrers, an error and a token."""
-    from packager.adapters.registry.referrers import referrers
+    from packager.images.registry.referrers import referrers
 
     del place
     digest = "sha256:" + "a" * 64
@@ -592,7 +598,7 @@ def header_values() -> Iterator[bytes]:
 
 
 def docker_login(data: bytes, place: Path) -> None:
-    from packager.adapters.registry.credentials import find_credentials
+    from packager.images.registry.credentials import find_credentials
 
     (place / "config.json").write_bytes(data)
     environment = {"HOME": str(place), "DOCKER_CONFIG": str(place), "PATH": str(place)}
@@ -609,7 +615,7 @@ def docker_logins() -> Iterator[bytes]:
 
 
 def hub_notes(data: bytes, place: Path) -> None:
-    from packager.adapters.sources.hub_cache import RepositoryCache
+    from packager.models.hub_cache import RepositoryCache
 
     found = RepositoryCache(place, "a/b")
     commit = "a" * 40
@@ -632,9 +638,9 @@ def hub_note_files() -> Iterator[bytes]:
 
 def hub_listing(data: bytes, place: Path) -> None:
     """Read it as a hub's description of a model; offline, so that nothing is downloaded."""
-    from packager.adapters.remote.hub_session import NotAHub
-    from packager.adapters.sources import hub
     from packager.core.documents import NotStrict, parse_object
+    from packager.models import hub
+    from packager.remote.hub_session import NotAHub
 
     def get_object(url: str, **_: Any) -> dict[str, Any]:
         try:
@@ -644,7 +650,9 @@ def hub_listing(data: bytes, place: Path) -> None:
 
     before, hub.get_object = hub.get_object, get_object
     try:
-        hub.HubSource(endpoint="http://127.0.0.1:1", cache_dir=place).facts("acme/tiny")
+        hub.HubSource(endpoint="http://127.0.0.1:1", cache_dir=place).facts(
+            parse_model_reference("acme/tiny")
+        )
     finally:
         hub.get_object = before
 
@@ -663,15 +671,15 @@ def engine_image(data: bytes, place: Path) -> None:
     """Read it as what a Docker Engine says of an image."""
     from types import SimpleNamespace
 
-    from packager.adapters.bases.docker import DockerBase
-    from packager.families.plain import draft_of, environment_of
+    from packager.engines.without_draft import draft_of, environment_of
+    from packager.images.daemon.base import DockerBase
 
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(data)
         api = SimpleNamespace(inspect_image=lambda name: found, get_image=lambda name: [])
         with typed():
             DockerBase(cache_dir=place, connect=lambda: SimpleNamespace(api=api)).take_out(
-                "docker:x"
+                parse_target("docker:x")
             )
         config = found.get("Config") if isinstance(found, dict) else None
         if isinstance(config, dict):
@@ -688,7 +696,7 @@ def engine_images() -> Iterator[bytes]:
 
 def helper_answer(data: bytes, place: Path) -> None:
     """Read it as the answer of a credential helper."""
-    from packager.adapters.registry.credentials import find_credentials
+    from packager.images.registry.credentials import find_credentials
 
     (place / "answer").write_bytes(data)
     helper = place / "docker-credential-told"
@@ -706,7 +714,7 @@ def helper_answer(data: bytes, place: Path) -> None:
 def smoke_answer(data: bytes, place: Path) -> None:
     """Read it as what a container answers to a smoke test."""
     from packager.core.documents import NotStrict
-    from packager.jobs.smoke import _ask_chat, _ask_invocations, _model_name
+    from packager.serving.smoke import _ask_chat, _ask_invocations, _model_name
 
     del place
 
@@ -734,7 +742,7 @@ def bucket_listing(data: bytes, place: Path) -> None:
     """Read it as what S3 lists."""
     from botocore.awsrequest import AWSResponse
 
-    from packager.adapters.sources.s3 import S3Source
+    from packager.models.s3 import S3Source
 
     del place
 
@@ -750,7 +758,7 @@ def bucket_listing(data: bytes, place: Path) -> None:
 
     client.meta.events.register_first("before-send.s3", answer, unique_id="told")
     try:
-        S3Source(client=client, headers_only=True).facts("s3://bucket/model")
+        S3Source(client=client, headers_only=True).facts(parse_model_reference("s3://bucket/model"))
     finally:
         client.meta.events.unregister("before-send.s3", answer, unique_id="told")
 
@@ -784,8 +792,8 @@ def bucket_listings() -> Iterator[bytes]:
 
 
 def server_answer(data: bytes, place: Path) -> None:
-    from packager.adapters.serving.acceptance import acceptance, speculates
-    from packager.adapters.serving.openai import BadAnswer, _collected, _events
+    from packager.serving.acceptance import acceptance, speculates
+    from packager.serving.openai import BadAnswer, _collected, _events
 
     del place
     raw = urllib3.HTTPResponse(body=io.BytesIO(data), status=200, preload_content=False)
@@ -815,7 +823,7 @@ def cache_entry(data: bytes, place: Path) -> None:
 
 def cache_archive(data: bytes, place: Path) -> None:
     from artifact_cache.stores.archive import import_archive
-    from artifact_cache.stores.memory import MemoryStore
+    from tests.support.doubles.stores import MemoryStore
 
     import_archive(io.BytesIO(data), MemoryStore(), place)
 
@@ -824,9 +832,9 @@ def cache_archive(data: bytes, place: Path) -> None:
 def _stored() -> Any:
     from artifact_cache.entry import Writer
     from artifact_cache.store import address_of
-    from artifact_cache.stores.memory import MemoryStore
-    from tests.artifact_cache.samples import CHECKPOINT
-    from tests.artifact_cache.test_stores import built
+    from tests.support.cache_entries import CHECKPOINT
+    from tests.support.doubles.stores import MemoryStore
+    from tests.unit.artifact_cache.test_stores import built
 
     entry = built(Path("built"), CHECKPOINT)
     always = Writer(nonce="0" * 32, builder_id="", version="")
@@ -857,7 +865,7 @@ def registry_claims(data: bytes, place: Path) -> None:
     """Read claims; a damaged document that is proven would be a layer of somebody's choice."""
     from packager.core.documents import NotStrict
     from packager.errors import ProtocolFailed
-    from packager.imaging.claims import ClaimKey, judge, read_claims
+    from packager.images.claims import ClaimKey, judge, read_claims
 
     try:
         found = read_claims(data)
@@ -868,13 +876,13 @@ def registry_claims(data: bytes, place: Path) -> None:
 
 
 def claim_documents() -> Iterator[bytes]:
-    from packager.imaging.claims import ClaimKey, write_claims
+    from packager.images.claims import ClaimKey, write_claims
 
     yield write_claims(ClaimKey(CLAIM_KEY), CLAIMED_IN, _claims())
 
 
 def _claims() -> tuple[Any, ...]:
-    from packager.imaging.claims import Claim
+    from packager.images.claims import Claim
 
     return tuple(
         Claim(role=role, content=f"sha256:{digit * 64}", size=size, digest=f"sha256:{size:064x}")
@@ -911,7 +919,7 @@ def key_files() -> Iterator[bytes]:
 
 
 def look_ups(data: bytes, place: Path) -> None:
-    from packager.adapters.lookups import LastLookups
+    from packager.cache.lookups import LastLookups
 
     (place / "lookups.json").write_bytes(data)
     LastLookups(place).last()

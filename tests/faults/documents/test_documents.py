@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.commandline import ROOT
 from tests.faults.counters import never, tried
 from tests.faults.documents.targets import TARGETS
 from tests.faults.documents.worker import LONGEST_CPU_S, document
 from tests.faults.scale import LONG
+from tests.support.places import ROOT
 
 PARTS = 4  # so that processes can share them
 A_PART = (3000 if LONG else 90) * len(TARGETS) // PARTS

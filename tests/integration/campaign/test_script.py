@@ -1,0 +1,189 @@
+"""scripts/gpu-campaign as a user runs it, without running its long stages."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from benchmarks.campaign.stages import Failure
+from benchmarks.campaign.work import Campaign, Ran, Settings
+from tests.support.places import SCRIPTS
+
+
+def campaign(
+    *arguments: object, path: str = os.environ["PATH"]
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPTS / "gpu-campaign"), *map(str, arguments)]
+    environment = {**os.environ, "PATH": path}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+def test_a_dry_run_prints_every_stage_and_writes_nothing(tmp_path: Path) -> None:
+    done = campaign("--directory", tmp_path / "new", "--methods", "fp8-static,awq", "--dry-run")
+
+    assert done.returncode == 0
+    assert not (tmp_path / "new").exists()
+    *lines, last = done.stdout.splitlines()
+    assert json.loads(last)["stages"] == [
+        "machine", "model",
+        "quantize-fp8-static-device", "quantize-fp8-static-host", "compare-fp8-static",
+        "evaluate-fp8-static-device", "evaluate-fp8-static-host",
+        "quantize-awq-device", "quantize-awq-host", "compare-awq",
+        "evaluate-awq-device", "evaluate-awq-host",
+        "continue", "train", "estimates",
+    ]  # fmt: skip
+    assert [line.split()[0] for line in lines] == json.loads(last)["stages"]
+    assert "quantize it by awq on the GPU" in done.stdout
+
+
+def test_a_machine_without_a_gpu_is_told_so_and_nothing_else_runs(tmp_path: Path) -> None:
+    done = campaign("--directory", tmp_path, "--methods", "fp8-static", path=str(tmp_path / "none"))
+
+    assert done.returncode == 1
+    document = json.loads(done.stdout.splitlines()[-1])
+    assert (document["done"], document["of"]) == (0, 9)
+    assert document["stages"]["machine"]["why"] == "no NVIDIA GPU is here"
+    assert document["stages"]["machine"]["hint"] == "--cpu runs the campaign on the processor"
+    assert document["stages"]["model"] == {"state": "not run", "why": "needs machine"}
+    assert json.loads((tmp_path / "campaign.json").read_bytes()) == document
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--methods", "fp8-static,int1"), "unknown method 'int1'"),
+        (("--limit", "601"), "invalid limit 601 s: expected at most 600"),
+        (("--limit", "0"), "invalid limit 0 s: expected at most 600"),
+        (("--only", "model,cook"), "unknown stage 'cook'"),
+    ],
+)
+def test_wrong_wishes_are_refused(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = campaign("--directory", tmp_path / "new", *arguments)
+
+    assert done.returncode == 1
+    assert f"error: {said}" in done.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_campaign_of_other_settings_is_not_gone_on_with(tmp_path: Path) -> None:
+    campaign("--directory", tmp_path, "--only", "estimates")
+
+    done = campaign("--directory", tmp_path, "--only", "estimates", "--size", "8b")
+
+    assert done.returncode == 1
+    assert "has a campaign with other settings" in done.stderr
+
+
+def test_two_campaigns_do_not_share_a_directory(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = campaign("--directory", tmp_path, "--only", "estimates")
+
+    assert done.returncode == 1
+    assert "another campaign runs in" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("cpu", "side", "options"),
+    [
+        (False, "device", ["--gpus", "1"]),
+        (False, "host", ["--gpus", "0"]),
+        (True, "device", ["--gpus", "0"]),
+        (True, "host", ["--gpus", "0"]),
+    ],
+)
+def test_which_side_is_given_the_gpu(
+    tmp_path: Path, cpu: bool, side: str, options: list[str]
+) -> None:
+    assert Campaign(Settings(directory=tmp_path, cpu=cpu)).devices(side) == options
+
+
+def test_settings_come_back_as_they_were(tmp_path: Path) -> None:
+    settings = Settings(directory=tmp_path, size="8b", methods=("awq",), wheels=Path("/w"))
+    (tmp_path / "settings.json").write_text(json.dumps(settings.document()))
+
+    assert Settings.read(tmp_path) == settings
+
+
+def test_estimates_and_times_are_those_of_the_events() -> None:
+    ran = Ran()
+    started = {"event": "step", "step": "quantize", "state": "started", "eta_s": 12.5, "seconds": 0}
+    for event in (
+        started,
+        {**started, "state": "running", "eta_s": 3.0, "seconds": 9.0},
+        {**started, "state": "finished", "eta_s": None, "seconds": 15.0},
+    ):
+        ran.hear(json.dumps(event) + "\n")
+    ran.hear("warning: going on after block 4 of 5: AWQModifier\n")
+    ran.hear('{"event": "total", "layers": 3}\n')
+
+    assert ran.steps == {"quantize": {"estimated_s": 12.5, "measured_s": 15.0}}
+    assert ran.words == ["warning: going on after block 4 of 5: AWQModifier"]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["warning: slow", "{", '"error": "StepFailed",', '"message": "no"', "}"], "no"),
+        (["warning: slow", "error: no such model", "hint: look"], "error: no such model"),
+        (["Killed"], "Killed"),
+        ([], ""),
+    ],
+    ids=["JSON", "lines", "another's", "none"],
+)
+def test_the_reason_of_a_failed_command_is_told(words: list[str], error: str) -> None:
+    assert Ran(words=words).error() == error
+
+
+class Elsewhere(Campaign):
+    """A campaign whose builds run on the processor, whatever they are asked for."""
+
+    def packager(self, stage: str, arguments: Sequence[str], *, kill: bool = False) -> Ran:
+        step = {
+            "name": "quantize", "seconds": 1.0, "peak_memory_bytes": 1, "versions": {},
+            "details": {"device": "cpu"},
+        }  # fmt: skip
+        record = self.work(stage) / "record.json"
+        record.write_text(json.dumps({"steps": [step], "seconds": 2.0}))
+        return Ran()
+
+
+def test_a_quantization_that_used_no_gpu_is_not_taken_for_one_that_did(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="it ran on 'cpu' instead of 'cuda'"):
+        Elsewhere(Settings(directory=tmp_path)).quantize("awq", "device")
+
+
+def test_estimates_are_held_within_a_factor_of_two(tmp_path: Path) -> None:
+    settings = Settings(directory=tmp_path, methods=("fp8-static",))
+    one = Campaign(settings)
+    times = {
+        "quantize-fp8-static-device": (10, 20),
+        "quantize-fp8-static-host": (10, 4.9),
+        "train": (8, 8.4),
+    }
+    for name, (estimated, measured) in times.items():
+        steps = {"x": {"estimated_s": estimated, "measured_s": measured}, "model": {}}
+        one.journal.write(name, {"state": "done", "figures": {"steps": steps}})
+
+    found = one.estimates()
+
+    assert [row["ratio"] for row in found["rows"]] == [2.0, 0.49, 1.05]
+    assert (found["within_factor_2"], found["of"]) == (2, 3)
+
+
+def test_nobodys_cache_reaches_a_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACKAGER_CACHE_SHARED", "dir:/everybodys")
+    one = Campaign(Settings(directory=tmp_path))
+
+    first, second = one.environment("quantize-fp8-static-device"), one.environment("train")
+
+    assert "PACKAGER_CACHE_SHARED" not in first
+    assert first["PACKAGER_CACHE"] != second["PACKAGER_CACHE"]
+    assert first["XDG_CONFIG_HOME"] == str(tmp_path / "config")

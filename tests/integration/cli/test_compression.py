@@ -1,0 +1,153 @@
+"""Layers compressed with zstd: smaller on the way, the same files, known the next time."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from tests.support.commandline import TINY, Packager
+from tests.support.doubles.models import write_model
+from tests.support.doubles.registry import FakeRegistry
+
+BUILD = ("build", "--instance", "local", "--base", "scratch", "--quiet", "--format", "json")
+ZSTD = "application/vnd.oci.image.layer.v1.tar+zstd"
+TAR = "application/vnd.oci.image.layer.v1.tar"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Random weights, which do not shrink, and zeros, which do."""
+    path = write_model(tmp_path / "model", shards=3, hidden_size=512, intermediate_size=1024)
+    shard = path / "model-00001-of-00003.safetensors"
+    data = shard.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    shard.write_bytes(data[:start] + bytes(len(data) - start))
+    return path
+
+
+def documents(layout: Path) -> tuple[dict, dict]:  # type: ignore[type-arg]
+    def blob(digest: str) -> dict:  # type: ignore[type-arg]
+        return json.loads((layout / "blobs" / "sha256" / digest[7:]).read_bytes())  # type: ignore[no-any-return]
+
+    manifest = blob(json.loads((layout / "index.json").read_bytes())["manifests"][0]["digest"])
+    return manifest, blob(manifest["config"]["digest"])
+
+
+def unpacked(layout: Path, layer: dict) -> bytes:  # type: ignore[type-arg]
+    data = (layout / "blobs" / "sha256" / layer["digest"][7:]).read_bytes()
+    assert len(data) == layer["size"]
+    if layer["mediaType"] == TAR:
+        return data
+    assert layer["mediaType"] == ZSTD
+    plain = zstandard.ZstdDecompressor().decompress(data)  # needs the size in the frame
+    assert zstandard.frame_content_size(data) == len(plain)
+    return plain
+
+
+def test_compressed_layers_hold_what_plain_ones_hold(
+    packager: Packager, model: Path, tmp_path: Path
+) -> None:
+    for how in ("none", "zstd", "auto"):
+        done = packager(
+            *BUILD, "--model", str(model), "--output", f"oci:{how}", "--compression", how
+        )
+        assert done.status == 0, done.err
+
+    plain, config = documents(tmp_path / "none")
+    for how, packed in (("zstd", [True] * 5), ("auto", [True, False, False])):
+        manifest, its_config = documents(tmp_path / how)
+        types = [layer["mediaType"] == ZSTD for layer in manifest["layers"]]
+        assert types[: len(packed)] == packed
+        assert its_config["rootfs"]["diff_ids"][:4] == config["rootfs"]["diff_ids"][:4]
+        for one, other in zip(plain["layers"][:4], manifest["layers"][:4], strict=True):
+            assert unpacked(tmp_path / how, other) == unpacked(tmp_path / "none", one)
+        assert manifest["layers"][0]["size"] < plain["layers"][0]["size"] / 100
+
+
+def test_a_second_build_reads_nothing_and_sends_nothing(packager: Packager, model: Path) -> None:
+    with FakeRegistry() as registry:
+        build = (*BUILD, "--model", str(model), "--output", f"{registry.host}/m:1")
+        for how in ("zstd", "auto"):
+            first = packager(*build, "--compression", how)
+            assert first.status == 0, first.err
+            make_old(model)
+            again = packager(*build, "--compression", how)  # files are no longer racy
+            third = packager(*build, "--compression", how)
+
+            assert third.status == 0, third.err
+            digests = {json.loads(done.out)["digest"] for done in (first, again, third)}
+            assert len(digests) == 1
+            transfer = json.loads(third.out)["transfer"]
+            assert (transfer["bytes_read"], transfer["layers_streamed"]) == (0, 0)
+
+
+def make_old(model: Path) -> None:
+    """Wait until the index trusts the times of the files."""
+    import time
+
+    newest = max(path.stat().st_ctime for path in model.iterdir())
+    time.sleep(max(0.0, newest + 2.2 - time.time()))
+
+
+def test_an_upload_whose_size_is_not_known_goes_out_in_one_pass(
+    packager: Packager, model: Path
+) -> None:
+    with FakeRegistry() as registry:
+        done = packager(
+            *BUILD, "--model", str(model), "--compression", "zstd",
+            "--output", f"{registry.host}/m:1",
+        )  # fmt: skip
+
+        assert done.status == 0, done.err
+        record = json.loads(done.out)
+        sizes = {layer["digest"]: layer["size"] for layer in record["layers"]}
+        assert (
+            record["transfer"]["bytes_read"]
+            < sum(path.stat().st_size for path in model.iterdir()) + 1_000_000
+        )
+        for digest, size in sizes.items():
+            stored = registry.blobs.get(("m", digest))
+            assert stored is None or len(stored) == size
+
+
+def test_views_keep_the_compressed_layers(packager: Packager, tmp_path: Path) -> None:
+    built = packager(*BUILD, "--model", str(TINY), "--output", "oci:out", "--compression", "zstd")
+    assert built.status == 0, built.err
+
+    for view in ("weights", "modelpack"):
+        done = packager("copy", "oci:out", f"oci:{view}", "--view", view)
+        assert done.status == 0, done.err
+
+    weights, config = documents(tmp_path / "weights")
+    pack, _ = documents(tmp_path / "modelpack")
+    assert {layer["mediaType"] for layer in weights["layers"]} == {ZSTD}
+    assert all(layer["mediaType"].endswith(".tar+zstd") for layer in pack["layers"])
+    for layer, diff_id in zip(weights["layers"], config["rootfs"]["diff_ids"], strict=True):
+        data = unpacked(tmp_path / "weights", layer)
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            assert archive.getmembers()
+        assert diff_id != layer["digest"]
+
+
+@pytest.mark.parametrize("how", ["zstd", "auto"])
+def test_an_engine_that_may_be_old_is_refused_before_any_work(packager: Packager, how: str) -> None:
+    done = packager(*BUILD, "--model", "/nowhere", "--output", "docker:m:1", "--compression", how)
+
+    assert done.status == 2
+    assert "Docker Engines before version 23" in done.err
+
+
+def test_a_missing_library_is_said_before_any_work(packager: Packager, tmp_path: Path) -> None:
+    (tmp_path / "zstandard.py").write_text("raise ImportError")
+    done = packager(
+        *BUILD, "--model", "/nowhere", "--output", "oci:out", "--compression", "zstd",
+        env={"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+
+    assert done.status == 2
+    assert "packager[zstd]" in done.err

@@ -1,0 +1,112 @@
+"""A model from a hub, by the command line: pinned, downloaded once, refused early."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.commandline import Packager
+from tests.support.doubles.fake_hub import FakeHub
+from tests.support.doubles.models import write_model
+from tests.support.quantized import arriving, save
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[FakeHub]:
+    """A hub that has one small model, `acme/tiny`."""
+    model = write_model(tmp_path / "upstream")
+    with FakeHub() as served:
+        served.add("acme/tiny", {path.name: path.read_bytes() for path in model.iterdir()})
+        yield served
+
+
+@pytest.fixture
+def environment(hub: FakeHub, tmp_path: Path) -> dict[str, str]:
+    return {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
+
+
+BUILD = ("build", "--instance", "local", "--base", "scratch", "--output", "oci:out", "--quiet")
+
+
+def test_a_hub_model_is_pinned_to_a_commit_and_served_under_its_name(
+    packager: Packager, environment: dict[str, str]
+) -> None:
+    done = packager(*BUILD, "--model", "acme/tiny", "--format", "json", env=environment)
+
+    assert done.status == 0, done.err
+    record = json.loads(done.out)
+    assert record["model"]["name"] == record["served_name"] == "acme/tiny"
+    assert len(record["model"]["revision"]) == 40
+
+
+def test_a_plan_of_a_hub_model_fetches_no_weights(
+    packager: Packager, environment: dict[str, str], hub: FakeHub, tmp_path: Path
+) -> None:
+    done = packager("plan", "--model", "acme/tiny", "--instance", "g5.xlarge", env=environment)
+
+    assert done.status == 0, done.err
+    assert not list(tmp_path.glob("hf/**/*.safetensors"))
+
+
+def test_a_build_that_is_refused_from_headers_downloads_no_weights(
+    packager: Packager, environment: dict[str, str], hub: FakeHub, tmp_path: Path
+) -> None:
+    model = save(arriving("awq", group_size=64), tmp_path / "awq")
+    hub.add("acme/awq", {path.name: path.read_bytes() for path in model.iterdir()})
+
+    done = packager(*BUILD, "--model", "acme/awq", env=environment)
+
+    assert done.status == 3
+    assert "28 packed weights are stored with scales of another shape" in done.err
+    assert not list(tmp_path.glob("hf/**/*.safetensors"))
+
+
+def test_a_streamed_build_reads_scales_where_they_are(
+    packager: Packager, environment: dict[str, str], hub: FakeHub, tmp_path: Path
+) -> None:
+    scale = "model.layers.1.mlp.up_proj.scales"
+    broken = {scale: struct.pack("<e", float("nan")) * (2 * 768)}
+    model = save(arriving("awq"), tmp_path / "awq", broken)
+    hub.add("acme/awq", {path.name: path.read_bytes() for path in model.iterdir()})
+
+    done = packager(*BUILD, "--model", "hf://acme/awq", env=environment)
+
+    assert done.status == 3
+    assert f"1 scale is not finite: {scale}" in done.err
+    assert not list(tmp_path.glob("hf/**/*.safetensors"))
+
+
+def test_a_hub_without_the_model_says_so(packager: Packager, environment: dict[str, str]) -> None:
+    done = packager(*BUILD, "--model", "acme/absent", env=environment)
+
+    assert done.status == 66
+    assert "acme/absent" in done.err
+    assert "hint: " in done.err
+
+
+def test_a_hub_that_does_not_answer_is_unavailable(
+    packager: Packager, environment: dict[str, str]
+) -> None:
+    done = packager(
+        *BUILD, "--model", "acme/tiny", env={**environment, "HF_ENDPOINT": "http://127.0.0.1:9"}
+    )
+
+    assert done.status == 69
+    assert "hint: " in done.err
+
+
+def test_an_output_that_cannot_be_reached_costs_no_download(
+    packager: Packager, environment: dict[str, str], hub: FakeHub
+) -> None:
+    done = packager(
+        *("build", "--model", "acme/tiny", "--instance", "local", "--base", "scratch"),
+        *("--output", "127.0.0.1:9/tiny:1", "--quiet"),
+        env=environment,
+    )
+
+    assert done.status == 69
+    assert hub.requests == []

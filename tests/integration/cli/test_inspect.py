@@ -1,0 +1,70 @@
+"""`packager inspect` and `packager diff` on layouts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.support.commandline import TINY, Packager
+from tests.support.doubles.registry import FakeRegistry
+
+BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "--quiet")
+
+
+def test_inspect_tells_layers_by_role_and_how_the_image_was_made(packager: Packager) -> None:
+    packager(*BUILD, "--output", "oci:out")
+
+    done = packager("inspect", "oci:out", "--format", "json")
+
+    assert done.status == 0, done.err
+    found = json.loads(done.out)
+    assert [layer["role"] for layer in found["layers"]] == ["weights"] * 3 + ["model", "config"]
+    assert found["size"] == sum(found["roles"].values())
+    assert found["made"]["record"]["request"]["instance"] == "local"
+    assert found["runtime"]["entrypoint"]
+
+
+def test_inspect_prints_a_table_for_people(packager: Packager) -> None:
+    packager(*BUILD, "--output", "oci:out")
+
+    done = packager("inspect", "oci:out")
+
+    assert done.status == 0, done.err
+    assert "is         an image for linux/amd64" in done.out
+    assert "packager: weights model-00001-of-00003.safetensors (2.9 MB)" in done.out
+
+
+def test_layers_shared_with_other_images_are_marked(packager: Packager) -> None:
+    packager(*BUILD, "--output", "oci:a")
+    packager(*BUILD, "--max-batch", "7", "--output", "oci:b")
+    arguments = ("inspect", "oci:a", "--shared-with", "oci:b", "--shared-with", "oci:a")
+
+    found = json.loads(packager(*arguments, "--format", "json").out)
+
+    assert [layer["shared_with"] for layer in found["layers"]] == (
+        [["oci:b", "oci:a"]] * 4 + [["oci:a"]]
+    )
+    without_config = found["size"] - found["roles"]["config"]
+    assert [other["size"] for other in found["shared_with"]] == [without_config, found["size"]]
+    assert packager(*arguments).out.splitlines()[-1].endswith(" oci:a")
+
+
+def test_repositories_that_have_the_layers_too_are_told(packager: Packager, tmp_path: Path) -> None:
+    here = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    with FakeRegistry() as registry:
+        for name, batch in (("team/a", "7"), ("team/b", "8")):
+            output = ("--max-batch", batch, "--output", f"{registry.host}/{name}:1")
+            assert packager(*BUILD, *output, env=here).status == 0
+        inspect = ("inspect", f"{registry.host}/team/a:1")
+
+        found = json.loads(packager(*inspect, "--format", "json", env=here).out)
+        text = packager(*inspect, env=here).out
+
+    other = f"{registry.host}/team/b"
+    assert [layer["seen_in"] for layer in found["layers"]] == [[other]] * 4 + [[]]
+    assert found["seen_in"] == {other: found["size"] - found["roles"]["config"]}
+    assert f"seen       8.6 MB in {other}" in text
+
+
+def test_an_image_that_is_not_there_is_not_found(packager: Packager, tmp_path: Path) -> None:
+    assert packager("inspect", "oci:nothing").status == 66

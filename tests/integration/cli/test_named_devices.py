@@ -1,0 +1,119 @@
+"""`--instance 8xH100-80`: a machine without a row, from the plan to the image."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commandline import TINY, Packager
+
+MODEL = ("--model", str(TINY))
+
+
+def planned(packager: Packager, instance: str, *options: str) -> dict[str, Any]:
+    done = packager("plan", *MODEL, "--instance", instance, *options, "--format", "json")
+    assert done.status == 0, done.err
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+def test_a_machine_named_by_its_devices_is_planned_without_a_price(packager: Packager) -> None:
+    done = packager("plan", *MODEL, "--instance", "8xh100")
+
+    assert done.status == 0
+    assert "instance   8xH100-80: 8 x H100, 80.0 GiB each\n" in done.out
+    assert "costs      not known: say it with --usd-per-hour\n" in done.out
+
+
+def test_the_price_of_an_hour_can_be_said(packager: Packager) -> None:
+    page = planned(packager, "4xL40S", "--usd-per-hour", "5.5")
+
+    assert page["instance"]["name"] == "4xL40S"
+    assert (page["instance"]["price_usd_hour"], page["instance"]["price_basis"]) == (5.5, "user")
+    assert page["predicted"]["points"][0]["usd_per_million"]["F3"]["output"] > 0
+
+
+def test_the_price_that_is_said_wins_over_the_catalogs(packager: Packager) -> None:
+    page = planned(packager, "ml.g5.xlarge", "--usd-per-hour", "0.7")
+
+    assert page["instance"]["price_usd_hour"] == 0.7
+
+
+def test_one_price_is_not_of_several_instances(packager: Packager) -> None:
+    done = packager("plan", *MODEL, "--instance", "ml.g5.*", "--usd-per-hour", "2")
+
+    assert done.status == 2
+    assert "--usd-per-hour is the price of one instance, but several are requested" in done.err
+
+
+@pytest.mark.parametrize("price", ["0", "-1", "nan", "inf", "1e300"])
+def test_what_is_no_price_is_refused(packager: Packager, price: str) -> None:
+    done = packager("plan", *MODEL, "--instance", "1xL4", "--usd-per-hour", price)
+
+    assert done.status == 2
+
+
+@pytest.mark.parametrize(
+    ("spellings", "label"),
+    [
+        (("2xh100-sxm5-80gb", "2xH100"), "2xH100-80"),
+        (("g5.xlarge", "ml.g5.xlarge"), "ml.g5.xlarge"),
+    ],
+    ids=["devices", "EC2's name"],
+)
+def test_two_spellings_build_the_same_image_and_its_label_is_canonical(
+    packager: Packager, tmp_path: Path, spellings: tuple[str, ...], label: str
+) -> None:
+    digests = set()
+    for name in spellings:
+        out = tmp_path / name
+        done = packager(
+            "build", *MODEL, "--instance", name, "--base", "scratch",
+            "--output", f"oci:{out}", "--quiet", "--format", "json",
+        )  # fmt: skip
+        assert done.status == 0, done.err
+        digests.add(json.loads(done.out)["digest"])
+    texts = [
+        file.read_bytes()
+        for file in (out / "blobs" / "sha256").iterdir()
+        if file.stat().st_size < 100_000
+    ]
+
+    assert len(digests) == 1
+    assert any(f'"dev.packager.instance":"{label}"'.encode() in text for text in texts)
+
+
+def test_all_stands_for_what_sagemaker_hosts_on(packager: Packager) -> None:
+    done = packager("plan", *MODEL, "--instance", "all", "--goal", "cost", "--format", "json")
+    ranking = json.loads(done.out)
+    names = [one["instance"] for one in (*ranking["options"], *ranking["skipped"])]
+
+    assert len(names) == 86
+    assert all(name.startswith("ml.") for name in names)
+    assert "ml.gr6.4xlarge" not in names
+
+
+def test_machines_of_another_cloud_are_ranked_by_a_pattern(packager: Packager) -> None:
+    done = packager("plan", *MODEL, "--instance", "a3-*", "--format", "json")
+
+    assert next(one["instance"] for one in json.loads(done.out)["options"]) == "a3-ultragpu-8g"
+
+
+def test_without_prices_nothing_is_called_the_best_price(packager: Packager) -> None:
+    done = packager("plan", *MODEL, "--instance", "a3-highgpu-*")
+
+    assert "price-performance" not in done.out
+    assert done.out.splitlines()[-1].startswith("No price is known. Most tokens from a3-highgpu-8g")
+
+
+def test_a_grid_of_warm_up_takes_named_devices(packager: Packager, tmp_path: Path) -> None:
+    grid = tmp_path / "grid.toml"
+    grid.write_text(
+        f'[axes]\nmodel = ["{TINY}"]\ninstance = ["4xl40s", "8xH100"]\nquantize = ["fp8"]\n'
+    )
+    done = packager("warm", "plan", str(grid), "--output", str(tmp_path / "plan.json"))
+
+    assert done.status == 0, done.err

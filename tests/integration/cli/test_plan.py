@@ -1,0 +1,190 @@
+"""`packager plan` as a user runs it."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.commandline import TINY, Packager
+from tests.support.places import ROOT
+
+MODEL = ("--model", str(TINY))
+
+
+def test_a_plan_tells_speed_and_cost(packager: Packager) -> None:
+    done = packager("plan", *MODEL, "--instance", "ml.g5.xlarge")
+
+    assert done.status == 0
+    assert "costs      $1.4084/h" in done.out
+    assert "predicted  question answering" in done.out
+
+
+def test_a_workload_and_a_discount_can_be_chosen(packager: Packager) -> None:
+    asked = ("--workload", "chat", "--discount", "0.26", "--format", "json")
+    done = packager("plan", *MODEL, "--instance", "ml.g5.xlarge", *asked)
+
+    predicted = json.loads(done.out)["predicted"]
+    workload = predicted["workload"]
+    assert (workload["name"], workload["input_tokens"], workload["output_tokens"]) == (
+        "chat",
+        550,
+        150,
+    )
+    assert predicted["discount"] == 0.26
+
+
+def test_this_machine_is_planned_without_figures(packager: Packager) -> None:
+    done = packager("plan", *MODEL, "--instance", "local")
+
+    assert done.status == 0
+    assert "predicted" not in done.out
+    assert "costs      not known" in done.out
+
+
+def test_every_instance_is_ranked(packager: Packager) -> None:
+    done = packager("plan", *MODEL, "--instance", "all", "--goal", "cost")
+
+    assert done.status == 0
+    assert done.out.splitlines()[-1].startswith("Best price-performance is ml.")
+
+
+def test_instances_can_be_named_by_a_pattern(packager: Packager) -> None:
+    done = packager("plan", *MODEL, "--instance", "g5.*", "--goal", "latency", "--format", "json")
+
+    ranking = json.loads(done.out)
+    names = [option["instance"] for option in ranking["options"]]
+    assert ranking["goal"] == "latency"
+    assert len(names) == 8
+    assert all(name.startswith("ml.g5.") for name in names)
+
+
+def test_a_pattern_that_nothing_is_like_is_explained(packager: Packager) -> None:
+    done = packager("plan", *MODEL, "--instance", "ml.g55.*")
+
+    assert done.status == 2
+    assert "no instance type in the catalog is like 'ml.g55.*'" in done.err
+
+
+@pytest.mark.parametrize("instance", ["ml.g5.xlarge", "ml.g5.*"])
+def test_a_page_can_be_kept(packager: Packager, instance: str) -> None:
+    done = packager("plan", *MODEL, "--instance", instance, "--format", "html")
+
+    assert done.status == 0
+    assert done.out.startswith("<!doctype html>")
+    commands = re.compile(r"<pre><code>.*?</code></pre>")
+    assert str(TINY.parent) in "".join(commands.findall(done.out))  # or they could not be pasted
+    assert str(TINY.parent) not in commands.sub("", done.out)
+
+
+def test_a_page_of_a_relative_path_has_no_directory_of_this_machine(
+    packager: Packager, tmp_path: Path
+) -> None:
+    shutil.copytree(TINY, tmp_path / "mine")
+    done = packager("plan", "--model", "mine", "--instance", "ml.g5.xlarge", "--format", "html")
+
+    assert done.status == 0
+    assert str(tmp_path) not in done.out
+
+
+def test_a_page_is_repeated_by_its_own_command(packager: Packager, tmp_path: Path) -> None:
+    shutil.copytree(TINY, tmp_path / "it's mine")
+    moment = {"SOURCE_DATE_EPOCH": "1700000000"}
+    asked = ("--discount", "0.2", "--requests-per-day", "5000", "--max-batch", "8")
+    words = ("--model", "it's mine", "--instance", "ml.g5.xlarge", *asked, "--format", "html")
+    first = packager("plan", *words, env=moment)
+    shown = re.sub(r"</?span>", "", first.out)
+    (command,) = re.findall(r"<pre><code>(packager plan .*?)</code></pre>", shown)
+
+    program, *words = shlex.split(html.unescape(command))
+
+    assert program == "packager"
+    assert "2023-11-14 22:13 UTC" in first.out
+    assert packager(*words, env=moment).out == first.out
+
+
+def test_a_refused_plan_has_a_page_with_what_fits_instead(packager: Packager) -> None:
+    asked = ("--instance", "ml.g5.xlarge", "--tp-degree", "3", "--format", "html")
+    done = packager("plan", *MODEL, *asked)
+
+    assert done.status == 3
+    assert "error: the plan is rejected" in done.err
+    assert done.out.startswith("<!doctype html>")
+    assert "What fits instead" in done.out
+    assert "--tp-degree 1</span></code>" in done.out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--quantize", "none"),
+        ("--kv-dtype", "auto"),
+        ("--weights", "baked"),
+        ("--pp-degree", "1"),
+        ("--max-prefill-tokens", "2048"),
+        ("--goal", "throughput"),
+        ("--region", "us-west-2"),
+        ("--compile", "off"),
+        ("--draft", "none"),
+    ],
+    ids=lambda pair: pair[0],
+)
+def test_every_option_of_a_request_is_taken(packager: Packager, options: tuple[str, str]) -> None:
+    done = packager("plan", *MODEL, "--instance", "ml.g5.xlarge", *options)
+
+    assert done.status == 0, done.err
+
+
+def test_a_refreshed_price_is_what_a_plan_costs(packager: Packager, tmp_path: Path) -> None:
+    offer = str(ROOT / "tests/support/data/catalog/offer-us-east-1.json")
+    env = {"XDG_DATA_HOME": str(tmp_path)}
+    assert packager("catalog", "refresh", "--from", offer, env=env).status == 0
+
+    done = packager("plan", *MODEL, "--instance", "ml.g5.12xlarge", env=env)
+    assert "$6.8/h (offer file, us-east-1, 2026-11-01)" in done.out
+
+
+def test_an_unknown_quantization_is_told_every_method(packager: Packager) -> None:
+    done = packager("plan", *MODEL, "--instance", "ml.g5.xlarge", "--quantize", "awq8")
+
+    assert done.status == 3
+    assert (
+        "hint: did you mean 'awq'? choose one of none, awq, gptq, fp8, smoothquant, nvfp4, rtn, "
+        "mxfp4, mxfp8, w4afp8, autoround\n"
+    ) in done.err
+
+
+def test_a_parser_of_tool_calls_is_chosen_refused_and_turned_off(
+    packager: Packager, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(TINY, model)
+    (model / "chat_template.jinja").write_text(
+        '{% if tools %}<tool_call>{"name": x, "arguments": {}}</tool_call>{% endif %}'
+    )
+    words = ("plan", "--model", str(model), "--instance", "ml.g5.xlarge", "--family", "sglang")
+
+    chosen = packager(*words)
+    off = packager(*words, "--tool-call-parser", "off", "--format", "json")
+    wrong = packager(*words, "--tool-call-parser", "hermess")
+
+    assert "\ntool calls hermes: the chat template writes <tool_call>\n" in chosen.out
+    assert json.loads(off.out)["tool_call_parser"] is None
+    assert wrong.status == 3
+    assert "SGLang 0.5.17 has no parser 'hermess' for tool calls" in wrong.err
+
+
+def test_a_container_is_told_as_the_catalog_has_it_and_no_more(packager: Packager) -> None:
+    """Traits of the engine, which plans are made with, were printed and could not be."""
+    done = packager("plan", *MODEL, "--instance", "ml.g5.xlarge", "--format", "json")
+
+    assert list(json.loads(done.out)["container"]) == [
+        *("family", "kind", "engine", "engine_version", "version", "default_base"),
+        *("least_compute_capability", "source", "date", "variant", "release", "targets"),
+        *("repository", "cuda", "least_driver", "inference_ami"),
+    ]

@@ -1,0 +1,96 @@
+"""Records of builds: where they go, what happens where they cannot, and which are taken back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from packager.errors import UsageError
+from packager.files.atomic import home_dir
+from tests.support.commandline import TINY, Packager
+
+BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "-q")
+
+
+def test_a_finished_build_is_reported_though_no_state_can_be_kept(
+    packager: Packager, tmp_path: Path
+) -> None:
+    (tmp_path / "full").write_bytes(b"")  # a file, where a directory would have to be made
+
+    done = packager(*BUILD, "--output", "oci:out", env={"XDG_STATE_HOME": str(tmp_path / "full")})
+
+    assert done.status == 0, done.err
+    assert done.out.startswith(f"oci:{tmp_path}/out:latest@sha256:")
+    assert done.err.startswith("warning: the image is there, a copy of its record is not")
+    assert (tmp_path / "out.record.json").is_file()
+
+
+def test_a_finished_build_is_reported_though_nothing_may_be_put_beside_it(
+    packager: Packager, tmp_path: Path
+) -> None:
+    (tmp_path / "out.record.json").mkdir()
+
+    done = packager(*BUILD, "--output", "oci:out")
+
+    assert done.status == 0, done.err
+    assert "out.record.json" in done.err
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_a_record_file_that_cannot_be_written_is_refused_before_the_build(
+    packager: Packager, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+
+    done = packager(*BUILD, "--output", "oci:out", "--record", "file/record.json")
+
+    assert done.status == 74
+    assert "not a directory" in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_record_of_another_version_is_not_misread(packager: Packager, tmp_path: Path) -> None:
+    packager(*BUILD, "--output", "oci:out")
+    path = tmp_path / "out.record.json"
+    record = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**record, "schema_version": 2}))
+
+    done = packager("build", "--from-record", "out.record.json")
+
+    assert done.status == 2
+    assert "is a record of version 2; this packager reads version 1" in done.err
+
+
+def test_a_user_without_a_home_directory_is_told_to_set_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unknown(cls: type[Path]) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", classmethod(unknown))
+
+    with pytest.raises(UsageError) as caught:
+        home_dir()
+    assert "set HOME" in caught.value.hint
+
+
+def test_a_record_says_what_the_container_needs_where_it_runs(
+    packager: Packager, tmp_path: Path
+) -> None:
+    done = packager(
+        *("build", "--model", str(TINY), "--instance", "ml.g5.xlarge", "--base", "scratch", "-q"),
+        *("--family", "sglang", "--output", "oci:out"),
+    )
+    record = json.loads((tmp_path / "out.record.json").read_bytes())
+
+    assert done.status == 0, done.err
+    assert record["runtime"] == {
+        "cuda": "13.0",
+        "least_driver": "580",
+        "inference_ami": "al2023-ami-sagemaker-inference-gpu-4-1",
+        "grace_s": 45,
+        "health_path": "/ping",
+        "start_period_s": 360,
+    }

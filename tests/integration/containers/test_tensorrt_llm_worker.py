@@ -1,0 +1,321 @@
+"""The worker that builds TensorRT-LLM engines, by contract.
+
+TensorRT-LLM cannot be installed here.  `trtllm-build`, `nvidia-smi` and the package
+`tensorrt_llm` are small stand-ins, in this file alone: they take the documented arguments
+and leave the documented layout.  No engine is built and no GPU is used.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.workers import ROOT
+from tests.unit.containers.test_tensorrt_llm_worker import (
+    CONFIG,
+    ENGINE,
+    EXPECTED,
+    TOOL,
+    other_config,
+)
+from tests.unit.containers.test_tensorrt_llm_worker import built as built
+
+HELPER = ROOT / "containers" / "tools" / "common"
+
+BUILD = """#!{python}
+import json, os, pathlib, sys
+words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+pathlib.Path({seen!r}).write_text(json.dumps([sys.argv[1:], dict(os.environ)]))
+told = json.loads(pathlib.Path({told!r}).read_text())
+print("[TRT-LLM] [I] building")
+if told["status"]:
+    print(told["says"])
+    sys.exit(told["status"])
+output = pathlib.Path(words["--output_dir"])
+(output / "config.json").write_text(told["config"])
+for rank in range(told["ranks"]):
+    weights = pathlib.Path(words["--checkpoint_dir"], f"rank{{rank}}.safetensors").stat().st_size
+    (output / f"rank{{rank}}.engine").write_bytes(b"e" * (weights // told["divide"]))
+"""
+SMI = """#!{python}
+import pathlib, sys
+print(pathlib.Path({told!r}).read_text(), end="")
+"""
+PACKAGE = """
+import json, pathlib
+
+class Mapping:
+    def __init__(self, world_size, rank, tp_size, pp_size):
+        self.rank = rank
+
+class AutoModelForCausalLM:
+    @classmethod
+    def from_hugging_face(cls, model, dtype, mapping):
+        if not pathlib.Path(model, "config.json").exists():
+            raise NotImplementedError("The given architecture is not supported in TRT-LLM yet")
+        made = cls()
+        made.rank = mapping.rank
+        return made
+    def save_checkpoint(self, output, save_config):
+        if save_config:
+            pathlib.Path(output, "config.json").write_text("{}")
+        pathlib.Path(output, f"rank{self.rank}.safetensors").write_bytes(b"w" * 1000)
+
+class SamplingParams:
+    def __init__(self, **told):
+        pass
+"""
+QUANTIZATION = """
+import json, pathlib
+
+def quantize_and_export(*, output_dir, calib_dataset, **told):
+    texts = [json.loads(line)["text"] for line in pathlib.Path(calib_dataset, "train.jsonl").open()]
+    pathlib.Path(output_dir, "config.json").write_text("{}")
+    for rank in range(told["tp_size"]):
+        pathlib.Path(output_dir, f"rank{rank}.safetensors").write_bytes(b"q" * 300)
+    pathlib.Path(__file__).with_name("told.json").write_text(json.dumps([told, texts]))
+"""
+LOADING = """
+import pathlib
+
+class LLM:
+    def __init__(self, model, skip_tokenizer_init):
+        if pathlib.Path(__file__).with_name("refuse").exists():
+            raise RuntimeError("The engine plan file is generated on an incompatible device")
+    def generate(self, prompt, sampling):
+        tokens = type("Output", (), {"token_ids": [7, 8, 9, 10]})
+        return type("Answer", (), {"outputs": [tokens]})
+"""
+
+
+class Worker:
+    """One run of the worker among stand-ins, with everything below one directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.output = root / "output"
+        self.packages = root / "packages"
+        package = self.packages / "tensorrt_llm"
+        for place in ("output", "work", "model", "samples", "bin"):
+            (root / place).mkdir()
+        (package / "quantization").mkdir(parents=True)
+        (package / "__init__.py").write_text(PACKAGE)
+        (package / "quantization" / "__init__.py").write_text(QUANTIZATION)
+        (package / "_tensorrt_engine.py").write_text(LOADING)
+        (root / "samples" / "samples.jsonl").write_text(
+            json.dumps({"messages": [{"role": "user", "content": "hello"}]}) + "\n"
+        )
+        for name in ("config.json", "tokenizer.json", "model.safetensors"):
+            (root / "model" / name).write_text("{}")
+        self.gpus("NVIDIA A10G, 8.6, 570.1\n" * 2)
+        self.version("0.21.0")
+        self.builder()
+        for name, text in (("trtllm-build", BUILD), ("nvidia-smi", SMI)):
+            program = root / "bin" / name
+            told = root / f"{name}.told"
+            seen = root / "seen.json"
+            program.write_text(text.format(python=sys.executable, told=str(told), seen=str(seen)))
+            program.chmod(0o755)
+
+    def gpus(self, said: str) -> None:
+        (self.root / "nvidia-smi.told").write_text(said)
+
+    def version(self, version: str) -> None:
+        info = self.packages / "tensorrt_llm-0.dist-info"
+        info.mkdir(exist_ok=True)
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: tensorrt_llm\nVersion: {version}\n"
+        )
+
+    def builder(self, **told: Any) -> None:
+        usual = {"status": 0, "says": "", "config": json.dumps(CONFIG), "ranks": 2, "divide": 1}
+        (self.root / "trtllm-build.told").write_text(json.dumps({**usual, **told}))
+
+    def run(self, **changes: Any) -> dict[str, Any]:
+        parameters = {
+            "engine": {"name": "tensorrt-llm", "version": "0.21.0"},
+            "target": {"gpu": "A10G", "compute_capability": "8.6"},
+            "env": {"PATH": f"{self.root / 'bin'}:/usr/bin:/bin", "FROM_THE_IMAGE": "1"},
+            "dtype": "bfloat16",
+            "mapping": {"tp_size": 2, "pp_size": 1},
+            "quantize": None,
+            "build": ["--max_batch_size", "16", "--gemm_plugin", "auto"],
+            "expected": EXPECTED,
+            "prompt_tokens": 4,
+            **changes,
+        }
+        inputs = {name: str(self.root / name) for name in ("model", "samples")}
+        spec = {
+            "protocol": 1, "tool": "tensorrt-llm", "step": "compile", "inputs": inputs,
+            "gpus": 2, "parameters": parameters, "output": str(self.output),
+            "work": str(self.root / "work"), "result": str(self.root / "result.json"),
+        }  # fmt: skip
+        (self.root / "spec.json").write_text(json.dumps(spec))
+        subprocess.run(
+            [sys.executable, str(TOOL / "worker.py"), str(self.root / "spec.json")],
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{HELPER}:{self.packages}"},
+            capture_output=True, timeout=60, check=False,
+        )  # fmt: skip
+        result: dict[str, Any] = json.loads((self.root / "result.json").read_text())
+        return result
+
+    def seen(self) -> tuple[list[str], dict[str, str]]:
+        words, env = json.loads((self.root / "seen.json").read_text())
+        return words, env
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Worker:
+    return Worker(tmp_path)
+
+
+def test_an_engine_is_built_checked_and_loaded(worker: Worker) -> None:
+    result = worker.run()
+
+    assert "error" not in result, result
+    assert result["files"] == [
+        "config.json", "packager.json", "rank0.engine", "rank1.engine",
+    ]  # fmt: skip
+    assert json.loads((worker.output / "config.json").read_text()) == CONFIG
+    assert result["versions"]["tensorrt_llm"] == "0.21.0"
+    assert result["details"]["answer"] == "[7, 8, 9, 10]"
+    manifest = json.loads((worker.output / "packager.json").read_text())
+    assert manifest["for"] == {
+        "gpus": ["NVIDIA A10G", "NVIDIA A10G"],
+        "compute_capabilities": ["8.6", "8.6"],
+    }
+    assert set(manifest["files"]) == set(result["files"]) - {"packager.json"}
+
+
+def test_the_builder_gets_the_plans_arguments_in_the_images_environment(worker: Worker) -> None:
+    worker.run()
+
+    words, env = worker.seen()
+    assert words == [
+        *("--checkpoint_dir", str(worker.root / "work" / "checkpoint")),
+        *("--output_dir", str(worker.output)),
+        *("--max_batch_size", "16", "--gemm_plugin", "auto"),
+        *("--workers", "2", "--log_level", "info"),
+    ]
+    assert env["FROM_THE_IMAGE"] == "1"
+
+
+def test_quantizing_gets_our_texts_and_settings(worker: Worker) -> None:
+    quantize = {
+        "qformat": "int4_awq", "kv_cache_dtype": None, "awq_block_size": 64,
+        "calib_size": 1, "calib_max_seq_length": 512, "seed": 3,
+    }  # fmt: skip
+    config = other_config("pretrained_config.quantization.quant_algo", "W4A16_AWQ")
+    worker.builder(config=json.dumps(config))
+    expected = {**EXPECTED, "pretrained_config.quantization.quant_algo": "W4A16_AWQ"}
+
+    result = worker.run(quantize=quantize, expected=expected)
+
+    assert "error" not in result, result
+    place = worker.packages / "tensorrt_llm" / "quantization" / "told.json"
+    told, texts = json.loads(place.read_text())
+    assert texts == ["hello"]
+    assert (told["qformat"], told["awq_block_size"], told["seed"]) == ("int4_awq", 64, 3)
+    assert (told["tp_size"], told["pp_size"], told["dtype"]) == (2, 1, "bfloat16")
+
+
+def test_a_builder_that_fails_is_told_with_the_end_of_its_log(worker: Worker) -> None:
+    worker.builder(status=3, says="[TRT] [E] Error Code 10: no implementation for node")
+
+    error = worker.run()["error"]
+
+    assert error["class"] == "internal"
+    assert "building the engine ended with status 3" in error["message"]
+    assert "no implementation for node" in error["message"]
+
+
+def test_a_builder_without_memory_says_so(worker: Worker) -> None:
+    worker.builder(status=1, says="[TRT] [E] CUDA out of memory")
+
+    assert worker.run()["error"]["class"] == "out-of-memory"
+
+
+def test_an_architecture_that_has_no_engine_is_rejected_for_good(worker: Worker) -> None:
+    worker.builder(status=1, says="AssertionError: Unsupported model architecture: NewForCausalLM")
+    assert worker.run()["error"]["class"] == "rejected"
+
+
+def test_a_model_that_cannot_be_converted_is_rejected_for_good(worker: Worker) -> None:
+    (worker.root / "model" / "config.json").unlink()
+    assert worker.run()["error"]["class"] == "rejected"
+
+
+def test_an_image_without_the_builder_is_said(worker: Worker) -> None:
+    (worker.root / "bin" / "trtllm-build").unlink()
+
+    error = worker.run()["error"]
+
+    assert "trtllm-build cannot be started" in error["message"]
+    assert "image of TensorRT-LLM" in error["hint"]
+
+
+def test_an_engine_that_is_not_the_plans_is_no_result(worker: Worker) -> None:
+    worker.builder(config=json.dumps(other_config("build_config.max_batch_size", 8)))
+    assert "build_config.max_batch_size is 8, not 16" in worker.run()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "said"),
+    [
+        ("NVIDIA L4, 8.9, 570.1\n" * 2, "for compute capability 8.6, NVIDIA L4 has 8.9"),
+        ("NVIDIA A40, 8.6, 570.1\n" * 2, "the plan is for A10G, this machine has NVIDIA A40"),
+        ("NVIDIA A10G, 8.6, 570.1\n", "the plan is for 2 GPUs, this machine has 1"),
+    ],
+    ids=["architecture", "model", "number"],
+)
+def test_other_gpus_are_refused_before_anything_is_built(
+    worker: Worker, gpus: str, said: str
+) -> None:
+    worker.gpus(gpus)
+
+    assert said in worker.run()["error"]["message"]
+    assert not (worker.root / "seen.json").exists()
+
+
+def test_a_machine_without_a_driver_is_said(worker: Worker) -> None:
+    (worker.root / "bin" / "nvidia-smi").unlink()
+    assert "no GPU can be found" in worker.run()["error"]["message"]
+
+
+def test_another_version_is_refused_before_anything_is_built(worker: Worker) -> None:
+    worker.version("1.3.0")
+
+    error = worker.run()["error"]
+
+    assert "the plan is for tensorrt-llm 0.21.0, the base image has 1.3.0" in error["message"]
+    assert not (worker.root / "seen.json").exists()
+
+
+def test_an_engine_that_does_not_load_is_no_result(worker: Worker) -> None:
+    (worker.packages / "tensorrt_llm" / "refuse").touch()
+
+    error = worker.run()["error"]
+
+    assert "loading the engine ended with status 1" in error["message"]
+    assert "incompatible device" in error["message"]
+
+
+def test_a_finished_engine_is_for_its_gpus_and_whole(worker: Worker) -> None:
+    worker.run()
+    here = {"gpus": ["NVIDIA A10G"] * 2, "compute_capabilities": ["8.6"] * 2}
+    ENGINE.check_manifest(worker.output, here)
+
+    with pytest.raises(ENGINE.WrongEngine, match="this machine has"):
+        ENGINE.check_manifest(worker.output, {**here, "compute_capabilities": ["9.0"] * 2})
+    engine = worker.output / "rank1.engine"
+    engine.write_bytes(b"x" + engine.read_bytes()[1:])
+    with pytest.raises(ENGINE.WrongEngine, match=r"rank1\.engine is not what was built"):
+        ENGINE.check_manifest(worker.output, here)
+    engine.write_bytes(b"x")
+    with pytest.raises(ENGINE.WrongEngine, match=r"rank1\.engine is missing or cut off"):
+        ENGINE.check_manifest(worker.output, here)

@@ -1,0 +1,411 @@
+"""Drafts on the command line: what is refused unread, and what lies where in the image."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import tarfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager.core.model import ModelFiles
+from tests.support import heads, zoo
+from tests.support.commandline import Packager
+from tests.support.doubles.models import (
+    safetensors_bytes,
+    write_json,
+    write_model,
+    write_safetensors,
+)
+from tests.support.doubles.registry import FakeRegistry
+from tests.support.headers import TINY
+
+TARGET = TINY | {"num_hidden_layers": 8}
+LMI = ("--instance", "ml.g5.xlarge", "--family", "lmi", "--base", "scratch", "--quiet")
+
+
+def write_target(directory: Path) -> Path:
+    return write_model(
+        directory,
+        shards=2,
+        layers=8,
+        hidden_size=256,
+        intermediate_size=768,
+        heads=4,
+        kv_heads=2,
+        vocab_size=2048,
+    )
+
+
+def write_head(directory: Path, head: ModelFiles, *, name: str = "model", seed: int = 0) -> Path:
+    directory.mkdir()
+    write_json(directory / "config.json", head.config)
+    tensors = {one.name: (one.dtype, one.shape) for one in head.tensors}
+    write_safetensors(directory / f"{name}.safetensors", tensors, seed=seed)
+    return directory
+
+
+def layers_of(layout: Path) -> list[tuple[str, str]]:
+    """Role and digest of every layer, in order."""
+    manifest = json.loads(blob(layout, only_digest(layout)))
+    return [
+        (layer["annotations"]["dev.packager.role"], layer["digest"]) for layer in manifest["layers"]
+    ]
+
+
+def only_digest(layout: Path) -> str:
+    digest: str = json.loads((layout / "index.json").read_bytes())["manifests"][0]["digest"]
+    return digest
+
+
+def blob(layout: Path, digest: str) -> bytes:
+    return (layout / "blobs/sha256" / digest.removeprefix("sha256:")).read_bytes()
+
+
+def files_of(layout: Path) -> dict[str, bytes]:
+    found = {}
+    for _, digest in layers_of(layout):
+        with tarfile.open(fileobj=io.BytesIO(blob(layout, digest))) as archive:
+            for member in archive:
+                data = archive.extractfile(member)
+                if data is not None:
+                    found[f"/{member.name}"] = data.read()
+    return found
+
+
+def header_of(data: bytes) -> dict[str, Any]:
+    length = int.from_bytes(data[:8], "little")
+    header: dict[str, Any] = json.loads(data[8 : 8 + length])
+    header.pop("__metadata__", None)
+    return header
+
+
+def tensor_bytes(data: bytes) -> bytes:
+    return data[8 + int.from_bytes(data[:8], "little") :]
+
+
+def test_another_draft_changes_only_its_own_layers_and_the_configuration(
+    packager: Packager, tmp_path: Path
+) -> None:
+    write_target(tmp_path / "model")
+    head = heads.eagle3_of_speculators(TARGET, draft_vocab=1024)
+    write_head(tmp_path / "one", head)
+    write_head(tmp_path / "other", head, seed=1)
+
+    for out, draft in (
+        ("plain", "none"),
+        ("ngram", "ngram"),
+        ("a", "eagle3:./one"),
+        ("b", "eagle3:./other"),
+    ):
+        asked = ("--draft", draft, "--output", f"oci:{out}")
+        done = packager("build", *LMI, "--model", "./model", *asked)
+        assert done.status == 0, done.err
+
+    plain, ngram, a, b = (layers_of(tmp_path / out) for out in ("plain", "ngram", "a", "b"))
+    models = [layer for layer in plain if layer[0] in ("weights", "model")]
+    assert len(models) == 3
+    for layers in (ngram, a, b):
+        assert [layer for layer in layers if layer[0] in ("weights", "model")] == models
+    assert {role for role, _ in {*ngram} - {*plain}} == {"config"}
+    assert {role for role, _ in {*a} - {*plain}} == {"draft", "config"}
+    assert {role for role, _ in {*b} - {*a}} == {"draft"}  # both lie at the same path
+
+
+def test_an_image_says_where_its_draft_is_from(packager: Packager, tmp_path: Path) -> None:
+    write_target(tmp_path / "model")
+    write_head(tmp_path / "head", heads.eagle3(TARGET, draft_vocab=1024))
+    asked = ("--model", "./model", "--draft", "eagle3:./head", "--output", "oci:out")
+    packager("build", *LMI, *asked)
+
+    shown = packager("inspect", "oci:out")
+    record = json.loads(packager("inspect", "oci:out", "--format", "json").out)
+
+    assert "eagle3 head (local), 3 tokens at a time" in shown.out, shown.err
+    expected = {"kind": "eagle3", "speculative_tokens": 3, "source": "local", "name": "head"}
+    assert record["made"]["record"]["draft"] == expected
+
+
+def test_only_the_new_drafts_layers_are_sent(packager: Packager, tmp_path: Path) -> None:
+    write_target(tmp_path / "model")
+    head = heads.eagle3_of_speculators(TARGET, draft_vocab=1024)
+    write_head(tmp_path / "one", head)
+    write_head(tmp_path / "other", head, seed=1)
+
+    with FakeRegistry() as registry:
+        sent = []
+        for tag, draft in (("1", "eagle3:./one"), ("2", "eagle3:./other")):
+            to = ("--output", f"{registry.host}/m:{tag}", "--insecure-registry", registry.host)
+            record = ("--record", f"{tag}.json")
+            asked = ("--model", "./model", "--draft", draft)
+            done = packager("build", *LMI, *asked, *to, *record)
+            assert done.status == 0, done.err
+            sent.append(json.loads((tmp_path / f"{tag}.json").read_text()))
+
+    first, second = sent
+    draft_bytes = sum(layer["size"] for layer in second["layers"] if layer["role"] == "draft")
+    assert second["transfer"]["bytes_sent"] < draft_bytes + 20_000
+    assert first["transfer"]["bytes_sent"] > second["transfer"]["bytes_sent"] + 10_000_000
+    assert second["draft"] == {
+        "kind": "eagle3",
+        "version": "",
+        "speculative_tokens": 3,
+        "source": "local",
+        "name": "other",
+        "revision": "",
+        "license": "",
+    }
+
+
+def test_lmi_finds_one_model_and_the_draft_beside_it(packager: Packager, tmp_path: Path) -> None:
+    """DJL Serving makes a model of every directory in its store, unless the root is one."""
+    write_target(tmp_path / "model")
+    write_head(tmp_path / "head", heads.eagle3_of_speculators(TARGET, draft_vocab=1024))
+
+    asked = ("--model", "./model", "--draft", "eagle3:./head", "--output", "oci:out")
+    done = packager("build", *LMI, *asked)
+
+    assert done.status == 0, done.err
+    files = files_of(tmp_path / "out")
+    manifest = json.loads(blob(tmp_path / "out", only_digest(tmp_path / "out")))
+    config = json.loads(blob(tmp_path / "out", manifest["config"]["digest"]))
+    env = dict(line.split("=", 1) for line in config["config"]["Env"])
+    store = env["SERVING_MODEL_STORE"]
+    assert "HF_MODEL_ID" not in env
+    assert f"{store}/serving.properties" in files
+    in_store = [path.removeprefix(f"{store}/") for path in files if path.startswith(f"{store}/")]
+    assert not [path for path in in_store if "/" in path]
+    named = json.loads(env["OPTION_SPECULATIVE_CONFIG"])["model"]
+    assert named == "/opt/packager/draft"
+    assert not named.startswith(f"{store}/")
+    assert f"{named}/model.safetensors" in files
+    assert not [path for path in files if path.startswith("/opt/ml/")]
+
+    verifier = json.loads(files[f"{named}/config.json"])["speculators_config"]["verifier"]
+    assert verifier["name_or_path"] == store  # not where it was trained
+
+
+def test_a_head_of_speculators_is_written_anew_for_sglang(
+    packager: Packager, tmp_path: Path
+) -> None:
+    write_target(tmp_path / "model")
+    head = heads.eagle3_of_speculators(
+        TARGET, draft_vocab=1024, eagle_aux_hidden_state_layer_ids=[2, 4, 5]
+    )
+    write_head(tmp_path / "head", head)
+
+    done = packager(
+        *("build", "--instance", "ml.g5.xlarge", "--family", "sglang", "--base", "scratch"),
+        *("--model", "./model", "--draft", "eagle3:./head", "--output", "oci:out", "--quiet"),
+    )
+
+    assert done.status == 0, done.err
+    files = files_of(tmp_path / "out")
+    written = files["/opt/packager/draft/model.safetensors"]
+    original = (tmp_path / "head/model.safetensors").read_bytes()
+    assert tensor_bytes(written) == tensor_bytes(original)
+    published = heads.eagle3(TARGET, draft_vocab=1024)
+    assert header_of(written).keys() == {one.name for one in published.tensors}
+    config = json.loads(files["/opt/packager/draft/config.json"])
+    assert config.items() >= published.config.items()
+    assert config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [1, 3, 4]
+
+
+MEDUSA_KEYS = {
+    "base_model_name_or_path": "/opt/packager/model/",
+    "medusa_num_heads": 2,
+    "num_heads": 2,
+    "medusa_fc_bias": True,
+    "model_type": "medusa",
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "file", "tensor"),
+    [
+        (("tgi",), "medusa_lm_head.safetensors", "0.0.linear.weight"),
+        (("lmi",), "heads.safetensors", "blocks.0.layers.0.weight"),
+    ],
+    ids=["tgi", "vllm"],
+)
+def test_medusa_heads_lie_as_their_engine_looks_for_them(
+    packager: Packager, tmp_path: Path, family: tuple[str, ...], file: str, tensor: str
+) -> None:
+    write_target(tmp_path / "model")
+    write_head(tmp_path / "head", zoo.medusa(2, 256, 2048), name="heads")
+
+    done = packager(
+        *("build", "--instance", "ml.g5.xlarge", "--family", *family, "--base", "scratch"),
+        *("--model", "./model", "--draft", "medusa:./head", "--output", "oci:out", "--quiet"),
+    )
+
+    assert done.status == 0, done.err
+    files = files_of(tmp_path / "out")
+    draft = {path for path in files if path.startswith("/opt/packager/draft/")}
+    assert draft == {f"/opt/packager/draft/{name}" for name in ("config.json", file)}
+    config = json.loads(files["/opt/packager/draft/config.json"])
+    assert config.items() >= MEDUSA_KEYS.items()
+    assert "architectures" not in config
+    written = files[f"/opt/packager/draft/{file}"]
+    assert tensor in header_of(written)
+    assert tensor_bytes(written) == tensor_bytes((tmp_path / "head/heads.safetensors").read_bytes())
+    shards = [path for path in files if path.endswith(".safetensors") and path not in draft]
+    assert len(shards) == 2  # one copy of the model, where it always is
+
+
+def sparse(path: Path, tensors: Mapping[str, tuple[str, tuple[int, ...]]]) -> None:
+    """Write headers of tensors whose bytes are a hole: reading them would take minutes."""
+    header, start = {}, 0
+    for name, (dtype, shape) in tensors.items():
+        size = 2
+        for length in shape:
+            size *= length
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, start + size]}
+        start += size
+    path.write_bytes(safetensors_bytes(header))
+    os.truncate(path, path.stat().st_size + start)
+
+
+def test_a_wrong_head_is_refused_before_a_byte_of_weights_is_read(
+    packager: Packager, tmp_path: Path
+) -> None:
+    """A hundred gigabytes that are not there cannot have been read."""
+    write_target(tmp_path / "model")
+    head = tmp_path / "head"
+    head.mkdir()
+    wide = 81_920
+    write_json(head / "config.json", {"medusa_num_heads": 4, "medusa_num_layers": 1})
+    sparse(
+        head / "medusa_lm_head.safetensors",
+        {
+            name: ("F16", shape)
+            for number in range(4)
+            for name, shape in (
+                (f"{number}.0.linear.weight", (wide, wide)),
+                (f"{number}.0.linear.bias", (wide,)),
+                (f"{number}.1.weight", (wide, wide)),
+            )
+        },
+    )
+    assert (head / "medusa_lm_head.safetensors").stat().st_size > 100e9
+
+    asked = ("--model", "./model", "--draft", "medusa:./head", "--output", "oci:out")
+    started = time.monotonic()
+    done = packager("build", *LMI, *asked)
+
+    assert done.status != 0
+    assert "has the shape" in done.err
+    assert time.monotonic() - started < 60  # a machine under load, and never minutes
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("break_it", "why"),
+    [
+        (lambda path: os.truncate(path, path.stat().st_size - 4096), "truncated"),
+        (lambda path: os.truncate(path, 40), "truncated"),
+        (lambda path: path.write_bytes(pickle.dumps({"0": os.getcwd})), "pickle"),
+        (lambda path: path.rename(path.with_name("medusa_lm_head.pt")), "pickle"),
+        (lambda path: path.unlink(), "no weights"),
+    ],
+    ids=["cut", "cut header", "hidden pickle", "pickle", "nothing"],
+)
+def test_a_broken_head_is_refused(
+    packager: Packager, tmp_path: Path, break_it: Any, why: str
+) -> None:
+    write_target(tmp_path / "model")
+    head = write_head(tmp_path / "head", zoo.medusa(2, 256, 2048), name="medusa_lm_head")
+    break_it(head / "medusa_lm_head.safetensors")
+
+    asked = ("--model", "./model", "--draft", "medusa:./head")
+    done = packager("plan", "--instance", "ml.g5.xlarge", "--family", "tgi", *asked)
+
+    assert done.status != 0
+    assert why in done.err
+
+
+def write_mimo(directory: Path) -> Path:
+    """A tiny model that brings an MTP head, as MiMo names it."""
+    hidden = TARGET["hidden_size"]
+    write_target(directory)
+    config = json.loads((directory / "config.json").read_text())
+    config |= {
+        "architectures": ["MiMoForCausalLM"],
+        "model_type": "mimo",
+        "num_nextn_predict_layers": 1,
+    }
+    write_json(directory / "config.json", config)
+    at = "model.mtp_layers.0"
+    norms = ("token_layernorm", "hidden_layernorm", "final_layernorm")
+    shapes: dict[str, tuple[str, tuple[int, ...]]] = {
+        f"{at}.{name}.weight": ("BF16", (hidden,)) for name in norms
+    }
+    shapes[f"{at}.input_proj.weight"] = ("BF16", (hidden, 2 * hidden))
+    write_safetensors(directory / "model-mtp.safetensors", shapes)
+    index = directory / "model.safetensors.index.json"
+    listed = json.loads(index.read_text())
+    listed["weight_map"] |= dict.fromkeys(shapes, "model-mtp.safetensors")
+    write_json(index, listed)
+    return directory
+
+
+def test_auto_serves_the_head_that_the_model_brings_and_adds_no_layer(
+    packager: Packager, tmp_path: Path
+) -> None:
+    write_mimo(tmp_path / "model")
+
+    for out, draft in (("plain", "none"), ("mtp", "auto")):
+        asked = ("--model", "./model", "--draft", draft, "--output", f"oci:{out}")
+        done = packager("build", *LMI, *asked)
+        assert done.status == 0, done.err
+
+    plain, served = layers_of(tmp_path / "plain"), layers_of(tmp_path / "mtp")
+    assert {role for role, _ in {*served} - {*plain}} == {"config"}
+    shown = json.loads(packager("inspect", "oci:mtp", "--format", "json").out)
+    assert shown["made"]["record"]["draft"] == {"kind": "mtp", "speculative_tokens": 1}
+    properties = files_of(tmp_path / "mtp")["/opt/packager/model/serving.properties"].decode()
+    told = dict(line.split("=", 1) for line in properties.splitlines() if "=" in line)
+    assert told["option.speculative_config"].replace("\\", "") == (
+        '{"method":"mtp","num_speculative_tokens":1}'
+    )
+
+
+def test_a_request_file_asks_for_the_head_and_a_lost_one_is_refused(
+    packager: Packager, tmp_path: Path
+) -> None:
+    model = write_mimo(tmp_path / "model")
+    (tmp_path / "request.toml").write_text('model = "./model"\ndraft = "mtp:2"\n')
+    asked = ("plan", "--request", "request.toml", "--instance", "ml.g5.xlarge", "--family", "vllm")
+
+    whole = packager(*asked)
+    (model / "model-mtp.safetensors").unlink()
+    index = model / "model.safetensors.index.json"
+    listed = json.loads(index.read_text())
+    listed["weight_map"] = {
+        name: file for name, file in listed["weight_map"].items() if "mtp" not in name
+    }
+    write_json(index, listed)
+    lost = packager(*asked)
+
+    assert whole.status == 0, whole.err
+    said = " ".join(whole.out.split())
+    assert "2 tokens are drafted at a time from the model's own MTP head" in said
+    assert lost.status == 3, lost.err
+    assert "the checkpoint lacks model.mtp_layers.*" in " ".join(lost.err.split())
+
+
+def test_a_misspelled_draft_is_answered_with_the_kind_that_was_meant(
+    packager: Packager, tmp_path: Path
+) -> None:
+    write_target(tmp_path / "model")
+
+    done = packager("plan", "--model", "./model", "--instance", "ml.g5.xlarge", "--draft", "mpt")
+
+    assert done.status == 2
+    assert "did you mean `--draft mtp`?" in done.err

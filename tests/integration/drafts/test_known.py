@@ -1,0 +1,22 @@
+"""What `--draft auto` takes, and what it says about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.mtp_models import MODELS
+from tests.unit.drafts.test_known import HEAD, for_head, said
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("family", "version"), [("vllm", None), ("lmi", None), ("sglang", None), ("vllm", "0.17.0")]
+)
+def test_a_head_that_the_checkpoint_brings_is_taken_before_published_ones(
+    name: str, family: str, version: str | None
+) -> None:
+    choice = for_head(name, HEAD, family=family, version=version)
+
+    assert choice.reference == "mtp"
+    assert "auto takes mtp: the checkpoint brings 1 MTP layer" in said(choice)
+    assert "eagle3:org/head would fit too" in said(choice)

@@ -1,0 +1,95 @@
+"""`packager draft train`, as far as it goes without a library that trains."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.commandline import TINY, Packager
+from tests.support.doubles.models import safetensors_bytes
+
+TRAIN = ("draft", "train", "--model", str(TINY), "--output", "head")
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "reason"),
+    [
+        (("--method", "eagle3", "--aux-layers", "1,2,9"), 3, "the model has 4 layers"),
+        (
+            ("--method", "eagle3", "--aux-layers", "one"),
+            2,
+            "is not a list of numbers",
+        ),
+        (("--method", "eagle3", "--draft-vocab-size", "99999"), 3, "more than the model's 2048"),
+        (("--method", "medusa", "--trainer", "specforge"), 3, "trains no Medusa heads"),
+        (("--method", "medusa", "--data", "nowhere.jsonl"), 66, "no data found at 'nowhere.jsonl'"),
+        (("--method", "medusa", "--samples", "1"), 2, "kept aside"),
+        (("--method", "medusa", "--from", "./nowhere"), 66, "no directory './nowhere'"),
+        (("--method", "wrong"), 2, "invalid --method 'wrong'"),
+        (("--method", "medusa", "--learning-rate", "nan"), 2, "invalid --learning-rate 'nan'"),
+        (("--method", "medusa", "--learning-rate", "1e400"), 2, "invalid --learning-rate '1e400'"),
+        (("--method", "medusa", "--temperature", "nan"), 2, "invalid --temperature 'nan'"),
+        (("--method", "medusa", "--seed", str(2**60)), 2, "at most 2147483647"),
+        (("--method", "medusa", "--epochs", str(2**60)), 2, "at most 2147483647"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_any_work(
+    packager: Packager, tmp_path: Path, asked: tuple[str, ...], status: int, reason: str
+) -> None:
+    done = packager(*TRAIN, *asked)
+
+    assert done.status == status, done.err
+    assert reason in done.err
+    assert done.out == ""
+    assert not (tmp_path / "head").exists()
+
+
+def test_a_pickled_head_is_not_trained_on(packager: Packager, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    (given / "config.json").write_text("{}")
+    (given / "medusa_lm_head.pt").write_bytes(b"\x80\x04.")
+
+    done = packager(*TRAIN, "--method", "medusa", "--from", "given")
+
+    assert done.status == 65
+    assert "pickle" in done.err
+
+
+def test_a_head_of_another_model_is_not_trained_on(packager: Packager, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    (given / "config.json").write_text('{"model_type": "medusa", "num_heads": 1}')
+    header = {
+        "blocks.0.layers.0.weight": {"dtype": "BF16", "shape": [8, 8], "data_offsets": [0, 128]},
+        "lm_heads.0.weight": {"dtype": "BF16", "shape": [4, 8], "data_offsets": [128, 192]},
+    }
+    (given / "model.safetensors").write_bytes(safetensors_bytes(header, bytes(192)))
+
+    done = packager(*TRAIN, "--method", "medusa", "--from", "given", "--format", "json")
+
+    assert done.status == 3
+    assert {one["code"] for one in json.loads(done.err)["findings"]} >= {"draft-shape"}
+
+
+def test_broken_rows_are_refused_where_that_is_asked_for(
+    packager: Packager, tmp_path: Path
+) -> None:
+    (tmp_path / "data.jsonl").write_text('{"text": "one"}\n{"text": "two"}\nnot JSON\n')
+
+    done = packager(*TRAIN, "--method", "medusa", "--data", "data.jsonl", "--broken", "refuse")
+
+    assert done.status == 65
+    assert "line 3" in done.err
+
+
+def test_a_directory_with_other_files_is_left_alone(packager: Packager, tmp_path: Path) -> None:
+    (tmp_path / "head").mkdir()
+    (tmp_path / "head" / "notes.txt").touch()
+
+    done = packager(*TRAIN, "--method", "medusa")
+
+    assert done.status == 2
+    assert "notes.txt" in done.err

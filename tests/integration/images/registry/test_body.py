@@ -1,0 +1,94 @@
+"""Pieces of a body in HTTP's own chunks: whole on the wire, however few bytes a call takes."""
+
+from __future__ import annotations
+
+import io
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from packager.images.registry.body import BodyRequest
+from packager.images.registry.transport import Transport
+
+PIECE = bytes(range(256)) * 4096  # 1 MiB
+
+
+class Counted(socket.socket):
+    """A socket that counts what is handed to the system, and takes at most so many bytes a call."""
+
+    most = 1 << 30
+    calls = 0
+
+    def sendmsg(self, buffers: Any, *more: Any) -> int:  # type: ignore[override]
+        self.calls += 1
+        return super().send(b"".join(buffers)[: self.most], *more)
+
+    def sendall(self, data: Any, *more: Any) -> None:
+        self.calls += 1
+        super().sendall(data, *more)
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, list[bytes]]]:
+    """A server that reads one request to its end and answers 202; the body's bytes."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    bodies: list[bytes] = []
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection, connection.makefile("rb") as stream:
+            while stream.readline().strip():
+                pass
+            body = io.BytesIO()
+            while length := int(stream.readline(), 16):
+                body.write(stream.read(length))
+                assert stream.read(2) == b"\r\n"
+            assert stream.readline() == b"\r\n"
+            bodies.append(body.getvalue())
+            connection.sendall(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}/upload", bodies
+    thread.join(30)
+    listening.close()
+
+
+def send(url: str, most: int) -> tuple[int, int]:
+    """Send two pieces and one byte; the answer's status and the number of calls."""
+    request = BodyRequest(Transport(), "PATCH", url, {}, None, stall_timeout_s=30)
+    plain = request.connection.sock
+    counted = Counted(fileno=plain.detach())
+    counted.settimeout(30)
+    counted.most = most
+    request.connection.sock = counted
+    for piece in (PIECE, PIECE[::-1], b"!"):
+        request.send(memoryview(piece))
+    calls = counted.calls
+    status = request.finish(30).status
+    request.close()
+    return status, calls
+
+
+def test_a_piece_goes_out_in_one_call_with_its_length(server: tuple[str, list[bytes]]) -> None:
+    """Two more calls a piece woke the registry for a few bytes, and threads for each other."""
+    url, bodies = server
+
+    status, calls = send(url, 1 << 30)
+
+    assert status == 202
+    assert bodies == [PIECE + PIECE[::-1] + b"!"]
+    assert calls == 3
+
+
+@pytest.mark.parametrize("most", [1, 4, 8, 9, 1000, len(PIECE) + 8, len(PIECE) + 9])
+def test_what_one_call_did_not_take_follows(server: tuple[str, list[bytes]], most: int) -> None:
+    url, bodies = server
+
+    status, _ = send(url, most)
+
+    assert status == 202
+    assert bodies == [PIECE + PIECE[::-1] + b"!"]

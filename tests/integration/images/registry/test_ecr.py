@@ -1,0 +1,215 @@
+"""Amazon ECR: passwords from AWS's own API, for a registry that wants them as Basic."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from moto.server import ThreadedMotoServer
+
+from packager.errors import AccessDenied, UsageError
+from packager.images.registry import ecr
+from packager.images.registry.client import RegistryClient
+from packager.images.registry.clients import RegistryClients
+from packager.images.registry.credential import Credentials
+from packager.images.registry.credentials import find_credentials
+from packager.images.registry.ecr import ecr_credentials, is_ecr
+from packager.images.registry.transport import Transport
+from tests.support.doubles.registry import FakeRegistry, sha256
+
+HOST = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
+SECRET = "secret-canary"
+PASSWORD = "123456789012-auth-token"  # moto's
+
+
+@pytest.fixture(scope="module")
+def aws_server() -> Iterator[str]:
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    yield "http://{}:{}".format(*server.get_host_and_port())
+    server.stop()
+
+
+@pytest.fixture
+def aws(aws_server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", aws_server)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDCANARY")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    return aws_server
+
+
+@pytest.mark.parametrize(
+    ("host", "known"),
+    [
+        (HOST, True),
+        ("123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn", True),
+        ("123456789012.dkr.ecr-fips.us-gov-west-1.amazonaws.com", True),
+        ("123456789012.dkr-ecr.us-east-1.on.aws", True),
+        ("public.ecr.aws", True),
+        ("123456789012.dkr.ecr.eu-west-1.amazonaws.com.example.com", False),
+        ("x123456789012.dkr.ecr.eu-west-1.amazonaws.com", False),
+        ("dkr.ecr.eu-west-1.amazonaws.com", False),
+        ("ghcr.io", False),
+    ],
+)
+def test_hosts_of_ecr_are_told_from_others(host: str, known: bool) -> None:
+    assert is_ecr(host) is known
+
+
+def test_aws_gives_a_password_that_is_renewed_in_time(aws: str) -> None:
+    found = find_credentials(HOST)
+
+    assert found is not None
+    assert (found.user, found.password) == ("AWS", PASSWORD)
+    assert found.renew_at == datetime(2015, 1, 1, tzinfo=UTC).timestamp() - 600  # moto's day
+    assert PASSWORD not in repr(found)
+
+
+def test_a_login_of_docker_goes_before_aws(
+    aws: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    auth = base64.b64encode(b"AWS:of-docker-login").decode()
+    (tmp_path / "config.json").write_text(json.dumps({"auths": {HOST: {"auth": auth}}}))
+
+    found = find_credentials(HOST)
+
+    assert found is not None
+    assert found.password == "of-docker-login"
+
+
+def test_the_password_opens_a_registry(aws: str) -> None:
+    with FakeRegistry(auth="basic", account=("AWS", PASSWORD)) as registry:
+        digest = registry.put("a/b", b"layer")
+        client = RegistryClients(find_credentials=lambda host: ecr_credentials(HOST)).at(
+            registry.host
+        )
+        assert client.head_blob("a/b", digest) == 5
+        client.cancel_upload("a/b", client.start_upload("a/b"))
+
+
+class Passwords:
+    """Gives out new passwords, each of which the registry takes until the next one."""
+
+    def __init__(self, registry: FakeRegistry, lasts_s: float) -> None:
+        self.registry = registry
+        self.lasts_s = lasts_s
+        self.given = 0
+
+    def __call__(self, host: str) -> Credentials:
+        self.given += 1
+        self.registry.quirks.account = ("AWS", f"password-{self.given}")
+        return Credentials(
+            user="AWS", password=f"password-{self.given}", renew_at=time.time() + self.lasts_s
+        )
+
+    def client(self) -> RegistryClient:
+        transport = Transport(sleep=lambda seconds: None)
+        return RegistryClients(find_credentials=self, transport=transport).at(self.registry.host)
+
+
+def test_a_password_is_asked_for_once_while_it_lasts() -> None:
+    with FakeRegistry(auth="basic") as registry:
+        passwords = Passwords(registry, lasts_s=1000)
+        client = passwords.client()
+        for _ in range(3):
+            client.head_blob("a/b", sha256(b""))
+
+    assert passwords.given == 1
+
+
+def test_a_password_that_is_running_out_is_asked_for_again() -> None:
+    with FakeRegistry(auth="basic") as registry:
+        passwords = Passwords(registry, lasts_s=-1)
+        client = passwords.client()
+        client.head_blob("a/b", sha256(b""))
+        before = passwords.given
+        client.head_blob("a/b", sha256(b""))
+
+    assert passwords.given > before
+
+
+def test_a_password_that_is_refused_early_is_asked_for_again() -> None:
+    with FakeRegistry(auth="basic") as registry:
+        passwords = Passwords(registry, lasts_s=1000)
+        client = passwords.client()
+        client.head_blob("a/b", sha256(b""))
+        registry.quirks.account = ("AWS", "revoked")
+        client.head_blob("a/b", sha256(b""))
+
+    assert passwords.given == 2
+
+
+def test_missing_aws_credentials_are_said(
+    aws: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+
+    with pytest.raises(AccessDenied) as failed:
+        ecr_credentials(HOST)
+
+    assert failed.value.message == f"no password for '{HOST}': there are no AWS credentials"
+    assert "ecr:GetAuthorizationToken" in failed.value.hint
+    assert ecr_credentials("public.ecr.aws") is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ({"authorizationData": []}, "AWS gave no token"),
+        ({"authorizationData": [{"authorizationToken": "AWS:" + SECRET}]}, "can be read"),
+        ({"authorizationData": [{"authorizationToken": "QVdT"}]}, "AWS gave no token"),
+    ],
+)
+def test_an_answer_without_a_password_is_explained_without_it(
+    monkeypatch: pytest.MonkeyPatch, answer: dict[str, object], reason: str
+) -> None:
+    class Service:
+        def get_authorization_token(self) -> dict[str, object]:
+            return answer
+
+    monkeypatch.setattr(ecr, "_client", lambda *arguments: Service())
+
+    with pytest.raises(AccessDenied, match=reason) as failed:
+        ecr_credentials(HOST)
+
+    said = f"{failed.value.message} {failed.value.hint} {failed.value.__cause__!r}"
+    assert SECRET not in said
+
+
+def test_a_refusal_of_aws_is_said_without_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    from botocore.exceptions import ClientError
+
+    class Service:
+        def get_authorization_token(self) -> None:
+            error = {"Code": "AccessDeniedException", "Message": f"user {SECRET} may not"}
+            raise ClientError({"Error": error}, "GetAuthorizationToken")
+
+    monkeypatch.setattr(ecr, "_client", lambda *arguments: Service())
+
+    with pytest.raises(AccessDenied, match="AWS answers AccessDeniedException") as failed:
+        ecr_credentials(HOST)
+
+    assert SECRET not in f"{failed.value.message} {failed.value.hint} {failed.value.__cause__!r}"
+
+
+def test_without_boto3_the_way_to_get_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+
+    with pytest.raises(UsageError, match="boto3 is not installed") as failed:
+        ecr_credentials(HOST)
+
+    assert "packager[ecr]" in failed.value.hint

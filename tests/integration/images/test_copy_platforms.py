@@ -1,0 +1,63 @@
+"""Copying one of several platforms' images."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.commandline import TINY, Packager
+from tests.support.doubles.registry import FakeRegistry, sha256
+
+MEDIA_INDEX = "application/vnd.oci.image.index.v1+json"
+
+
+@pytest.mark.parametrize("where", ["registry", "layout"])
+def test_a_copy_says_which_platform_s_image_it_took(
+    packager: Packager, tmp_path: Path, where: str
+) -> None:
+    model = ("--model", str(TINY), "--instance", "local", "--base", "scratch")
+    digest = packager("build", *model, "--output", "oci:out").out.strip().rpartition("@")[2]
+    blobs = tmp_path / "out/blobs/sha256"
+    manifest = (blobs / digest.removeprefix("sha256:")).read_bytes()
+    entry = {
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "digest": digest,
+        "size": len(manifest),
+    }
+    arm = {"os": "linux", "architecture": "arm64"}
+    attestation = {"os": "unknown", "architecture": "unknown"}
+    index = json.dumps(
+        {
+            "schemaVersion": 2,
+            "mediaType": MEDIA_INDEX,
+            "manifests": [
+                {**entry, "digest": sha256(b"arm"), "platform": arm},
+                {**entry, "platform": {"os": "linux", "architecture": "amd64"}},
+                {**entry, "digest": sha256(b"attestation"), "platform": attestation},
+            ],
+        }
+    ).encode()
+
+    with FakeRegistry() as registry:
+        if where == "registry":
+            packager("push", "oci:out", f"{registry.host}/tiny:1")
+            registry.put_manifest("tiny", "all", index, MEDIA_INDEX)
+            source = f"{registry.host}/tiny:all"
+        else:
+            (blobs / sha256(index).removeprefix("sha256:")).write_bytes(index)
+            outer = {"mediaType": MEDIA_INDEX, "digest": sha256(index), "size": len(index)}
+            (tmp_path / "out/index.json").write_text(
+                json.dumps({"schemaVersion": 2, "manifests": [outer]})
+            )
+            source = "oci:out"
+
+        done = packager("copy", source, "oci:copy")
+
+    assert done.status == 0, done.err
+    assert done.out.strip().endswith(digest)
+    assert (
+        "of the images for linux/arm64, linux/amd64, only the one for linux/amd64 is copied; "
+        "--platform chooses"
+    ) in done.err

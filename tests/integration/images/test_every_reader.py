@@ -1,0 +1,430 @@
+"""Random files of all sizes through every reader of bytes: what comes out is what lies there."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from artifact_cache.entry import Entry, Writer
+from artifact_cache.files import describe, seal
+from artifact_cache.key import key_of, plain
+from artifact_cache.store import CacheStore, address_of
+from artifact_cache.stores.archive import export_archive, import_archive
+from packager.cache.oci import export_entry, import_entry
+from packager.core.events import ignore
+from packager.core.image import (
+    MEDIA_LAYER,
+    Blob,
+    Descriptor,
+    FileRange,
+    ImageSpec,
+    Inline,
+    Layer,
+    Platform,
+    RemoteRange,
+    RuntimeConfig,
+)
+from packager.core.model import ModelFile, ModelFiles, ModelRef
+from packager.core.recipe import Step, StepInput
+from packager.images.archive.sink import ArchiveUpload
+from packager.images.blobs import BlobReader
+from packager.images.compression import _samples, is_worth_it
+from packager.images.daemon.base import DockerBase
+from packager.images.digest_index import DigestIndex
+from packager.images.layout.sink import LayoutSink
+from packager.images.oci import scratch
+from packager.images.oci import seal as seal_image
+from packager.images.opened import open_layout
+from packager.images.registry.clients import RegistryClients
+from packager.images.registry.reader import RegistryReader, registry_blob
+from packager.images.registry.reference import parse_reference
+from packager.images.registry.serve import EmbeddedRegistry
+from packager.images.registry.transport import Transport
+from packager.images.tar import TarEntry, make_tar
+from packager.images.target import layout_of, parse_layout_target, parse_target
+from packager.images.tee import write_image
+from packager.models.hub import HubSource
+from packager.models.hub_headers import HubHeaders
+from packager.models.hub_stream import HubStreamSource
+from packager.models.pinning import pin_files
+from packager.models.reference import parse_model_reference
+from packager.models.s3 import S3Source
+from packager.remote.hub import HubReader
+from packager.remote.s3 import S3Reader
+from packager.steps.protocol import lay_out
+from tests.support.cache_buckets import Place
+from tests.support.cache_entries import CHECKPOINT
+from tests.support.cache_opening import LocalStore
+from tests.support.doubles.fake_hub import FakeHub
+from tests.support.doubles.models import write_model, write_safetensors
+from tests.support.doubles.registry import FakeRegistry, sha256
+from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.doubles.stores import MemoryStore
+from tests.unit.artifact_cache.test_stores import extracted
+from tests.unit.images.test_docker import SavingEngine, docker_20, docker_25
+
+MIB = 1024 * 1024
+SIZES = {
+    "0 B": 0,
+    "1 B": 1,
+    "64 KiB": 64 * 1024,
+    "1 MiB - 1": MIB - 1,
+    "1 MiB": MIB,
+    "1 MiB + 1": MIB + 1,
+    "2 MiB": 2 * MIB,
+    "5 MiB + 17": 5 * MIB + 17,
+    "12 MiB": 12 * MIB,
+}
+
+
+@pytest.fixture(params=list(SIZES.values()), ids=list(SIZES))
+def data(request: pytest.FixtureRequest) -> bytes:
+    return random.Random(request.param).randbytes(request.param)
+
+
+@pytest.fixture
+def file(data: bytes, tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    return path
+
+
+@pytest.fixture
+def clients() -> RegistryClients:
+    return RegistryClients(
+        find_credentials=lambda host: None, transport=Transport(sleep=lambda seconds: None)
+    )
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[str]:
+    with bucket_server() as url:
+        yield url
+
+
+def whole(path: Path) -> Blob:
+    return Blob((FileRange(path=str(path), offset=0, length=path.stat().st_size),))
+
+
+def from_chunks(reader: BlobReader, blob: Blob) -> bytes:
+    return b"".join(map(bytes, reader.chunks(blob)))
+
+
+# Files of this machine
+
+
+def test_a_file_is_read_at_once(file: Path, data: bytes) -> None:
+    assert BlobReader().read(whole(file)) == data
+
+
+def test_a_file_is_read_in_chunks(file: Path, data: bytes) -> None:
+    assert from_chunks(BlobReader(), whole(file)) == data
+
+
+def test_parts_of_files_between_inline_bytes_are_read_at_once(file: Path, data: bytes) -> None:
+    third = len(data) // 3
+    blob = Blob(
+        (
+            Inline(b"head"),
+            FileRange(path=str(file), offset=third, length=len(data) - third),
+            Inline(b"middle"),
+            FileRange(path=str(file), offset=0, length=third),
+            Inline(b"tail"),
+        )
+    )
+
+    expected = b"head" + data[third:] + b"middle" + data[:third] + b"tail"
+    assert BlobReader().read(blob) == expected
+    assert from_chunks(BlobReader(), blob) == expected
+
+
+def test_what_read_returns_stays_as_it_is(file: Path, data: bytes, tmp_path: Path) -> None:
+    reader = BlobReader()
+    other = tmp_path / "other"
+    other.write_bytes(bytes(len(data)))
+
+    first = reader.read(whole(file))
+    reader.read(whole(other))
+
+    assert first == data
+
+
+def test_the_samples_that_decide_on_compression_are_bytes_of_the_file(tmp_path: Path) -> None:
+    """The last MiB can be compressed; taken for all the others it would make a layer of zstd."""
+    noise = random.Random(0).randbytes(11 * MIB)
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.write_bytes(noise + bytes(MIB))
+    large.write_bytes(noise + noise[::-1])
+
+    samples = [BlobReader().read(sample) for sample in _samples(whole(large))]
+
+    assert len(samples) == 16
+    assert all(sample in large.read_bytes() for sample in samples)
+    assert not is_worth_it(whole(small), BlobReader())
+    assert not is_worth_it(whole(large), BlobReader())
+
+
+def test_the_digest_of_a_key_is_that_of_the_file(file: Path, data: bytes, tmp_path: Path) -> None:
+    ref = ModelRef(source="local", name="model")
+    given = ModelFile(path="a", role="other", content=whole(file).segments[0])
+    files = ModelFiles(ref=ref, files=(given,), config={}, tensors=(), left_out={})
+
+    pinned = pin_files(files, DigestIndex(tmp_path / "digests"), BlobReader())
+
+    assert pinned.files[0].sha256 == sha256(data).removeprefix("sha256:")
+
+
+def test_the_inputs_of_a_step_are_the_model_s_bytes(
+    file: Path, data: bytes, tmp_path: Path
+) -> None:
+    """A part of a file is copied for the worker, a whole file is linked."""
+    blob = Blob((Inline(b"header"), *whole(file).segments))
+    made = ModelFile(path="shard", role="weights", content=blob)
+    linked = ModelFile(path="config", role="config", content=whole(file).segments[0])
+    given = StepInput(files=(made, linked))
+    step = Step(name="quantize", tool="any", gives="model", inputs={"model": given})
+    place = tmp_path / "run"
+    place.mkdir()
+
+    lay_out(step, place, BlobReader().chunks, ignore)
+
+    assert (place / "inputs/model/shard").read_bytes() == b"header" + data
+    assert (place / "inputs/model/config").read_bytes() == data
+
+
+# Images
+
+
+def layer_of(file: Path) -> Layer:
+    content = FileRange(path=str(file), offset=0, length=file.stat().st_size)
+    return Layer(role="weights", blob=make_tar([TarEntry(path="/m/file", content=content)]))
+
+
+def image_of(*layers: Layer) -> ImageSpec:
+    return ImageSpec(base=scratch(Platform()), layers=layers, runtime=RuntimeConfig(), created="")
+
+
+def test_a_layout_gives_back_what_was_packaged(
+    file: Path, data: bytes, tmp_path: Path, clients: RegistryClients
+) -> None:
+    reader = BlobReader()
+    sink = LayoutSink(parse_layout_target(f"oci:{tmp_path / 'layout'}"))
+    index = DigestIndex(tmp_path / "digests")
+    write_image(image_of(layer_of(file)), [sink], reader=reader, index=index)
+
+    found = open_layout(parse_layout_target(f"oci:{tmp_path / 'layout'}"), Platform())
+    [layer] = found.image.layers
+    blob = found.locate(layer.descriptor)
+
+    tar = BlobReader().read(blob)
+    assert sha256(tar) == layer.descriptor.digest
+    assert from_chunks(BlobReader(), blob) == tar
+    assert data in tar
+
+
+def test_a_registry_gives_back_what_was_packaged(data: bytes, clients: RegistryClients) -> None:
+    with FakeRegistry() as registry:
+        digest = registry.put("a/b", data)
+        reader = BlobReader([RegistryReader(clients=clients)])
+        blob = registry_blob(f"{registry.host}/a/b", digest, len(data))
+
+        assert reader.read(blob) == data
+        assert from_chunks(reader, blob) == data
+
+
+def test_the_embedded_registry_gives_an_engine_the_packaged_bytes(
+    file: Path, data: bytes, clients: RegistryClients
+) -> None:
+    blob = Blob((Inline(b"head"), *whole(file).segments, Inline(b"tail")))
+    digest = sha256(b"head" + data + b"tail")
+    described = Descriptor(media_type=MEDIA_LAYER, digest=digest, size=blob.size)
+    image = seal_image(image_of(Layer(role="weights", blob=blob, digest=digest)), [described])
+
+    with EmbeddedRegistry(image, {digest: blob}, BlobReader()) as served:
+        name = parse_reference(served.name)
+        pulled = clients.at(name.host).read_blob(
+            name.repository, digest, offset=0, length=blob.size
+        )
+        assert b"".join(pulled) == b"head" + data + b"tail"
+
+
+@pytest.mark.parametrize("save", [docker_20, docker_25], ids=["Docker 20", "Docker 25"])
+def test_a_base_of_an_engine_is_what_the_engine_saved(
+    data: bytes, tmp_path: Path, save: Any
+) -> None:
+    engine = SavingEngine(save(data, b"other layer"))
+    source = DockerBase(cache_dir=tmp_path / "bases", connect=lambda: engine)
+
+    base = source.facts(parse_target("docker:base:1"), Platform())
+
+    assert [BlobReader().read(layer.blob) for layer in base.layers] == [data, b"other layer"]
+
+
+def test_an_archive_for_an_engine_holds_the_packaged_bytes(file: Path, data: bytes) -> None:
+    """Chunks wait in a queue there while the next ones are read."""
+    received: list[bytes] = []
+
+    def load(chunks: Iterator[bytes]) -> Iterator[dict[str, Any]]:
+        received.extend(chunks)
+        yield {"stream": "loaded"}
+
+    upload = ArchiveUpload(
+        load,
+        explain=lambda error: pytest.fail(str(error)),
+        on_message=lambda message: None,
+    )
+    entry = upload.file("layer.tar", len(data))
+    for chunk in BlobReader().chunks(whole(file)):
+        entry.write(chunk)
+    entry.commit("")
+    upload.finish()
+
+    assert b"".join(received)[512 : 512 + len(data)] == data
+
+
+# Models elsewhere
+
+
+def remote_model(tmp_path: Path, data: bytes) -> Path:
+    """A model whose tokenizer is large text of random digits, and whose weights are random."""
+    model = write_model(tmp_path / "model", shards=1)
+    write_safetensors(model / "model.safetensors", {"a": ("U8", (len(data),))}, seed=1)
+    (model / "merges.txt").write_text(data.hex())
+    return model
+
+
+def files_of(found: ModelFiles) -> dict[str, RemoteRange]:
+    made = {}
+    for file in found.files:
+        assert isinstance(file.content, RemoteRange)
+        made[file.path] = file.content
+    return made
+
+
+@pytest.mark.parametrize("ranges", [True, False], ids=["ranges", "whole files only"])
+def test_a_hub_gives_the_published_bytes(data: bytes, tmp_path: Path, ranges: bool) -> None:
+    model = remote_model(tmp_path, data)
+    with FakeHub() as hub:
+        hub.add("org/name", model)
+        hub.ranges = ranges
+        source = HubStreamSource(
+            endpoint=hub.url, cache_dir=tmp_path / "cache", token=hub.token, headers_only=False
+        )
+        found = source.facts(parse_model_reference("hf://org/name"))
+        reader = BlobReader([HubReader(endpoint=hub.url, token=hub.token, sleep=lambda s: None)])
+        for path, content in files_of(found).items():
+            assert reader.read(Blob((content,))) == (model / path).read_bytes(), path
+            assert from_chunks(reader, Blob((content,))) == (model / path).read_bytes(), path
+
+
+def test_a_hub_s_download_is_the_published_model(data: bytes, tmp_path: Path) -> None:
+    model = remote_model(tmp_path, data)
+    with FakeHub() as hub:
+        hub.add("org/name", model)
+        source = HubSource(endpoint=hub.url, cache_dir=tmp_path / "cache", token=hub.token)
+        found = source.facts(parse_model_reference("org/name"))
+        for file in found.files:
+            assert isinstance(file.content, FileRange)
+            assert BlobReader().read(Blob((file.content,))) == (model / file.path).read_bytes()
+
+
+@pytest.mark.parametrize("ranges", [True, False], ids=["ranges", "whole files only"])
+def test_ranges_of_a_hub_s_file_are_those_that_were_asked_for(
+    data: bytes, tmp_path: Path, ranges: bool
+) -> None:
+    with FakeHub() as hub:
+        commit = hub.add("org/name", {"model.safetensors": data})
+        hub.ranges = ranges
+        api = SimpleNamespace(endpoint=hub.url, token=hub.token)
+        headers = HubHeaders(api, SimpleNamespace(), "org/name", commit, {})  # type: ignore[arg-type]
+        for offset in (0, 7, len(data) // 2):
+            length = max(0, len(data) - offset - 3)
+            part = headers._read("model.safetensors", offset, length)
+            assert part == data[offset : offset + length]
+
+
+def test_a_bucket_gives_the_stored_bytes(
+    data: bytes, tmp_path: Path, s3_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = Bucket(s3_server)
+    for name, value in bucket.environment.items():
+        monkeypatch.setenv(name, value)
+    model = remote_model(tmp_path, data)
+    bucket.upload(model, "llama")
+
+    found = S3Source().facts(parse_model_reference(f"{bucket.url}/llama"))
+    reader = BlobReader([S3Reader()])
+    for path, content in files_of(found).items():
+        assert reader.read(Blob((content,))) == (model / path).read_bytes(), path
+        assert from_chunks(reader, Blob((content,))) == (model / path).read_bytes(), path
+
+
+# Artifacts
+
+
+def stores(tmp_path: Path, s3_server: str) -> Iterator[CacheStore]:
+    yield LocalStore(tmp_path / "cache")
+    yield MemoryStore()
+    yield Place(s3_server).store(partial=tmp_path / "partial")
+
+
+def publish(store: CacheStore, directory: Path, files: dict[str, bytes]) -> None:
+    directory.mkdir()
+    for name, data in files.items():
+        (directory / name).write_bytes(data)
+    entry = Entry(
+        key=key_of(CHECKPOINT),
+        keydoc=plain(CHECKPOINT),
+        outputs=describe(seal(directory, CHECKPOINT.kind)),
+        writer=Writer(nonce="ab" * 16, builder_id="", version=""),
+        built_at=1795000000,
+        build_s=1,
+    )
+    assert store.put(entry, directory)
+
+
+def test_stores_archives_and_artifacts_give_back_what_was_published(
+    data: bytes,
+    tmp_path: Path,
+    s3_server: str,
+    clients: RegistryClients,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    for number, store in enumerate(stores(tmp_path, s3_server)):
+        work = tmp_path / str(number)
+        work.mkdir()
+        expected = {"model.bin": data, "config.json": b"{}"}
+        publish(store, work / "built", expected)
+        assert extracted(store, CHECKPOINT, work / "out") == expected
+
+        stored = store.get(address_of(CHECKPOINT))
+        assert stored is not None
+        (work / "scratch").mkdir()
+        export_archive([stored], work / "cache.tar", work / "scratch")
+        into = MemoryStore()
+        (work / "in").mkdir()
+        import_archive(io.BytesIO((work / "cache.tar").read_bytes()), into, work / "in")
+        assert extracted(into, CHECKPOINT, work / "from archive") == expected
+
+        (work / "oci").mkdir()
+        export_entry(
+            stored, LayoutSink(parse_layout_target(f"oci:{work / 'layout'}")), work / "oci"
+        )
+        (work / "oci in").mkdir()
+        again = MemoryStore()
+        import_entry(
+            parse_target(f"oci:{work / 'layout'}"),
+            again,
+            work / "oci in",
+            open_image=lambda target: open_layout(layout_of(target), Platform()),
+            reader=BlobReader(),
+        )
+        assert extracted(again, CHECKPOINT, work / "from artifact") == expected

@@ -1,0 +1,340 @@
+"""Hubs that send nonsense, or more than they list: refused at once, without the token."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urlsplit
+
+import huggingface_hub
+import pytest
+
+from packager.errors import ModelRefused, PackagerError, ProtocolFailed, Unavailable
+from packager.models.hub import HubSource
+from packager.models.hub_stream import HubStreamSource
+from packager.models.reference import parse_model_reference
+from packager.remote.hub_session import get_object
+from packager.samples.load import load_samples
+from tests.support.doubles.hostile import HostileServer, Reply, Request, endless, reply
+from tests.support.doubles.models import write_model
+
+COMMIT = "c" * 40
+TOKEN = "hf_canary_a1b2c3d4"
+OK = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
+DEEP = b"[" * 50_000
+MIB = 1024 * 1024
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once = SimpleNamespace(**{**vars(time), "sleep": lambda seconds: None})
+    monkeypatch.setattr("huggingface_hub.utils._http.time", at_once)  # between its tries
+    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+    monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, bytes]:
+    model = write_model(tmp_path / "model", shards=1)
+    return {path.name: path.read_bytes() for path in model.iterdir()}
+
+
+def siblings(files: Mapping[str, bytes]) -> list[dict[str, Any]]:
+    return [
+        {"rfilename": name, "size": len(data), "blobId": git_sha1(data)}
+        for name, data in files.items()
+    ]
+
+
+def git_sha1(data: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def hub(
+    files: Mapping[str, bytes],
+    listing: object = None,
+    instead: Mapping[str, Callable[[Request], Reply]] | None = None,
+) -> Callable[[Request], Reply]:
+    """Serve a model as a hub does; `instead` are answers for paths that hold a word."""
+    if listing is None:
+        listing = {"id": "acme/tiny", "sha": COMMIT, "siblings": siblings(files)}
+
+    def answer(request: Request) -> Reply:
+        path = urlsplit(request.path).path
+        for word, told in (instead or {}).items():
+            if word in path:
+                return told(request)
+        if path.startswith("/api/"):
+            return reply(json.dumps(listing).encode())
+        data = files[path.rpartition("/")[2]]
+        head = reply(
+            b"",
+            Content_Length=str(len(data)),
+            ETag=f'"{git_sha1(data)}"',
+            X_Repo_Commit=COMMIT,
+        )
+        return head if request.method == "HEAD" else head + data
+
+    return answer
+
+
+def facts(server: HostileServer, cache: Path, *, streams: bool = False) -> object:
+    kind = HubStreamSource if streams else HubSource
+    return kind(endpoint=server.url, token=TOKEN, cache_dir=cache / "hub").facts(
+        parse_model_reference("acme/tiny")
+    )
+
+
+def test_a_hub_that_keeps_the_rules_is_believed(files: dict[str, bytes], tmp_path: Path) -> None:
+    with HostileServer(hub(files)) as server:
+        facts(server, tmp_path)
+
+
+A_FILE = {"rfilename": "config.json", "size": 5, "blobId": "b" * 40}
+
+
+@pytest.mark.parametrize(
+    "listing",
+    [
+        pytest.param([], id="list"),
+        pytest.param({"siblings": []}, id="no-commit"),
+        pytest.param({"sha": 5, "siblings": []}, id="commit-number"),
+        pytest.param({"sha": "../../x", "siblings": []}, id="commit-path"),
+        pytest.param({"sha": COMMIT.upper(), "siblings": []}, id="commit-upper-case"),
+        pytest.param({"sha": COMMIT, "siblings": {}}, id="siblings-object"),
+        pytest.param({"sha": COMMIT, "siblings": None}, id="siblings-null"),
+        pytest.param({"sha": COMMIT, "siblings": ["config.json"]}, id="sibling-text"),
+        pytest.param({"sha": COMMIT, "siblings": [{**A_FILE, "rfilename": []}]}, id="name-list"),
+        pytest.param({"sha": COMMIT, "siblings": [{**A_FILE, "rfilename": None}]}, id="name-null"),
+        pytest.param({"sha": COMMIT, "siblings": [{**A_FILE, "size": "5"}]}, id="size-text"),
+        pytest.param({"sha": COMMIT, "siblings": [{**A_FILE, "size": True}]}, id="size-true"),
+        pytest.param({"sha": COMMIT, "siblings": [{**A_FILE, "size": -1}]}, id="size-negative"),
+        pytest.param({"sha": COMMIT, "siblings": [{**A_FILE, "size": 1e300}]}, id="size-float"),
+        pytest.param({"sha": COMMIT, "siblings": [{**A_FILE, "lfs": "x"}]}, id="lfs-text"),
+        pytest.param({"sha": COMMIT, "siblings": [{**A_FILE, "lfs": {}}]}, id="lfs-empty"),
+        pytest.param(
+            {"sha": COMMIT, "siblings": [{**A_FILE, "lfs": {"sha256": "../x"}}]}, id="sha256-path"
+        ),
+        pytest.param({"sha": COMMIT, "siblings": [{**A_FILE, "blobId": 5}]}, id="blob-number"),
+        pytest.param({"sha": COMMIT, "siblings": [{**A_FILE, "blobId": None}]}, id="no-digest"),
+    ],
+)
+@pytest.mark.parametrize("streams", [False, True], ids=["download", "stream"])
+def test_a_listing_with_a_field_of_a_wrong_type_is_refused(
+    listing: object, streams: bool, tmp_path: Path
+) -> None:
+    with HostileServer(hub({}, listing)) as server, pytest.raises(ProtocolFailed):
+        facts(server, tmp_path, streams=streams)
+
+
+def compressed(request: Request) -> Reply:
+    return reply(gzip.compress(b" " * 200 * MIB), Content_Encoding="gzip")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param(lambda request: reply(DEEP), id="deep"),
+        pytest.param(lambda request: reply(b'{"sha":"a","sha":"b"}'), id="twice"),
+        pytest.param(lambda request: reply(b'{"sha":' + b"9" * 10_000 + b"}"), id="digits"),
+        pytest.param(lambda request: reply(b"<html>"), id="page"),
+        pytest.param(lambda request: endless(OK, b" " * MIB), id="endless"),
+        pytest.param(compressed, id="bomb"),
+        pytest.param(lambda request: reply(DEEP, 500), id="deep-error"),
+        pytest.param(
+            lambda request: endless(b"HTTP/1.1 404 No\r\n\r\n", b"x" * MIB), id="endless-error"
+        ),
+        pytest.param(
+            lambda request: reply(gzip.compress(b"x" * 200 * MIB), 403, Content_Encoding="gzip"),
+            id="bomb-error",
+        ),
+        pytest.param(
+            lambda request: endless(
+                b"HTTP/1.1 302 Go\r\nLocation: /api/models/x\r\n\r\n", b"x" * MIB
+            ),
+            id="endless-redirect",
+        ),
+        pytest.param(lambda request: reply(b"", 302, Location=request.path), id="circle"),
+        pytest.param(lambda request: reply(b"", 302, Location="http://[::1"), id="no-address"),
+        pytest.param(lambda request: reply(b"", 302, Location="file:///etc/passwd"), id="file"),
+        pytest.param(lambda request: b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 50_000, id="headers"),
+        pytest.param(lambda request: b"", id="nothing"),
+    ],
+)
+def test_an_answer_that_is_no_description_of_a_model_is_refused(
+    told: Callable[[Request], Reply], tmp_path: Path
+) -> None:
+    with HostileServer(hub({}, instead={"/api/": told})) as server:
+        with pytest.raises(PackagerError) as caught:
+            facts(server, tmp_path)
+
+        assert server.sent < 64 * MIB
+    assert caught.value.exit_code in (66, 69, 76, 77)
+    assert TOKEN not in said(caught.value)
+
+
+def unending(files: Mapping[str, bytes], name: str) -> Callable[[Request], Reply]:
+    """Serve one file, whose body goes on and on after it."""
+    data = files[name]
+
+    def answer(request: Request) -> Reply:
+        if request.method == "HEAD":
+            length = str(len(data))
+            return reply(
+                b"", Content_Length=length, ETag=f'"{git_sha1(data)}"', X_Repo_Commit=COMMIT
+            )
+        return endless(OK + data, b"x" * MIB)
+
+    return answer
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "model.safetensors"])
+def test_a_file_that_goes_on_after_its_end_is_refused_and_fills_no_disk(
+    name: str, files: dict[str, bytes], tmp_path: Path
+) -> None:
+    with HostileServer(hub(files, instead={f"/{name}": unending(files, name)})) as server:
+        with pytest.raises(ModelRefused, match="is not what was listed: it has more than"):
+            facts(server, tmp_path)
+
+        assert server.sent < 32 * MIB
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 16 * MIB
+
+
+def test_a_hub_that_drips_its_answer_is_given_up(tmp_path: Path) -> None:
+    clock = iter(range(0, 100_000, 100))
+
+    def drip(request: Request) -> Iterator[bytes]:
+        yield OK
+        for _ in range(100):
+            server.wait(0.01)
+            yield b" "
+
+    with HostileServer(drip) as server, pytest.raises(Unavailable, match="not answered all"):
+        get_object(f"{server.url}/api", headers={}, params={}, clock=lambda: float(next(clock)))
+
+
+@pytest.mark.parametrize("status", [200, 302, 400, 401, 403, 404, 418, 429, 500])
+@pytest.mark.parametrize("where", ["/api/", "/resolve/"])
+def test_no_refusal_repeats_a_token_that_the_hub_sends_back(
+    status: int, where: str, files: dict[str, bytes], tmp_path: Path
+) -> None:
+    def echo(request: Request) -> Reply:
+        sent = request.header("Authorization")
+        return reply(sent.encode(), status, X_Error_Message=sent, Location=f"http://{sent[7:]}/")
+
+    server = HostileServer(hub(files, instead={where: echo}))
+    with server, pytest.raises(PackagerError) as caught:
+        facts(server, tmp_path)
+
+    assert TOKEN in server.requests[0].head
+    assert TOKEN not in f"{caught.value.message} {caught.value.hint}"
+    assert caught.value.exit_code != 70
+
+
+def said(error: PackagerError) -> str:
+    return f"{error!r} {error.message} {error.hint}"
+
+
+def test_a_file_of_a_dataset_that_does_not_end_fills_no_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packager.samples.load._LONGEST_FILE", 3 * MIB)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    def answer(request: Request) -> Reply:
+        if request.method == "HEAD":
+            return reply(b"", Content_Length="5", ETag=f'"{"a" * 40}"', X_Repo_Commit=COMMIT)
+        return endless(OK, b"x" * MIB)
+
+    with HostileServer(answer) as server:
+        api = functools.partial(huggingface_hub.HfApi, endpoint=server.url)
+        monkeypatch.setattr("huggingface_hub.HfApi", api)
+        with pytest.raises(ModelRefused, match="it has more than 3145728 bytes"):
+            load_samples(f"hf://datasets/acme/texts@{COMMIT}/rows.jsonl")
+
+        assert server.sent < 64 * MIB
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param({"X_Linked_Size": "x"}, id="size-word"),
+        pytest.param({"X_Linked_Size": "9" * 5000}, id="size-digits"),
+        pytest.param({"Content_Length": "x"}, id="length-word"),
+        pytest.param({"ETag": ""}, id="no-etag"),
+        pytest.param({"ETag": '"../../../outside"'}, id="etag-path"),
+        pytest.param({"ETag": '".."'}, id="etag-dots"),
+        pytest.param({"X_Linked_ETag": '"../../../outside"'}, id="linked-etag-path"),
+        pytest.param({"X_Linked_ETag": '"/tmp/outside"'}, id="linked-etag-absolute"),
+        pytest.param({"ETag": '"' + "e" * 5000 + '"'}, id="etag-long"),
+        pytest.param({"X_Repo_Commit": ""}, id="no-commit"),
+        pytest.param({"X_Repo_Commit": "../../../outside"}, id="commit-path"),
+        pytest.param({"Location": "http://[::1"}, id="location"),
+        pytest.param({"Link": "<" * 60_000}, id="link"),
+    ],
+)
+def test_a_head_of_a_file_that_breaks_the_rules_is_refused_or_harmless(
+    headers: dict[str, str], files: dict[str, bytes], tmp_path: Path
+) -> None:
+    (tmp_path / "cache").mkdir()
+
+    def answer(request: Request) -> Reply:
+        name = urlsplit(request.path).path.rpartition("/")[2]
+        right = {
+            "Content_Length": str(len(files[name])),
+            "ETag": f'"{git_sha1(files[name])}"',
+            "X_Repo_Commit": COMMIT,
+        }
+        head = reply(b"", 302 if "Location" in headers else 200, **{**right, **headers})
+        return head if request.method == "HEAD" else head + files[name]
+
+    with HostileServer(hub(files, instead={"/resolve/": answer})) as server:
+        try:
+            facts(server, tmp_path / "cache")
+        except PackagerError as error:
+            assert error.exit_code in (65, 69, 74, 76)
+
+    assert [path.name for path in tmp_path.iterdir() if path.name not in ("cache", "model")] == []
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["hub"]
+
+
+def test_a_download_that_failed_leaves_no_other_running(
+    files: dict[str, bytes], tmp_path: Path
+) -> None:
+    """The client closes the connections of all threads when one of them fails."""
+
+    def drip(request: Request) -> Reply:
+        if request.method == "HEAD":
+            size, etag = str(10 * MIB), f'"{"e" * 40}"'
+            return reply(b"", Content_Length=size, ETag=etag, X_Repo_Commit=COMMIT)
+        return dripping()
+
+    def dripping() -> Iterator[bytes]:
+        yield OK
+        for _ in range(10_000):
+            server.wait(0.02)
+            yield b"x"
+
+    def missing(request: Request) -> Reply:
+        return reply(b"", 404, X_Error_Code="EntryNotFound")
+
+    listed = [
+        {**one, "size": 10 * MIB} if one["rfilename"] == "tokenizer.json" else one
+        for one in siblings(files)
+    ]
+    listing = {"id": "acme/tiny", "sha": COMMIT, "siblings": listed}
+    instead = {"/tokenizer.json": drip, "/config.json": missing}
+    server = HostileServer(hub(files, listing, instead))
+    with server, pytest.raises(PackagerError) as caught:
+        facts(server, tmp_path)
+
+    assert caught.value.exit_code == 66
+    assert [one.name for one in threading.enumerate() if one.name.startswith("download")] == []

@@ -1,0 +1,103 @@
+"""scripts/compare-checkouts: what it calls equal, and what it does not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.places import SCRIPTS
+from tests.support.workers import load
+
+ROOT = SCRIPTS.parent
+script = load(SCRIPTS / "compare-checkouts")
+
+
+def answer(document: object, *, status: int = 0, said: str = "") -> object:
+    return script.Answer(status=status, documents={"stdout": document}, said=said)
+
+
+def test_equal_answers_are_the_same() -> None:
+    assert script.judge(answer({"tp": 2}), answer({"tp": 2})) == ("same", [])
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        answer({"tp": 4, "dp": 1, "message": "it fits"}),
+        answer({"dp": 1, "tp": 2, "message": "it fits"}),  # other bytes
+        answer({"tp": 2, "dp": 1, "message": "it fits"}, status=3),
+        answer({"message": "it fits"}),
+    ],
+    ids=["value", "order", "status", "missing"],
+)
+def test_another_fact_differs_beside_another_sentence_too(after: object) -> None:
+    before = answer({"tp": 2, "dp": 1, "message": "fits"})
+
+    assert script.judge(before, after)[0] == "DIFFERS"
+
+
+def test_another_sentence_alone_is_told_apart() -> None:
+    before = answer({"tp": 2, "message": "it fits"}, said="note: one")
+    after = answer({"tp": 2, "message": "the model fits"}, said="note: two")
+
+    assert script.judge(before, after)[0] == "words"
+
+
+def test_another_folder_of_our_own_file_is_no_other_fact() -> None:
+    before = answer({"source": "packager/planning/data/caches.toml; read by hand"})
+    moved = answer({"source": "packager/compile/data/caches.toml; read by hand"})
+    other = answer({"source": "packager/compile/data/heads.toml; read by hand"})
+
+    assert script.judge(before, moved)[0] == "words"
+    assert script.judge(before, other)[0] == "DIFFERS"
+
+
+def test_our_version_is_left_out_of_labels_and_records() -> None:
+    one = script.Checkout(Path("/a"), "python", Path("/home"), "0.1.0")
+    other = script.Checkout(Path("/b"), "python", Path("/home"), "0.2.0")
+
+    def labels(version: str) -> dict[str, object]:
+        record = json.dumps({"packager": version, "model": "0.1.0"})
+        return {"dev.packager.version": version, "dev.packager.record": record, "seconds": 0.5}
+
+    assert script.unversioned(labels("0.1.0"), one) == script.unversioned(labels("0.2.0"), other)
+    assert script.unversioned({"engine": "0.1.0"}, one) == {"engine": "0.1.0"}
+
+
+def test_code_lines_are_counted_without_docstrings_comments_and_blanks() -> None:
+    source = (
+        '"""Doc.\n\nMore.\n"""\n\n# why\nx = """two\nlines"""\n\n\ndef f() -> None:\n    "Doc."\n'
+    )
+
+    assert script.count_code(source) == 3
+
+
+def test_a_copy_of_another_version_answers_the_same_and_a_broken_one_does_not(
+    tmp_path: Path,
+) -> None:
+    copy = tmp_path / "copy"
+    for name in ("packager", "artifact_cache"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    version = copy / "packager/__init__.py"
+    version.write_text(version.read_text("utf-8") + '\n__version__ = "9.9.9"\n', "utf-8")
+
+    assert compared(copy) == (0, {"same": 1, "words": 0, "differs": 0})
+
+    (copy / "packager/__main__.py").write_text("print([])\n", "utf-8")
+
+    assert compared(copy) == (1, {"same": 0, "words": 0, "differs": 1})
+
+
+def compared(copy: Path) -> tuple[int, dict[str, int]]:
+    command = [SCRIPTS / "compare-checkouts", copy, ROOT, "--python", sys.executable]
+    done = subprocess.run(
+        [sys.executable, *map(str, command), "list families"], capture_output=True, text=True
+    )
+    assert done.stdout, done.stderr
+    document = json.loads(done.stdout.splitlines()[-1])
+    return done.returncode, {name: document[name] for name in ("same", "words", "differs")}

@@ -1,0 +1,151 @@
+"""`from packager import plan, build`: the page's example, and what the commands do."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import packager
+from packager.build.report_plan import plan_document
+from packager.errors import NotFound, PlanRejected, UsageError
+from tests.integration.packaging.test_start import HEAVY
+from tests.support.commandline import TINY, packager_in
+from tests.support.places import ROOT
+
+SCRATCH = {"instance": "local", "base": "scratch"}
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep records and caches of these builds below the test's directory."""
+    for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def python(code: str) -> str:
+    command = [sys.executable, "-c", code]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_example_prints_what_the_page_shows(tmp_path: Path) -> None:
+    page = (ROOT / "docs/python-api.md").read_text(encoding="utf-8")
+    code, printed = re.findall(r"```(?:python|text)\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+
+    assert python(code) == printed
+
+
+def test_importing_packager_loads_none_of_its_modules_but_the_version() -> None:
+    loaded = python("import sys, packager; print(*sys.modules)").split()
+
+    assert {name for name in loaded if name.startswith(("packager", "artifact_cache"))} == {
+        "packager", "packager.version",
+    }  # fmt: skip
+    assert not {name.partition(".")[0] for name in loaded} & (HEAVY | {"click"})
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "from packager import build",
+        "import packager.build; from packager import build",
+        "import packager.build.pipeline as line; from packager import build",
+        "from packager.build import pipeline; from packager import build",
+        "from packager import plan; from packager import build",
+    ],
+)
+def test_build_can_be_called_whatever_was_imported_before(first: str) -> None:
+    code = f"{first}\nimport packager.build.pipeline\nassert packager.build.pipeline.build\n"
+    code += "try:\n    build(model='m', instance='local', output=())\n"
+    code += "except packager.errors.UsageError as error:\n    print(error)\n"
+
+    assert python(code) == "no output is given\n"
+
+
+def test_the_modules_are_pickled_by_name_as_plain_modules_are_by_cluster_clients() -> None:
+    """A script's function that uses `packager` is sent to Ray with its globals."""
+    assert pickle.loads(pickle.dumps(packager)) is packager
+    assert pickle.loads(pickle.dumps(packager.build)) is packager.build
+
+
+def test_an_unknown_name_is_an_error() -> None:
+    with pytest.raises(ImportError):
+        from packager import no_such_name  # type: ignore[attr-defined]  # noqa: F401
+
+
+def test_a_plan_is_the_one_that_the_command_prints(tmp_path: Path) -> None:
+    asked = ("--model", str(TINY), "--instance", "ml.g5.xlarge", "--draft", "ngram:3")
+    done = packager_in(tmp_path)("plan", *asked, "--format", "json")
+
+    found = packager.plan(model=TINY, instance="ml.g5.xlarge", draft="ngram:3")
+
+    told = json.loads(done.out)
+    expected = json.loads(json.dumps(plan_document(found)))
+    assert {name: told[name] for name in expected} == expected
+
+
+def test_an_image_is_the_one_that_the_command_writes(tmp_path: Path) -> None:
+    asked = ("--model", str(TINY), "--instance", "local", "--base", "scratch", "--max-batch", "4")
+    done = packager_in(tmp_path)("build", *asked, "--output", "oci:one", "--format", "json")
+
+    record = packager.build(model=TINY, **SCRATCH, max_batch=4, output=["oci:two"])
+
+    assert record.digest == json.loads(done.out)["digest"]
+    assert [image.target for image in record.images] == ["oci:two"]
+    assert (tmp_path / "two.record.json").exists()
+
+
+def test_a_plan_that_cannot_work_raises_all_findings() -> None:
+    with pytest.raises(PlanRejected) as caught:
+        packager.plan(model=TINY, instance="ml.g5.xlarge", tp_degree=2, max_total_tokens=10**6)
+
+    codes = {found.code for found in caught.value.findings if found.severity == "error"}
+    assert codes == {"tp-not-allowed", "shape-over-positions"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"tp": 2}, "the request has an unknown field 'tp'"),
+        ({"max_batch": 0}, "max_batch 0: input should be greater than or equal to 1"),
+    ],
+)
+def test_a_wrong_field_is_a_usage_error(fields: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        packager.plan(model=TINY, instance="ml.g5.xlarge", **fields)
+
+    assert caught.value.message == message
+
+
+def test_outputs_are_named_once() -> None:
+    with pytest.raises(UsageError, match="invalid field 'outputs'"):
+        packager.build(model=TINY, **SCRATCH, output="oci:a", outputs=("oci:b",))
+
+
+def test_a_path_is_never_taken_for_the_name_of_a_hub_s_model() -> None:
+    with pytest.raises(NotFound, match=re.escape("no directory './nowhere/model'")):
+        packager.plan(model=Path("nowhere/model"), instance="ml.g5.xlarge")
+
+
+def test_warnings_go_to_the_logger(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    record = tmp_path / "out.record.json"
+    record.mkdir()  # where the record's copy would be
+
+    with caplog.at_level(logging.WARNING, logger="packager"):
+        packager.build(model=TINY, **SCRATCH, output="oci:out")
+
+    assert [one.name for one in caplog.records] == ["packager"]
+    assert "a copy of its record is not" in caplog.text

@@ -1,0 +1,108 @@
+"""Starting is light, and the import contract holds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.places import ROOT
+
+HEAVY = {
+    "pydantic",
+    "jinja2",
+    "rich",
+    "urllib3",
+    "docker",
+    "huggingface_hub",
+    "requests",
+    "rfc8785",
+}
+
+
+def modules_after(*arguments: str) -> set[str]:
+    """Top-level modules loaded by one run of the command line."""
+    code = (
+        "import sys\n"
+        "from packager.cli.app import run\n"
+        f"run({list(arguments)!r})\n"
+        "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",)])
+def test_help_loads_no_heavy_module(arguments: tuple[str, ...]) -> None:
+    assert not modules_after(*arguments) & HEAVY
+
+
+@pytest.mark.parametrize(
+    "line", ["plan --inst", "plan --instance ml.g5", "plan --family ", "cache show "]
+)
+def test_completing_loads_no_command_and_nothing_heavy(line: str) -> None:
+    """A shell asks at each press of a key."""
+    code = (
+        "import os, sys\n"
+        "os.environ['_PACKAGER_COMPLETE'] = 'bash'\n"
+        f"sys.argv = ['packager', 'packager {line}', '']\n"
+        "from packager.cli.app import main\n"
+        "main()\n"
+        "print(*sys.modules, file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    loaded = set(done.stderr.split())
+    assert not {name.partition(".")[0] for name in loaded} & HEAVY
+    assert not {"packager.cli.plan", "packager.catalog.instances", "packaging"} & loaded
+    assert done.stdout or line == "cache show "
+
+
+def test_planning_talks_to_no_engine_and_no_registry() -> None:
+    loaded = modules_after(
+        "plan", "--model", str(ROOT / "examples/tiny-llama"), "--instance", "g5.xlarge"
+    )
+
+    assert not loaded & {"docker", "urllib3", "huggingface_hub", "requests", "boto3"}
+
+
+def test_the_import_contract_holds() -> None:
+    lint = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stdout
+
+
+def test_documents_get_their_validators_when_one_is_read() -> None:
+    """Building them all took a tenth of the start of each command."""
+    code = (
+        "import packager.cli.build, packager.cli.draft_measure, packager.cli.warm, pydantic\n"
+        "todo = [pydantic.BaseModel]\n"
+        "for model in todo:\n"
+        "    todo += model.__subclasses__()\n"
+        "ours = [m for m in todo if m.__module__.startswith(('packager', 'artifact_cache'))]\n"
+        "print(len(ours) > 30, *[m.__name__ for m in ours if m.__pydantic_complete__])\n"
+        "parsed = [m for m in ours if m.model_config.get('use_attribute_docstrings')]\n"
+        "assert not parsed, f'the sources of {parsed} would be parsed'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == ["True", "Resources"]  # an instance of it is a default
+
+
+def test_ending_looks_for_no_garbage() -> None:
+    """Going through all that a command had made took a tenth of a second of its end."""
+    code = (
+        "import gc, sys\n"
+        "from packager.cli.app import main\n"
+        "sys.argv = ['packager', '--version']\n"
+        "try:\n"
+        "    main()\n"
+        "finally:\n"
+        "    print(gc.get_freeze_count() > 10_000, file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stderr.split() == ["True"]

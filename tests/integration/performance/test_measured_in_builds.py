@@ -1,0 +1,103 @@
+"""`packager plan --measured`: predictions fitted to what a user measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.commandline import TINY, Packager
+
+PLAN = ("plan", "--model", str(TINY), "--instance", "ml.g5.xlarge", "--format", "json")
+
+
+def tpot_by_concurrency(text: str) -> dict[int, float]:
+    points = json.loads(text)["predicted"]["points"]
+    return {point["concurrency"]: point["tpot_s"] for point in points}
+
+
+def test_measured_times_move_the_prediction_and_one_of_them_narrows_no_band(
+    packager: Packager, tmp_path: Path
+) -> None:
+    before = tpot_by_concurrency(packager(*PLAN).out)
+    slower = [{"concurrency": n, "tpot_ms": before[n] * 3e3} for n in (1, 2)]
+    (tmp_path / "two.json").write_text(json.dumps({"points": slower}))
+    (tmp_path / "one.json").write_text(json.dumps({"points": slower[:1]}))
+
+    fitted = packager(*PLAN, "--measured", "two.json")
+    held = json.loads(packager(*PLAN, "--measured", "one.json").out)["predicted"]
+
+    assert fitted.status == 0, fitted.err
+    assert "fitted to 2 measured points at 1-2 requests" in fitted.out
+    assert before[1] * 2.8 < tpot_by_concurrency(fitted.out)[1] <= before[1] * 3
+    assert held["error_band"] == pytest.approx(2.0)
+    assert held["fit"]["band"] == pytest.approx(2.0)
+    assert {point["tpot_band"] for point in held["points"]} == {held["error_band"]}
+    assert "compared with 1 measured point at 1 request" in held["assumptions"][0]
+
+
+def test_results_of_another_form_are_refused(packager: Packager, tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text('{"points": []}')
+
+    done = packager(*PLAN, "--measured", "results.json")
+
+    assert done.status == 2
+    assert "points" in done.err
+
+
+def test_results_of_one_plan_do_not_rank_instances(packager: Packager, tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text('{"points": [{"concurrency": 1, "tpot_ms": 5}]}')
+
+    done = packager(
+        *("plan", "--model", str(TINY), "--instance", "all", "--measured", "results.json")
+    )
+
+    assert done.status == 2
+    assert "hint: " in done.err
+
+
+def test_results_of_another_machine_are_refused(packager: Packager, tmp_path: Path) -> None:
+    elsewhere = {
+        "points": [{"concurrency": 1, "tpot_ms": 5}],
+        "setup": {"instance": "ml.p5.48xlarge"},
+    }
+    (tmp_path / "results.json").write_text(json.dumps(elsewhere))
+
+    done = packager(*PLAN, "--measured", "results.json")
+
+    assert done.status == 2
+    assert "'ml.p5.48xlarge', and the plan has 'ml.g5.xlarge'" in done.err
+
+
+def test_runs_of_several_benchmarks_are_taken_together(packager: Packager, tmp_path: Path) -> None:
+    for concurrency in (1, 2, 4):
+        run = {
+            "model_id": "tiny-llama",
+            "max_concurrency": concurrency,
+            "completed": 10,
+            "total_input_tokens": 6220,
+            "total_output_tokens": 2500,
+            "mean_tpot_ms": 1.0 + 0.1 * concurrency,
+        }
+        (tmp_path / f"at-{concurrency}.json").write_text(json.dumps(run))
+    files = [word for n in (1, 2, 4) for word in ("--measured", f"at-{n}.json")]
+
+    found = json.loads(packager(*PLAN, *files).out)["predicted"]
+
+    assert (found["fit"]["points"], found["fit"]["lowest"], found["fit"]["highest"]) == (3, 1, 4)
+    assert found["fit"]["band"] < 0.4 <= found["error_band"]
+    assert found["assumptions"][0].startswith("fitted to 3 measured points at 1-4 requests: ±")
+
+
+def test_measurements_of_a_device_without_figures_are_said_to_change_nothing(
+    packager: Packager, tmp_path: Path
+) -> None:
+    (tmp_path / "results.json").write_text('{"points": [{"concurrency": 1, "tpot_ms": 5}]}')
+
+    done = packager(
+        *("plan", "--model", str(TINY), "--instance", "local", "--measured", "results.json")
+    )
+
+    assert done.status == 0, done.err
+    assert "--measured changes nothing" in done.err

@@ -1,0 +1,112 @@
+"""`packager plan --second-opinion`: what is shown, what is refused, and that the plan stays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from packager import wiring
+from packager.cli.app import app
+from packager.core.recipe import Step, StepResult
+from packager.core.tool import Build, ToolFacts
+from packager.errors import StepFailed
+from tests.support.commandline import TINY, Packager
+
+PLAN = ("plan", "--model", str(TINY), "--instance", "ml.p5.4xlarge")
+
+
+class Answering:
+    """An executor whose tool answers every concurrency with the same times, or breaks."""
+
+    name = "answering"
+
+    def __init__(self, *, breaks: bool = False) -> None:
+        self._breaks = breaks
+
+    def find_tool(self, name: str, build: Build = "cpu") -> ToolFacts:
+        return ToolFacts(name=name, worker="", requirements="", packages={}, installed=True)
+
+    def prepare(self, name: str, build: Build = "cpu") -> None:
+        raise AssertionError("a plan installs nothing")
+
+    def admit(self, step: Step) -> None:
+        raise AssertionError("the executor asks itself")
+
+    def run(self, step: Step, into: Path) -> StepResult:
+        if self._breaks:
+            raise StepFailed("step 'second-opinion' ended with status 1", log="the end of it")
+        points = [
+            {
+                "concurrency": point["concurrency"],
+                "tpot_s": 0.005,
+                "ttft_s": 0.03,
+                "output_tokens_s": 200.0,
+            }
+            for point in step.parameters["points"]
+        ]
+        return StepResult(
+            details={"points": points, "engine_version": "0.24.0", "modes": {"gemm": "bfloat16"}},
+            versions={"aiconfigurator": "0.12.0"},
+        )
+
+    def capacity(self) -> Mapping[str, float]:
+        return {}
+
+
+def plan(*more: str) -> dict[str, Any]:
+    """Run the command in this process; return its document."""
+    result = CliRunner().invoke(app, [*PLAN, "--format", "json", *more], catch_exceptions=False)
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
+
+
+def test_the_opinion_stands_beside_a_plan_that_stays_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wiring, "opinion_executor", lambda settings: Answering())
+    plain = plan()
+
+    asked = plan("--second-opinion")
+
+    opinion = asked.pop("second_opinion")
+    assert plain.pop("second_opinion") is None
+    assert asked == plain
+    assert (opinion["source"], opinion["engine"]) == ("aiconfigurator 0.12.0", "vllm 0.24.0")
+    first = opinion["points"][0]
+    ours = plain["predicted"]["points"][0]["tpot_s"]
+    assert (first["concurrency"], first["tpot_s"]) == (1, 0.005)
+    assert first["ratios"]["tpot"] == pytest.approx(0.005 / ours)
+
+
+def test_a_tool_that_breaks_ends_the_command_as_a_failed_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wiring, "opinion_executor", lambda settings: Answering(breaks=True))
+
+    with pytest.raises(StepFailed, match="ended with status 1"):
+        plan("--second-opinion")
+
+
+def test_a_tool_that_is_not_installed_is_named_with_its_command(
+    packager: Packager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PACKAGER_TOOLS", str(tmp_path / "tools"))
+
+    done = packager(*PLAN, "--second-opinion")
+
+    assert done.status == 69
+    assert "packager tools install aiconfigurator" in done.err
+    assert done.out == ""
+    assert not (tmp_path / "tools").exists()
+
+
+def test_several_instances_have_no_second_opinion(packager: Packager) -> None:
+    done = packager("plan", "--model", str(TINY), "--instance", "all", "--second-opinion")
+
+    assert done.status == 2
+    assert "--second-opinion applies to one plan" in done.err

@@ -1,0 +1,102 @@
+"""A package whose plug-ins are all broken: commands that name none of them work as without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from packager.plugins import tables
+from packager.plugins.rows import Table
+from tests.support.commandline import TINY, Packager, packager_in
+
+GROUPS = sorted(
+    {table.group for table in vars(tables).values() if isinstance(table, Table) and table.group}
+    | {"packager.tools"}
+)
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    place = tmp_path / "site/broken-1.0.dist-info"
+    place.mkdir(parents=True)
+    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    points = [f"[{group}]\nbroken = nowhere:Broken\n" for group in GROUPS]
+    (place / "entry_points.txt").write_text("\n".join(points))
+    return {"PYTHONPATH": str(tmp_path / "site")}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Packager:
+    return packager_in(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "plan --help",
+        "list families",
+        "list outputs",
+        "list containers",
+        "plan --instance ml.g5.xlarge --family vllm",
+        "build --instance local --base scratch --output oci:out",
+    ],
+)
+def test_commands_that_name_none_work(run: Packager, env: dict[str, str], words: str) -> None:
+    model = ["--model", str(TINY)] if "--instance" in words else []
+
+    done = run(*words.split(), *model, env=env)
+
+    assert done.status == 0, done.err
+    assert "nowhere" not in done.err
+
+
+def test_its_tool_is_left_out_of_the_list(run: Packager, env: dict[str, str]) -> None:
+    done = run("tools", "list", env=env)
+
+    assert done.status == 0, done.err
+    assert "broken" not in done.out
+    assert "tool 'broken' from broken cannot be used" in done.err
+
+
+def test_auto_goes_on_without_a_broken_compiler(run: Packager, env: dict[str, str]) -> None:
+    words = ("--model", str(TINY), "--instance", "local", "--compile", "auto")
+
+    done = run("plan", *words, env=env)
+
+    assert done.status == 0, done.err
+    assert done.err.count("compiler 'broken' from broken cannot be used") == 1
+    assert "it is left out" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (("--compile", "broken"), "compiler"),
+        (("--quantize", "broken:awq"), "quantizer"),
+    ],
+)
+def test_naming_it_says_whose_it_is(
+    run: Packager, env: dict[str, str], words: tuple[str, str], kind: str
+) -> None:
+    done = run("plan", "--model", str(TINY), "--instance", "local", *words, env=env)
+
+    assert done.status == 2
+    assert f"error: {kind} 'broken' from broken cannot be used" in done.err
+    assert "hint: update or uninstall that package" in done.err
+
+
+@pytest.mark.parametrize(
+    ("option", "kind"), [("--output", "output"), ("--base", "base"), ("--model", "source")]
+)
+def test_references_to_it_say_whose_it_is(
+    run: Packager, env: dict[str, str], option: str, kind: str
+) -> None:
+    given = {"--model": str(TINY), "--base": "scratch", "--output": "oci:out"}
+    given["--instance"] = "local"
+    given[option] = "broken://x" if kind == "source" else "broken:x"
+
+    done = run("build", *(word for pair in given.items() for word in pair), env=env)
+
+    assert done.status == 2
+    assert f"error: {kind} 'broken' from broken cannot be used" in done.err

@@ -1,0 +1,212 @@
+"""`run`, `ps`, `logs` and `stop` as commands, in this process; the engine is a double."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from packager import wiring
+from packager.cli import app
+from packager.cli import logs as logs_command
+from packager.cli import ps as ps_command
+from packager.cli import run as run_command
+from packager.cli import stop as stop_command
+from packager.cli.run import hangup_interrupts
+from packager.run.names import MODEL_LABEL, RUN_LABEL
+from packager.wiring import bases
+from tests.support.commandline import TINY
+from tests.support.doubles.docker_runs import FakeContainer, FakeEngine
+
+LABELS = {
+    "org.opencontainers.image.title": "tiny-llama",
+    "dev.packager.instance": "local",
+    "dev.packager.record": "{}",
+}
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+    found = FakeEngine()
+    for command in (run_command, ps_command, logs_command, stop_command):
+        monkeypatch.setattr(command, "find_engine", lambda: found)
+    return found
+
+
+def a_run(engine: FakeEngine, name: str = "tiny") -> FakeContainer:
+    labels = {RUN_LABEL: name, MODEL_LABEL: "tiny-llama"}
+    return engine.add(f"packager-run-{name}", labels=labels)
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_no_run_is_told_on_stderr(engine: FakeEngine, capsys: Capture) -> None:
+    assert app.run(["ps"]) == 0
+    assert capsys.readouterr() == ("", "nothing runs: `packager run MODEL` starts a model\n")
+
+    assert app.run(["stop", "--all"]) == 0
+    assert capsys.readouterr() == ("", "nothing runs\n")
+
+    assert app.run(["ps", "--format", "json"]) == 0
+    assert capsys.readouterr() == ("[]\n", "")
+
+
+def test_runs_are_listed(engine: FakeEngine, capsys: Capture) -> None:
+    a_run(engine).status = "exited"
+
+    app.run(["ps"])
+
+    assert capsys.readouterr().out.splitlines()[1].startswith("tiny  tiny-llama  ended (0)  -")
+
+
+def test_a_log_is_printed_without_its_times_and_as_json_with_them(
+    engine: FakeEngine, capsys: Capture
+) -> None:
+    a_run(engine).log = b"2026Z one\n2026Z \x1b[31mtwo\x1b[0m\n"
+
+    assert app.run(["logs", "tiny"]) == 0
+    assert capsys.readouterr().out == "one\n\\x1b[31mtwo\\x1b[0m\n"
+
+    assert app.run(["logs", "tiny", "--format", "json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert json.loads(lines[1]) == {"time": "2026Z", "text": "\x1b[31mtwo\x1b[0m"}
+
+
+def test_stopped_runs_are_named(engine: FakeEngine, capsys: Capture) -> None:
+    for name in ("one", "two", "three"):
+        a_run(engine, name)
+
+    assert app.run(["stop", "one", "two", "one"]) == 0
+    assert capsys.readouterr().out == "one\ntwo\n"
+    assert app.run(["stop", "--all", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == ["three"]
+    assert engine.there == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["stop"], "name what to stop, or give --all"),
+        (["stop", "--all", "tiny"], "--all takes no names"),
+        (["run"], "no model is given"),
+        (["run", "--name", "a b", "x"], "'a b' cannot name a run"),
+        (["run", str(TINY), "--base", "scratch"], "a base that is empty has no server to run"),
+        (["run", "docker:i:1", "--quantize", "fp8"], "--quantize cannot be combined with an image"),
+        (["run", "docker:i:1", "--request", "x"], "--request cannot be combined with an image"),
+        (["run", "oci:out"], "'oci:out' is no image of a Docker Engine"),
+        (["run", str(TINY), "--env", "X"], "--env 'X' has no value"),
+        (
+            ["run", str(TINY), "--instance", "8xH100-80"],
+            "a plan for '8xH100-80' cannot run on this machine: that has 8 x H100",
+        ),
+    ],
+)
+def test_what_is_asked_wrongly_is_refused_before_any_work(
+    words: list[str], message: str, engine: FakeEngine, capsys: Capture
+) -> None:
+    assert app.run(words) == 2
+
+    told = capsys.readouterr()
+    assert message in told.err
+    assert "hint: " in told.err
+    assert told.out == ""
+    assert engine.there == {}
+
+
+def test_a_run_that_is_not_there_is_not_found(engine: FakeEngine, capsys: Capture) -> None:
+    a_run(engine)
+
+    assert app.run(["stop", "tiyn"]) == 66
+    assert "hint: did you mean 'tiny'?" in capsys.readouterr().err
+    assert app.run(["logs", "tiyn"]) == 66
+
+
+def test_a_name_that_runs_is_refused_before_the_model_is_built(
+    engine: FakeEngine, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_run(engine, "tiny-llama")
+    monkeypatch.setattr(run_command.pipeline, "build", None)
+
+    assert app.run(["run", str(TINY)]) == 2
+    assert "a run named 'tiny-llama' is there already" in capsys.readouterr().err
+
+
+def test_an_image_planned_for_another_machine_is_refused(
+    engine: FakeEngine, capsys: Capture
+) -> None:
+    labels = {**LABELS, "dev.packager.instance": "8xH100-80"}
+    attrs = {"Config": {"Labels": labels}}
+    engine.images_there["i:1"] = SimpleNamespace(id="sha256:1", attrs=attrs)
+
+    assert app.run(["run", "docker:i:1"]) == 2
+    assert "`packager push i:1 HOST/NAME:TAG`" in capsys.readouterr().err
+
+
+def test_weights_that_are_not_in_the_image_cannot_be_run(
+    engine: FakeEngine, capsys: Capture, tmp_path: Path
+) -> None:
+    request = tmp_path / "request.json"
+    request.write_text(json.dumps({"model": str(TINY), "instance": "local", "weights": "mounted"}))
+
+    assert app.run(["run", "--request", str(request)]) == 2
+    assert "mounted weights are not there to be served" in capsys.readouterr().err
+
+
+def test_a_base_of_ours_is_built_once_where_it_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    built: list[str] = []
+    said: list[str] = []
+    there: dict[str, Path | None] = {"vllm-cpu": None}
+    monkeypatch.setattr(bases, "find_built", lambda name: there[name])
+    monkeypatch.setattr(bases, "build_base", built.append)
+    monkeypatch.setattr(bases.os, "geteuid", lambda: 0)
+
+    for reference in ("embedded:vllm-cpu", "embedded:other", "vllm-cpu", "docker:x", ""):
+        wiring.build_missing_base(reference, said.append)
+
+    assert built == ["vllm-cpu"]
+    assert said == [
+        "building the serving base 'vllm-cpu', once: some minutes and 7 GB of disk meanwhile"
+    ]
+    there["vllm-cpu"] = tmp_path
+    wiring.build_missing_base("embedded:vllm-cpu", said.append)
+    there["vllm-cpu"] = None
+    monkeypatch.setattr(bases.os, "geteuid", lambda: 1000)  # the line says who may
+    wiring.build_missing_base("embedded:vllm-cpu", said.append)
+    assert built == ["vllm-cpu"]
+
+
+@pytest.fixture
+def hangups() -> Iterator[None]:
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+def test_the_first_of_several_hangups_interrupts(hangups: None) -> None:
+    """The shell sends one of its own, while the server is stopped."""
+    interrupts = 0
+
+    with hangup_interrupts():
+        for _ in range(2):
+            try:
+                signal.raise_signal(signal.SIGHUP)
+            except KeyboardInterrupt:
+                interrupts += 1
+
+    assert interrupts == 1
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+
+
+def test_hangups_that_are_ignored_stay_so(hangups: None) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
+
+    with hangup_interrupts():
+        signal.raise_signal(signal.SIGHUP)
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

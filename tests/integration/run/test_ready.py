@@ -1,0 +1,164 @@
+"""When a server is ready, and which of its endpoints is printed; the answers are HTTP."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from packager.core.events import ignore
+from packager.errors import SmokeFailed
+from packager.run.clients import Address
+from packager.run.containers import Started, Wanted, started
+from packager.run.serving import answers, wait_until_ready
+from packager.serving import containers
+from tests.support.doubles.docker_runs import FakeContainer, FakeEngine
+
+MODELS = {"data": [{"id": "tiny-llama"}]}
+
+
+@dataclass
+class Server:
+    """What is answered, by path; 404 elsewhere."""
+
+    answers: dict[str, tuple[int, Any]] = field(default_factory=lambda: {"/ping": (200, {})})
+    port: int = 0
+    asked: list[tuple[str, Any]] = field(default_factory=list)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    serving = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            question = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            serving.asked.append((self.path, json.loads(question or "null")))
+            status, document = serving.answers.get(self.path, (404, {"error": "no"}))
+            body = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    serving.port = httpd.server_address[1]
+    threading.Thread(target=httpd.serve_forever, args=(0.02,), daemon=True).start()
+    yield serving
+    httpd.shutdown()
+    httpd.server_close()
+
+
+def container_of(server: Server) -> Iterator[Started]:
+    wanted = Wanted(name="tiny", image="i:1", model="tiny-llama", env={})
+    with started(FakeEngine(), wanted, ignore) as run:
+        run.url = f"http://127.0.0.1:{server.port}"
+        run.container.log = b"loading\nshard 3 of 9\n\n"
+        yield run
+
+
+def test_a_chat_is_asked_for_first_with_the_request_that_is_printed(server: Server) -> None:
+    server.answers |= {"/v1/models": (200, MODELS), "/v1/chat/completions": (200, {})}
+
+    for run in container_of(server):
+        ready = wait_until_ready(run, 60.0, ignore)
+        assert ready.address == Address(
+            url=run.url, endpoint="/v1/chat/completions", model="tiny-llama"
+        )
+
+    path, body = server.asked[-1]
+    assert path == "/v1/chat/completions"
+    assert (body["model"], body["max_tokens"]) == ("tiny-llama", 1)
+
+
+@pytest.mark.parametrize(
+    ("also", "endpoint", "model"),
+    [
+        (
+            {"/v1/models": (200, MODELS), "/v1/completions": (200, {})},
+            "/v1/completions",
+            "tiny-llama",
+        ),
+        ({"/v1/models": (200, MODELS), "/invocations": (200, {})}, "/invocations", "tiny-llama"),
+        ({"/invocations": (200, {})}, "/invocations", ""),
+    ],
+    ids=["no chat template", "names without OpenAI's endpoints", "no names"],
+)
+def test_what_is_printed_is_what_answers(
+    server: Server, also: dict[str, tuple[int, Any]], endpoint: str, model: str
+) -> None:
+    server.answers |= also
+
+    for run in container_of(server):
+        address = wait_until_ready(run, 60.0, ignore).address
+        assert (address.endpoint, address.model) == (endpoint, model)
+
+
+def test_a_server_that_refuses_every_request_failed(server: Server) -> None:
+    server.answers |= {"/v1/models": (200, MODELS), "/v1/chat/completions": (500, "kernel")}
+
+    for run in container_of(server):
+        with pytest.raises(SmokeFailed, match="completions answered 500: '\"kernel\"'") as no:
+            wait_until_ready(run, 60.0, ignore)
+        assert no.value.log == "loading\nshard 3 of 9\n\n"
+
+
+def test_a_list_of_models_that_cannot_be_read_is_told(server: Server) -> None:
+    server.answers["/v1/models"] = (200, [])
+
+    for run in container_of(server):
+        with pytest.raises(SmokeFailed, match="the server's answer is unusable: BadAnswer"):
+            wait_until_ready(run, 60.0, ignore)
+
+
+def test_a_server_that_is_not_ready_in_time_tells_what_it_does(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(containers, "_POLL_S", 0.0)
+    server.answers["/ping"] = (503, {})
+
+    for run in container_of(server):
+        with pytest.raises(SmokeFailed) as caught:
+            wait_until_ready(run, 0.0, ignore)
+    assert caught.value.message == (
+        "/ping did not answer within 0 s; its log ends with 'shard 3 of 9'"
+    )
+
+
+def test_a_server_that_ended_first_tells_its_status_alone(server: Server) -> None:
+    server.answers["/ping"] = (503, {})
+
+    for run in container_of(server):
+        run.container.status, run.container.exit_code = "exited", 3
+        with pytest.raises(SmokeFailed) as caught:
+            wait_until_ready(run, 60.0, ignore)
+    assert caught.value.message == "the container ended with status 3 before it answered"
+
+
+def test_a_server_that_was_removed_first_is_told(server: Server) -> None:
+    server.answers["/ping"] = (503, {})
+
+    for run in container_of(server):
+        container: FakeContainer = run.container
+        container.engine.there.clear()
+        with pytest.raises(SmokeFailed, match="stopped and removed by another command before"):
+            wait_until_ready(run, 60.0, ignore)
+
+
+def test_a_server_answers_when_it_says_that_it_is_ready(server: Server) -> None:
+    url = f"http://127.0.0.1:{server.port}"
+
+    assert answers(url)
+    server.answers["/ping"] = (503, {})
+    assert not answers(url)
+    assert not answers("")
+    assert not answers("http://127.0.0.1:1")

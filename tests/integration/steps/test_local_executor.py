@@ -1,0 +1,286 @@
+"""Steps that run on this machine, and every way in which they fail."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from packager.core.events import Event
+from packager.core.image import Inline
+from packager.core.model import ModelFile
+from packager.core.recipe import Estimate
+from packager.errors import StepFailed
+from packager.steps.capacity import check_capacity
+from packager.steps.failures import (
+    StepBroken,
+    StepDiskFull,
+    StepOutOfMemory,
+    StepRejected,
+    StepTimedOut,
+    StepTooLarge,
+)
+from packager.steps.tools.environments import Environments
+from tests.support.commandline import TINY
+from tests.support.places import ROOT
+from tests.support.tool_steps import executor, model_files, step
+
+
+def test_a_step_leaves_its_files_and_says_how_it_went(
+    tmp_path: Path, into: Path, tools: Environments
+) -> None:
+    said: list[Event] = []
+    run = executor(tmp_path, tools=tools, on_event=said.append).run
+
+    result = run(step("copy", model_files(TINY), parameters={"seed": 3}), into)
+
+    assert json.loads((into / "config.json").read_text())["demo"] == 3
+    assert result.details == {"copied": True}
+    assert result.peak_memory_bytes > 5_000_000
+    assert any("copied config.json" in event.detail for event in said)  # type: ignore[union-attr]
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_inputs_that_are_no_local_files_are_written_out(
+    tmp_path: Path, into: Path, tools: Environments
+) -> None:
+    config = ModelFile(path="config.json", role="config", content=Inline(b"{}"))
+
+    executor(tmp_path, tools=tools).run(step("copy", (config,)), into)
+
+    assert (into / "config.json").read_text() == '{"demo": 0}'
+
+
+def test_the_worker_sees_nothing_of_our_environment(
+    tmp_path: Path, into: Path, tools: Environments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://user:secret@localhost/simple")
+    for name in ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY"):
+        monkeypatch.delenv(name, raising=False)
+
+    executor(tmp_path, tools=tools).run(step("environment", env={"OMP_NUM_THREADS": "1"}), into)
+
+    seen = json.loads((into / "env.json").read_text())
+    assert set(seen) - {"LC_CTYPE"} == {
+        "CUDA_VISIBLE_DEVICES",
+        "HF_DATASETS_OFFLINE",
+        "HF_HUB_OFFLINE",
+        "HOME",
+        "LANG",
+        "OMP_NUM_THREADS",
+        "PATH",
+        "PYTHONDONTWRITEBYTECODE",
+        "PYTHONHASHSEED",
+        "PYTHONNOUSERSITE",
+        "PYTHONPATH",
+        "PYTHONUNBUFFERED",
+        "TMPDIR",
+        "TRANSFORMERS_OFFLINE",
+    }
+    assert Path(seen["HOME"]).parent == Path((into / "cwd.txt").read_text()).parent
+
+
+def test_a_worker_pretends_the_lesser_processor_that_we_are_told_to(
+    tmp_path: Path, into: Path, tools: Environments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the suite under caps would test the same kernels as without."""
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+
+    executor(tmp_path, tools=tools).run(step("environment"), into)
+
+    seen = json.loads((into / "env.json").read_text())
+    assert (seen["ONEDNN_MAX_CPU_ISA"], seen["ATEN_CPU_CAPABILITY"]) == ("AVX2", "avx2")
+
+
+@pytest.mark.parametrize(
+    ("do", "kind", "words"),
+    [
+        ("crash", StepFailed, "was killed by signal 11"),
+        ("status", StepFailed, "ended with status 3"),
+        ("memory", StepOutOfMemory, "failed"),
+        ("refuse", StepRejected, "failed: the model has 7 heads, 8 are needed"),
+        ("missing", StepRejected, "failed: config.json names no architecture"),
+        ("half_a_result", StepBroken, "gave a result that cannot be read"),
+        ("babble", StepBroken, "wrote more than 100 lines on stdout that are not events"),
+        ("endless_line", StepBroken, "wrote more than 100 lines on stdout that are not events"),
+        ("link", StepBroken, "left 'config.json', which is not a plain file"),
+        ("full_disk", StepDiskFull, "No space left on device"),
+    ],
+)
+def test_each_way_to_fail_has_its_error(
+    do: str, kind: type[StepFailed], words: str, tmp_path: Path, into: Path, tools: Environments
+) -> None:
+    with pytest.raises(StepFailed) as caught:
+        executor(tmp_path, tools=tools).run(step(do), into)
+
+    assert type(caught.value) is kind
+    assert words in caught.value.message
+    assert caught.value.exit_code == 6
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_the_end_of_the_log_is_in_the_error_and_all_of_it_is_kept(
+    tmp_path: Path, into: Path, tools: Environments
+) -> None:
+    with pytest.raises(StepFailed) as caught:
+        executor(tmp_path, tools=tools).run(step("status"), into)
+
+    [log] = (tmp_path / "logs").glob("*-demo-*.log")
+    assert caught.value.log == "last words"
+    assert caught.value.hint == f"all of the log is in {log}"
+    assert log.read_text() == "last words\n"
+
+
+def test_a_full_disk_has_a_way_out(tmp_path: Path, into: Path, tools: Environments) -> None:
+    with pytest.raises(StepFailed) as caught:
+        executor(tmp_path, tools=tools).run(step("full_disk"), into)
+
+    assert caught.value.hint == (
+        f"free some space on the file system of '{tmp_path / 'work'}', "
+        "or put the cache elsewhere with --cache-dir"
+    )
+
+
+def test_a_stray_line_is_a_notice_when_the_result_is_right(
+    tmp_path: Path, into: Path, tools: Environments
+) -> None:
+    result = executor(tmp_path, tools=tools).run(step("one_stray_line", model_files(TINY)), into)
+
+    assert result.notices == ("step 'demo' wrote 1 lines that are not events",)
+    [log] = (tmp_path / "logs").glob("*-demo-*.log")
+    assert "a library said this" in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"quiet_s": 1.5}, "produced no output for 2 s: it hangs"),
+        ({"timeout_s": 1.5}, "ran over 2 s"),
+    ],
+)
+def test_a_step_that_hangs_is_ended(
+    limits: dict[str, float], words: str, tmp_path: Path, into: Path, tools: Environments
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(StepTimedOut, match=words):
+        executor(tmp_path, tools=tools).run(step("hang", **limits), into)
+
+    assert time.monotonic() - began < 120  # it would hang for ten minutes
+
+
+def test_what_a_worker_started_ends_with_it(
+    tmp_path: Path, into: Path, tools: Environments
+) -> None:
+    pids = tmp_path / "pids"
+    with pytest.raises(StepTimedOut):
+        executor(tmp_path, tools=tools).run(
+            step("orphan", parameters={"pids": str(pids)}, timeout_s=2.0), into
+        )
+
+    assert not alive(pids)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_no_process_is_left_however_packager_ends(how: signal.Signals, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    program = (
+        "from pathlib import Path\n"
+        "from packager.cli.app import _interrupt\n"
+        "import signal\n"
+        "from tests.support.tool_steps import executor, step\n"
+        f"root = Path({str(tmp_path)!r}); (root / 'into').mkdir()\n"
+        "signal.signal(signal.SIGTERM, _interrupt)\n"
+        f"executor(root).run(step('orphan', parameters={{'pids': {str(pids)!r}}}), root / 'into')\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        wait_for(lambda: pids.exists() and pids.read_text().count(" ") == 1, 60)
+        process.send_signal(how)
+        assert process.wait(120) != 0
+        wait_for(lambda: not alive(pids), 60)
+    finally:
+        process.kill()
+    if how != signal.SIGKILL:
+        assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_a_step_too_large_for_the_machine_is_refused_before_it_starts(
+    tmp_path: Path, into: Path, tools: Environments
+) -> None:
+    with pytest.raises(StepTooLarge, match=r"needs about 1000000\.0 GiB of memory"):
+        executor(tmp_path, tools=tools).run(
+            step("copy", needs=Estimate(memory_bytes=10**6 << 30)), into
+        )
+    with pytest.raises(StepTooLarge, match=r"needs about 1000000\.0 TB of disk space"):
+        executor(tmp_path, tools=tools).run(step("copy", needs=Estimate(disk_bytes=10**18)), into)
+    assert list(into.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "refused"),
+    [(100, False), (99, True)],
+    ids=["all weights are in memory", "some are on disk"],
+)
+def test_weights_that_memory_does_not_hold_need_disk_space(
+    memory_bytes: int, refused: bool
+) -> None:
+    needs = Estimate(
+        memory_bytes=100, least_memory_bytes=50, disk_bytes=10**9, spilled_bytes=4 * 10**9
+    )
+    have = {"memory_bytes": memory_bytes, "disk_bytes": 4e9, "gpus": 0.0}
+
+    with pytest.raises(StepTooLarge) if refused else nullcontext() as failure:
+        check_capacity(step("copy", needs=needs), have)
+
+    if refused:
+        assert "needs about 5.0 GB of disk space, 4.0 GB are free" in str(failure.value)
+
+
+def test_gpus_that_are_not_there_are_not_waited_for() -> None:
+    have = {"memory_bytes": 1e12, "disk_bytes": 1e12, "gpus": 1.0}
+
+    with pytest.raises(StepTooLarge, match="needs 2 GPUs, this machine has 1"):
+        check_capacity(step("copy", gpus=2), have)
+
+
+def test_steps_run_from_a_thread_too(tmp_path: Path, into: Path, tools: Environments) -> None:
+    done: list[object] = []
+    run = executor(tmp_path, tools=tools).run
+    thread = threading.Thread(
+        target=lambda: done.append(run(step("copy", model_files(TINY)), into))
+    )
+    thread.start()
+    thread.join(60)
+
+    assert len(done) == 1
+
+
+def alive(pids: Path) -> list[int]:
+    found = [int(text) for text in pids.read_text().split()]
+    return [pid for pid in found if Path(f"/proc/{pid}").exists() and not is_zombie(pid)]
+
+
+def is_zombie(pid: int) -> bool:
+    try:
+        return ") Z " in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+
+
+def wait_for(condition: object, seconds: float) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

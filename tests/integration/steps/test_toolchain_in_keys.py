@@ -1,0 +1,91 @@
+"""Keys name the versions that a tool really has, not those it was expected to have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from packager import wiring
+from packager.build import pipeline
+from packager.core.recipe import Step, StepOutcome, StepResult
+from packager.core.request import BuildRequest
+from packager.core.tool import Build, ToolFacts
+from packager.keys.documents import QuantizedCheckpointKey
+from packager.steps.failures import StepTooLarge
+from tests.support.commandline import TINY
+from tests.support.tool_steps import OUTSIDE
+
+
+class Surprising:
+    """An executor whose package index has another build than the tool declares."""
+
+    name = "surprising"
+
+    def __init__(self) -> None:
+        self.prepared = False
+
+    def find_tool(self, name: str, build: Build = "cpu") -> ToolFacts:
+        version = "2.13.0+cu130" if self.prepared else "2.13.0+cpu"
+        return ToolFacts(
+            name=name,
+            worker="a" * 64,
+            requirements="b" * 64,
+            packages={"torch": version},
+            installed=self.prepared,
+        )
+
+    def prepare(self, name: str, build: Build = "cpu") -> None:
+        self.prepared = True
+
+    def admit(self, step: Step) -> None:
+        assert not self.prepared, "asked when it is too late"
+
+    def run(self, step: Step, into: Path) -> StepResult:
+        raise AssertionError("nothing is run here")
+
+    def capacity(self) -> Mapping[str, float]:
+        return {}
+
+
+class TooSmall(Surprising):
+    """An executor without the disk space for any step."""
+
+    def admit(self, step: Step) -> None:
+        raise StepTooLarge(f"step {step.name!r} needs about 9.0 GB of disk space, 1.0 GB are free")
+
+
+def test_a_step_that_does_not_fit_is_refused_before_its_tool_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    request = BuildRequest(model=str(TINY), instance="local", quantize="demo-copy", base="scratch")
+    small = TooSmall()
+    tools = replace(wiring.services_for(wiring.Settings()), executor=small)
+
+    with pytest.raises(StepTooLarge, match=r"step 'quantize' needs about 9\.0 GB"):
+        pipeline.assemble(request, tools, lambda _: StepOutcome(files=()))
+
+    assert not small.prepared
+
+
+def test_a_key_has_the_installed_version_and_not_the_declared_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    request = BuildRequest(model=str(TINY), instance="local", quantize="demo-copy", base="scratch")
+    tools = replace(wiring.services_for(wiring.Settings()), executor=Surprising())
+    ran: list[Step] = []
+
+    def run_step(step: Step) -> StepOutcome:
+        ran.append(step)
+        return StepOutcome(files=step.inputs["model"].files)
+
+    pipeline.assemble(request, tools, run_step)
+
+    [step] = ran
+    assert isinstance(step.key, QuantizedCheckpointKey)
+    versions = {package.name: package.version for package in step.key.toolchain.packages}
+    assert versions == {"packager-tool": "demo-tool", "torch": "2.13.0+cu130"}

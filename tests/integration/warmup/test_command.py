@@ -1,0 +1,318 @@
+"""`packager warm` with a quantizer that another package brings: plans, runs, ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import rfc8785
+
+from tests.support.commandline import TINY, Done, packager_in
+from tests.support.doubles.fake_hub import FakeHub
+from tests.support.tool_steps import OUTSIDE
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture(scope="module")
+def tools_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tools")
+
+
+@pytest.fixture
+def env(tools_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(OUTSIDE))
+    monkeypatch.setenv("PACKAGER_TOOLS", str(tools_dir))
+
+
+@pytest.fixture
+def warm(tmp_path: Path, env: None) -> Run:
+    run = packager_in(tmp_path)
+    return lambda *words, **more: run("warm", *words, **more)
+
+
+def write_grid(place: Path, quantize: Sequence[str], **fields: Any) -> None:
+    defaults = {"model": str(TINY), "family": "vllm"}
+    axes = {"instance": ["local", "ml.g5.xlarge"], "quantize": list(quantize)}
+    grid = {"defaults": defaults, "axes": axes, **fields}
+    (place / "grid.json").write_text(json.dumps(grid))
+
+
+def plan_in(place: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((place / "plan.json").read_text())
+    return document
+
+
+def rewrite(place: Path, **changes: Any) -> None:
+    """Change the plan's first job."""
+    document = plan_in(place)
+    document["jobs"][0].update(changes)
+    (place / "plan.json").write_text(json.dumps(document))
+
+
+def test_a_plan_names_each_artifact_once_and_is_canonical(tmp_path: Path, warm: Run) -> None:
+    write_grid(tmp_path, ["none", "demo-copy,seed=1", "demo-copy,seed=2"])
+
+    done = warm("plan", "grid.json", "--output", "plan.json")
+
+    assert done.status == 0, done.err
+    plan = plan_in(tmp_path)
+    assert (plan["requests"], len(plan["jobs"]), plan["duplicates"], plan["idle"]) == (6, 2, 2, 2)
+    assert (tmp_path / "plan.json").read_bytes() == rfc8785.dumps(plan)
+    assert "6 requests, 2 jobs, 0 there already, 2 shared, 2 with nothing to do" in done.out
+    schema = json.loads(warm("schema").out)
+    jsonschema.validate(plan, schema)
+    first = (tmp_path / "plan.json").read_bytes()
+    warm("plan", "grid.json", "--output", "plan.json")
+    assert (tmp_path / "plan.json").read_bytes() == first
+
+
+def test_a_plan_works_from_another_directory(tmp_path: Path, warm: Run) -> None:
+    (tmp_path / "model").symlink_to(TINY)
+    write_grid(tmp_path, ["demo-copy"], axes={"quantize": ["demo-copy"], "model": ["./model"]})
+    grid = json.loads((tmp_path / "grid.json").read_text())
+    grid["defaults"]["instance"] = "local"
+    (tmp_path / "grid.json").write_text(json.dumps(grid))
+    assert warm("plan", "grid.json", "--output", "plan.json").status == 0
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+
+    done = warm("one", "--plan", "../plan.json", "--index", "0", cwd=elsewhere)
+
+    assert done.status == 0, done.err
+
+
+def test_a_run_does_what_is_missing_and_learns_how_long_it_takes(tmp_path: Path, warm: Run) -> None:
+    write_grid(tmp_path, ["demo-copy,seed=1"])
+    assert warm("grid.json").status == 0  # `run` is what is meant
+
+    write_grid(tmp_path, ["demo-copy,seed=1", "demo-copy,seed=2"], host_instance="ml.c7i.xlarge")
+    planned = json.loads(warm("plan", "grid.json", "--format", "json").out)
+
+    [job], [hit] = planned["jobs"], planned["hits"]
+    assert job["seconds_from"] == "past"
+    assert job["usd"] > 0
+    assert hit["step"] == "quantize"
+    done = warm("run", "grid.json", "--format", "json")
+    assert json.loads(done.out)["counts"] == {"built": 1}
+    assert warm("run", "grid.json").out.strip() == "nothing to do"
+
+
+def test_a_small_build_says_nothing_of_another_method_with_the_same_served_name(
+    tmp_path: Path, warm: Run
+) -> None:
+    write_grid(tmp_path, ["demo-copy,seed=1"])
+    assert warm("grid.json").status == 0  # a directory's name is the same for both
+
+    write_grid(tmp_path, ["awq,group=64"], axes={"quantize": ["awq,group=64"]})
+    grid = json.loads((tmp_path / "grid.json").read_text())
+    grid["defaults"]["instance"] = "ml.g5.xlarge"
+    (tmp_path / "grid.json").write_text(json.dumps(grid))
+    done = warm("plan", "grid.json", "--format", "json")
+
+    [job] = json.loads(done.out)["jobs"]
+    assert (job["seconds_from"], job["instance"]) == ("estimate", "ml.c7i.xlarge")
+    assert 10 < job["seconds"] < 600  # 256 short texts on one thread
+    assert job["usd"] == pytest.approx(job["seconds"] / 3600 * 0.214, rel=0.05)
+    assert "ml.c7i.xlarge" in warm("plan", "grid.json").out
+
+
+def test_a_request_that_cannot_be_planned_is_listed_and_stops_nobody(
+    tmp_path: Path, warm: Run
+) -> None:
+    write_grid(
+        tmp_path,
+        ["demo-copy"],
+        shapes=[{}, {"tp_degree": 64}, {"draft": "auto", "max_batch": 0}],
+        exclude=[{"instance": "ml.g5.*"}],
+    )
+
+    done = warm("run", "grid.json", "--format", "json")
+
+    assert done.status == 3
+    document = json.loads(done.out)
+    assert document["counts"] == {"built": 1}
+    rejected, invalid = document["refused"]
+    assert rejected["findings"][0]["severity"] == "error"
+    assert invalid["error"].startswith("max_batch: input should be greater than or equal to 1")
+    assert "refused: " in done.err
+
+
+def test_a_plan_runs_without_its_grid_and_again_finds_all_there(tmp_path: Path, warm: Run) -> None:
+    ran = tmp_path / "ran"
+    write_grid(tmp_path, [f"demo-slow,seed={seed},ran={ran}" for seed in range(3)])
+    warm("plan", "grid.json", "--output", "plan.json")
+    (tmp_path / "grid.json").unlink()
+
+    first, second = warm("run", "plan.json", "--jobs", "3"), warm("run", "plan.json")
+
+    assert (first.out.strip(), second.out.strip()) == ("3 built", "3 there")
+    assert ran.read_text() == "xxx"
+
+
+def test_a_model_of_a_hub_is_fetched_once_at_the_commit_that_was_planned(
+    tmp_path: Path, warm: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {path.name: path.read_bytes() for path in TINY.iterdir() if path.is_file()}
+    with FakeHub() as hub:
+        hub.add("acme/tiny", files)
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+        ways = ["demo-copy,seed=1", "demo-copy,seed=2"]
+        axes = {"instance": ["local"], "model": ["acme/tiny"], "quantize": ways}
+        write_grid(tmp_path, [], axes=axes)
+        planned = warm("plan", "grid.json", "--output", "plan.json")
+        assert planned.status == 0, planned.err
+        assert not list(tmp_path.glob("hf/**/*.safetensors"))
+
+        done = warm("run", "plan.json", "--format", "json")
+        again = warm("run", "plan.json", "--format", "json")
+
+    fetch, *steps = plan_in(tmp_path)["jobs"]
+    name, _, commit = fetch["request"]["model"].partition("@")
+    assert (fetch["step"], name, len(commit)) == ("fetch", "acme/tiny", 40)
+    assert [(job["needs"], job["stage"], len(job["key"])) for job in steps] == [([0], 1, 64)] * 2
+    assert json.loads(done.out)["counts"] == {"built": 3}, done.out
+    assert json.loads(again.out)["counts"] == {"there": 3}
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "message"),
+    [
+        ({"request": {"model": "./none", "instance": "local"}}, 66, "none"),
+        ({"request": {"model": str(TINY), "instance": "ml.g9.huge"}}, 64, "ml.g9.huge"),
+        (
+            {"request": {"model": str(TINY), "instance": "ml.g5.xlarge", "tp_degree": 64}},
+            65,
+            "the plan is rejected",
+        ),
+        ({"key": "0" * 64, "id": "0" * 64}, 65, "here its key is"),
+        ({"key": "", "artifact": "", "step": "compile"}, 65, "here its key is"),
+    ],
+)
+def test_what_will_not_work_next_time_either_ends_with_a_permanent_status(
+    tmp_path: Path, warm: Run, changes: dict[str, Any], status: int, message: str
+) -> None:
+    write_grid(tmp_path, ["demo-copy"])
+    warm("plan", "grid.json", "--output", "plan.json")
+    rewrite(tmp_path, **changes)
+
+    done = warm("one", "--plan", "plan.json", "--index", "0")
+
+    assert done.status == status, done.err
+    assert message in done.err
+
+
+@pytest.mark.parametrize(
+    ("method", "status"),
+    [
+        ("demo-refuse", 65),  # the tool says never
+        ("demo-broken-model", 65),  # so would the next run
+        ("demo-status", 75),  # who knows
+        ("demo-memory", 75),  # a larger machine may do it
+    ],
+)
+def test_a_failed_step_says_whether_to_try_again(
+    tmp_path: Path, warm: Run, method: str, status: int
+) -> None:
+    write_grid(tmp_path, [method])
+    warm("plan", "grid.json", "--output", "plan.json")
+
+    assert warm("one", "--plan", "plan.json", "--index", "0").status == status
+
+
+def test_a_wrong_index_or_plan_is_permanent(tmp_path: Path, warm: Run) -> None:
+    write_grid(tmp_path, ["demo-copy"])
+    warm("plan", "grid.json", "--output", "plan.json")
+
+    assert warm("one", "--plan", "plan.json", "--index", "1").status == 64
+    assert warm("one", "--plan", "plan.json", "--index", "0", "--first", "7").status == 64
+    assert warm("one", "--plan", "none.json", "--index", "0").status == 66
+
+
+def test_a_result_that_only_this_machine_has_is_handed_on(tmp_path: Path, warm: Run) -> None:
+    write_grid(tmp_path, ["demo-copy"])
+    warm("plan", "grid.json", "--output", "plan.json")
+    warm("one", "--plan", "plan.json", "--index", "0")
+
+    shared = f"dir:{tmp_path / 'shared'}"
+    again = warm("one", "--plan", "plan.json", "--index", "0", "--cache-shared", shared)
+
+    assert again.status == 0, again.err
+    assert json.loads(again.out)["reused"] is True
+    assert list((tmp_path / "shared").rglob("*.json")) != []
+
+
+def test_a_shared_store_that_takes_nothing_is_no_success(tmp_path: Path, warm: Run) -> None:
+    write_grid(tmp_path, ["demo-copy"])
+    warm("plan", "grid.json", "--output", "plan.json")
+    (tmp_path / "file").write_text("no directory")
+
+    done = warm(
+        "one", "--plan", "plan.json", "--index", "0", "--cache-shared", f"dir:{tmp_path / 'file'}"
+    )
+
+    assert done.status == 75
+    assert "could not be put where others find it" in done.err
+
+
+def test_sigterm_ends_a_job_with_75_and_takes_its_tool_along(tmp_path: Path, warm: Run) -> None:
+    pids = tmp_path / "pids"
+    write_grid(tmp_path, [f"demo-orphan,pids={pids}"])
+    warm("plan", "grid.json", "--output", "plan.json")
+
+    job = start(tmp_path, "one", "--plan", "plan.json", "--index", "0")
+    wait_for(pids)
+    job.send_signal(signal.SIGTERM)
+
+    assert job.wait(120) == 75
+    assert all_gone(pids)
+
+
+@pytest.mark.parametrize(
+    ("how", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)]
+)
+def test_a_run_that_is_ended_leaves_nothing_behind_and_the_next_one_goes_on(
+    tmp_path: Path, warm: Run, how: signal.Signals, status: int
+) -> None:
+    pids = tmp_path / "pids"
+    write_grid(tmp_path, ["demo-copy", f"demo-orphan,pids={pids}"])
+    warm("plan", "grid.json", "--output", "plan.json")
+
+    run = start(tmp_path, "run", "plan.json", "--jobs", "2")
+    wait_for(pids)
+    wait_until(lambda: "1 there already" in warm("plan", "grid.json").out)
+    run.send_signal(how)
+
+    assert run.wait(120) == status
+    wait_until(lambda: all_gone(pids))
+
+
+def start(place: Path, *words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "packager", "warm", *words], cwd=place, stderr=subprocess.DEVNULL
+    )
+
+
+def wait_for(pids: Path) -> None:
+    wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def all_gone(pids: Path) -> bool:
+    return not any(os.path.lexists(f"/proc/{pid}") for pid in pids.read_text().split())

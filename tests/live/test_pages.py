@@ -1,0 +1,193 @@
+"""Pages of plans and rankings in a real browser: whole at any width, readable by anybody."""
+
+from __future__ import annotations
+
+import functools
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from packager.catalog.instances import find_instance, instances
+from tests.conftest import need, unavailable
+from tests.support.browser import Browser, opened
+from tests.support.pages import plan_page, ranking_page
+from tests.support.places import SCRIPTS
+from tests.support.report_values import quality_report
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
+
+SEVERAL = ("ml.g5.xlarge", "ml.g6e.12xlarge", "ml.p5.48xlarge", "ml.p5en.48xlarge", "ml.p3.2xlarge")
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "dense on one GPU": lambda: plan_page("dense", "ml.g5.xlarge"),
+    "dense on eight GPUs": lambda: plan_page("dense", "ml.p5.48xlarge"),
+    "dense, quantized": lambda: plan_page(
+        "dense", "ml.g6e.xlarge", quantize="awq", goal="latency", quality=quality_report()
+    ),
+    "dense, refused here": lambda: plan_page("dense", "local"),
+    "fused on one GPU": lambda: plan_page("fused", "ml.g5.xlarge"),
+    "experts, refused": lambda: plan_page("experts", "ml.g5.xlarge"),
+    "experts on eight GPUs": lambda: plan_page("experts", "ml.p5.48xlarge"),
+    "MLA on eight GPUs": lambda: plan_page("mla", "ml.p5en.48xlarge"),
+    "hybrid on eight GPUs": lambda: plan_page("hybrid", "ml.p5.48xlarge", draft="mtp"),
+    "tiny, here": lambda: plan_page("tiny", "local"),
+    "tiny on Neuron": lambda: plan_page("tiny", "ml.inf2.xlarge"),
+    "ranking": lambda: ranking_page("dense", instances()),
+    "ranking of large experts": lambda: ranking_page("mla", map(find_instance, SEVERAL)),
+}
+RANKING = "ranking"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = subprocess.run([SCRIPTS / "axe-core", "path"], capture_output=True, text=True)
+    if found.returncode:
+        unavailable("axe-core")
+    axe = Path(found.stdout.strip()).read_text(encoding="utf-8")
+    with opened(need("chromium"), need("chromedriver"), axe) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Write each page once."""
+    place = tmp_path_factory.mktemp("pages")
+
+    @functools.cache
+    def write(name: str) -> Path:
+        page = place / f"{re.sub(r'[^a-z]', '-', name.lower())}.html"
+        page.write_text(PAGES[name](), encoding="utf-8")
+        return page
+
+    return write
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_whole_at_any_width_and_on_paper(
+    browser: Browser, page_of: Callable[[str], Path], name: str
+) -> None:
+    browser.show(page_of(name), width=1280)
+    for width in (1280, 800, 400, 320):
+        browser.look(width=width)
+        assert (width, browser.clipped()) == (width, [])
+        assert (width, browser.overlapping()) == (width, [])
+    browser.look(width=703, media="print")  # A4 between its margins
+    assert browser.clipped() == []
+    assert browser.faults() == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_has_no_barriers_in_light_and_dark(
+    browser: Browser, page_of: Callable[[str], Path], name: str
+) -> None:
+    browser.show(page_of(name), width=1280)
+    assert browser.barriers() == []
+    browser.look(width=400, dark=True)
+    assert browser.barriers() == []
+
+
+def test_nothing_is_hidden_in_the_table_at_the_usual_width(
+    browser: Browser, page_of: Callable[[str], Path]
+) -> None:
+    browser.show(page_of(RANKING), width=1280)
+    widths = browser.driver.execute_script(
+        "const table = document.querySelector('#instances .scroll');"
+        "return [table.scrollWidth, table.clientWidth]"
+    )
+
+    assert widths[0] <= widths[1]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_small(page_of: Callable[[str], Path], name: str) -> None:
+    assert page_of(name).stat().st_size <= 60_000
+
+
+def test_a_page_prints_on_paper(browser: Browser, page_of: Callable[[str], Path]) -> None:
+    browser.show(page_of(RANKING), dark=True)
+    pdf = browser.pdf()
+
+    assert pdf.startswith(b"%PDF")
+    assert 2 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 8
+
+
+def test_a_command_is_copied_with_the_keyboard_and_announced(
+    browser: Browser, page_of: Callable[[str], Path]
+) -> None:
+    from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    browser.show(page_of("dense on one GPU"))
+    driver = browser.driver
+    driver.execute_cdp_cmd(
+        "Browser.grantPermissions",
+        {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]},
+    )
+    button = driver.find_element("css selector", ".copy")
+    command = driver.find_element("css selector", ".choice code").text
+    driver.execute_script("document.body.tabIndex = -1; document.body.focus()")
+    for _ in range(3):  # it is the first thing that Tab reaches
+        driver.switch_to.active_element.send_keys(Keys.TAB)
+        if driver.switch_to.active_element == button:
+            break
+    assert driver.switch_to.active_element == button
+
+    button.send_keys(Keys.ENTER)
+
+    WebDriverWait(driver, 10).until(
+        lambda found: (
+            found.find_element("id", "said").get_attribute("textContent") == "Command copied"
+        )
+    )
+    assert driver.execute_async_script(
+        "navigator.clipboard.readText().then(arguments[0], arguments[0])"
+    ) == re.sub(r"\s+", " ", command)
+
+
+def test_a_table_is_sorted_and_filtered(browser: Browser, page_of: Callable[[str], Path]) -> None:
+    from selenium.webdriver.support.ui import Select
+
+    browser.show(page_of(RANKING))
+    driver = browser.driver
+
+    def column(at: int) -> list[str]:
+        rows = driver.find_elements("css selector", "#instances tbody tr:not([hidden])")
+        cells = [row.find_elements("xpath", "./*") for row in rows[:12]]
+        return [row[at].text for row in cells]
+
+    head = driver.find_element("css selector", "[data-is=hour] button")
+    head.click()
+    cheapest = [float(text) for text in column(3)]
+    head.click()
+    dearest = [float(text) for text in column(3)]
+    assert cheapest == sorted(cheapest)
+    assert dearest == sorted(dearest, reverse=True)
+    assert dearest[0] > 100 > cheapest[-1]
+    sorts = driver.find_elements("css selector", "th[aria-sort]")
+    assert [one.get_attribute("aria-sort") for one in sorts] == ["descending"]
+
+    Select(driver.find_element("name", "device")).select_by_visible_text("L4")
+    Select(driver.find_element("name", "fits")).select_by_visible_text("fits")
+    driver.find_element("name", "hour").send_keys("2")
+    shown = driver.find_element("css selector", ".filters output").text
+    assert set(column(2)) == {"1 x L4"}
+    assert all(float(text) <= 2 for text in column(3))
+    assert re.fullmatch(r"[3-9] of 125 instances", shown)
+
+
+def test_a_page_without_script_has_everything_and_no_dead_button(
+    browser: Browser, page_of: Callable[[str], Path]
+) -> None:
+    with browser.without_script():
+        browser.show(page_of(RANKING))
+        driver = browser.driver
+        shown = driver.find_elements("css selector", "button, form")
+        rows = driver.find_elements("css selector", "#instances tbody tr")
+        command = driver.find_element("css selector", ".choice code")
+
+        assert [one.tag_name for one in shown if one.is_displayed()] == []
+        assert len(rows) == 125
+        assert command.is_displayed()

@@ -1,0 +1,310 @@
+"""Models that run here: the whole line into a real Docker Engine, with an engine in a blink.
+
+The engine of most images is `tiny_engine.py`; vLLM is in one test.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.servers import small_model_words
+from tests.live.test_docker_steps import interpreter, python_base
+from tests.support.commandline import TINY, Packager, packager_in
+from tests.support.places import ROOT
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
+__all__ = ["python_base"]  # a fixture
+
+BASE, IMAGE = "packager-test-tiny-engine:1", "packager-test-run:1"
+RUNS = "dev.packager.run"
+
+
+@pytest.fixture
+def image(built: tuple[str, Path], engine: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The image as `packager build` printed it, where its record is."""
+    printed, place = built
+    monkeypatch.setenv("XDG_STATE_HOME", str(place))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place))  # of bases that were taken out of the engine
+    return printed
+
+
+@pytest.fixture(scope="session")
+def built(
+    docker_host: str, python_base: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path]:
+    """An image of tiny-llama that packager built on a base with the tiny engine."""
+    import docker
+
+    client = docker.DockerClient(base_url=docker_host)
+    container = client.containers.create(python_base, "true")
+    container.put_archive("/", tiny_vllm())
+    container.commit(*BASE.split(":"))
+    container.remove()
+    place = tmp_path_factory.mktemp("tiny-engine")
+    own = {"DOCKER_HOST": docker_host, "XDG_CACHE_HOME": str(place), "XDG_STATE_HOME": str(place)}
+    done = packager_in(place)(
+        *("build", "--model", str(TINY), "--instance", "local", "--base", f"docker:{BASE}"),
+        *("--output", f"docker:{IMAGE}", "--quiet"),
+        env=own,
+    )
+    assert done.status == 0, done.err
+    return done.out.strip(), place
+
+
+def tiny_vllm() -> bytes:
+    """Return an archive with the engine as the program and the module that images start."""
+    library = Path(sys.base_prefix, "lib", interpreter().name, "vllm")
+    source = (ROOT / "tests/live/tiny_engine.py").read_bytes()
+    files = {
+        "usr/bin/vllm": b"#!/usr/bin/python3\n" + source,
+        f"{library}/__init__.py": b"",
+        f"{library}/entrypoints/__init__.py": b"",
+        f"{library}/entrypoints/openai/__init__.py": b"",
+        f"{library}/entrypoints/openai/api_server.py": source,
+    }
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, data in files.items():
+            file = tarfile.TarInfo(name.lstrip("/"))
+            file.size, file.mode = len(data), 0o755
+            tar.addfile(file, io.BytesIO(data))
+    return packed.getvalue()
+
+
+@pytest.fixture
+def containers(engine: str) -> Iterator[Any]:
+    """The containers of runs that there are; whatever a test leaves is removed."""
+    import docker
+
+    client = docker.DockerClient(base_url=engine)
+
+    def there() -> list[Any]:
+        return list(client.containers.list(all=True, filters={"label": RUNS}))
+
+    assert there() == []
+    yield there
+    for container in there():
+        container.remove(force=True)
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    """Start `packager run` in the foreground; give its process and what it printed."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "packager", "run", *arguments, "--format", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None and process.stderr is not None
+            lines = [process.stdout.readline()]
+            while lines[-1] not in ("}\n", ""):
+                lines.append(process.stdout.readline())
+            assert lines[-1], process.stderr.read()
+            yield process, json.loads("".join(lines))
+        finally:
+            process.kill()
+
+
+def paste(line: str) -> Any:
+    """Run a printed line in a shell; return the document that the server answers."""
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def ask(url: str, tokens: int) -> dict[str, Any]:
+    asked = {"model": "model", "messages": [], "max_tokens": tokens}
+    with urllib.request.urlopen(f"{url}/v1/models", timeout=60) as models:
+        asked["model"] = json.load(models)["data"][0]["id"]
+    request = urllib.request.Request(
+        f"{url}/v1/chat/completions",
+        json.dumps(asked).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        found: dict[str, Any] = json.load(answer)
+        return found
+
+
+def test_a_model_is_built_and_answers_and_is_listed_until_it_is_stopped(
+    packager: Packager, image: str, containers: Any
+) -> None:
+    words = ("--base", f"docker:{BASE}", "--detach", "--name", "it")
+
+    done = packager("run", str(TINY), *words)
+
+    assert done.status == 0, done.err
+    first, _, line, _, *program = done.out.splitlines()
+    address = first.rpartition(" ")[2]
+    assert paste(line) == {"choices": [{"message": {"content": "from a chat"}}]}
+    assert f'client = OpenAI(base_url="{address}/v1", api_key="none")' in program
+    [container] = containers()
+    assert container.attrs["Config"]["StopTimeout"] == 30
+    [[bound]] = container.ports.values()
+    assert bound["HostIp"] == "127.0.0.1"
+    [listed] = json.loads(packager("ps", "--format", "json").out)
+    assert (listed["name"], listed["state"], listed["url"]) == ("it", "running", address)
+    assert packager("logs", "it", "--tail", "1").out.endswith('"GET /ping HTTP/1.1" 200 -\n')
+    logged = packager("logs", "it", "--format", "json").out.splitlines()
+    assert [json.loads(one)["text"] for one in logged[:2]] == ["loading shard 3 of 9", "ready"]
+
+    again = packager("run", str(TINY), *words)
+    taken = packager("run", str(TINY), "--name", "other", "--port", address.rpartition(":")[2])
+
+    assert (again.status, taken.status) == (2, 2)
+    assert f"a run named 'it' is there already at {address}" in again.err
+    assert "is taken by the run 'it'" in taken.err
+    assert packager("stop", "it").out == "it\n"
+    assert containers() == []
+    assert packager("logs", "it").status == 66
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_lets_running_requests_end_and_removes_the_container(
+    number: signal.Signals, image: str, containers: Any
+) -> None:
+    with running(image) as (process, told), ThreadPoolExecutor() as threads:
+        slow = threads.submit(ask, told["url"], 7)
+        [container] = containers()
+        while b"a slow answer has begun" not in container.logs():
+            time.sleep(0.05)
+        process.send_signal(number)
+
+        assert slow.result(60)["choices"][0]["message"]["content"] == "from a chat"
+        assert process.wait(60) == 0
+        assert containers() == []
+
+
+def test_a_run_that_was_killed_is_still_listed_and_stopped(
+    packager: Packager, image: str, containers: Any
+) -> None:
+    with running(image, "--name", "left") as (process, _):
+        process.kill()
+        process.wait()
+
+    [listed] = json.loads(packager("ps", "--format", "json").out)
+    assert (listed["name"], listed["state"]) == ("left", "running")
+    assert packager("stop", "--all", "--timeout", "1").out == "left\n"
+    assert containers() == []
+
+
+def test_a_run_that_another_command_stops_ends_well(
+    packager: Packager, image: str, containers: Any
+) -> None:
+    with running(image, "--name", "other") as (process, _):
+        assert packager("stop", "other").status == 0
+        assert process.wait(60) == 0
+
+
+def test_an_engine_that_dies_ends_the_run_with_its_log(image: str, containers: Any) -> None:
+    with running(image) as (process, told):
+        with pytest.raises(OSError):
+            ask(told["url"], 13)
+        assert process.wait(60) == 4
+        assert process.stderr is not None
+        error = json.loads(process.stderr.read())
+
+    assert error["message"] == "the server ended with status 3"
+    assert "ERROR the worker died" in error["log"]
+    assert containers() == []
+
+
+def test_an_engine_that_does_not_start_tells_why_and_leaves_nothing(
+    packager: Packager, image: str, containers: Any
+) -> None:
+    done = packager("run", image, "--env", "TINY_FAULT=start", "--detach")
+
+    assert done.status == 4
+    assert "the container ended with status 3 before it answered" in done.err
+    assert "| loading shard 3 of 9" in done.err
+    assert done.out == ""
+    assert containers() == []
+
+
+def test_an_interrupt_before_it_answers_leaves_nothing(image: str, containers: Any) -> None:
+    command = [sys.executable, "-m", "packager", "run", image, "--env", "TINY_FAULT=never-ready"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while not any(container.status == "running" for container in containers()):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+
+    assert (process.returncode, said) == (130, b"")
+    assert containers() == []
+
+
+def test_a_model_without_a_chat_template_is_asked_for_a_completion(
+    packager: Packager, image: str, containers: Any
+) -> None:
+    done = packager("run", image, "--detach", "--env", "TINY_FAULT=no-template")
+
+    line = done.out.splitlines()[2]
+    assert "/v1/completions" in line
+    assert paste(line) == {"choices": [{"text": "from a completion"}]}
+
+
+def test_a_run_that_ended_stays_listed_until_its_name_runs_again(
+    packager: Packager, image: str, containers: Any
+) -> None:
+    words = ("run", image, "--detach", "--name", "again")
+    address = json.loads(packager(*words, "--format", "json").out)["url"]
+    with pytest.raises(OSError):
+        ask(address, 13)
+    [container] = containers()
+    container.wait()
+
+    [listed] = json.loads(packager("ps", "--format", "json").out)
+    log = packager("logs", "again", "--follow").out
+    done = packager(*words)
+
+    assert (listed["state"], listed["exit_code"], listed["url"]) == ("ended", 3, None)
+    assert "ERROR the worker died" in log
+    assert done.status == 0, done.err
+    assert len(containers()) == 1
+
+
+def test_a_port_of_another_process_is_not_taken(packager: Packager, image: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        number = listening.getsockname()[1]
+        done = packager("run", image, "--detach", "--port", str(number))
+
+    assert done.status == 2
+    assert f"port {number} is taken by " in done.err
+    assert f"(process {os.getpid()})" in done.err
+
+
+def test_vllm_answers_the_pasted_line_and_openai_s_client(
+    packager: Packager, engine: str, serving_base: str, containers: Any
+) -> None:
+    with running(str(TINY), *small_model_words()) as (process, told):
+        answer = paste(told["curl"])
+        client = subprocess.run(
+            [sys.executable, "-c", told["python"]], capture_output=True, text=True, timeout=300
+        )
+        process.send_signal(signal.SIGINT)
+
+        assert answer["model"] == told["model"]
+        assert answer["choices"][0]["message"]["content"].strip()
+        assert client.returncode == 0, client.stderr
+        assert client.stdout.strip()
+        assert process.wait(120) == 0
+        assert containers() == []

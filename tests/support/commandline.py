@@ -1,0 +1,138 @@
+"""Running the real command line in a process of its own."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from tests.support.places import ROOT
+
+TINY = ROOT / "examples" / "tiny-llama"
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished command."""
+
+    status: int
+    out: str
+    err: str
+
+
+Packager = Callable[..., Done]
+
+
+def packager_in(directory: Path, *, timeout_s: float = 500) -> Packager:
+    """Return a function that runs `packager` with arguments from `directory`.
+
+    Its process is a fork of one that has packager's modules (see `preloaded_commands`); where the
+    environment asks something of Python itself, but for the packages of `outside`, it is a new one.
+    """
+
+    def run(
+        *arguments: str,
+        cwd: Path = directory,
+        env: Mapping[str, str] | None = None,
+        merged: bool = False,  # stderr goes to `out`, too
+    ) -> Done:
+        whole = {**os.environ, **(env or {})}
+        python = _of_python(whole)
+        if python in (OWN, WITH_OUTSIDE):
+            preloaded = _preloaded(python.get("PYTHONPATH"))
+            return preloaded.run(arguments, cwd, whole, timeout_s, merged=merged)
+        done = subprocess.run(
+            [sys.executable, "-m", "packager", *arguments],
+            cwd=cwd,
+            env=whole,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if merged else subprocess.PIPE,
+            text=True,
+            timeout=timeout_s,
+        )
+        return Done(done.returncode, done.stdout, done.stderr or "")
+
+    return run
+
+
+@dataclass(frozen=True)
+class Preloaded:
+    """A process that forks commands."""
+
+    requests: socket.socket
+
+    def run(
+        self,
+        arguments: tuple[str, ...],
+        cwd: Path,
+        env: Mapping[str, str],
+        timeout_s: float,
+        *,
+        merged: bool = False,
+    ) -> Done:
+        """Run a command to its end."""
+        asked = {"arguments": arguments, "cwd": str(cwd), "env": dict(env)}
+        reports, report = os.pipe()
+        with (
+            os.fdopen(reports) as lines,
+            Path(os.devnull).open() as nothing,
+            tempfile.TemporaryFile() as out,
+            tempfile.TemporaryFile() as err,
+        ):
+            told = out if merged else err
+            streams = [nothing.fileno(), out.fileno(), told.fileno(), report]
+            try:
+                socket.send_fds(self.requests, [json.dumps(asked).encode()], streams)
+            finally:
+                os.close(report)
+            pid = int(lines.readline())
+            if not select.select([lines], [], [], timeout_s)[0]:
+                os.kill(pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired(["packager", *arguments], timeout_s)
+            status = int(lines.readline())
+            return Done(status, _written(out), _written(err))
+
+
+@functools.cache
+def _preloaded(path: str | None) -> Preloaded:
+    """Start the process with this PYTHONPATH; it ends when this one does."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    subprocess.Popen(
+        [sys.executable, "-m", "tests.support.preloaded_commands", str(there.fileno())],
+        cwd=ROOT,
+        env={**_without_path(os.environ), **({} if path is None else {"PYTHONPATH": path})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=(there.fileno(),),
+    )
+    there.close()
+    return Preloaded(here)
+
+
+def _of_python(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that an interpreter reads when it starts."""
+    return {name: value for name, value in environment.items() if name.startswith("PYTHON")}
+
+
+def _without_path(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name != "PYTHONPATH"}
+
+
+# What Python is told as the tests begin, and with packages that bring plug-ins.
+OWN = _of_python(os.environ)
+WITH_OUTSIDE = {**OWN, "PYTHONPATH": str(Path(__file__).parent / "outside")}
+
+
+def _written(stream: IO[bytes]) -> str:
+    stream.seek(0)
+    return stream.read().decode().replace("\r\n", "\n").replace("\r", "\n")

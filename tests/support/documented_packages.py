@@ -1,0 +1,61 @@
+"""Packages that the documentation shows in full: written to disk as installed ones are.
+
+A block whose first line is ```` ```LANGUAGE title="FILE" ```` is a file of the package.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from tests.support.commandline import ROOT
+
+_BLOCK = re.compile(r'^( *)```\w+ title="([^"]+)"\n(.*?)^ *```$', re.DOTALL | re.MULTILINE)
+_WORDS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
+
+
+def write_package(page: str, into: Path) -> tuple[str, ...]:
+    """Write the package of a page of `docs/`, ready for PYTHONPATH; return its files' names."""
+    files = write_files(page, into)
+    _install(tomllib.loads(files["pyproject.toml"])["project"], into)
+    return tuple(sorted(files))
+
+
+def write_files(page: str, into: Path) -> dict[str, str]:
+    """Write the files of a page of `docs/`; return their text by name."""
+    files = {name: body for _, name, body in _BLOCK.findall(_text(page))}
+    for name, body in files.items():
+        place = into / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(body)
+    return files
+
+
+def stated_count(page: str) -> int:
+    """Return how many files the page says it takes: `A sink is two files`."""
+    found = re.search(r"\bAn? [\w ]+ is (\w+) files?\b", _text(page))
+    assert found, f"{page} does not say how many files it takes"
+    return _WORDS[found[1]]
+
+
+def _text(page: str) -> str:
+    return (ROOT / "docs" / page).read_text()
+
+
+def _install(project: dict[str, object], into: Path) -> None:
+    """Write what an installer would: the metadata and the entry points."""
+    name = str(project["name"])
+    place = into / f"{name.replace('-', '_')}-{project['version']}.dist-info"
+    place.mkdir()
+    place.joinpath("METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: {project['version']}\n"
+    )
+    groups = project["entry-points"]
+    assert isinstance(groups, dict)
+    lines = [
+        line
+        for group, points in groups.items()
+        for line in (f"[{group}]", *(f"{key} = {value}" for key, value in points.items()))
+    ]
+    place.joinpath("entry_points.txt").write_text("\n".join(lines) + "\n")

@@ -1,0 +1,161 @@
+"""Models of real sizes as headers only, and facts about them: no bytes, no look-ups."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from packager.catalog.accelerators import accelerator_of
+from packager.catalog.containers import find_container
+from packager.catalog.instances import find_instance
+from packager.core.facts import Facts
+from packager.core.instance import Instance
+from packager.core.model import ModelFiles, ModelRef, TensorInfo
+from packager.core.plan import Plan
+from packager.core.request import BuildRequest
+from packager.core.units import GIB
+from packager.drafts.request import parse_draft
+from packager.planning.planner import make_plan
+from tests.support.doubles.containers import FAMILIES, with_traits
+from tests.support.doubles.models import BYTES_PER_ELEMENT, llama_tensors
+
+TINY = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "torch_dtype": "bfloat16",
+    "hidden_size": 256,
+    "intermediate_size": 768,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 2048,
+    "max_position_embeddings": 512,
+}
+
+LLAMA_3_8B = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "torch_dtype": "bfloat16",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+}
+
+LLAMA_3_70B = LLAMA_3_8B | {
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+}
+
+GEMMA_2_2B = {
+    "architectures": ["Gemma2ForCausalLM"],
+    "model_type": "gemma2",
+    "torch_dtype": "bfloat16",
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "vocab_size": 256000,
+    "max_position_embeddings": 8192,
+}
+
+AWQ_G128 = {
+    "quant_method": "awq",
+    "bits": 4,
+    "group_size": 128,
+    "version": "gemm",
+    "zero_point": True,
+}
+
+
+LOCAL_CPU = Instance(
+    name="local",
+    kind="cpu",
+    device_name="some processor",
+    devices=1,
+    device_bytes=24 * GIB,
+    host_bytes=24 * GIB,
+    vcpus=2,
+    formats=frozenset({"bf16", "fp16", "fp32", "int8_w8a8", "w4a16"}),
+)
+
+
+def facts_of(
+    model: ModelFiles, instance: str | Instance, *, family: str | None = None, **asked: Any
+) -> Facts:
+    """Gather what `resolve` would, from names in the catalog."""
+    found = find_instance(instance) if isinstance(instance, str) else instance
+    return Facts(
+        request=BuildRequest(model="m", instance=found.name, family=family, **asked),
+        model=model,
+        instance=found,
+        container=with_traits(find_container(family, found.kind)),
+        base=None,
+        packager_version="0.1.0",
+        draft_asked=parse_draft(asked.get("draft")),
+    )
+
+
+def plan_of(
+    model: ModelFiles, instance: str | Instance, *, family: str | None = None, **asked: Any
+) -> Plan:
+    """Plan with the family that the catalog chooses."""
+    facts = facts_of(model, instance, family=family, **asked)
+    return make_plan(facts, FAMILIES[facts.container.family], accelerator_of=accelerator_of)
+
+
+def model_of(config: dict[str, Any], *, dtype: str = "BF16", name: str = "model") -> ModelFiles:
+    """Make a model whose headers agree with its config.json."""
+    head_dim = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
+    shapes = llama_tensors(
+        layers=config["num_hidden_layers"],
+        hidden_size=config["hidden_size"],
+        intermediate_size=config["intermediate_size"],
+        kv_size=head_dim * config["num_key_value_heads"],
+        vocab_size=config["vocab_size"],
+        dtype=dtype,
+    )
+    return ModelFiles(
+        ref=ModelRef(source="hub" if "/" in name else "local", name=name),
+        files=(),
+        config=config,
+        tensors=tuple(tensor(name, dtype, shape) for name, (dtype, shape) in shapes.items()),
+    )
+
+
+def awq_model_of(config: dict[str, Any], *, name: str = "model") -> ModelFiles:
+    """Make the same model with its linear layers packed as AWQ does, embeddings left whole."""
+    whole = model_of(config, dtype="F16", name=name)
+    tensors: list[TensorInfo] = []
+    for info in whole.tensors:
+        if not info.name.endswith("_proj.weight"):
+            tensors.append(info)
+            continue
+        outputs, inputs = info.shape
+        stem = info.name.removesuffix(".weight")
+        groups = inputs // AWQ_G128["group_size"]
+        tensors += [
+            tensor(f"{stem}.qweight", "I32", (inputs, outputs // 8)),
+            tensor(f"{stem}.qzeros", "I32", (groups, outputs // 8)),
+            tensor(f"{stem}.scales", "F16", (groups, outputs)),
+        ]
+    quantized = {**config, "torch_dtype": "float16", "quantization_config": AWQ_G128}
+    return ModelFiles(ref=whole.ref, files=(), config=quantized, tensors=tuple(tensors))
+
+
+def tensor(name: str, dtype: str, shape: tuple[int, ...]) -> TensorInfo:
+    """One tensor as its header declares it."""
+    return TensorInfo(
+        name=name,
+        dtype=dtype,
+        shape=shape,
+        size=BYTES_PER_ELEMENT[dtype] * math.prod(shape),
+        file="model.safetensors",
+    )

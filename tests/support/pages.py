@@ -1,0 +1,133 @@
+"""Pages of plans and rankings of every kind of architecture, made from headers alone."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from packager import wiring
+from packager.build import pipeline
+from packager.build.choices import plan_choices, ranking_choices
+from packager.build.rank import menu, predict_plan, rank_instances
+from packager.build.report_html import plan_html, refused_html
+from packager.build.report_html_rank import ranking_html
+from packager.build.report_plan import PlanPage
+from packager.build.services import BuildServices
+from packager.build.trace import make_trace, name_of
+from packager.core.instance import Instance
+from packager.core.model import ModelFiles
+from packager.core.quality import QualityReport
+from packager.core.request import BuildRequest
+from packager.errors import PlanRejected
+from packager.performance.report_outlook import make_outlook
+from tests.support import zoo
+from tests.support.headers import LLAMA_3_8B, LOCAL_CPU, TINY, model_of
+from tests.support.mtp_models import qwen3_next
+
+MADE = datetime(2026, 9, 1, 12, 30, tzinfo=UTC)
+
+PHI_3_MINI = LLAMA_3_8B | {
+    "architectures": ["Phi3ForCausalLM"],
+    "model_type": "phi3",
+    "hidden_size": 3072,
+    "intermediate_size": 8192,
+    "num_key_value_heads": 32,
+    "num_attention_heads": 32,
+    "vocab_size": 32064,
+    "max_position_embeddings": 4096,
+}
+
+
+def phi_3() -> ModelFiles:
+    """Phi-3 mini, whose projections are fused into one matrix each."""
+    hidden, inner = 3072, 8192
+    shapes: zoo.Shapes = {
+        "model.embed_tokens.weight": ("BF16", (32064, hidden)),
+        "model.norm.weight": ("BF16", (hidden,)),
+        "lm_head.weight": ("BF16", (32064, hidden)),
+    }
+    for layer in range(32):
+        at = f"model.layers.{layer}"
+        shapes |= {
+            f"{at}.self_attn.qkv_proj.weight": ("BF16", (3 * hidden, hidden)),
+            f"{at}.self_attn.o_proj.weight": ("BF16", (hidden, hidden)),
+            f"{at}.mlp.gate_up_proj.weight": ("BF16", (2 * inner, hidden)),
+            f"{at}.mlp.down_proj.weight": ("BF16", (hidden, inner)),
+            f"{at}.input_layernorm.weight": ("BF16", (hidden,)),
+            f"{at}.post_attention_layernorm.weight": ("BF16", (hidden,)),
+        }
+    return zoo.files(PHI_3_MINI, shapes)
+
+
+ARCHITECTURES: Mapping[str, Callable[[], ModelFiles]] = {
+    "dense": lambda: model_of(LLAMA_3_8B, name="meta-llama/Meta-Llama-3-8B-Instruct"),
+    "fused": phi_3,
+    "experts": zoo.mixtral,
+    "mla": zoo.deepseek_v3,
+    "hybrid": qwen3_next,
+    "tiny": lambda: model_of(TINY, name="org/tiny"),
+}
+
+
+@functools.cache
+def model_like(architecture: str) -> ModelFiles:
+    """Make the model of an architecture, once."""
+    return ARCHITECTURES[architecture]()
+
+
+def services_with(model: ModelFiles) -> BuildServices:
+    """Give services that find this model, whatever is asked for, on a processor of some kind."""
+    found = wiring.services_for(wiring.Settings(headers_only=True))
+
+    def find_instance(name: str, **others: Any) -> Instance:
+        return LOCAL_CPU if name == "local" else found.find_instance(name, **others)
+
+    return replace(
+        found,
+        find_model=lambda _: model,
+        peek_model=lambda _: None,
+        find_instance=find_instance,
+    )
+
+
+def request_of(model: ModelFiles, instance: str, **asked: Any) -> BuildRequest:
+    return BuildRequest(model=model.ref.name, instance=instance, **asked)
+
+
+def plan_page(
+    architecture: str, instance: str, *, quality: QualityReport | None = None, **asked: Any
+) -> str:
+    """Write the page that `packager plan --format html` does; of a refused plan, too."""
+    model = model_like(architecture)
+    services, request = services_with(model), request_of(model, instance, **asked)
+    try:
+        planned = pipeline.plan(request, services)
+    except PlanRejected as error:
+        trace = make_trace(request, None, made=MADE, packager="1.2.3")
+        return refused_html(
+            request, name_of(request, wiring.parse_model_reference(request.model)), error, trace
+        )
+    found = planned.plan
+    prediction = predict_plan(found, services.accelerator_of(found.instance), found.workload)
+    page = PlanPage(
+        plan=found,
+        recipe=planned.recipe,
+        forecasts=planned.forecasts,
+        outlook=make_outlook(found, prediction) if prediction else None,
+        menu=menu(request, services, found.instance) if prediction else (),
+    )
+    trace = make_trace(request, model, made=MADE, packager="1.2.3")
+    return plan_html(page, trace=trace, choices=plan_choices(page, request, quality))
+
+
+def ranking_page(architecture: str, instances: Iterable[Instance], **asked: Any) -> str:
+    """Write the page of a ranking on instances."""
+    model = model_like(architecture)
+    request = request_of(model, "*", **asked)
+    ranking = rank_instances(request, services_with(model), instances)
+    trace = make_trace(request, model, made=MADE, packager="1.2.3")
+    choices = ranking_choices(ranking, request)
+    return ranking_html(ranking, model.ref.name, trace=trace, choices=choices)

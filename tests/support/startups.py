@@ -1,0 +1,115 @@
+"""Start-ups of real servers, as their logs tell: `data/startups.csv`, one row a start."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, replace
+from functools import cache
+
+from packager.architectures.profile import make_profile
+from packager.catalog.instances import find_instance
+from packager.core.plan import MemoryBudget
+from packager.core.shape import Shape
+from packager.core.units import GIB
+from packager.sizing.memory import MemoryInputs, make_budget
+from tests.support.places import DATA
+from tests.support.startup_models import startup_model
+
+TABLE = DATA / "sizing" / "startups.csv"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Startup:
+    """One start of a server; figures that its log lacks are 0."""
+
+    model: str
+    engine: str
+    engine_version: str
+    instance: str
+    tp: int
+    pp: int
+    gpu_memory_utilization: float
+    max_num_seqs: int
+    max_model_len: int
+    max_num_batched_tokens: int | None  # None: the engine's own choice for the device
+    kv_dtype: str
+    weights_bytes: float
+    kv_bytes: float
+    kv_tokens: int
+    started: bool
+    source: str
+    note: str
+
+    @property
+    def id(self) -> str:
+        split = f"tp{self.tp}" + (f"pp{self.pp}" if self.pp > 1 else "")
+        kv = f"-kv-{self.kv_dtype}" if self.kv_dtype != "auto" else ""
+        state = "" if self.started else "-refused"
+        version = f"{self.engine}-{self.engine_version}"
+        if self.instance != "ml.p5.48xlarge":
+            version += f"-{self.instance}"
+        return f"{self.model}-{version}-{split}-{self.max_model_len}{kv}{state}"
+
+
+@cache
+def startups() -> tuple[Startup, ...]:
+    """Read every row of the table."""
+    with TABLE.open(encoding="utf-8", newline="") as rows:
+        return tuple(
+            Startup(
+                model=row["model"],
+                engine=row["engine"],
+                engine_version=row["engine_version"],
+                instance=row["instance"],
+                tp=int(row["tp"]),
+                pp=int(row["pp"]),
+                gpu_memory_utilization=float(row["gpu_memory_utilization"]),
+                max_num_seqs=int(row["max_num_seqs"]),
+                max_model_len=int(row["max_model_len"]),
+                max_num_batched_tokens=int(row["max_num_batched_tokens"] or 0) or None,
+                kv_dtype=row["kv_dtype"],
+                weights_bytes=float(row["weights_gib"] or 0) * GIB,
+                kv_bytes=float(row["kv_gib"] or 0) * GIB,
+                kv_tokens=int(row["kv_tokens"] or 0),
+                started=row["started"] == "yes",
+                source=row["source"],
+                note=row["note"],
+            )
+            for row in csv.DictReader(rows)
+        )
+
+
+def is_compared(startup: Startup) -> bool:
+    """Check whether a row states what its server was started with, and what it found."""
+    return startup.started and not startup.note.startswith("left out")
+
+
+def budget_of(startup: Startup) -> MemoryBudget:
+    """Budget a start with the settings of its log."""
+    profile, _ = make_profile(startup_model(startup.model))
+    shape = Shape(
+        max_batch=startup.max_num_seqs,
+        max_input_tokens=startup.max_model_len - 1,
+        max_total_tokens=startup.max_model_len,
+    )
+    demand = MemoryInputs(
+        kv_element_bytes=1 if startup.kv_dtype == "fp8" else 2,
+        max_prefill_tokens=startup.max_num_batched_tokens,
+        usable_share=startup.gpu_memory_utilization,
+        reserve=False,
+        engine=startup.engine,
+        engine_version=startup.engine_version,
+    )
+    instance = replace(find_instance(startup.instance), devices=startup.tp * startup.pp)
+    return make_budget(profile, instance, shape, startup.tp, demand, pp_degree=startup.pp)
+
+
+def error_of(startup: Startup) -> float:
+    """Return by how much the predicted cache differs from the log's, as a share of it.
+
+    Tokens are compared where the log states them, else bytes.
+    """
+    budget = budget_of(startup)
+    if startup.kv_tokens:
+        return budget.kv_tokens_left / startup.kv_tokens - 1
+    return budget.kv_pool_bytes / startup.kv_bytes - 1

@@ -1,0 +1,104 @@
+"""Builds that another machine does and publishes for us."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from artifact_cache import PublishedElsewhere
+from artifact_cache.cache import ArtifactCache
+from artifact_cache.errors import BuildFailed, NotTaken
+from artifact_cache.stats import StatsLog
+from tests.support.cache_entries import CHECKPOINT, Build, files_below, files_of
+from tests.support.cache_opening import open_cache
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> str:
+    return f"dir:{tmp_path / 'shared'}"
+
+
+@pytest.fixture
+def ours(tmp_path: Path, shared: str) -> ArtifactCache:
+    return open_cache(tmp_path / "ours", [shared])
+
+
+@pytest.fixture
+def theirs(tmp_path: Path, shared: str) -> ArtifactCache:
+    return open_cache(tmp_path / "theirs", [shared])
+
+
+def test_what_another_machine_published_for_us_is_taken_and_counts_as_built(
+    tmp_path: Path, ours: ArtifactCache, theirs: ArtifactCache
+) -> None:
+    def elsewhere(_: Path) -> None:
+        theirs.get_or_build(CHECKPOINT, Build(b"far"), tmp_path / "there")
+        raise PublishedElsewhere
+
+    done = ours.get_or_build(CHECKPOINT, elsewhere, tmp_path / "here")
+
+    assert (done.hit, done.stored) == (False, True)
+    assert files_below(done.path) == files_of(b"far")
+    assert done.notices == ()
+    assert ours.failure(CHECKPOINT) is None
+    counted = {one.event for one in StatsLog(tmp_path / "ours/stats.jsonl").totals()}
+    assert counted == {"miss"}
+    again = ours.get_or_build(CHECKPOINT, Build(b"near"), tmp_path / "again")
+    assert again.hit
+
+
+def test_an_entry_that_was_never_published_is_not_taken_for_a_result(
+    tmp_path: Path, ours: ArtifactCache
+) -> None:
+    def lies(_: Path) -> None:
+        raise PublishedElsewhere
+
+    with pytest.raises(NotTaken, match="the entry that was published is not there"):
+        ours.get_or_build(CHECKPOINT, lies, tmp_path / "here")
+
+
+def test_a_machine_that_builds_for_the_holder_of_the_lock_does_not_wait_for_it(
+    tmp_path: Path, ours: ArtifactCache
+) -> None:
+    """Both may have one cache directory: the holder would wait for the builder, for hours."""
+    same = open_cache(tmp_path / "ours", [f"dir:{tmp_path / 'shared'}"], wait_s=5)
+
+    def elsewhere(_: Path) -> None:
+        there = same.get_or_build(CHECKPOINT, Build(b"far"), tmp_path / "there", locks=False)
+        assert there.notices == ()
+        raise PublishedElsewhere
+
+    done = ours.get_or_build(CHECKPOINT, elsewhere, tmp_path / "here")
+
+    assert files_below(done.path) == files_of(b"far")
+
+
+def test_a_cache_that_can_only_be_read_takes_what_was_published(
+    tmp_path: Path, theirs: ArtifactCache
+) -> None:
+    ours = open_cache(tmp_path / "file", [f"ro:dir:{tmp_path / 'shared'}"])
+    (tmp_path / "file").write_bytes(b"no directory can be here")
+
+    def elsewhere(_: Path) -> None:
+        theirs.get_or_build(CHECKPOINT, Build(b"far"), tmp_path / "there")
+        raise PublishedElsewhere
+
+    assert theirs.store.capability().mode == "read-write"
+    done = ours.get_or_build(CHECKPOINT, elsewhere, tmp_path / "here")
+
+    assert files_below(done.path) == files_of(b"far")
+
+
+def test_a_failure_of_the_other_machine_is_recorded_as_ours(
+    tmp_path: Path, ours: ArtifactCache
+) -> None:
+    def fails(_: Path) -> None:
+        raise BuildFailed("the node ran out of memory", log="last words")
+
+    with pytest.raises(BuildFailed):
+        ours.get_or_build(CHECKPOINT, fails, tmp_path / "here")
+
+    failure = ours.failure(CHECKPOINT)
+    assert failure is not None
+    assert failure.log == "last words"

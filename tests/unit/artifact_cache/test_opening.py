@@ -1,0 +1,132 @@
+"""Addresses of shared stores, and the cache that is made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from artifact_cache.opening import BadTier, TierAddress, parse_tier
+from artifact_cache.trust import Trust, generate_key, load_signer, load_trusted_keys, trust_key
+from tests.support.cache_entries import CHECKPOINT, Build, files_below, files_of
+from tests.support.cache_opening import open_cache
+
+
+@pytest.mark.parametrize(
+    ("address", "parsed"),
+    [
+        ("s3://cache", TierAddress(scheme="s3", place="cache")),
+        ("s3://cache/team/a/", TierAddress(scheme="s3", place="cache", prefix="team/a")),
+        ("ro:s3://cache", TierAddress(scheme="s3", place="cache", policy="read-only")),
+        (
+            "s3://cache/a?endpoint_url=http://127.0.0.1:9000&region=eu-west-1&policy=write-back",
+            TierAddress(
+                scheme="s3",
+                place="cache",
+                prefix="a",
+                policy="write-back",
+                endpoint_url="http://127.0.0.1:9000",
+                region="eu-west-1",
+            ),
+        ),
+        ("s3://cache?lease=no", TierAddress(scheme="s3", place="cache", lease=False)),
+        ("dir:/mnt/shared", TierAddress(scheme="dir", place="/mnt/shared")),
+        (
+            "dir:/mnt/shared?policy=read-only",
+            TierAddress(scheme="dir", place="/mnt/shared", policy="read-only"),
+        ),
+    ],
+)
+def test_addresses_are_understood(address: str, parsed: TierAddress) -> None:
+    assert parse_tier(address) == parsed
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("", "begins with neither"),
+        ("gs://cache", "begins with neither"),
+        ("s3:cache", "not the name of a bucket"),
+        ("s3://", "not the name of a bucket"),
+        ("s3://Cache", "not the name of a bucket"),
+        ("s3://cache/a b", "characters that tools misread"),
+        ("s3://cache?policy=often", "policy is one of read-only, write-through, write-back"),
+        ("s3://cache?polcy=read-only", "'polcy' is not a setting of s3"),
+        ("s3://cache?policy", "not NAME=VALUE"),
+        ("s3://cache?region=a&region=b", "stands twice"),
+        ("s3://cache?endpoint_url=minio", "is not a URL"),
+        ("s3://cache?lease=maybe", "lease is yes or no"),
+        ("ro:s3://cache?policy=write-back", "exclude each other"),
+        ("dir:shared", "must begin with /"),
+        ("dir:/shared?region=a", "'region' is not a setting of dir"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(address: str, reason: str) -> None:
+    with pytest.raises(BadTier, match=reason):
+        parse_tier(address)
+
+
+def test_two_machines_share_a_directory(tmp_path: Path) -> None:
+    shared = f"dir:{tmp_path / 'shared'}"
+    first = open_cache(tmp_path / "A", [shared])
+    second = open_cache(tmp_path / "B", [f"ro:{shared}"])
+    build = Build()
+
+    first.get_or_build(CHECKPOINT, build, tmp_path / "a")
+    result = second.get_or_build(CHECKPOINT, build, tmp_path / "b")
+
+    assert build.runs == 1
+    assert result.hit
+    assert result.notices == ()
+    assert files_below(tmp_path / "b") == files_of(b"tensors")
+
+
+def test_an_unsigned_entry_here_does_not_hide_a_signed_one_there(tmp_path: Path) -> None:
+    shared = f"dir:{tmp_path / 'shared'}"
+    trust_key(tmp_path / "trusted", generate_key(tmp_path / "key"))
+    trust = Trust(load_trusted_keys(tmp_path / "trusted"), require_signed=True)
+    open_cache(tmp_path / "A").get_or_build(CHECKPOINT, Build(b"unsigned"), tmp_path / "a")
+    signer = load_signer(tmp_path / "key")
+    open_cache(tmp_path / "B", [shared], signer=signer).get_or_build(
+        CHECKPOINT, Build(b"signed"), tmp_path / "b"
+    )
+
+    reader = open_cache(tmp_path / "A", [shared], trust=trust)
+    result = reader.get_or_build(CHECKPOINT, Build(b"never"), tmp_path / "c")
+
+    assert result.hit
+    assert files_below(tmp_path / "c") == files_of(b"signed")
+
+
+def test_a_fault_of_one_tier_is_counted_though_another_helped(tmp_path: Path) -> None:
+    """What is damaged near and sound far is a hit, and nobody should have to guess the rest."""
+    root, shared = tmp_path / "cache", tmp_path / "shared"
+    cache = open_cache(root, [f"dir:{shared}"])
+    cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+    for path in root.glob("ac/*/*/*.json"):
+        path.unlink()
+        path.write_bytes(b"{}")
+
+    assert cache.get_or_build(CHECKPOINT, Build(), tmp_path / "b").hit
+
+    assert cache.stats is not None
+    counted = {(total.tier, total.event): total.count for total in cache.stats.totals()}
+    assert counted["local", "integrity"] == 1
+    assert sum(count for (_, event), count in counted.items() if event == "hit") == 1
+
+
+def test_a_fault_of_every_tier_is_counted_once(tmp_path: Path) -> None:
+    root, shared = tmp_path / "cache", tmp_path / "shared"
+    cache = open_cache(root, [f"dir:{shared}"])
+    cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+    for path in tmp_path.glob("*/ac/*/*/*.json"):
+        path.unlink()
+        path.write_bytes(b"{}")
+
+    assert not cache.get_or_build(CHECKPOINT, Build(), tmp_path / "b").hit
+
+    assert cache.stats is not None
+    counted = {
+        total.tier: total.count for total in cache.stats.totals() if total.event == "integrity"
+    }
+    assert counted == {"local": 1, f"dir:{shared}": 1}

@@ -1,0 +1,420 @@
+"""Only what a trusted key vouches for is used, and nothing of the rest is."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from artifact_cache.cache import ArtifactCache
+from artifact_cache.entry import parse_entry
+from artifact_cache.errors import Rejected, Untrusted, UnusableKeys
+from artifact_cache.key import KeyDocument
+from artifact_cache.locks import KeyLocks
+from artifact_cache.results import CacheResult
+from artifact_cache.store import address_of
+from artifact_cache.stores.trusted import TrustedStore
+from artifact_cache.trust import (
+    Signer,
+    Trust,
+    generate_key,
+    load_signer,
+    load_trusted_keys,
+    pae,
+    trust_key,
+)
+from tests.support.cache_entries import (
+    CHECKPOINT,
+    DOCUMENTS,
+    NEURON,
+    Build,
+    document,
+    files_below,
+    files_of,
+)
+from tests.support.cache_opening import LocalStore, open_cache, open_local
+from tests.support.doubles.stores import MemoryStore
+
+
+class Keys:
+    """A key pair on disk, and the trust and signer made from it."""
+
+    def __init__(self, directory: Path, algorithm: str = "ed25519") -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.private = directory / "private.pem"
+        self.public_pem = generate_key(self.private, algorithm)  # type: ignore[arg-type]
+        self.trusted = directory / "trusted.json"
+        self.keyid = trust_key(self.trusted, self.public_pem, "a test")
+
+    @property
+    def signer(self) -> Signer:
+        return load_signer(self.private)
+
+    def trust(self, *, require_signed: bool = True) -> Trust:
+        return Trust(load_trusted_keys(self.trusted), require_signed)
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Keys:
+    return Keys(tmp_path / "ours")
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Keys:
+    return Keys(tmp_path / "theirs")
+
+
+def strict(root: Path, keys: Keys) -> ArtifactCache:
+    return open_local(root, trust=keys.trust(), signer=keys.signer)
+
+
+def events(cache: ArtifactCache) -> dict[str, int]:
+    assert cache.stats is not None
+    return {total.event: total.count for total in cache.stats.totals()}
+
+
+def codes(result: CacheResult) -> list[str]:
+    return [notice.code for notice in result.notices]
+
+
+def test_the_signed_bytes_are_those_of_dsse() -> None:
+    assert (
+        pae("http://example.com/HelloWorld", b"hello world")
+        == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["ed25519", "ecdsa-p256"])
+def test_a_signed_entry_is_found_again(tmp_path: Path, root: Path, algorithm: str) -> None:
+    keys = Keys(tmp_path / algorithm, algorithm)
+    strict(root, keys).get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+
+    result = strict(root, keys).get_or_build(CHECKPOINT, Build(), tmp_path / "b")
+
+    assert (result.hit, codes(result)) == (True, [])
+    assert result.entry is not None
+    assert [one.keyid for one in result.entry.signatures] == [keys.keyid]
+
+
+def unsigned(cache: Path, keys: Keys, stranger: Keys, into: Path) -> None:
+    open_local(cache).get_or_build(CHECKPOINT, Build(b"evil"), into)
+
+
+def by_a_stranger(cache: Path, keys: Keys, stranger: Keys, into: Path) -> None:
+    open_local(cache, signer=stranger.signer).get_or_build(CHECKPOINT, Build(b"evil"), into)
+
+
+def with_our_name_on_it(cache: Path, keys: Keys, stranger: Keys, into: Path) -> None:
+    signed = open_local(cache, signer=stranger.signer)
+    signed.get_or_build(CHECKPOINT, Build(b"evil"), into)
+    change(cache, lambda text: text.replace(stranger.keyid, keys.keyid))
+
+
+def with_the_signature_of_another_entry(
+    cache: Path, keys: Keys, stranger: Keys, into: Path
+) -> None:
+    strict(cache, keys).get_or_build(document(7), Build(), into / "good")
+    good = json.loads(next(cache.glob("ac/*/*/*.json")).read_bytes())
+    next(cache.glob("ac/*/*/*.json")).unlink()
+    open_local(cache, signer=stranger.signer).get_or_build(
+        CHECKPOINT, Build(b"evil"), into / "evil"
+    )
+    change(cache, lambda text: json.dumps({**json.loads(text), "signatures": good["signatures"]}))
+
+
+def change(root: Path, how: Callable[[str], str]) -> None:
+    path = next(root.glob("ac/*/*/*.json"))
+    path.chmod(0o644)
+    path.write_text(how(path.read_text()))
+
+
+@pytest.mark.parametrize(
+    "forge", [unsigned, by_a_stranger, with_our_name_on_it, with_the_signature_of_another_entry]
+)
+def test_a_forged_entry_is_refused_counted_and_replaced(
+    root: Path,
+    tmp_path: Path,
+    ours: Keys,
+    theirs: Keys,
+    forge: Callable[[Path, Keys, Keys, Path], None],
+) -> None:
+    forge(root, ours, theirs, tmp_path / "forged")
+
+    cache = strict(root, ours)
+    assert cache.find(CHECKPOINT) is None
+    result = cache.get_or_build(CHECKPOINT, Build(b"right"), tmp_path / "a")
+    again = cache.get_or_build(CHECKPOINT, Build(b"again"), tmp_path / "b")
+
+    assert (result.hit, result.stored, codes(result)) == (False, True, ["refused"])
+    assert events(cache)["policy"] >= 1
+    assert again.hit
+    assert files_below(result.path) == files_below(again.path) == files_of(b"right")
+
+
+def test_an_entry_replayed_at_another_address_is_refused(
+    root: Path, tmp_path: Path, ours: Keys
+) -> None:
+    cache = strict(root, ours)
+    cache.get_or_build(document(1), Build(b"evil"), tmp_path / "a")
+    key = address_of(document(2)).key
+    elsewhere = root / "ac/quantized-checkpoint" / key[:2] / f"{key}.json"
+    elsewhere.parent.mkdir(exist_ok=True)
+    os.link(next(root.glob("ac/*/*/*.json")), elsewhere)
+
+    result = cache.get_or_build(document(2), Build(b"right"), tmp_path / "b")
+
+    assert (result.hit, codes(result)) == (False, ["corrupt"])
+    assert files_below(result.path) == files_of(b"right")
+
+
+def test_swapped_blobs_of_a_signed_entry_are_refused(
+    root: Path, tmp_path: Path, ours: Keys
+) -> None:
+    cache = strict(root, ours)
+    cache.get_or_build(NEURON, Build(), tmp_path / "a")
+    one, two = sorted(root.glob("cas/*/*/*"), key=lambda path: path.stat().st_size)[:2]
+    data = one.read_bytes()
+    one.unlink()
+    one.write_bytes(two.read_bytes())
+    two.unlink()
+    two.write_bytes(data)
+
+    result = cache.get_or_build(NEURON, Build(b"right"), tmp_path / "b")
+
+    assert (result.hit, codes(result)) == (False, ["corrupt"])
+    assert files_below(result.path) == files_of(b"right")
+
+
+def forge(root: Path, blob: Path, content: bytes) -> None:
+    """Replace a blob by other bytes of its size, and write the stamp that would vouch for them."""
+    assert len(content) == blob.stat().st_size
+    blob.unlink()
+    blob.write_bytes(content)
+    blob.chmod(0o444)
+    os.utime(blob, (1, 1))
+    status = blob.stat()
+    stamp = LocalStore(root).stamp_path(blob.name)
+    stamp.parent.mkdir(parents=True, exist_ok=True)
+    looks = {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "ino": status.st_ino}
+    stamp.unlink(missing_ok=True)
+    stamp.write_text(json.dumps({**looks, "verified_at": 1795000000}))
+
+
+@pytest.mark.parametrize("wanted", DOCUMENTS, ids=lambda one: one.kind)
+@pytest.mark.parametrize("opened", ["open_local", "open_cache"])
+def test_a_forged_stamp_does_not_let_other_bytes_pass_where_signatures_are_required(
+    root: Path, tmp_path: Path, ours: Keys, wanted: KeyDocument, opened: str
+) -> None:
+    """Stamps lie unsigned beside the blobs: whoever writes there writes both."""
+    make = open_local if opened == "open_local" else open_cache
+    make(root, trust=ours.trust(), signer=ours.signer).get_or_build(
+        wanted, Build(b"tensors"), tmp_path / "a"
+    )
+    blob = max(root.glob("cas/*/*/*"), key=lambda path: path.stat().st_size)
+    forge(root, blob, b"TENSORS" * 100)
+
+    result = make(root, trust=ours.trust(), signer=ours.signer).get_or_build(
+        wanted, Build(b"right"), tmp_path / "b"
+    )
+
+    assert (result.hit, codes(result)) == (False, ["corrupt"])
+    assert files_below(result.path) == files_of(b"right")
+
+
+def test_any_change_to_a_signed_entry_makes_it_a_miss(
+    root: Path, tmp_path: Path, ours: Keys
+) -> None:
+    cache = strict(root, ours)
+    cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+    path = next(root.glob("ac/*/*/*.json"))
+    good = path.read_bytes()
+    trust = ours.trust()
+    for place in range(0, len(good), 7):
+        flipped = good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :]
+        try:
+            trust.check(parse_entry(flipped))
+        except Exception:
+            continue
+        pytest.fail(f"byte {place} can be changed")
+
+
+def test_without_a_signing_key_nothing_is_stored_that_would_be_refused(
+    root: Path, tmp_path: Path, ours: Keys
+) -> None:
+    cache = open_local(root, trust=ours.trust())
+
+    result = cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+
+    assert (result.stored, codes(result)) == (False, ["not-stored"])
+    assert result.notices[0].message.endswith("it is not signed")
+    assert list(root.glob("ac/*/*/*.json")) == []
+
+
+def test_where_signatures_are_not_required_unsigned_entries_pass(
+    root: Path, tmp_path: Path, ours: Keys, theirs: Keys
+) -> None:
+    open_local(root).get_or_build(document(1), Build(), tmp_path / "a")
+    open_local(root, signer=theirs.signer).get_or_build(document(2), Build(), tmp_path / "b")
+
+    lenient = open_local(root, trust=ours.trust(require_signed=False))
+
+    assert lenient.get_or_build(document(1), Build(), tmp_path / "c").hit
+    assert lenient.get_or_build(document(2), Build(), tmp_path / "d").hit
+
+
+def test_a_known_key_must_prove_itself_even_where_signatures_are_not_required(
+    root: Path, tmp_path: Path, ours: Keys, theirs: Keys
+) -> None:
+    with_our_name_on_it(root, ours, theirs, tmp_path / "forged")
+
+    lenient = open_local(root, trust=ours.trust(require_signed=False))
+
+    assert lenient.find(CHECKPOINT) is None
+
+
+def test_a_reader_without_keys_uses_signed_entries(root: Path, tmp_path: Path, ours: Keys) -> None:
+    strict(root, ours).get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+
+    assert open_local(root).get_or_build(CHECKPOINT, Build(), tmp_path / "b").hit
+
+
+def test_a_second_signature_stands_beside_the_first(
+    root: Path, tmp_path: Path, ours: Keys, theirs: Keys
+) -> None:
+    entry = strict(root, ours).get_or_build(CHECKPOINT, Build(), tmp_path / "a").entry
+    assert entry is not None
+
+    both = theirs.signer.sign(entry)
+
+    assert [one.keyid for one in both.signatures] == [ours.keyid, theirs.keyid]
+    ours.trust().check(both)
+    theirs.trust().check(both)
+    assert theirs.signer.sign(both).signatures == both.signatures[:1] + (
+        theirs.signer.sign(entry).signatures[-1],
+    )
+
+
+def test_an_unsigned_rejection_keeps_nobody_who_requires_signatures_from_building(
+    root: Path, tmp_path: Path, ours: Keys
+) -> None:
+    def reject(directory: Path) -> None:
+        raise Rejected("no")
+
+    with pytest.raises(Rejected):
+        open_local(root).get_or_build(CHECKPOINT, reject, tmp_path / "a")
+
+    assert strict(root, ours).get_or_build(CHECKPOINT, Build(), tmp_path / "b").stored
+
+
+def test_a_refused_entry_is_not_listed_or_explained(root: Path, tmp_path: Path, ours: Keys) -> None:
+    open_local(root).get_or_build(document(1), Build(), tmp_path / "a")
+    cache = strict(root, ours)
+
+    assert list(cache.store.list()) == []
+    assert cache.explain(document(2)).nearest == ()
+    assert cache.explain(document(1)).fault.endswith("is refused: it is not signed")
+
+
+def test_each_tier_can_refuse_on_its_own(root: Path, tmp_path: Path, ours: Keys) -> None:
+    store = TrustedStore(LocalStore(root), ours.trust())
+    open_local(root).get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+
+    with pytest.raises(Untrusted, match="it is not signed"):
+        store.get(address_of(CHECKPOINT))
+    assert store.delete(address_of(CHECKPOINT))
+    assert store.get(address_of(CHECKPOINT)) is None
+
+
+def test_memory_keeps_signatures_too(tmp_path: Path, ours: Keys) -> None:
+    cache = ArtifactCache(
+        MemoryStore(), KeyLocks(tmp_path / "locks"), trust=ours.trust(), signer=ours.signer
+    )
+    cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+
+    assert cache.get_or_build(CHECKPOINT, Build(), tmp_path / "b").hit
+
+
+def test_a_private_key_is_private_and_never_overwritten(tmp_path: Path) -> None:
+    generate_key(tmp_path / "key.pem")
+
+    assert (tmp_path / "key.pem").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(UnusableKeys, match="file exists"):
+        generate_key(tmp_path / "key.pem")
+    (tmp_path / "key.pem").chmod(0o644)
+    with pytest.raises(UnusableKeys, match="others can read"):
+        load_signer(tmp_path / "key.pem")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="empty"),
+        pytest.param('{"schema":2,"keys":{}}', id="another form"),
+        pytest.param('{"schema":1,"keys":{"a":{"public_key":"x"}}}', id="no key"),
+        pytest.param('{"schema":1,"keys":{},"more":1}', id="unknown field"),
+    ],
+)
+def test_a_list_of_keys_is_read_whole_or_not_at_all(tmp_path: Path, text: str) -> None:
+    (tmp_path / "trusted.json").write_text(text)
+    with pytest.raises(UnusableKeys):
+        load_trusted_keys(tmp_path / "trusted.json")
+
+
+def test_a_key_under_the_name_of_another_is_refused(
+    tmp_path: Path, ours: Keys, theirs: Keys
+) -> None:
+    text = ours.trusted.read_text().replace(ours.keyid, theirs.keyid)
+    (tmp_path / "swapped.json").write_text(text)
+
+    with pytest.raises(UnusableKeys, match="is not the digest"):
+        load_trusted_keys(tmp_path / "swapped.json")
+
+
+def test_keys_accumulate(tmp_path: Path, ours: Keys, theirs: Keys) -> None:
+    trust_key(ours.trusted, theirs.public_pem)
+
+    assert set(load_trusted_keys(ours.trusted)) == {ours.keyid, theirs.keyid}
+
+
+def test_without_the_extra_one_is_told_which_it_is(
+    tmp_path: Path, ours: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+
+    for use in (load_trusted_keys, load_signer, generate_key):
+        with pytest.raises(UnusableKeys, match=r"packager\[signing\]"):
+            use(ours.trusted)  # type: ignore[operator]
+
+
+def test_nothing_is_ever_unpickled() -> None:
+    """Pickles run code; so nothing here can read them, whatever lies in a store."""
+    import artifact_cache
+
+    for path in Path(artifact_cache.__file__).parent.rglob("*.py"):
+        text = path.read_text("utf-8")
+        for word in ("import pickle", "marshal", "shelve", "eval(", "exec("):
+            assert word not in text, path
+
+
+def test_a_public_key_with_more_than_pem_around_it_is_refused(tmp_path: Path) -> None:
+    public = generate_key(tmp_path / "key")
+
+    with pytest.raises(UnusableKeys, match="more than PEM"):
+        trust_key(tmp_path / "trusted", public + b"\xd9")
+
+
+def test_a_private_key_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    generate_key(tmp_path / "key")
+    pem = (tmp_path / "key").read_bytes().splitlines()
+    der = bytearray(base64.b64decode(b"".join(pem[1:-1])))
+    der[der.index(bytes((43, 101, 112))) + 1] ^= 0x40  # the key's kind: 1.3.101.112
+    body = base64.b64encode(bytes(der))
+    (tmp_path / "key").write_bytes(b"\n".join((pem[0], body, pem[-1], b"")))
+
+    with pytest.raises(UnusableKeys, match="not a private key"):
+        load_signer(tmp_path / "key")

@@ -1,0 +1,158 @@
+"""Pages that are kept, mailed and printed: whole, quiet and safe."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+
+import pytest
+
+from packager.build.choices import plan_choices, ranking_choices
+from packager.build.report_html import plan_html, refused_html
+from packager.build.report_html_rank import ranking_html
+from packager.build.report_plan import PlanPage
+from packager.build.trace import Trace, make_trace
+from packager.core.request import BuildRequest
+from packager.core.techniques import Rejected
+from packager.errors import PlanRejected
+from packager.findings import Finding
+from packager.performance.ranking import SkippedInstance, rank
+from tests.support.report_values import LLAMA_8B, option_on, outlook_of, plan_on
+
+PLAN = plan_on("ml.g5.12xlarge", family="lmi")
+ASKED = BuildRequest(model="meta-llama/Meta-Llama-3-8B-Instruct", instance="ml.g5.12xlarge")
+MADE = datetime(2026, 9, 1, 12, 30, tzinfo=UTC)
+HOSTILE = "</title><script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
+
+
+class Outline(HTMLParser):
+    """Collects tags and attributes, and checks that what is opened is closed."""
+
+    VOID = frozenset({"meta", "line", "circle", "polyline", "br", "input"})
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def trace_of(request: BuildRequest = ASKED) -> Trace:
+    return make_trace(request, LLAMA_8B, made=MADE, packager="1.2.3")
+
+
+def pages() -> dict[str, str]:
+    options = [option_on(name, "cost") for name in ("ml.g5.12xlarge", "ml.p5.48xlarge")]
+    ranking = rank(options, [SkippedInstance("ml.g4dn.xlarge", "too small")], "cost")
+    page = PlanPage(plan=PLAN, outlook=outlook_of(PLAN), menu=(("cost", options[1]),))
+    error = PlanRejected(
+        (Finding("error", "too-large", "it is too large", data={"needed_bytes": 1}),),
+        ("--quantize awq", "--instance ml.p5.48xlarge  # $63.30 an hour"),
+    )
+    return {
+        "plan": plan_html(page, trace=trace_of(), choices=plan_choices(page, ASKED)),
+        "plan without a trace": plan_html(page),
+        "plan without figures": plan_html(PlanPage(plan=PLAN)),
+        "refused": refused_html(ASKED, "some model", error, trace_of()),
+        "ranking": ranking_html(
+            ranking, "some model", trace=trace_of(), choices=ranking_choices(ranking, ASKED)
+        ),
+        "empty ranking": ranking_html(
+            rank([], [SkippedInstance("a", "b")], "latency"), "some model"
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", pages())
+def test_a_page_is_whole_and_fetches_nothing(name: str) -> None:
+    page = pages()[name]
+    outline = Outline(page)
+
+    assert outline.open == []
+    assert not {"link", "img", "iframe", "object"} & set(outline.tags)
+    assert not {"src", "href", "style"} & {key for key, _ in outline.attributes}
+    assert not {key for key, _ in outline.attributes if key.startswith("on")}
+    assert "url(" not in page
+    assert "@import" not in page
+    assert not re.search(r"https?://", page)
+
+
+@pytest.mark.parametrize("name", pages())
+def test_only_the_pages_own_style_and_script_may_run(name: str) -> None:
+    page = pages()[name]
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]+)"', page)
+
+    assert policy.startswith("default-src &#39;none&#39;; ")
+    assert "unsafe" not in policy
+    for tag in ("style", "script"):
+        (text,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{tag}-src &#39;sha256-{digest.replace('+', '+')}&#39;" in policy
+
+
+def test_names_and_messages_of_strangers_are_escaped() -> None:
+    plan = replace(
+        PLAN,
+        served_name=HOSTILE,
+        model=replace(PLAN.model, name=HOSTILE, revision=HOSTILE),
+        profile=replace(PLAN.profile, architecture=HOSTILE),
+        findings=(Finding("note", HOSTILE, HOSTILE, HOSTILE),),
+        rejected=(Rejected(what=HOSTILE, code=HOSTILE, reason=HOSTILE, instead=HOSTILE),),
+    )
+    asked = BuildRequest(model=HOSTILE, instance=HOSTILE)
+    error = PlanRejected((Finding("error", HOSTILE, HOSTILE, HOSTILE),), ("--quantize awq",))
+    shown = PlanPage(plan=plan)
+    for page in (
+        plan_html(shown, trace=trace_of(asked), choices=plan_choices(shown, asked)),
+        refused_html(asked, HOSTILE, error, trace_of(asked)),
+        ranking_html(rank([], [SkippedInstance(HOSTILE, HOSTILE)], "cost"), HOSTILE),
+    ):
+        outline = Outline(page)
+
+        assert page.count("<script") == 1  # ours
+        assert "<img" not in page
+        assert not {key for key, _ in outline.attributes if key.startswith("on")}
+        assert "&lt;script&gt;" in page
+
+
+def test_bars_fill_the_device_and_no_more() -> None:
+    page = plan_html(PlanPage(plan=PLAN))
+    rectangles = re.findall(r'<rect x="([\d.]+)" y="0" width="([\d.]+)"', page)
+
+    assert len(rectangles) >= 4
+    assert all(float(x) + float(width) <= 1001 for x, width in rectangles)
+
+
+def test_the_chart_marks_the_chosen_point() -> None:
+    page = plan_html(PlanPage(plan=PLAN, outlook=outlook_of(PLAN)))
+
+    assert page.count('class="ring"') == 1
+    assert "tokens per second for one reader" in page
+
+
+def test_a_page_is_the_same_every_time() -> None:
+    assert pages() == pages()
+
+
+def test_a_page_of_a_plan_is_small() -> None:
+    for page in pages().values():
+        assert len(page.encode()) <= 60_000

@@ -1,0 +1,372 @@
+"""What people read of a plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from packager.build.report_html import plan_html
+from packager.build.report_plan import (
+    PlanPage,
+    container_words,
+    cost_sentence,
+    memory_parts,
+    page_document,
+    page_text,
+    rejection_lines,
+)
+from packager.catalog.accelerators import accelerator_of
+from packager.core.facts import ContainerFacts
+from packager.core.parsers import ChosenParser
+from packager.core.recipe import CacheStatus, Recipe, Step
+from packager.core.stopping import Stopping
+from packager.core.techniques import Draft, Quantization, Rejected
+from packager.core.units import usd
+from packager.errors import PlanRejected
+from packager.findings import Finding
+from packager.planning.planner import make_plan
+from packager.plugins.tables import FAMILIES
+from tests.golden.cases import CASES
+from tests.support.headers import facts_of
+from tests.support.report_values import LLAMA_8B, option_on, outlook_of, plan_on
+
+PLAN = plan_on("ml.g5.12xlarge", family="lmi", max_batch=8)
+
+
+@pytest.mark.parametrize(
+    ("version", "variant", "words"),
+    [
+        ("", "", "vllm image, vllm 0.32.0"),
+        ("0.36.0", "", "vllm 0.36.0 with vllm 0.32.0"),
+        ("0.36.0", "upstream", "vllm upstream 0.36.0 with vllm 0.32.0"),
+    ],
+    ids=["no version", "version", "variant"],
+)
+def test_a_container_reads_well_with_and_without_a_version(
+    version: str, variant: str, words: str
+) -> None:
+    container = ContainerFacts(
+        family="vllm",
+        kind="cpu",
+        engine="vllm",
+        engine_version="0.32.0",
+        version=version,
+        variant=variant,
+        default_base="",
+    )
+
+    assert container_words(container) == words
+
+
+def test_the_page_has_every_part() -> None:
+    text = page_text(PlanPage(plan=PLAN, outlook=outlook_of(PLAN)))
+
+    for part in ("model ", "instance ", "container ", "serves ", "shape ", "will run ", "costs "):
+        assert f"\n{part}" in f"\n{text}"
+    assert "usable on each device" in text
+    assert "predicted  question answering: 622 tokens in, 250 out" in text
+    assert "F3  output tokens / duration" in text
+
+
+def test_without_steps_nothing_is_said_to_run_or_to_be_reused() -> None:
+    assert "will run   no step: the weights are served as they are" in page_text(
+        PlanPage(plan=PLAN)
+    )
+
+
+def test_steps_are_named_and_no_reuse_is_promised() -> None:
+    recipe = Recipe((Step(name="quantize", tool="llmcompressor", gives="model"),))
+
+    assert "will run   quantize\n" in page_text(PlanPage(plan=PLAN, recipe=recipe))
+
+
+def test_what_the_cache_saves_is_said_with_the_step() -> None:
+    hit = CacheStatus(
+        step="quantize", tool="llmcompressor", state="hit", key="ab" * 32, seconds=5400.0
+    )
+
+    text = " ".join(page_text(PlanPage(plan=PLAN, forecasts=(hit,))).split())
+
+    assert "quantize with llmcompressor: in the cache, saves 90 min (abababababab)" in text
+
+
+def test_of_a_miss_the_fields_are_named_that_differ() -> None:
+    miss = CacheStatus(
+        step="quantize",
+        tool="llmcompressor",
+        state="miss",
+        seconds=90.0,
+        installs=True,
+        differs=("/calibration/seed",),
+    )
+
+    text = " ".join(page_text(PlanPage(plan=PLAN, forecasts=(miss,))).split())
+
+    assert (
+        "not in the cache; the nearest entry differs in /calibration/seed; "
+        "takes about 90.0 s here (estimated); its tool is installed first, about 90.0 s"
+    ) in text
+
+
+EFFORTS = {
+    "time and dollars": (
+        {"seconds": 5040.0, "seconds_from": "past", "where_seconds": 5040.0, "where_usd": 0.98},
+        "takes about 84 min here (from past runs); "
+        "about 84 min and $0.98 on ml.g5.2xlarge ($1.52 an hour)",
+    ),
+    "only elsewhere": (
+        {"where_seconds": 400_000.0, "where_usd": 168.9},
+        "not in the cache; about 5 days and $168.90 on ml.g5.2xlarge",
+    ),
+    "next to nothing": (
+        {"where_seconds": 9.0, "where_usd": 0.0001},
+        "about 9.0 s and < $0.01 on ml.g5.2xlarge",
+    ),
+    "nobody knows": (
+        {},
+        "not in the cache; how long it takes is not known; could run on ml.g5.2xlarge",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", EFFORTS)
+def test_a_miss_says_what_it_takes_here_and_costs_elsewhere(case: str) -> None:
+    effort, said = EFFORTS[case]
+    where = "ml.g5.2xlarge ($1.52 an hour): the cheapest for the whole job"
+    told: dict[str, Any] = {"step": "quantize", "tool": "t", "state": "miss", "where": where}
+    miss = CacheStatus(**told, **effort)
+    page = PlanPage(plan=PLAN, forecasts=(miss,))
+
+    assert said in " ".join(page_text(page).split())
+    assert said.replace("<", "&lt;") in " ".join(plan_html(page).split())
+    assert page_document(page)["forecasts"][0]["where_usd"] == effort.get("where_usd")
+
+
+def test_a_quantization_without_a_step_is_owned_up_to() -> None:
+    plan = replace(PLAN, quantization=Quantization(method="awq", scheme="W4A16", bits=4))
+
+    assert "no step that makes them so is planned" in page_text(PlanPage(plan=plan))
+
+
+def test_a_draft_is_told() -> None:
+    plan = replace(PLAN, draft=Draft(kind="ngram", speculative_tokens=4))
+
+    assert "4 tokens are drafted at a time from the prompt's own words" in " ".join(
+        page_text(PlanPage(plan=plan)).split()
+    )
+
+
+def test_the_memory_bar_has_every_part_and_is_never_longer_than_the_device() -> None:
+    budget = replace(
+        PLAN.budget, draft_weights_bytes=PLAN.budget.usable_bytes, draft_kv_bytes=1 << 30
+    )
+    text = page_text(PlanPage(plan=replace(PLAN, budget=budget)))
+
+    bar = next(line for line in text.splitlines() if line.strip().startswith("["))
+    assert len(bar.strip()) == 50
+    assert "D draft " in text
+    assert "d draft cache" in text
+
+
+def test_what_was_passed_over_is_told_once() -> None:
+    told = Rejected(what="tp 1", code="tp-does-not-fit", reason="needs more", instead="tp 4")
+    note = Finding("note", "tp-does-not-fit", "needs more")
+    text = page_text(PlanPage(plan=replace(PLAN, rejected=(told,), findings=(note,))))
+
+    assert "  tp 1  needs more; tp 4" in text
+    assert text.count("needs more") == 1
+
+
+def test_the_cost_names_price_band_and_discount() -> None:
+    sentence = cost_sentence(PLAN, outlook_of(PLAN, discount=0.26))
+
+    assert sentence.startswith("$7.09/h (published), 26 % off; at ")
+    assert sentence.endswith("±60 %")
+
+
+def test_no_price_is_said_and_not_guessed() -> None:
+    plan = replace(PLAN, instance=replace(PLAN.instance, price_usd_hour=None))
+
+    assert cost_sentence(plan, None) == "not known: no price of this instance in the catalog"
+    assert "$" not in page_text(PlanPage(plan=plan, outlook=outlook_of(plan)))
+
+
+def test_the_document_has_what_the_text_shows() -> None:
+    document = page_document(PlanPage(plan=PLAN, outlook=outlook_of(PLAN)))
+
+    assert document["predicted"]["error_band"] == 0.6
+    assert document["predicted"]["points"][0]["concurrency"] == 1
+    assert set(document["predicted"]["points"][0]["usd_per_million"]) == {"F1", "F2", "F3"}
+    assert document["rejected"][0]["code"] in ("tp-does-not-fit", "split-slower")
+
+
+def test_a_refused_plan_shows_what_fits_instead() -> None:
+    error = PlanRejected((Finding("error", "does-not-fit", "too big"),))
+    error.nearest = ("--quantize awq", "--instance ml.p5.48xlarge")
+
+    assert rejection_lines(error) == [
+        "error    does-not-fit: too big",
+        "",
+        "what fits instead, planned just now:",
+        "  --quantize awq",
+        "  --instance ml.p5.48xlarge",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"), [(1234.5, "1,234.50"), (0.25, "0.25"), (0.0194, "0.0194")]
+)
+def test_small_amounts_keep_digits_that_tell_something(amount: float, text: str) -> None:
+    assert usd(amount) == text
+
+
+def test_what_to_try_instead_is_listed_by_goal() -> None:
+    option = option_on("ml.g5.12xlarge", "latency", family="lmi", tp_degree=4)
+    page = PlanPage(plan=PLAN, menu=(("latency", option), ("cost", option)))
+    text = page_text(page)
+
+    assert "latency optimized  --family lmi --tp-degree 4  bf16" in text
+    assert [entry["goal"] for entry in page_document(page)["to_try"]] == ["latency", "cost"]
+
+
+def test_names_of_strangers_cannot_steer_the_terminal() -> None:
+    hostile = "Llama\x1b[2J\x1b]0;title\x07\u202egnp"
+    plan = replace(PLAN, profile=replace(PLAN.profile, architecture=hostile))
+    error = PlanRejected((Finding("error", "served-name", hostile),))
+
+    for text in (page_text(PlanPage(plan=plan)), *rejection_lines(error)):
+        assert not {"\x1b", "\x07", "\u202e"} & set(text)
+        assert "Llama" in text
+
+
+def test_text_page_and_document_describe_how_the_model_lies_on_the_devices() -> None:
+    plan = plan_on("ml.g5.12xlarge", family="vllm", max_batch=8, tp_degree=2)
+    page = PlanPage(plan=plan)
+    words = "4 devices: TP 2 x 2 copies (data parallel)"
+
+    assert f", {words}\n" in page_text(page)
+    assert words in plan_html(page)
+    assert page_document(page)["split"] == {
+        "tp_degree": 2,
+        "pp_degree": 1,
+        "dp_degree": 2,
+        "workers": 1,
+        "nodes": 1,
+        "expert_parallel": False,
+        "dp_attention": False,
+        "devices": 4,
+        "copies": 2,
+        "words": "TP 2 x 2 copies (data parallel)",
+    }
+
+
+def test_devices_without_work_are_counted_beside_those_in_use() -> None:
+    plan = plan_on("ml.g5.12xlarge", family="vllm", max_batch=8, tp_degree=2, dp_degree=1)
+
+    assert ", 2 of 4 devices: TP 2\n" in page_text(PlanPage(plan=plan))
+
+
+def test_a_model_without_attention_is_not_said_to_hold_billions_of_tokens() -> None:
+    mamba = replace(PLAN, profile=replace(PLAN.profile, kv_bytes_per_token=0))
+    page, shown = PlanPage(plan=mamba), PlanPage(plan=PLAN)
+
+    words = "no KV cache: each request keeps a state of constant size"
+    assert words in page_text(page)
+    assert words in plan_html(page)
+    assert "tokens of KV cache" in page_text(shown)
+    assert "tokens of KV cache" in plan_html(shown)
+
+
+@pytest.mark.parametrize(
+    ("family", "beyond"),
+    [
+        ("vllm", "when the cache is full, the latest is preempted and computed again"),
+        ("sglang", "when the cache is full, the latest is retracted and computed again"),
+        ("tgi", "beyond MAX_CONCURRENT_REQUESTS are refused"),
+    ],
+)
+def test_a_plan_says_how_many_requests_fit_and_what_happens_to_more(
+    family: str, beyond: str
+) -> None:
+    facts = facts_of(LLAMA_8B, "ml.g5.xlarge", family=family)
+    plan = make_plan(facts, FAMILIES.find(family).make(), accelerator_of=accelerator_of)
+
+    page = PlanPage(plan=plan)
+    text, document = " ".join(page_text(page).split()), page_document(page)
+
+    said = (
+        f"holds {plan.full_requests} of 8,192 tokens, or {plan.typical_requests} typical of 872; "
+        f"{plan.shape.max_batch} are computed at once; more wait"
+    )
+    assert said in text
+    assert beyond in text
+    assert document["capacity"]["typical_requests"] == plan.typical_requests
+    assert document["capacity"]["full_length_requests"] == plan.full_requests
+    assert document["capacity"]["beyond"].endswith(beyond)
+    assert "Holds</dt><dd>" in plan_html(page)
+
+
+def test_static_slots_hold_a_request_each_whatever_its_length() -> None:
+    (plan,) = (case.plan for case in CASES if case.id == "llama-3-8b-inf2-neuron")
+
+    assert plan.full_requests == plan.typical_requests == plan.shape.max_batch
+    assert f"{plan.shape.max_batch} at once, at any length; more wait in a queue" in " ".join(
+        page_text(PlanPage(plan=plan)).split()
+    )
+
+
+def test_the_bar_of_a_paged_cache_leaves_nothing_free() -> None:
+    """The engine takes for its cache whatever the rest leaves: free memory was shown before."""
+    assert sum(part.size for part in memory_parts(PLAN)) == PLAN.budget.usable_bytes
+    assert "free" not in page_text(PlanPage(plan=PLAN))
+
+
+def test_what_the_engine_reads_answers_with_is_told_with_its_reason() -> None:
+    tool = ChosenParser(name="hermes", reason="the chat template writes <tool_call>", source="docs")
+    plan = replace(PLAN, tool_parser=tool)
+
+    assert "\ntool calls hermes: the chat template writes <tool_call>\n" in page_text(
+        PlanPage(plan=plan)
+    )
+    assert page_document(PlanPage(plan=plan))["tool_call_parser"] == {
+        "name": "hermes",
+        "reason": "the chat template writes <tool_call>",
+        "source": "docs",
+    }
+    assert page_document(PlanPage(plan=PLAN))["reasoning_parser"] is None
+
+
+def test_what_the_host_must_have_is_told() -> None:
+    container = replace(
+        PLAN.container,
+        cuda="13.0",
+        least_driver="580",
+        inference_ami="al2023-ami-sagemaker-inference-gpu-4-1",
+    )
+    page = PlanPage(plan=replace(PLAN, container=container))
+
+    assert (
+        "needs NVIDIA driver 580 or later, for CUDA 13.0; on SageMaker InferenceAmiVersion "
+        "al2023-ami-sagemaker-inference-gpu-4-1"
+    ) in " ".join(page_text(page).split())
+    assert page_document(page)["container"]["least_driver"] == "580"
+
+
+@pytest.mark.parametrize(
+    ("drain_s", "after_s", "words", "grace_s"),
+    [
+        (25, 5, "running requests get 25 s after SIGTERM; give the container a grace period", 30),
+        (0, 5, "running requests are lost at SIGTERM: take traffic away before it", 30),
+        (None, 20, "running requests end first, however long they take", 45),
+    ],
+)
+def test_what_stopping_does_to_requests_is_told(
+    drain_s: int | None, after_s: int, words: str, grace_s: int
+) -> None:
+    page = PlanPage(plan=replace(PLAN, stopping=Stopping(drain_s=drain_s, after_s=after_s)))
+
+    assert f"stops {words}" in " ".join(page_text(page).split())
+    assert page_document(page)["stopping"]["grace_s"] == grace_s
+    assert f"<dt>Stops</dt><dd>{words}" in plan_html(page)

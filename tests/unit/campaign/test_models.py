@@ -1,0 +1,60 @@
+"""The random models of the GPU campaign."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.campaign import models
+from benchmarks.campaign.models import SIZES, write_model
+
+
+def parameters(size: str) -> int:
+    files = models._files(SIZES[size])
+    return sum(models._count(shape) for tensors in files for shape in tensors.values())
+
+
+@pytest.mark.parametrize(
+    ("size", "count"),
+    [("tiny", 1_180_800), ("1b", 981_534_720), ("3b", 2_831_330_304), ("8b", 6_996_365_312)],
+)
+def test_sizes(size: str, count: int) -> None:
+    assert parameters(size) == count
+
+
+def test_the_same_seed_gives_the_same_weights(tmp_path: Path) -> None:
+    told = write_model(tmp_path / "one", "tiny")
+    write_model(tmp_path / "other", "tiny")
+    write_model(tmp_path / "third", "tiny", seed=1)
+    names = sorted(path.name for path in (tmp_path / "one").glob("*.safetensors"))
+    one, other, third = (
+        [hashlib.sha256((tmp_path / place / name).read_bytes()).hexdigest() for name in names]
+        for place in ("one", "other", "third")
+    )
+
+    assert (told["parameters"], told["bytes"], len(names)) == (1_180_800, 2_361_600, 5)
+    assert one == other
+    assert not set(one) & set(third)
+
+
+def test_norms_are_one_and_matrices_are_small(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    write_model(tmp_path, "tiny")
+    path = tmp_path / "model-00002-of-00005.safetensors"
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+
+    def values(name: str) -> list[float]:
+        begin, end = header[f"model.layers.0.{name}.weight"]["data_offsets"]
+        bits = numpy.frombuffer(data[8 + size + begin : 8 + size + end], "<u2").astype("<u4")
+        return (bits << 16).view("<f4")
+
+    assert set(values("input_layernorm")) == {1.0}
+    matrix = values("mlp.up_proj")
+    assert 0.01 < numpy.std(matrix) < 0.03
+    assert abs(numpy.mean(matrix)) < 0.001
+    assert numpy.abs(matrix).max() < 0.2

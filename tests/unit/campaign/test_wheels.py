@@ -1,0 +1,175 @@
+"""Wheels that a machine with torch and without a network is given."""
+
+from __future__ import annotations
+
+import json
+import platform
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.campaign import wheels
+from benchmarks.campaign.stages import Failure
+
+HERE = ".".join(platform.python_version_tuple()[:2])
+
+
+def write_wheel(place: Path, name: str, files: dict[str, str]) -> Path:
+    place.mkdir(exist_ok=True)
+    with zipfile.ZipFile(place / name, "w") as archive:
+        for inside, text in files.items():
+            archive.writestr(inside, text)
+    return place / name
+
+
+def listed(place: Path, python: str = HERE) -> Path:
+    files = {path.name: wheels._sha256(path) for path in sorted(place.glob("*.whl"))}
+    (place / "wheels.json").write_text(json.dumps({"python": python, "files": files}))
+    return place
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Package  Version\n-------- -------\nPyYAML   6.0.3\ntorch    2.11.0+cu130\n",
+        "PyYAML==6.0.3\ntorch==2.11.0+cu130\n",
+        "# of the machine\n\npyyaml 6.0.3\ntorch @ 2.11.0+cu130",
+    ],
+    ids=["pip list", "pip freeze", "by hand"],
+)
+def test_lists_of_packages(text: str) -> None:
+    found = wheels.read_list(text)
+
+    assert found["pyyaml"] == "6.0.3"
+    assert found["torch"] == "2.11.0+cu130"
+
+
+def test_what_the_machine_has_stays_behind() -> None:
+    wanted = {
+        "llmcompressor": "0.14.0.1", "torch": "2.13.0", "pyarrow": "26.0.1",
+        "transformers": "5.17.0", "compressed-tensors": "0.19.0",
+    }  # fmt: skip
+    there = {"pyarrow": "21.0", "transformers": "4.57.1", "compressed-tensors": ""}
+
+    found = wheels.missing(wanted, there, {"transformers", "compressed-tensors", "llmcompressor"})
+
+    assert found == {"llmcompressor": "0.14.0.1", "transformers": "5.17.0"}
+
+
+def test_versions_that_reach_a_result_are_those_of_the_tools() -> None:
+    assert wheels.exact_packages() == {
+        "torch", "transformers", "llmcompressor", "compressed-tensors", "speculators",
+    }  # fmt: skip
+
+
+def test_sixty_megabytes_are_taken_along_and_no_byte_more() -> None:
+    wheels.check_size({"one.whl": 59_999_999, "other.whl": 1}, 60_000_000)
+
+    with pytest.raises(Failure) as refused:
+        wheels.check_size({"small.whl": 5_000_001, "pyarrow.whl": 55_000_000}, 60_000_000)
+
+    assert str(refused.value) == (
+        "the wheels are 60.0 MB, more than 60 MB:\n    55.0 MB  pyarrow.whl\n     5.0 MB  small.whl"
+    )
+    assert "--has" in refused.value.hint
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """A package index: wheels of 1000 bytes each; packager needs rich, which needs mdurl-x."""
+    asked: list[tuple[str, ...]] = []
+
+    def pip(*arguments: str) -> None:
+        asked.append(arguments)
+        if arguments[0] == "install":
+            found = [{"metadata": {"name": name, "version": "1"}} for name in ("rich", "Mdurl_X")]
+            report = Path(arguments[arguments.index("--report") + 1])
+            report.write_text(json.dumps({"install": found}))
+        else:
+            place = Path(arguments[arguments.index("-d") + 1])
+            for word in arguments:
+                if "==" in word:
+                    (place / f"{word.replace('==', '-')}-py3-none-any.whl").write_bytes(b"1" * 1000)
+
+    monkeypatch.setattr(wheels, "pip", pip)
+    return asked
+
+
+def test_wheels_are_collected_for_another_python(
+    tmp_path: Path, index: list[tuple[str, ...]]
+) -> None:
+    has = tmp_path / "has.txt"
+    has.write_text("torch 2.11.0\npyarrow 21.0.0\nnumpy 2.5.2\n")
+
+    told = wheels.collect(tmp_path / "wheels", "3.12", has)
+
+    names = {path.name.partition("-")[0] for path in (tmp_path / "wheels").glob("*.whl")}
+    assert {"llmcompressor", "auto", "rich", "mdurl", "speculators"} <= names
+    assert not names & {"torch", "pyarrow", "numpy"}
+    assert told["bytes"] == 1000 * told["wheels"]
+    assert all(line[line.index("--python-version") + 1] == "3.12" for line in index)
+    listing = json.loads((tmp_path / "wheels/wheels.json").read_bytes())
+    assert listing["python"] == "3.12"
+    assert len(listing["files"]) == told["wheels"]
+
+
+def test_too_many_bytes_leave_nothing_behind(tmp_path: Path, index: list[tuple[str, ...]]) -> None:
+    with pytest.raises(Failure, match="more than 0 MB"):
+        wheels.collect(tmp_path / "wheels", "3.12", most_bytes=999)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_with_something_in_it_is_not_collected_into(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+
+    with pytest.raises(Failure, match="is not empty"):
+        wheels.collect(tmp_path, "3.12")
+
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
+def test_what_is_imported_is_unpacked_and_nothing_outside(tmp_path: Path) -> None:
+    files = {
+        "one/__init__.py": "found = 1",
+        "one-1.data/purelib/two.py": "found = 2",
+        "one-1.data/scripts/run": "#!/bin/sh",
+        "../outside.py": "found = 3",
+    }
+    write_wheel(tmp_path / "wheels", "one-1-py3-none-any.whl", files)
+
+    assert wheels.unpack(listed(tmp_path / "wheels"), tmp_path / "site") == 1
+
+    found = {str(path.relative_to(tmp_path / "site")) for path in (tmp_path / "site").rglob("*.*")}
+    assert found == {"one/__init__.py", "two.py"}
+    assert not (tmp_path / "outside.py").exists()
+
+
+def damage(place: Path) -> None:
+    (place / "one-1-py3-none-any.whl").write_bytes(b"PK")
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (damage, "missing or damaged: one-1-py3-none-any.whl"),
+        (lambda place: (place / "one-1-py3-none-any.whl").unlink(), "missing or damaged: one-1"),
+        (lambda place: (place / "wheels.json").unlink(), "has no wheels.json"),
+        (lambda place: listed(place, "3.9"), f"for Python 3.9, this is {HERE}"),
+    ],
+    ids=["damaged", "gone", "never collected", "another Python"],
+)
+def test_wheels_that_cannot_be_used_are_refused(
+    tmp_path: Path, harm: Callable[[Path], object], said: str
+) -> None:
+    place = tmp_path / "wheels"
+    write_wheel(place, "one-1-py3-none-any.whl", {"one.py": ""})
+    listed(place)
+    harm(place)
+
+    with pytest.raises(Failure, match=said):
+        wheels.unpack(place, tmp_path / "site")
+
+    assert not (tmp_path / "site").exists()

@@ -1,0 +1,127 @@
+"""Machines named by their devices, as `--instance 8xH100-80` does."""
+
+from __future__ import annotations
+
+import pytest
+
+from packager.catalog.accelerators import accelerator_of, accelerator_rows
+from packager.catalog.bare import AmbiguousDevice, DeviceCount, UnknownDevice
+from packager.catalog.instances import UnknownInstance, find_instance
+from packager.core.units import MIB
+
+
+@pytest.mark.parametrize(
+    ("name", "canonical"),
+    [
+        ("8xH100-80", "8xH100-80"),
+        ("8xH100", "8xH100-80"),
+        ("8XH100-80GB", "8xH100-80"),
+        ("8 x h100-sxm", "8xH100-80"),
+        ("08xh100-sxm5-80gb", "8xH100-80"),
+        ("8xNVIDIA H100 80GB HBM3", "8xH100-80"),
+        ("8\u00d7H100_80GB", "8xH100-80"),
+        ("2xH100-PCIe", "2xH100-80-PCIe"),
+        ("1xh100-nvl", "1xH100-94-NVL"),
+        ("4xA100-80GB", "4xA100-80"),
+        ("16xa100-40", "16xA100-40"),
+        ("4xa100-80-pcie", "4xA100-80-PCIe"),
+        ("1xA10G", "1xA10G"),
+        ("1xa10", "1xA10"),
+        ("4xl40s", "4xL40S"),
+        ("2xTesla V100 32GB", "2xV100-32"),
+        ("2xRTXPRO6000", "2xRTX-PRO-6000"),
+        ("2xrtx-pro-6000-blackwell-server-edition", "2xRTX-PRO-6000"),
+        ("8xMI300X", "8xMI300X"),
+        ("8xAMD Instinct MI355X", "8xMI355X"),
+        ("64xB300", "64xB300"),
+    ],
+)
+def test_one_machine_has_one_name_however_it_is_spelled(name: str, canonical: str) -> None:
+    assert find_instance(name).name == canonical
+    assert find_instance(canonical).name == canonical
+
+
+@pytest.mark.parametrize(
+    "name", [row.spelled for row in accelerator_rows().values() if row.spelled]
+)
+def test_every_device_of_the_catalog_makes_a_machine(name: str) -> None:
+    one, eight = find_instance(f"1x{name}"), find_instance(f"8x{name}")
+
+    assert (one.name, eight.name) == (f"1x{name}", f"8x{name}")
+    assert one.device_bytes == eight.device_bytes > 0
+    assert (one.link, one.cloud, one.price_usd_hour) == ("", "bare", None)
+    assert accelerator_of(eight).link_bytes_s > 0
+    assert accelerator_of(eight).bandwidth_bytes_s > 0
+
+
+def test_devices_bring_memory_formats_capability_and_link() -> None:
+    found = find_instance("8xH100-80")
+    rented = find_instance("ml.p5.48xlarge")
+
+    assert found.device_bytes == 81920 * MIB
+    assert (found.kind, found.device_name, found.devices) == ("nvidia", "H100", 8)
+    assert (found.compute_capability, found.link) == (9.0, "NVSwitch")
+    assert found.formats == rented.formats
+    assert accelerator_of(found).tflops == accelerator_of(rented).tflops
+    assert accelerator_of(found).usable_bytes == 81559 * MIB
+    assert (found.host_bytes, found.vcpus) == (None, None)
+    assert found.price_basis == "none: say it with --usd-per-hour"
+
+
+@pytest.mark.parametrize(
+    ("name", "link"),
+    [
+        ("4xL40S", "PCIe"),
+        ("2xH100-PCIe", "PCIe"),
+        ("8xH200", "NVSwitch"),
+        ("2xMI300X", "Infinity Fabric"),
+    ],
+)
+def test_cards_talk_over_pcie_and_boards_over_their_own_links(name: str, link: str) -> None:
+    assert find_instance(name).link == link
+
+
+def test_a100_alone_is_one_of_several_devices() -> None:
+    with pytest.raises(AmbiguousDevice) as error:
+        find_instance("8xA100")
+
+    assert str(error.value) == "'A100' of '8xA100' is one of several devices"
+    assert error.value.hint == "say which: A100-40 or A100-80 or A100-80-PCIe"
+
+
+@pytest.mark.parametrize(
+    ("name", "guess"),
+    [
+        ("8xH1000", "'H100-80'"),
+        ("4xL40SS", "'L40S'"),
+        ("2xMI300", "'MI300X'"),
+        ("8xB2000", "'B200'"),
+    ],
+)
+def test_a_misspelled_device_gets_the_nearest_one(name: str, guess: str) -> None:
+    with pytest.raises(UnknownDevice) as error:
+        find_instance(name)
+
+    assert f"did you mean {guess}" in error.value.hint
+
+
+@pytest.mark.parametrize("name", ["8xNeuronCore-v2", "16xTrainium2", "2xlarge", "3x-", "3x80"])
+def test_what_is_no_device_gets_the_list(name: str) -> None:
+    with pytest.raises((UnknownDevice, AmbiguousDevice)) as error:
+        find_instance(name)
+
+    assert "H100-80" in error.value.hint
+
+
+@pytest.mark.parametrize("name", ["0xH100", "65xH100", "100000xL4"])
+def test_a_machine_has_1_to_64_devices(name: str) -> None:
+    with pytest.raises(DeviceCount) as error:
+        find_instance(name)
+
+    assert str(error.value) == f"{name!r} is not a machine: a machine has 1 to 64 devices"
+
+
+@pytest.mark.parametrize("name", ["xH100", "-1xH100", "8x", "H100", "8.5xH100"])
+def test_other_forms_are_names_of_instance_types(name: str) -> None:
+    with pytest.raises(UnknownInstance):
+        find_instance(name)

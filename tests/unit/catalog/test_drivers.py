@@ -1,0 +1,131 @@
+"""Drivers that images need, by the CUDA that their tags name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import botocore.session
+import pytest
+
+from packager.catalog.containers import containers
+from packager.catalog.drivers import (
+    amis,
+    cuda_drivers,
+    cuda_in,
+    cuda_of,
+    runs_on,
+    with_host_needs,
+)
+from packager.catalog.listing import Filter, list_containers
+from packager.core.user_catalog import UserCatalog
+from tests.support.engine_plans import plan_for
+
+
+@pytest.mark.parametrize(
+    ("tag", "cuda"),
+    [
+        ("0.27.1-gpu-py312-cu130-ubuntu22.04-sagemaker", "13.0"),
+        ("0.36.0-lmi28.0.0-cu130", "13.0"),
+        ("0.34.0-lmi16.0.0-cu128", "12.8"),
+        ("2.7.0-tgi3.3.6-gpu-py311-cu124-ubuntu22.04", "12.4"),
+        ("v0.33.0", ""),
+        ("server-sagemaker-cuda-v2.3", ""),
+        ("0.1.0-cu1", ""),
+        ("0.1.0-cu1300", ""),
+        ("0.1.0-rescu130", ""),
+        ("", ""),
+    ],
+)
+def test_the_tag_of_an_image_names_its_cuda(tag: str, cuda: str) -> None:
+    assert cuda_in(tag) == cuda
+
+
+def test_every_gpu_image_has_its_cuda_driver_and_ami() -> None:
+    """An image on the AMI of another CUDA crashes, or hangs, before it writes a line of log."""
+    drivers = {ami.name: ami for ami in amis()}
+
+    for image in containers():
+        if image.kind != "nvidia":
+            assert (image.cuda, image.least_driver, image.inference_ami) == ("", "", "")
+            continue
+        assert image.cuda, image.version
+        assert image.least_driver
+        ami = drivers[image.inference_ami]
+        assert ami.cuda.partition(".")[0] == image.cuda.partition(".")[0]
+        assert float(ami.driver) >= float(image.least_driver)
+
+
+def test_the_amis_are_those_of_sagemakers_api() -> None:
+    model = botocore.session.get_session().get_service_model("sagemaker")
+    known = model.shape_for("ProductionVariant").members["InferenceAmiVersion"].enum
+
+    assert {ami.name for ami in amis()} < set(known)
+    for ami in amis():
+        assert ami.source
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", ami.date)
+
+
+def test_what_an_image_says_of_itself_wins() -> None:
+    image = replace(
+        plan_for("vllm").container,
+        version="mine-cu130",
+        cuda="12.6",
+        least_driver="",
+        inference_ami="",
+    )
+
+    found = with_host_needs(image)
+
+    assert (found.cuda, found.least_driver) == ("12.6", "525")
+    assert found.inference_ami == "al2-ami-sagemaker-inference-gpu-3-1"
+
+
+def test_an_image_whose_cuda_nobody_knows_needs_nothing_in_particular() -> None:
+    image = replace(plan_for("vllm").container, version="mine", cuda="")
+
+    assert with_host_needs(image) == image
+    assert cuda_of(image) is None
+
+
+def test_every_cuda_of_the_catalog_has_its_least_driver() -> None:
+    known = {row.major for row in cuda_drivers()}
+
+    assert {cuda_of(image) for image in containers()} - {None} == known == {12, 13}
+    for row in cuda_drivers():
+        assert row.source
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", row.date)
+    assert [row.major for row in cuda_drivers()] == [13, 12]
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "driver"),
+    [
+        ("0.27.1-gpu-py312-cu130-ubuntu22.04-sagemaker", "13.0", "580"),
+        ("0.34.0-lmi16.0.0-cu128", "12.8", "525"),
+        ("v0.33.0", "13.0", "580"),
+        ("server-sagemaker-cuda-v2.3", "13.0", "580"),
+    ],
+)
+def test_the_list_of_containers_tells_the_driver_that_each_needs(
+    version: str, cuda: str, driver: str
+) -> None:
+    rows = list_containers(UserCatalog(), Filter(device="nvidia"))
+    (row,) = (one for one in rows if one["version"] == version)
+
+    assert (row["cuda"], row["least_driver"]) == (cuda, driver)
+
+
+@pytest.mark.parametrize(
+    ("driver", "expected"),
+    [
+        ("580", [True, True]),
+        ("580.65.06", [True, True]),
+        ("579.99", [False, True]),
+        ("525.60.13", [False, True]),
+        ("524.99", [False, False]),
+        ("[N/A]", [None, None]),
+    ],
+)
+def test_a_driver_runs_the_cuda_that_is_no_newer(driver: str, expected: list[bool | None]) -> None:
+    assert [runs_on(row, driver) for row in cuda_drivers()] == expected

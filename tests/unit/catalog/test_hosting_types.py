@@ -1,0 +1,137 @@
+"""The catalog against the instance types that AWS's own client knows for endpoints."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from botocore.session import Session
+
+from packager.catalog.instances import (
+    LeftOut,
+    NotHosted,
+    find_instance,
+    instances,
+    left_out,
+)
+from packager.catalog.prices import price_of, shipped_prices
+
+ACCELERATED = ("p", "g", "inf", "trn", "dl")
+
+
+@cache
+def hosting_types() -> frozenset[str]:
+    """Return the values of SageMaker's ProductionVariantInstanceType."""
+    model = Session().get_service_model("sagemaker")
+    return frozenset(model.shape_for("ProductionVariantInstanceType").enum)
+
+
+def test_every_sagemaker_name_of_the_catalog_is_a_hosting_type() -> None:
+    named = {one.name for one in instances() if one.name.startswith("ml.")}
+
+    assert named - hosting_types() == set()
+    assert named == {one.name for one in instances() if one.cloud == "sagemaker"}
+
+
+def test_every_hosting_type_with_accelerators_is_listed_or_left_out_with_a_reason() -> None:
+    known = {one.name for one in instances()}
+    missing = {
+        name.split(".")[1]
+        for name in hosting_types() - known
+        if name.split(".")[1].startswith(ACCELERATED)
+    }
+
+    assert missing == set(left_out()) == {"dl1", "inf1", "p2"}
+    assert all(family.reason and family.source and family.date for family in left_out().values())
+    assert all(find_instance(family.instead) for family in left_out().values())
+
+
+@pytest.mark.parametrize(
+    "name", ["ml.gr6.4xlarge", "ml.gr6.8xlarge", "ml.p3dn.24xlarge", "ml.trn2.3xlarge"]
+)
+def test_a_machine_without_endpoints_is_refused_by_its_sagemaker_name(name: str) -> None:
+    with pytest.raises(NotHosted) as error:
+        find_instance(name)
+
+    ec2_name = name.removeprefix("ml.")
+    assert str(error.value) == f"{name!r} is not an instance type of SageMaker endpoints"
+    assert error.value.hint == f"use EC2's name, {ec2_name!r}, to plan for the machine itself"
+    found = find_instance(ec2_name)
+    assert (found.name, found.cloud) == (ec2_name, "ec2")
+
+
+def test_a_machine_without_endpoints_has_ec2s_price() -> None:
+    price = price_of(find_instance("gr6.4xlarge"))
+
+    assert price is not None
+    assert (price.usd_hour, price.basis, price.region) == (1.5392, "ec2 on-demand", "us-east-1")
+    found = find_instance("gr6.4xlarge")
+    assert (found.price_usd_hour, found.price_basis) == (1.5392, "ec2 on-demand")
+    unknown = find_instance("trn2.3xlarge")
+    assert (unknown.price_usd_hour, unknown.price_basis) == (
+        None,
+        "none: no on-demand price of EC2 was found",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("ml.inf1.xlarge", "NeuronCore-v1"),
+        ("inf1.24xlarge", "NeuronCore-v1"),
+        ("ml.p2.xlarge", "compute capability 3.7"),
+        ("ml.dl1.24xlarge", "Gaudi"),
+    ],
+)
+def test_a_machine_that_nothing_serves_on_is_refused_with_the_reason(name: str, said: str) -> None:
+    with pytest.raises(LeftOut) as error:
+        find_instance(name)
+
+    assert str(error.value).startswith(f"instance type {name!r} cannot serve: ")
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["ml.p5e.48xlarge", "ml.trn2.48xlarge", "ml.p6e-gb200.36xlarge"])
+def test_a_machine_without_a_price_says_why(name: str) -> None:
+    found = find_instance(name)
+
+    assert found.price_usd_hour is None
+    assert found.price_basis == "none: EC2 has no on-demand price, it sells capacity blocks only"
+
+
+def test_gb200_has_four_gpus_a_node_and_arm_processors() -> None:
+    found = find_instance("ml.p6e-gb200.36xlarge")
+
+    assert (found.devices, found.vcpus, found.machine) == (4, 144, "aarch64")
+    assert found.devices * found.device_bytes / 1024**3 == pytest.approx(740, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "cloud", "device", "devices", "vcpus", "host_gib"),
+    [
+        ("a3-highgpu-8g", "gcp", "H100", 8, 208, 1872),
+        ("a3-ultragpu-8g", "gcp", "H200", 8, 224, 2952),
+        ("a4-highgpu-8g", "gcp", "B200", 8, 224, 3968),
+        ("a2-highgpu-1g", "gcp", "A100-40", 1, 12, 85),
+        ("g2-standard-48", "gcp", "L4", 4, 48, 192),
+        ("Standard_ND96isr_H100_v5", "azure", "H100", 8, 96, 1900),
+        ("nd96isr_h200_v5", "azure", "H200", 8, 96, 1850),
+        ("Standard_NC24ads_A100_v4", "azure", "A100-80-PCIe", 1, 24, 220),
+        ("Standard_NC80adis_H100_v5", "azure", "H100-NVL", 2, 80, 640),
+        ("Standard_ND96isr_MI300X_v5", "azure", "MI300X", 8, 96, 1850),
+    ],
+)
+def test_other_clouds_machines_are_known(
+    name: str, cloud: str, device: str, devices: int, vcpus: int, host_gib: int
+) -> None:
+    found = find_instance(name)
+
+    assert (found.cloud, found.device_name, found.devices) == (cloud, device, devices)
+    assert (found.vcpus, found.host_bytes) == (vcpus, host_gib * 1024**3)
+    assert found.price_usd_hour is None
+    is_fast = name.lower().startswith(("standard_nd", "nd"))
+    assert found.network_gbps == (3200 if is_fast else None)
+
+
+def test_prices_are_of_machines_of_the_catalog() -> None:
+    assert {price.instance for price in shipped_prices()} <= {one.name for one in instances()}

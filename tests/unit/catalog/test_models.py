@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import pytest
+
+from packager.catalog.models import (
+    drafts_for,
+    drafts_of,
+    eagle_dispatch,
+    find_model,
+    models,
+    similar_model,
+)
+from packager.core.catalog import CatalogModel
+
+
+def test_a_model_is_found_by_hub_id_and_by_jumpstart_id() -> None:
+    by_hub = find_model("meta-llama/Meta-Llama-3-70B")
+
+    assert by_hub is not None
+    assert by_hub == find_model("meta-textgeneration-llama-3-70b")
+    assert by_hub == find_model("META-LLAMA/meta-llama-3-70b")
+    assert (by_hub.family, by_hub.architecture) == ("LLaMA", "LlamaForCausalLM")
+    assert (by_hub.preoptimized, by_hub.precompiled_neuron) == (True, True)
+
+
+def test_an_unknown_model_is_none_not_a_guess() -> None:
+    assert find_model("acme/unheard-of") is None
+    assert find_model("") is None
+
+
+def test_statements_about_one_model_are_one_row() -> None:
+    mixtral = find_model("mistralai/Mixtral-8x7B-Instruct-v0.1")
+
+    assert mixtral is not None
+    assert mixtral.quantization is True
+    assert "awq: ybelkada/Mixtral-8x7B-Instruct-v0.1-AWQ" in mixtral.techniques
+    assert [(draft.kind, draft.reference) for draft in mixtral.drafts] == [
+        ("medusa", "text-generation-inference/Mixtral-8x7B-Instruct-v0.1-medusa")
+    ]
+    assert [row.hf_id for row in models()].count("mistralai/Mixtral-8x7B-Instruct-v0.1") == 1
+
+
+def test_the_one_draft_model_that_aws_names() -> None:
+    found = find_model("meta-llama/Llama-3.1-70B-Instruct")
+
+    assert found is not None
+    assert found.draft_model == "meta-llama/Llama-3.2-1B-Instruct"
+
+
+def test_what_a_source_leaves_blank_is_not_known() -> None:
+    phi = find_model("microsoft/phi-2")
+
+    assert phi is not None
+    assert (phi.quantization, phi.speculative) == (True, None)
+
+
+def test_falcon_180b_is_the_one_that_is_not_quantized() -> None:
+    refused = [model.hf_id for model in models() if model.quantization is False]
+
+    assert refused == ["tiiuae/falcon-180B-chat", "tiiuae/falcon-180B"]
+
+
+def test_eagle_is_dispatched_by_architecture() -> None:
+    assert eagle_dispatch() == {
+        "LlamaForCausalLM": "eagle3",
+        "Qwen3ForCausalLM": "eagle3",
+        "Qwen3MoeForCausalLM": "eagle3",
+        "Qwen2ForCausalLM": "eagle3",
+        "GptOssForCausalLM": "eagle3",
+        "Qwen3NextForCausalLM": "eagle2",
+    }
+
+
+def test_published_heads_are_known_for_models_outside_the_table() -> None:
+    assert [draft.reference for draft in drafts_for("Qwen/Qwen3-8B")] == [
+        "AngelSlim/Qwen3-8B_eagle3",
+        "z-lab/Qwen3-8B-DFlash-b16",
+    ]
+    assert drafts_for("acme/unheard-of") == ()
+
+
+def test_own_rows_win_by_hub_id() -> None:
+    own = CatalogModel(
+        family="ours",
+        hf_id="microsoft/phi-2",
+        architecture="PhiForCausalLM",
+        source="model registry",
+        date="2026-11-20",
+    )
+
+    assert find_model("microsoft/phi-2", (own,)) == own
+    assert len(models((own,))) == len(models())
+
+
+def test_draft_auto_takes_the_users_own_draft_before_a_published_one() -> None:
+    own = CatalogModel(
+        family="Qwen",
+        hf_id="Qwen/Qwen3-8B",
+        architecture="Qwen3ForCausalLM",
+        draft_model="acme/qwen-small",
+        source="model registry",
+        date="2026-11-20",
+    )
+
+    drafts = drafts_of("qwen/qwen3-8b", (own,))
+
+    assert [(draft.kind, draft.reference) for draft in drafts] == [
+        ("draft_model", "acme/qwen-small"),
+        ("eagle3", "AngelSlim/Qwen3-8B_eagle3"),
+        ("dflash", "z-lab/Qwen3-8B-DFlash-b16"),
+    ]
+    assert drafts_of("Qwen/Qwen3-8B")[0].kind == "eagle3"
+    assert drafts_of("acme/unheard-of") == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("meta-lama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"),
+        ("mistralai/mixtral-8x7b-instruct-v0.1", "mistralai/Mixtral-8x7B-Instruct-v0.1"),
+        ("Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"),
+        ("meta-textgeneration-llama-3-8b", "meta-llama/Meta-Llama-3-8B"),
+        ("meta-llama/Meta-Llama-3-8B", ""),
+        ("acme/unheard-of", ""),
+        ("", ""),
+    ],
+)
+def test_a_misspelt_model_is_guessed_among_published_ones(name: str, meant: str) -> None:
+    assert similar_model(name) == meant

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from packager.catalog.registries import registries, traits_of
+from packager.catalog.user_catalog import UserCatalogWrong, load_user_catalog
+from packager.core.registry import UNKNOWN_REGISTRY, UPLOAD_FORMS, RegistryTraits
+from packager.core.units import MIB
+
+PROXY = """
+[[registry]]
+name = "behind the company proxy"
+hosts = ["registry.example.com", "*.example.com:5000"]
+body_mib = 90
+layer_mib = 4096
+upload_minutes = 2.5
+source = "nginx.conf"
+date = 2026-11-20
+"""
+
+
+def load(tmp_path: Path, text: str) -> tuple[RegistryTraits, ...]:
+    (tmp_path / "catalog.toml").write_text(text)
+    none = {"XDG_CONFIG_HOME": str(tmp_path / "none")}
+    return load_user_catalog(tmp_path / "catalog.toml", none).registries
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("123456789012.dkr.ecr.eu-central-1.amazonaws.com", "Amazon ECR"),
+        ("123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn", "Amazon ECR"),
+        ("public.ecr.aws", "Amazon ECR Public"),
+        ("GHCR.io", "GitHub"),
+        ("europe-west3-docker.pkg.dev", "Google Artifact Registry"),
+        ("eu.gcr.io", "Google Artifact Registry"),
+        ("acme.azurecr.io", "Azure Container Registry"),
+        ("docker.io", "Docker Hub"),
+        ("localhost:5000", ""),
+        ("ghcr.io.example.com", ""),
+    ],
+)
+def test_a_registry_is_known_by_its_host(host: str, name: str) -> None:
+    assert traits_of(host).name == name
+
+
+def test_the_limits_are_those_of_the_documentation() -> None:
+    ecr, github = traits_of("1.dkr.ecr.us-east-1.amazonaws.com"), traits_of("ghcr.io")
+
+    assert ecr.layer_bytes == 52_000 * MIB
+    assert "ranges" not in ecr.forms
+    assert github.layer_bytes == 9_536 * MIB
+    assert github.chunk_bytes == 4 * MIB
+    assert github.upload_s == 600.0
+    assert github.forms[-1] == "ranges"
+
+
+def test_every_form_is_one_that_uploads_know() -> None:
+    for row in registries():
+        assert row.forms
+        assert set(row.forms) <= set(UPLOAD_FORMS), row.name
+
+
+def test_nothing_is_known_of_other_registries() -> None:
+    assert traits_of("registry.example.com") is UNKNOWN_REGISTRY
+
+
+def test_a_row_of_the_user_wins(tmp_path: Path) -> None:
+    own = load(tmp_path, PROXY)
+
+    found = traits_of("registry.example.com", own)
+
+    assert (found.body_bytes, found.layer_bytes, found.upload_s) == (90 * MIB, 4096 * MIB, 150.0)
+    assert traits_of("a.example.com:5000", own) == found
+    assert traits_of("a.example.com", own) is UNKNOWN_REGISTRY
+
+
+def test_a_row_of_the_user_replaces_the_shipped_one_of_the_same_name(tmp_path: Path) -> None:
+    own = load(tmp_path, PROXY.replace("behind the company proxy", "GitHub"))
+
+    assert traits_of("ghcr.io", own) is UNKNOWN_REGISTRY
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (('hosts = ["registry.example.com", "*.example.com:5000"]', "hosts = []"), "hosts"),
+        (("body_mib = 90", 'forms = ["carrier pigeon"]'), "forms"),
+        (("body_mib = 90", "body_mib = 0"), "body_mib"),
+    ],
+)
+def test_a_wrong_row_of_the_user_is_named(
+    tmp_path: Path, change: tuple[str, str], why: str
+) -> None:
+    with pytest.raises(UserCatalogWrong, match=f"behind the company proxy: {why}"):
+        load(tmp_path, PROXY.replace(*change))

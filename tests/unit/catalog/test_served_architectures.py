@@ -1,0 +1,185 @@
+"""Which architectures the engines have, and what each of them does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from packager.architectures.profile import make_profile
+from packager.catalog.model_types import find_type
+from packager.catalog.served_architectures import (
+    Listing,
+    find_listing,
+    is_listed,
+    kind_of,
+    last_version,
+    reads_type,
+    reads_type_in,
+)
+from packager.core.image import Inline
+from packager.core.model import ModelFile
+from tests.support import zoo
+from tests.support.headers import LLAMA_3_8B
+
+
+@pytest.mark.parametrize(
+    ("architecture", "version", "has", "comes"),
+    [
+        ("GptOssForCausalLM", "0.10.0", False, "0.10.1"),
+        ("GptOssForCausalLM", "0.27.1", True, ""),
+        ("Qwen3_5MoeForConditionalGeneration", "0.16.0", False, "0.17.0"),
+        ("Qwen3_5MoeForConditionalGeneration", "0.15.1", False, "0.17.0"),
+        ("MiniMaxM2ForCausalLM", "0.27.1", True, ""),
+        ("NemotronHForCausalLM", "0.27.1", True, ""),
+        ("PhiMoEForCausalLM", "0.27.1", True, ""),
+        ("BambaForCausalLM", "0.23.0", True, ""),
+        ("BambaForCausalLM", "0.24.0", False, ""),
+        ("LlamaForCausalLM", "0.5.3.post1", True, ""),
+        ("LlamaForCausalLM", "0.4.0", True, ""),
+        ("LlamaForCausalLM", "9.9", True, ""),
+        ("LlamaForCausalLM", "nightly", True, ""),
+        ("BambaForCausalLM", "nightly", False, ""),
+    ],
+)
+def test_the_engine_has_what_its_own_registry_lists(
+    architecture: str, version: str, has: bool, comes: str
+) -> None:
+    listing = find_listing("vllm", architecture)
+
+    assert listing is not None
+    assert (listing.has(version), listing.comes_with(version)) == (has, comes)
+
+
+def test_an_architecture_that_was_taken_out_names_its_last_version() -> None:
+    listing = find_listing("vllm", "BambaForCausalLM")
+
+    assert listing is not None
+    assert last_version("vllm", before=listing.went_with("0.27.1")) == "0.23.0"
+
+
+def test_a_class_that_came_back_is_missing_only_in_between() -> None:
+    listing = Listing("text", (("0.2", "0.4"), ("0.6", "")))
+
+    had = [
+        version for version in ("0.1", "0.2", "0.3", "0.4", "0.5", "0.6") if listing.has(version)
+    ]
+    assert had == ["0.2", "0.3", "0.6"]
+    assert listing.comes_with("0.5") == "0.6"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "kind"),
+    [
+        ("LlamaForCausalLM", "text"),
+        ("Qwen2ForCausalLM", "text"),  # also listed among vLLM's embedding models
+        ("GPT2LMHeadModel", "text"),
+        ("Qwen3VLMoeForConditionalGeneration", "multimodal"),
+        ("UltravoxModel", "multimodal"),
+        ("ChatGLMModel", "text"),
+        ("BertModel", "embedding"),
+        ("BertForMaskedLM", "embedding"),
+        ("ModernBertModel", "embedding"),
+        ("DistilBertModel", "embedding"),
+        ("XLMRobertaForSequenceClassification", "classifier"),
+        ("DebertaV2ForSequenceClassification", "classifier"),
+        ("Qwen2ForRewardModel", "classifier"),
+        ("T5ForConditionalGeneration", "encoder-decoder"),
+        ("MBartForConditionalGeneration", "encoder-decoder"),
+        ("T5GemmaForConditionalGeneration", "encoder-decoder"),
+        ("WhisperForConditionalGeneration", "speech"),
+        ("Wav2Vec2ForCTC", "speech"),
+        ("LlamaForCausalLMEagle3", "draft"),
+        ("DeepseekV3ForCausalLMNextN", "draft"),
+        ("NeverHeardOfForCausalLM", ""),
+    ],
+)
+def test_what_a_class_does_is_known(architecture: str, kind: str) -> None:
+    assert kind_of(architecture) == kind
+
+
+@pytest.mark.parametrize(
+    ("config", "what", "way"),
+    [
+        ({"architectures": ["BertForMaskedLM"]}, "encoder or embedding", "--runner pooling"),
+        (
+            {"architectures": ["XLMRobertaForSequenceClassification"]},
+            "classifier or reranker",
+            "text-embeddings-inference",
+        ),
+        ({"architectures": ["T5ForConditionalGeneration"]}, "encoder-decoder", "CTranslate2"),
+        ({"architectures": ["WhisperForConditionalGeneration"]}, "speech", "/v1/audio"),
+        ({"architectures": ["LlamaForCausalLMEagle3"]}, "draft head", "--draft"),
+    ],
+    ids=lambda value: value["architectures"][0] if isinstance(value, dict) else "",
+)
+def test_what_writes_no_text_is_refused_as_what_it_is_and_not_for_its_config(
+    config: dict[str, Any], what: str, way: str
+) -> None:
+    _, findings = make_profile(zoo.config_only(config))
+
+    assert [finding.code for finding in findings] == ["model-not-generative"]
+    assert what in findings[0].message
+    assert way in findings[0].hint
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["modules.json", "1_Pooling/config.json", "config_sentence_transformers.json"],
+)
+def test_an_embedding_model_with_the_class_of_a_decoder_is_not_planned_as_a_generator(
+    path: str,
+) -> None:
+    """Qwen3-Embedding names Qwen3ForCausalLM as its architecture."""
+    config = LLAMA_3_8B | {"architectures": ["Qwen3ForCausalLM"]}
+    plain = zoo.config_only(config)
+    beside = ModelFile(path=path, role="other", content=Inline(b"[]"))
+
+    _, findings = make_profile(replace(plain, files=(beside,)))
+
+    assert [finding.code for finding in findings] == ["model-not-generative"]
+    assert path in findings[0].message
+    assert make_profile(plain)[1] == ()
+
+
+@pytest.mark.parametrize(
+    ("model_type", "is_read"),
+    [
+        ("minimax_m2", True),
+        ("nemotron_h", True),
+        ("phimoe", True),
+        ("kimi_k2", True),
+        ("kimi_k25", True),
+        ("exaone4", True),
+        ("exaone", True),  # SGLang has a class for it
+        ("internlm2", False),
+        ("mimo", False),
+    ],
+)
+def test_types_of_configuration_that_some_engine_reads_without_the_models_code(
+    model_type: str, is_read: bool
+) -> None:
+    assert reads_type(model_type) is is_read
+
+
+def test_a_type_that_an_engine_brings_itself_counts_from_its_version_on() -> None:
+    assert not reads_type_in("kimi_k2", "vllm", "0.17.1")
+    assert reads_type_in("kimi_k2", "vllm", "0.18.0")
+    assert reads_type_in("llama", "vllm", "0.6.0")
+
+
+def test_every_class_of_the_lists_is_listed_for_some_engine() -> None:
+    assert all(
+        is_listed(name) for name in ("MiniMaxM2ForCausalLM", "DotsVLMForCausalLM", "MptForCausalLM")
+    )
+    assert not is_listed("NeverHeardOfForCausalLM")
+
+
+def test_nested_parts_know_their_own_type() -> None:
+    thinker = find_type("qwen3_omni_moe")
+
+    assert thinker is not None
+    assert thinker.parts == {"thinker_config": "qwen3_omni_moe_thinker"}
+    assert find_type("never_heard_of") is None
+    assert find_type(7) is None

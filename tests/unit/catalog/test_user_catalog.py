@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from packager.catalog.accelerators import accelerator_of
+from packager.catalog.containers import find_container
+from packager.catalog.instances import find_instance
+from packager.catalog.models import find_model
+from packager.catalog.prices import price_of
+from packager.catalog.user_catalog import UserCatalogWrong, load_user_catalog, user_rows_in
+from packager.core.units import GIB
+from packager.core.user_catalog import UserCatalog
+from packager.errors import NotFound
+
+RACK = """
+[[instance]]
+name = "rack-7"
+kind = "nvidia"
+device_name = "H100"
+devices = 8
+device_memory_gib = 79.6
+host_memory_gib = 2048
+vcpus = 192
+compute_capability = 9.0
+link = "nvlink"
+price_usd_hour = 21.5
+source = "asset list"
+date = 2026-11-20
+"""
+
+MODEL = """
+[[model]]
+hf_id = "acme/Llama-3-70B-support"
+architecture = "LlamaForCausalLM"
+draft = [{ kind = "eagle3", reference = "acme/support-eagle3" }]
+source = "model registry"
+date = 2026-11-20
+"""
+
+CONTAINER = """
+[[container]]
+family = "vllm"
+kind = "nvidia"
+engine = "vllm"
+engine_version = "0.33.0"
+version = "ours"
+base = "registry.example.com/serving/vllm:ours"
+cuda = "12.9"
+source = "platform team"
+date = 2026-11-20
+"""
+
+
+AMD = """
+[[instance]]
+name = "rack-9"
+kind = "amd"
+device_name = "MI300X"
+devices = 8
+device_memory_gib = 191.9
+host_memory_gib = 2048
+vcpus = 192
+formats = ["bf16", "fp8_w8a8", "mxfp4"]
+link = "xgmi"
+source = "asset list"
+date = 2026-11-22
+"""
+
+
+def load(tmp_path: Path, text: str) -> UserCatalog:
+    file = tmp_path / "catalog.toml"
+    file.write_text(text)
+    return load_user_catalog(file, {"XDG_CONFIG_HOME": str(tmp_path / "none")})
+
+
+def test_a_box_on_premises_is_an_instance_like_any_other(tmp_path: Path) -> None:
+    own = load(tmp_path, RACK)
+    instance = find_instance("rack-7", own.instances)
+
+    assert (instance.kind, instance.devices, instance.compute_capability) == ("nvidia", 8, 9.0)
+    assert instance.device_bytes == round(79.6 * GIB)
+    assert "fp8_w8a8" in instance.formats and "nvfp4_w4a4" not in instance.formats
+    assert (instance.source, instance.date) == ("asset list", "2026-11-20")
+
+
+def test_a_known_gpu_brings_its_figures_along(tmp_path: Path) -> None:
+    own = load(tmp_path, RACK)
+    device = accelerator_of(find_instance("rack-7", own.instances), own.accelerators)
+
+    assert device.bandwidth_bytes_s == 3350e9
+    assert (device.link, device.link_bytes_s) == ("nvlink", 450e9)
+    assert device.usable_bytes == round(79.6 * GIB)
+
+
+def test_own_figures_are_taken_for_a_gpu_nobody_knows(tmp_path: Path) -> None:
+    text = RACK.replace('"H100"', '"RTX 4090"').replace('"nvlink"', '"pcie"')
+    text += "bandwidth_gb_s = 1008\nlink_gb_s = 32\ntflops = { bf16 = 165, fp8 = 330 }\n"
+    own = load(tmp_path, text)
+    device = accelerator_of(find_instance("rack-7", own.instances), own.accelerators)
+
+    assert device.bandwidth_bytes_s == 1008e9
+    assert device.tflops == {"bf16": 165, "fp8": 330}
+    assert (device.link, device.link_bytes_s) == ("pcie", 32e9)
+
+
+def test_its_price_is_the_users_word(tmp_path: Path) -> None:
+    own = load(tmp_path, RACK)
+    price = price_of(find_instance("rack-7", own.instances), "us-east-1", own.prices)
+
+    assert price is not None
+    assert (price.usd_hour, price.region, price.basis) == (21.5, "on-premises", "user")
+
+
+def test_a_row_of_a_shipped_name_replaces_it(tmp_path: Path) -> None:
+    own = load(tmp_path, RACK.replace("rack-7", "ml.p5.48xlarge"))
+
+    assert find_instance("p5.48xlarge", own.instances).source == "asset list"
+    assert find_instance("p5.48xlarge").source != "asset list"
+
+
+def test_own_models_and_images_are_found(tmp_path: Path) -> None:
+    own = load(tmp_path, MODEL + CONTAINER)
+    model = find_model("acme/llama-3-70b-support", own.models)
+    image = find_container("vllm", "nvidia", "ours", extra=own.containers)
+
+    assert (image.cuda, image.least_driver) == ("12.9", "525")
+
+    assert model is not None
+    assert [draft.reference for draft in model.drafts] == ["acme/support-eagle3"]
+    assert image.default_base == "registry.example.com/serving/vllm:ours"
+    assert image.source == "platform team (2026-11-20)"
+
+
+def test_rows_of_the_named_file_win_over_the_standing_one(tmp_path: Path) -> None:
+    standing = tmp_path / "config" / "packager" / "catalog.toml"
+    standing.parent.mkdir(parents=True)
+    standing.write_text(RACK + RACK.replace("rack-7", "rack-8"))
+    named = tmp_path / "mine.toml"
+    named.write_text(RACK.replace("devices = 8", "devices = 4"))
+    own = load_user_catalog(named, {"XDG_CONFIG_HOME": str(tmp_path / "config")})
+
+    assert [(row.name, row.devices) for row in own.instances] == [("rack-7", 4), ("rack-8", 8)]
+
+
+def test_no_standing_file_is_no_rows(tmp_path: Path) -> None:
+    environment = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)}
+
+    assert user_rows_in(None, environment) == UserCatalog()
+
+
+def test_a_named_file_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        load_user_catalog(tmp_path / "none.toml", {"XDG_CONFIG_HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (RACK.replace("devices = 8", "device = 8"), "[[instance]] rack-7: device: extra inputs"),
+        (RACK.replace("devices = 8", "devices = 0"), "[[instance]] rack-7: devices: input should"),
+        (RACK.replace("devices = 8", 'devices = "8"'), "[[instance]] rack-7: devices: input"),
+        (RACK.replace("79.6", "-1"), "[[instance]] rack-7: device_memory_gib: input should"),
+        (
+            RACK.replace('source = "asset list"\n', ""),
+            "[[instance]] rack-7: source: field required",
+        ),
+        (RACK.replace("2026-11-20", '"lately"'), "[[instance]] rack-7: date: input should be"),
+        (RACK.replace("compute_capability = 9.0\n", ""), "needs compute_capability"),
+        (AMD.replace('formats = ["bf16", "fp8_w8a8", "mxfp4"]\n', ""), "AMD GPUs needs formats"),
+        (AMD + "compute_capability = 9.4\n", "compute_capability means nothing for amd"),
+        (RACK.replace("rack-7", "local"), "the name 'local' has a meaning of its own"),
+        (RACK.replace("rack-7", "../rack"), "[[instance]] ../rack: name: string should match"),
+        (RACK + 'formats = ["fp6"]', "formats has 'fp6'; known: bf16, fp16"),
+        (RACK + "tflops = { fp2 = 1 }", "tflops has 'fp2'; known: bf16, fp4"),
+        (RACK + RACK, "[[instance]] rack-7: duplicate"),
+        (RACK.replace("[[instance]]", "[[machine]]"), "[[machine]]: there is no such row"),
+        (RACK.replace("[[instance]]", "[instance]"), "[[instance]]: input should be a valid list"),
+        ("name = ", "it cannot be parsed"),
+        ("\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "it cannot be parsed"),
+        (CONTAINER.replace('"vllm"', '"../vlm"', 1), "family: string should match pattern"),
+        (MODEL.replace("acme/Llama", "acme/../Llama"), "hf_id: string should match pattern"),
+    ],
+)
+def test_a_wrong_row_is_named_with_its_mistake(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserCatalogWrong) as error:
+        load(tmp_path, text)
+
+    assert message in str(error.value)
+
+
+def test_a_misspelled_field_gets_the_fields_there_are(tmp_path: Path) -> None:
+    with pytest.raises(UserCatalogWrong) as error:
+        load(tmp_path, RACK.replace("devices = 8", "gpus = 8"))
+
+    assert "rack-7: gpus: extra inputs are not permitted" in str(error.value)
+    assert error.value.hint.startswith("fields of this row: source, date, name, kind")
+
+
+def test_memory_beyond_any_machine_is_a_typing_error(tmp_path: Path) -> None:
+    with pytest.raises(UserCatalogWrong, match="device_memory_gib"):
+        load(tmp_path, RACK.replace("79.6", "1e300"))
+
+
+def test_a_rack_of_amd_gpus_brings_its_formats_and_the_catalogs_figures(tmp_path: Path) -> None:
+    own = load(tmp_path, AMD)
+    machine = find_instance("rack-9", own.instances)
+    device = accelerator_of(machine, own.accelerators)
+
+    assert (machine.kind, machine.link) == ("amd", "Infinity Fabric")
+    assert machine.formats == {"bf16", "fp16", "fp32", "fp8_w8a8", "mxfp4"}
+    assert (device.bandwidth_bytes_s, device.link) == (5300e9, "xgmi")
+    assert find_container(None, machine.kind).variant == "rocm"

@@ -1,0 +1,285 @@
+"""`packager check`: what it prints in each format, and the status that it ends with."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jsonschema
+import pytest
+
+from packager.check.sarif import uri_of
+from packager.cli.app import run
+from tests.support.checked import Check, lines
+from tests.support.commandline import TINY
+
+WARNED = "SM_VLLM_MODEL=m\nSM_VLLM_TRUST_REMOTE_CODE=true\n"
+WRONG = "SM_VLLM_MODEL=m\nSM_VLLM_SED=1\n"
+FOR = "--for=vllm:0.27.1"
+
+# Of the OASIS schema of SARIF 2.1.0 (sarif-schema-2.1.0.json, errata 01) what is used here:
+# which properties there are, which must be there, and what they hold.
+TEXT = {"type": "string"}
+MESSAGE = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["text"],
+    "properties": {"text": TEXT},
+}
+URI = {"type": "string", "format": "uri-reference", "pattern": r"^[^\s\\<>\"{}|^`]*$"}
+LOCATION = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {"uri": URI},
+}
+SARIF: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["version", "runs"],
+    "properties": {
+        "$schema": {"type": "string", "format": "uri"},
+        "version": {"enum": ["2.1.0"]},
+        "runs": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["tool", "results"],
+                "properties": {
+                    "columnKind": {"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
+                    "artifacts": {
+                        "type": "array",
+                        "uniqueItems": True,
+                        "items": {
+                            "type": "object",
+                            "additionalProperties": False,
+                            "properties": {"location": LOCATION},
+                        },
+                    },
+                    "tool": {
+                        "type": "object",
+                        "required": ["driver"],
+                        "properties": {
+                            "driver": {
+                                "type": "object",
+                                "additionalProperties": False,
+                                "required": ["name"],
+                                "properties": {
+                                    "name": TEXT,
+                                    "version": TEXT,
+                                    "rules": {
+                                        "type": "array",
+                                        "uniqueItems": True,
+                                        "items": {
+                                            "type": "object",
+                                            "additionalProperties": False,
+                                            "required": ["id"],
+                                            "properties": {
+                                                "id": TEXT,
+                                                "shortDescription": MESSAGE,
+                                                "fullDescription": MESSAGE,
+                                                "help": MESSAGE,
+                                                "helpUri": {"type": "string", "format": "uri"},
+                                            },
+                                        },
+                                    },
+                                },
+                            }
+                        },
+                    },
+                    "results": {
+                        "type": "array",
+                        "items": {
+                            "type": "object",
+                            "additionalProperties": False,
+                            "required": ["message"],
+                            "properties": {
+                                "ruleId": TEXT,
+                                "ruleIndex": {"type": "integer", "minimum": 0},
+                                "level": {"enum": ["none", "note", "warning", "error"]},
+                                "message": MESSAGE,
+                                "locations": {
+                                    "type": "array",
+                                    "items": {
+                                        "type": "object",
+                                        "additionalProperties": False,
+                                        "properties": {
+                                            "physicalLocation": {
+                                                "type": "object",
+                                                "additionalProperties": False,
+                                                "properties": {
+                                                    "artifactLocation": LOCATION,
+                                                    "region": {
+                                                        "type": "object",
+                                                        "additionalProperties": False,
+                                                        "properties": {
+                                                            "startLine": {
+                                                                "type": "integer",
+                                                                "minimum": 1,
+                                                            },
+                                                            "startColumn": {
+                                                                "type": "integer",
+                                                                "minimum": 1,
+                                                            },
+                                                        },
+                                                    },
+                                                },
+                                            }
+                                        },
+                                    },
+                                },
+                            },
+                        },
+                    },
+                },
+            },
+        },
+    },
+}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "warned.env").write_text(WARNED)
+    (tmp_path / "wrong.env").write_text(WRONG)
+    (tmp_path / "right.env").write_text("SM_VLLM_MODEL=m\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["right.env"], 0),
+        (["warned.env"], 0),
+        (["warned.env", "--strict"], 3),
+        (["wrong.env"], 3),
+        (["right.env", "wrong.env"], 3),
+        (["right.env", "--strict"], 0),
+        (["right.env", "--as=kubernetes"], 2),
+        (["missing.env"], 66),
+        ([], 2),
+        (["right.env", "--for=vlm"], 2),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_the_status_tells_what_was_found(
+    here: Path, arguments: list[str], status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["check", *arguments, FOR]) == status
+
+
+def test_text_has_the_place_first_and_the_summary_on_stderr(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(["check", "wrong.env", FOR])
+
+    printed = capsys.readouterr()
+    assert printed.out == (
+        "wrong.env:2:1: error key-dropped vLLM 0.27.1 has no option 'sed'\n"
+        "    hint: did you mean 'seed'?\n"
+    )
+    assert printed.err == "checked wrong.env as vLLM 0.27.1, from --for\nfound 1 error\n"
+
+
+def test_json_has_every_finding_with_its_place(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(["check", "wrong.env", FOR, "--format=json"])
+
+    document = json.loads(capsys.readouterr().out)
+    assert document["findings"] == [
+        {
+            "file": "wrong.env",
+            "line": 2,
+            "column": 1,
+            "severity": "error",
+            "code": "key-dropped",
+            "message": "vLLM 0.27.1 has no option 'sed'",
+            "hint": "did you mean 'seed'?",
+        }
+    ]
+    assert document["counts"] == {"error": 1, "warning": 0, "note": 0}
+    assert document["checked"][0]["engine"] == {
+        "family": "vllm",
+        "version": "0.27.1",
+        "release": "",
+        "known_by": "--for",
+    }
+
+
+def test_sarif_is_what_code_hosts_take(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["check", "wrong.env", "warned.env", FOR, "--format=sarif"])
+
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.Draft7Validator(SARIF).validate(document)
+    [found, *_] = document["runs"][0]["results"]
+    rules = document["runs"][0]["tool"]["driver"]["rules"]
+    assert found["ruleId"] == rules[found["ruleIndex"]]["id"] == "key-dropped"
+    assert found["level"] == "error"
+    assert found["locations"][0]["physicalLocation"] == {
+        "artifactLocation": {"uri": "wrong.env"},
+        "region": {"startLine": 2, "startColumn": 1},
+    }
+    assert rules[0]["help"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("file", "uri"),
+    [
+        ("a/b.env", "a/b.env"),
+        ("a b#c?.env", "a%20b%23c%3F.env"),
+        ("/x/ü.env", "file:///x/%C3%BC.env"),
+        ("100%.env", "100%25.env"),
+    ],
+)
+def test_a_path_becomes_a_uri(file: str, uri: str) -> None:
+    assert uri_of(file) == uri
+
+
+def test_stdin_is_a_file_called_dash(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = io.BytesIO(b"vllm serve m --sed 1\n")
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=data))
+
+    assert run(["check", "-", FOR]) == 3
+    assert capsys.readouterr().out.startswith("-:1:14: error key-dropped")
+
+
+def test_a_model_and_an_instance_are_held_against_the_settings(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "a.sh").write_text("vllm serve m --enable-expert-parallel\n")
+
+    assert run(["check", "a.sh", FOR]) == 0
+    assert run(["check", "a.sh", FOR, "--model", str(TINY)]) == 3
+    assert "enable-expert-parallel" in capsys.readouterr().out
+
+
+def test_sagemaker_s_limits_bind_where_the_instance_is_its(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "a.env").write_text(f"OPTION_MODEL_ID={'m' * 1025}\n")
+
+    assert run(["check", "a.env", "--for=lmi:28"]) == 0
+    assert run(["check", "a.env", "--for=lmi:28", "--instance=ml.g5.xlarge"]) == 3
+    assert "a.env:1:1: error sagemaker-limit" in capsys.readouterr().out
+
+
+def test_a_file_full_of_mistakes_is_told_of_in_part(check: Check) -> None:
+    report = check({"a.env": "".join(f"SM_VLLM_X{number}=1\n" for number in range(200))})
+
+    assert len(report.remarks) == 61
+    assert report.remarks[-1].finding.code == "findings-left-out"
+    assert "more findings" in report.remarks[-1].finding.message
+
+
+def test_the_same_mistake_in_one_line_is_told_of_once_at_its_first_place(check: Check) -> None:
+    report = check({"a.sh": "vllm serve m --sed --sed --sed\n"}, "vllm:0.27.1")
+
+    assert lines(report) == ["a.sh:1:14 key-dropped"]

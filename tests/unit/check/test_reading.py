@@ -1,0 +1,169 @@
+"""Which kind a file is, and what is read of each."""
+
+from __future__ import annotations
+
+import io
+
+import javaproperties
+import pytest
+import yaml
+
+from packager.check.properties import read_settings
+from packager.check.reading import read_document
+from packager.check.text import NotReadable
+from packager.check.values import Kind
+from packager.check.yaml_nodes import parse_yaml
+from packager.core.documents import NotStrict
+from tests.support.checked import Check, lines, messages
+
+POD = (
+    "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: a, image: 'vllm/vllm-openai:v0.27.1'}]}"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("serving.properties", "engine=Python", "properties"),
+        ("noname", "# x\noption.dtype = fp16", "properties"),
+        ("prod.env", "A=1", "env"),
+        (".env", "A=1", "env"),
+        ("noname", "A=1\n# c\nB=2", "env"),
+        ("noname", "export A=1\nvllm serve m", "command"),
+        ("noname", "#!/bin/sh\necho", "command"),
+        ("noname", "docker run vllm/vllm-openai --model m", "command"),
+        ("start.sh", "echo", "command"),
+        ("noname", POD, "kubernetes"),
+        ("a.yml", POD, "kubernetes"),
+        ("a.json", '{"apiVersion": "v1", "kind": "Pod"}', "kubernetes"),
+        ("a.yaml", "services: {a: {image: b}}", "compose"),
+        ("a.yaml", "model: m\ntensor-parallel-size: 2", "config"),
+        ("Dockerfile.gpu", "FROM a", "dockerfile"),
+        ("noname", '# x\nARG V=1\nFROM a:$V\nCMD ["vllm", "serve"]', "dockerfile"),
+        ("noname", "apiVersion: v1\nkind: Pod\nx: [vllm serve m]", "kubernetes"),
+    ],
+)
+def test_a_file_is_known_by_its_name_and_content(name: str, text: str, kind: Kind) -> None:
+    assert read_document(name, text.encode()).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "it is empty"),
+        (b" \n\t", "it is empty"),
+        (b"\x7fELF\x00\x01", "not text"),
+        ("engine=Python".encode("utf-16"), "not text"),
+        (b"x" * (1024 * 1024 + 1), "more than 1048576 bytes"),
+        (b"just some words", "not a configuration of a server"),
+        (b"[1, 2]", "not a configuration of a server"),
+        (b"a: [1, 2", "not YAML"),
+        (b"a: &a [*a]", "is an alias of what it is in"),
+        (b"a: *b", "no anchor is called"),
+        (b"a:" + b" [" * 200 + b"]" * 200, "nested deeper than 64"),
+        (b"- a: 1\n- b", "not a configuration of a server"),
+    ],
+    ids=[
+        *("empty", "blank", "binary", "utf-16", "large", "prose", "list"),
+        *("cut", "cycle", "anchor", "deep", "yaml list"),
+    ],
+)
+def test_what_configures_no_server_is_refused_by_name(data: bytes, reason: str) -> None:
+    with pytest.raises(NotReadable, match=reason) as refused:
+        read_document("file", data)
+    assert refused.value.exit_code == 2
+    assert "'file'" in refused.value.message
+
+
+def test_aliases_of_aliases_do_not_fill_the_memory() -> None:
+    laughs = 'a0: &a0 ["lol"]\n' + "".join(
+        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)
+    )
+
+    with pytest.raises(NotStrict, match="more than 100000 values"):
+        parse_yaml(laughs)
+
+
+def test_yaml_reads_as_pyyaml_constructs_it() -> None:
+    text = """\
+base: &base {image: a, env: {A: 1}}
+one: {<<: *base, image: b}
+list: [yes, 0x10, 1.5, ~, "true", 'x', plain text]
+block: |
+  first
+    second
+folded: >
+  one
+  two
+"""
+    [node] = parse_yaml(text)
+    read = yaml.safe_load(text)
+
+    one = node.get("one")
+    assert one is not None
+    assert {key: value.text for key, value in one.entries().items()} == {"image": "b", "env": ""}
+    assert one.value("env", "A") == str(read["one"]["env"]["A"])
+    assert [one.type for one in node.listed("list")] == [
+        *("bool", "int", "float", "null", "text", "text", "text"),
+    ]
+    assert node.value("block") == read["block"]
+    assert node.value("folded") == read["folded"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a=1\nb = 2\nc:3\nd 4\n",
+        "# x\n! y\n\n  e=with space \\\n    joined\nf=\\u0041\\t\\=\n",
+        "g\\ h=1\ni\\:j=2\nk==2\nl=:3\nm\n",
+        "a=1\r\nb=2\rc=3\n",
+        "a=1\\",
+        "a=1\\\\\nb=2\nc=3\\\\\\\n4\n",
+    ],
+    ids=["separators", "continued", "escapes", "line ends", "cut", "backslashes"],
+)
+def test_properties_read_as_java_reads_them(text: str) -> None:
+    settings, _ = read_settings("serving.properties", text.replace("\r\n", "\n"))
+
+    expected = javaproperties.load(io.StringIO(text))
+    assert {one.name: one.value for one in settings} == {
+        key: value.rstrip() for key, value in expected.items()
+    }
+
+
+def test_places_in_properties_are_those_of_the_keys() -> None:
+    settings, _ = read_settings("f", "# x\n\n  a=1 \\\n  2\nb=3")
+
+    places = {one.name: (one.place.line, one.place.column) for one in settings}
+    assert places == {"a": (3, 3), "b": (5, 1)}
+
+
+def test_an_env_file_keeps_quotes_and_refuses_export_as_docker_does(check: Check) -> None:
+    text = "export A=1\nB = 2\n=3\nSM_VLLM_DTYPE='auto'\nFROM_HERE\n  C=3\n"
+
+    report = check({"a.env": text}, "vllm:0.27.1")
+
+    assert lines(report) == [
+        *("a.env:1:1 line-unreadable", "a.env:2:1 line-unreadable", "a.env:3:1 line-unreadable"),
+        "a.env:4:1 quotes-kept",
+    ]
+
+
+def test_a_control_character_is_named_by_its_line(check: Check) -> None:
+    report = check({"a.env": "SM_VLLM_SEED=1\nSM_VLLM_DTYPE=au\x1b[2Jto\n"}, "vllm:0.27.1")
+
+    assert "a.env:2:17 control-character" in lines(report)
+    assert "U+001B" in messages(report)
+
+
+def test_carriage_returns_and_a_byte_order_mark_change_nothing(check: Check) -> None:
+    plain = check({"a.env": "SM_VLLM_MODEL=m\nSM_VLLM_SED=1\n"}, "vllm:0.27.1")
+    dos = check({"a.env": "\ufeffSM_VLLM_MODEL=m\r\nSM_VLLM_SED=1\r\n"}, "vllm:0.27.1")
+
+    assert lines(plain) == lines(dos) == ["a.env:2:1 key-dropped"]
+
+
+def test_latin_1_is_read_as_java_reads_properties(check: Check) -> None:
+    document = read_document("serving.properties", b"option.model_id=caf\xe9\n")
+
+    assert document.servers[0].properties[0].value == "café"

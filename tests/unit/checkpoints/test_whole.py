@@ -1,0 +1,220 @@
+"""Headers of a quantized result against its source's: what is lost, renamed or of another shape."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from packager.checkpoints.whole import describe_lost, lost_tensors
+from packager.core.model import TensorInfo
+
+FOUR_BITS = {"group_0": {"weights": {"num_bits": 4}}}
+COMPRESSED = {
+    "quantization_config": {"quant_method": "compressed-tensors", "config_groups": FOUR_BITS}
+}
+AWQ = {"quantization_config": {"quant_method": "awq", "bits": 4}}
+GPTQ = {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+Q = "model.layers.0.self_attn.q_proj"
+
+
+def header(name: str, dtype: str, *shape: int) -> TensorInfo:
+    size = math.prod(shape) * {"BF16": 2, "F16": 2, "F32": 4, "I32": 4, "I64": 8}.get(dtype, 1)
+    return TensorInfo(name=name, dtype=dtype, shape=shape, size=size, file="model.safetensors")
+
+
+def packed(module: str, outputs: int, inputs: int) -> list[TensorInfo]:
+    return [
+        header(f"{module}.weight_packed", "I32", outputs, inputs // 8),
+        header(f"{module}.weight_scale", "BF16", outputs, inputs // 32),
+        header(f"{module}.weight_shape", "I64", 2),
+    ]
+
+
+def fp8(module: str, outputs: int, inputs: int) -> list[TensorInfo]:
+    return [
+        header(f"{module}.weight", "F8_E4M3", outputs, inputs),
+        header(f"{module}.weight_scale", "BF16", outputs, 1),
+    ]
+
+
+def gemm(module: str, outputs: int, inputs: int) -> list[TensorInfo]:
+    return [
+        header(f"{module}.qweight", "I32", inputs, outputs // 8),
+        header(f"{module}.qzeros", "I32", inputs // 32, outputs // 8),
+        header(f"{module}.scales", "F16", inputs // 32, outputs),
+    ]
+
+
+def gptq(module: str, outputs: int, inputs: int) -> list[TensorInfo]:
+    return [
+        header(f"{module}.qweight", "I32", inputs // 8, outputs),
+        header(f"{module}.scales", "F16", inputs // 32, outputs),
+    ]
+
+
+def nvfp4(module: str, outputs: int, inputs: int) -> list[TensorInfo]:
+    return [
+        header(f"{module}.weight_packed", "U8", outputs, inputs // 2),
+        header(f"{module}.weight_scale", "F8_E4M3", outputs, inputs // 16),
+        header(f"{module}.weight_global_scale", "F32", 1),
+    ]
+
+
+SOURCE = [
+    header("model.embed_tokens.weight", "BF16", 512, 128),
+    header(f"{Q}.weight", "BF16", 256, 128),
+    header(f"{Q}.bias", "BF16", 256),
+    header("model.norm.weight", "F32", 128),
+]
+PLAIN = [SOURCE[0], SOURCE[2], SOURCE[3]]
+
+
+@pytest.mark.parametrize(
+    ("quantized", "config"),
+    [
+        (packed(Q, 256, 128), COMPRESSED),
+        (fp8(Q, 256, 128), COMPRESSED),
+        (nvfp4(Q, 256, 128), COMPRESSED),
+        (gemm(Q, 256, 128), AWQ),
+        (gptq(Q, 256, 128), GPTQ),
+        ([SOURCE[1]], COMPRESSED),
+        ([header(f"{Q}.blocks", "U8", 7)], {"quantization_config": {"quant_method": "other"}}),
+    ],
+    ids=["packed", "fp8", "nvfp4", "awq", "gptq", "left as it was", "another tool's words"],
+)
+def test_a_declared_replacement_is_no_loss(
+    quantized: list[TensorInfo], config: dict[str, Any]
+) -> None:
+    assert lost_tensors(SOURCE, [*PLAIN, *quantized], config) == ()
+
+
+@pytest.mark.parametrize(
+    ("made", "config", "how"),
+    [
+        ([], COMPRESSED, "is missing"),
+        (packed(Q, 256, 128)[:1], COMPRESSED, "is missing, and so is weight_scale"),
+        (packed(Q, 256, 128)[1:], COMPRESSED, "is missing, and so is weight_packed"),
+        (packed(Q, 128, 128), COMPRESSED, "of shape [256, 128] is replaced by I32 [128, 16]"),
+        (packed(Q, 256, 64), COMPRESSED, "is replaced by"),
+        (packed(Q, 128, 256), COMPRESSED, "is replaced by"),
+        (gemm(Q, 256, 128)[:2], AWQ, "is missing, and so is scales"),
+        (gemm(Q, 128, 256), AWQ, "of shape [256, 128] is replaced by I32 [256, 16]"),
+        (gemm(Q, 128, 128), AWQ, "of shape [256, 128] is replaced by I32 [128, 16]"),
+        (gptq(Q, 128, 256), GPTQ, "is replaced by"),
+        (gemm(Q, 256, 128), COMPRESSED, "is missing, and so is weight_packed"),
+        (fp8(Q, 128, 128), COMPRESSED, "has shape [128, 128], not [256, 128]"),
+        (fp8(Q, 256, 128)[:1], COMPRESSED, "is F8_E4M3, not BF16, and has no scale"),
+        ([header(f"{Q}.weight", "F16", 256, 128)], COMPRESSED, "is F16, not BF16"),
+    ],
+)
+def test_a_matrix_that_is_lost_or_changed_is_named(
+    made: list[TensorInfo], config: dict[str, Any], how: str
+) -> None:
+    (lost,) = lost_tensors(SOURCE, [*PLAIN, *made], config)
+
+    assert lost.name == f"{Q}.weight"
+    assert how in lost.how
+
+
+@pytest.mark.parametrize(
+    ("kept", "name"),
+    [(PLAIN[1:], "model.embed_tokens.weight"), (PLAIN[:2], "model.norm.weight")],
+)
+def test_a_tensor_that_no_method_touches_cannot_be_replaced(
+    kept: list[TensorInfo], name: str
+) -> None:
+    lost = lost_tensors(SOURCE, [*kept, *packed(Q, 256, 128)], COMPRESSED)
+
+    assert [one.name for one in lost] == [name]
+
+
+def test_experts_under_other_names_are_lost() -> None:
+    """Mixtral, as it came out of transformers 5: gate_proj where the source has w1."""
+    path = "model.layers.0.block_sparse_moe.experts.0"
+    source = [header(f"{path}.{name}.weight", "BF16", 64, 128) for name in ("w1", "w3")]
+    made = [*fp8(f"{path}.gate_proj", 64, 128), *fp8(f"{path}.up_proj", 64, 128)]
+
+    lost = lost_tensors(source, made, COMPRESSED)
+
+    assert [(one.name, one.how) for one in lost] == [
+        (f"{path}.w1.weight", "is missing"),
+        (f"{path}.w3.weight", "is missing"),
+    ]
+
+
+def test_a_dropped_mtp_layer_is_named_with_its_count() -> None:
+    layer = [header(f"model.layers.2.part{number}.weight", "BF16", 4) for number in range(29)]
+
+    lost = lost_tensors([*SOURCE, *layer], [*PLAIN, *packed(Q, 256, 128)], COMPRESSED)
+
+    assert describe_lost(lost, 33) == (
+        "29 of the source's 33 tensors are lost or changed: "
+        "model.layers.2.part0.weight is missing; model.layers.2.part1.weight is missing; "
+        "model.layers.2.part2.weight is missing; model.layers.2.part3.weight is missing; "
+        "model.layers.2.part4.weight is missing; and others"
+    )
+
+
+HEAD = header("lm_head.weight", "BF16", 512, 128)
+
+
+@pytest.mark.parametrize(
+    ("config", "made", "lost"),
+    [
+        ({"tie_word_embeddings": True}, PLAIN, []),
+        ({"text_config": {"tie_word_embeddings": True}}, PLAIN, []),
+        ({"tie_word_embeddings": False}, PLAIN, ["lm_head.weight"]),
+        ({}, PLAIN, ["lm_head.weight"]),
+        ({"tie_word_embeddings": "true"}, PLAIN, ["lm_head.weight"]),
+        (
+            {"tie_word_embeddings": True},
+            PLAIN[1:],
+            ["model.embed_tokens.weight", "lm_head.weight"],
+        ),
+    ],
+    ids=["tied", "tied in text_config", "untied", "not said", "no switch", "no embedding either"],
+)
+def test_a_head_is_left_out_only_where_config_ties_it(
+    config: dict[str, Any], made: list[TensorInfo], lost: list[str]
+) -> None:
+    found = lost_tensors([*SOURCE, HEAD], [*made, *packed(Q, 256, 128)], COMPRESSED | config)
+
+    assert [one.name for one in found] == lost
+
+
+def fused(expert: int, *, inputs: int = 48) -> list[TensorInfo]:
+    path = f"model.layers.0.mlp.experts.{expert}"
+    gate_and_up = [
+        one for part in ("gate_proj", "up_proj") for one in packed(f"{path}.{part}", 32, inputs)
+    ]
+    return [
+        *gate_and_up,
+        header(f"{path}.gate_proj.bias", "BF16", 32),
+        header(f"{path}.up_proj.bias", "BF16", 32),
+    ]
+
+
+@pytest.mark.parametrize("shape", [(2, 64, 48), (2, 48, 64)], ids=["outputs first", "inputs first"])
+@pytest.mark.parametrize(
+    ("experts", "whole"),
+    [
+        ([*fused(0), *fused(1)], True),
+        (fused(0), False),
+        ([*fused(0), *fused(1)[3:]], False),
+        ([*fused(0), *fused(1, inputs=96)], False),
+        ([*fused(0), *fused(1)[:-1]], False),
+    ],
+    ids=["all", "one expert missing", "a gate missing", "another shape", "a bias missing"],
+)
+def test_experts_of_one_tensor_are_replaced_one_by_one(
+    shape: tuple[int, ...], experts: list[TensorInfo], whole: bool
+) -> None:
+    path = "model.layers.0.mlp.experts"
+    source = [
+        header(f"{path}.gate_up_proj", "BF16", *shape),
+        header(f"{path}.gate_up_proj_bias", "BF16", 2, 64),
+    ]
+
+    assert (lost_tensors(source, experts, COMPRESSED) == ()) is whole

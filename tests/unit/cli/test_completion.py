@@ -1,0 +1,327 @@
+"""What shells are offered, without a shell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from packager.cli.app import run
+from packager.cli.completion import answer as answering
+from packager.cli.completion.answer import INDEX, answer, answer_to
+from packager.cli.completion.candidates import Candidate, Question, complete
+from packager.cli.completion.shells import Line, quoted, split_line
+from packager.cli.completion.values import GROUPS, Values
+from packager.plugins.tables import COMPILERS, FAMILIES
+from tests.support.places import ROOT
+
+REAL = json.loads(INDEX.read_text(encoding="utf-8"))
+SMALL = {
+    "commands": {
+        "": {"options": {"--help": ["", "0", ""]}, "commands": {"get": "", "go": ""}},
+        "get": {
+            "options": {
+                "--as": [["text", "json"], "1", "How."],
+                "--add": ["thing", "*", ""],
+                "--all": ["", "0", ""],
+                "--strict": [["any", "ties"], "?", ""],
+                "-h": ["", "0", ""],
+            },
+            "arguments": [[["one", "two"], "1"], ["thing", "*"]],
+        },
+        "go": {"options": {"--fast": ["", "0", ""]}, "arguments": []},
+    },
+    "values": {},
+}
+
+
+def things(asked: Question) -> list[Candidate]:
+    return [Candidate("apple"), Candidate("pear", is_whole=False), Candidate(f"<{asked.kind}>")]
+
+
+def texts(*words: str) -> list[str]:
+    *before, text = words
+    return [one.text for one in complete(SMALL, before, text, things)]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("",), ["get", "go"]),
+        (("ge",), ["get"]),
+        (("--",), ["--help"]),
+        (("get", ""), ["one", "two"]),
+        (("get", "one", "a"), ["apple"]),
+        (("get", "one", "apple", "p"), ["pear"]),
+        (("get", "--as", ""), ["text", "json"]),
+        (("get", "--as", "j"), ["json"]),
+        (("get", "--as=j"), ["--as=json"]),
+        (("get", "--a"), ["--as", "--add", "--all"]),
+        (("get", "--as", "text", "--a"), ["--add", "--all"]),
+        (("get", "--add", "x", "--all", "--a"), ["--as", "--add"]),
+        (("get", "--all", "t"), ["two"]),
+        (("get", "--strict", "t"), ["two"]),
+        (("get", "--strict=t"), ["--strict=ties"]),
+        (("get", "-"), ["--as", "--add", "--all", "--strict", "-h"]),
+        (("get", "--as", "-"), []),
+        (("get", "--", "-"), []),
+        (("get", "--", "t"), ["two"]),
+        (("go", ""), ["--fast"]),
+        (("go", "x"), []),
+        (("nothing", ""), []),
+    ],
+    ids=" ".join,
+)
+def test_what_may_come_next_is_offered(words: tuple[str, ...], expected: list[str]) -> None:
+    assert texts(*words) == expected
+
+
+def test_a_kind_of_value_is_asked_with_what_stands_before() -> None:
+    asked: list[Question] = []
+
+    def remember(question: Question) -> list[Candidate]:
+        asked.append(question)
+        return []
+
+    complete(SMALL, ["get", "--as", "text", "one"], "ap", remember)
+
+    assert asked == [Question(kind="thing", text="ap", command="get", options={"--as": "text"})]
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "text", "typed", "quote"),
+    [
+        ("packager pl", ("packager",), "pl", "pl", ""),
+        ("packager plan ", ("packager", "plan"), "", "", ""),
+        ("A=1 B= packager x", ("packager",), "x", "x", ""),
+        ("cd y; packager x", ("packager",), "x", "x", ""),
+        ("a 'b c' d\\ e", ("a", "b c"), "d e", "d\\ e", ""),
+        ('a "b \\"c', ("a",), 'b "c', '"b \\"c', '"'),
+        ("a 'b c", ("a",), "b c", "'b c", "'"),
+        ("a ''", ("a",), "", "''", ""),
+        ("", (), "", "", ""),
+    ],
+    ids=[
+        "word",
+        "blank",
+        "assignments",
+        "second",
+        "quotes",
+        "open",
+        "open single",
+        "empty",
+        "none",
+    ],
+)
+def test_a_line_is_split_as_a_shell_does(
+    line: str, words: tuple[str, ...], text: str, typed: str, quote: str
+) -> None:
+    assert split_line(line) == Line(words, text, typed, quote)
+
+
+def test_what_a_shell_would_read_otherwise_is_quoted() -> None:
+    assert quoted("~/my model/é$x'") == "~/my\\ model/é\\$x\\'"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def offered(line: str) -> list[str]:
+    """What bash is told, for a word that it does not split further."""
+    return answer_to("bash", [line]).splitlines()
+
+
+def test_models_are_directories_that_end_where_a_configuration_is(place: Path) -> None:
+    for name in ("models/tiny", "models/other", ".hidden"):
+        (place / name).mkdir(parents=True)
+    (place / "models/tiny/config.json").touch()
+    (place / "models/file.txt").touch()
+
+    assert offered("packager plan --model mo") == ["models/"]
+    assert offered("packager plan --model models/") == ["models/other/", "models/tiny "]
+    assert offered("packager plan --model ~/models/t") == ["~/models/tiny "]
+    assert offered("packager plan --model .h") == [".hidden/"]
+    assert offered("packager plan --model h") == ["hf://"]
+
+
+def test_a_name_that_would_start_a_line_of_its_own_is_not_offered(place: Path) -> None:
+    (place / "evil\nrm").mkdir()
+    (place / "evening").mkdir()
+
+    assert offered("packager plan --model ev") == ["evening/"]
+
+
+def test_published_models_are_offered_once_one_is_begun(place: Path) -> None:
+    assert offered("packager plan --model Qwen/Qwen3-3") == ["Qwen/Qwen3-32B "]
+    assert offered("packager plan --model ''") == ["hf://", "s3://"]
+
+
+def test_instances_have_three_spellings(place: Path) -> None:
+    assert offered("packager plan --instance ml.g5.xl") == ["ml.g5.xlarge "]
+    assert offered("packager plan --instance g5.xl") == ["g5.xlarge "]
+    assert "8xH100-80 " in offered("packager plan --instance 8xH")
+    assert offered("packager plan --instance al") == ["all "]
+    assert offered("packager build --instance al") == []
+
+
+def test_rows_of_the_users_own_catalog_are_offered(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(place))
+    (place / "packager").mkdir()
+    (place / "packager/catalog.toml").write_text(
+        '[[instance]]\nname = "our-box"\n[[container]]\nfamily = "vllm"\nversion = "our-9"\n'
+    )
+
+    assert offered("packager plan --instance our") == ["our-box "]
+    assert offered("packager plan --family vllm --container-version our") == ["our-9 "]
+    assert offered("packager plan --family tgi --container-version our") == []
+
+
+def test_a_broken_catalog_of_the_user_offers_nothing(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(place))
+    (place / "packager").mkdir()
+    (place / "packager/catalog.toml").write_text("[[instance]\n")
+
+    assert offered("packager plan --instance ml.g5.xl") == ["ml.g5.xlarge "]
+
+
+def test_versions_are_those_of_the_family() -> None:
+    assert "3.3.6 " in offered("packager plan --family tgi --container-version 3.3")
+    assert "0.33.0 " in offered("packager plan --container-version 0.3")
+    assert offered("packager plan --family tgi --container-version 0.3") == []
+
+
+def test_outputs_begin_with_what_they_are_and_layouts_are_directories(place: Path) -> None:
+    (place / "out").mkdir()
+
+    assert offered("packager build --output ''") == ["oci:", "docker:"]
+    assert offered("packager build --output oci:o") == ["oci:out/"]
+    assert offered("packager build --base s") == ["scratch "]
+
+
+def test_bash_gets_what_it_replaces_only(place: Path) -> None:
+    (place / "out dir").mkdir()
+
+    assert answer_to("bash", ["packager build --output oci:o", "o"]) == "out\\ dir/\n"
+    assert answer_to("bash", ["packager plan --family=v", "v"]) == "vllm \n"
+    assert answer_to("bash", ['packager build --output "oci:o', "oci:o"]) == "oci:out dir/\n"
+
+
+def test_zsh_gets_quoted_values_with_their_help(place: Path) -> None:
+    (place / "out dir").mkdir()
+
+    assert answer_to("zsh", ["build", "--output", "oci:o"]) == "-\toci:out\\ dir/\t\n"
+    assert answer_to("zsh", ["plan", "--family", "tg"]) == "+\ttgi\tText Generation Inference\n"
+
+
+def test_fish_gets_values_as_they_are(place: Path) -> None:
+    (place / "out dir").mkdir()
+
+    assert answer_to("fish", ["build", "--output", "oci:o"]) == "oci:out dir/\t\n"
+
+
+KEY = "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize("where", ["option", "environment", "file"])
+def test_keys_of_the_cache_are_short(
+    place: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    cache = place / "cache dir"
+    shard = cache / "artifacts/ac/quantized-checkpoint/01"
+    shard.mkdir(parents=True)
+    (shard / f"{KEY}.json").touch()
+    monkeypatch.delenv("PACKAGER_CACHE")
+    given = ""
+    if where == "option":
+        given = f"--cache-dir '{cache}' "
+    elif where == "environment":
+        monkeypatch.setenv("PACKAGER_CACHE", str(cache))
+    else:
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(place))
+        (place / "packager").mkdir()
+        (place / "packager/cache.toml").write_text(f'directory = "{cache}"\n')
+
+    assert offered(f"packager cache show {given}0") == ["0123456789ab "]
+    assert offered(f"packager cache show {given}{KEY[:20]}") == [f"{KEY[:20]} "]
+    assert offered(f"packager cache show {given}9") == []
+    assert offered(f"packager cache ls {given}--kind q") == ["quantized-checkpoint "]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("packager tools install llm", "llmcompressor "),
+        ("packager list famil", "families "),
+        ("packager explain does-not", "does-not-fit "),
+        ("packager plan --quantize smooth", "smoothquant "),
+        ("packager plan --region us-west-2", "us-west-2 "),
+        ("packager plan --draft eagle3", "eagle3:"),
+        ("packager completion fi", "fish "),
+        ("packager cache expl", "explain "),
+    ],
+    ids=lambda text: text.split()[-1],
+)
+def test_values_of_a_kind_are_offered(line: str, expected: str) -> None:
+    assert expected in offered(line)
+
+
+def test_every_kind_of_value_in_the_index_is_known() -> None:
+    kinds = {
+        row[0]
+        for node in REAL["commands"].values()
+        for row in (*node["options"].values(), *node["arguments"])
+        if isinstance(row[0], str)
+    }
+    known = {*Values(REAL, {})._kinds, *REAL["values"], ""}
+
+    assert {"model", "instance", "family", "container", "output", "key", "tool"} <= kinds
+    assert kinds - known == set()
+
+
+def test_groups_are_those_of_the_tables() -> None:
+    tables = {"family": FAMILIES, "compiler": COMPILERS}
+
+    assert {kind: GROUPS[kind] for kind in tables} == {
+        kind: table.group for kind, table in tables.items()
+    }
+
+
+@pytest.mark.parametrize("broken", ["no index", "bad index", "no arguments", "another shell"])
+def test_a_failure_says_nothing(
+    broken: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("_PACKAGER_COMPLETE", "ksh" if broken == "another shell" else "bash")
+    if broken == "no index":
+        monkeypatch.setattr(answering, "INDEX", Path("/nowhere"))
+    if broken == "bad index":
+        (tmp_path / "index.json").write_text("[]")
+        monkeypatch.setattr(answering, "INDEX", tmp_path / "index.json")
+
+    answer([] if broken == "no arguments" else ["packager ", ""])
+
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_is_printed_by_the_command_and_as_click_asks_for_it(
+    shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["completion", shell]) == 0
+    printed = capsys.readouterr().out
+    monkeypatch.setenv("_PACKAGER_COMPLETE", f"{shell}_source")
+    answer([])
+
+    assert printed == capsys.readouterr().out
+    assert printed == (ROOT / f"templates/completion/packager.{shell}").read_text(encoding="utf-8")

@@ -1,0 +1,112 @@
+"""`packager --help` is grouped by what people do, and fits the terminal that is there."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from packager.cli.app import SECTIONS, app, run
+
+COMMANDS = {name: row for rows in SECTIONS.values() for name, row in rows.items()}
+
+
+def help_lines(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    assert run([*arguments, "--help"]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_what_to_do_comes_before_what_to_set(capsys: pytest.CaptureFixture[str]) -> None:
+    headings = [line for line in help_lines(capsys) if line.endswith(":")]
+
+    assert headings == [
+        "Build and serve:",
+        "Look up and check:",
+        "Images and registries:",
+        "Quality, drafts and caches:",
+        "This installation:",
+        "Options:",
+    ]
+
+
+def test_a_command_stands_under_one_heading() -> None:
+    assert len(COMMANDS) == sum(map(len, SECTIONS.values()))
+    assert {"plan", "build", "inspect", "cache", "doctor"} <= COMMANDS.keys()
+
+
+def test_summaries_are_aligned_and_whole_at_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    width = max(map(len, COMMANDS))
+
+    lines = help_lines(capsys)
+
+    assert max(map(len, lines)) <= 80
+    for name, (_, summary) in COMMANDS.items():
+        assert f"  {name:{width}}  {summary}" in lines
+
+
+def test_a_group_of_two_commands_has_one_heading(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = help_lines(capsys, "draft")
+
+    assert lines[lines.index("Commands:") + 1].split()[0] == "train"
+    assert lines.index("Commands:") < lines.index("Options:")
+
+
+def leaves(
+    command: click.Command, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Walk the commands that do something."""
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        below = command.get_command(context, name)
+        assert below is not None
+        if not below.hidden:
+            yield from leaves(below, (*path, name))
+
+
+def examples_of(command: click.Command) -> list[list[str]]:
+    """Return the words of each example, without comments and pipes."""
+    blocks = re.findall(r"\x08\n((?:.+\n?)+)", inspect.cleandoc(command.help or ""))
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    found = [shlex.split(re.split(r" [|>&]|\)$| {3}", line)[0], comments=True) for line in lines]
+    return [words for words in found if "packager" in words[:1] or words[1:2] == ["<(packager"]]
+
+
+LEAVES = dict(leaves(app))
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_help_of_each_command_has_an_example_that_it_understands(path: tuple[str, ...]) -> None:
+    command = LEAVES[path]
+    context = click.Context(command, info_name=path[-1])
+    own = [
+        words[words[0] == "source" :][1 + len(path) :]
+        for words in examples_of(command)
+        if [*words[words[0] == "source" :]][1 : 1 + len(path)] == [*path]
+    ]
+
+    assert own, f"`packager {' '.join(path)} --help` shows no example"
+    optional = {  # their values stand after `=` only
+        one.opts[0]: f"{one.opts[0]}={one.metavar[2:-1]}"
+        for one in command.params
+        if (one.metavar or "").startswith("[=")
+    }
+    for line in own:
+        words = [optional.get(word, word) for word in line]
+        given, rest, _ = command.make_parser(context).parse_args(words)
+        assert rest == []
+        for param in command.params:
+            assert param.name in given or not param.required, words
+            if param.name in given and isinstance(param.type, click.Choice | click.IntRange):
+                values = given[param.name]
+                for value in values if isinstance(values, list) else [values]:
+                    param.type.convert(value, param, context)

@@ -1,0 +1,166 @@
+"""`--executor ray`: refused before any work where it cannot end well. No cluster here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from packager import wiring
+from packager.build.record import PLACES, RUNNING
+from packager.cache.settings import CacheOptions
+from packager.cli import app
+from packager.cli.options import make_request
+from packager.core.request import BuildRequest
+from packager.errors import UsageError
+from packager.steps.ray.connection import _refused, join_cluster
+from tests.support.commandline import TINY
+
+MODEL = ("--model", str(TINY))
+COMMANDS = {
+    "build": (*("build", *MODEL, "--instance", "local", "--quantize", "fp8"), "--output", "oci:o"),
+    "dry-run": ("build", *MODEL, "--instance", "local", "--quantize", "fp8", "--dry-run"),
+    "plan": ("plan", *MODEL, "--instance", "local", "--quantize", "fp8"),
+    "evaluate": ("evaluate", "--base", str(TINY), "--candidate", str(TINY)),
+    "draft-train": ("draft", "train", *MODEL, "--method", "medusa", "--output", "head"),
+}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        pytest.param((), "no shared cache is named", id="none"),
+        pytest.param(("--no-cache",), "--no-cache keeps no result", id="no-cache"),
+        pytest.param(("--cache-shared", "ro:dir:/x"), "may only be read", id="read-only"),
+    ],
+)
+def test_without_a_shared_cache_that_may_be_written_ray_is_refused_before_any_work(
+    capsys: pytest.CaptureFixture[str], command: str, options: tuple[str, ...], words: str
+) -> None:
+    status = app.run([*COMMANDS[command], "--executor", "ray", *options])
+
+    said = capsys.readouterr()
+    assert status == 2
+    assert words in said.err
+    assert "--cache-shared s3://BUCKET/PREFIX" in said.err
+    assert not Path("o").exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_cluster_without_the_executor_that_uses_it_is_refused(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    status = app.run([*COMMANDS[command], "--address", "10.0.0.1:6379"])
+
+    assert status == 2
+    assert "add --executor ray" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        pytest.param('executor = "ray"\naddress = "h:1"', ("ray", "h:1"), id="file"),
+        pytest.param('executor = "docker"', ("docker", None), id="docker"),
+        pytest.param("", (None, None), id="neither"),
+    ],
+)
+def test_a_request_file_names_who_runs_steps(
+    tmp_path: Path, text: str, wanted: tuple[str, str]
+) -> None:
+    file = tmp_path / "request.toml"
+    file.write_text(f'model = "m"\ninstance = "local"\n{text}\n')
+
+    request = make_request(file)
+    option = make_request(file, executor="local")
+
+    assert (request.executor, request.address) == wanted
+    assert option.executor == "local"
+
+
+def test_where_steps_run_is_in_no_label_and_no_record() -> None:
+    assert sorted(PLACES) == ["address", "executor"]
+    assert PLACES < RUNNING
+    fields = set(BuildRequest.model_fields)
+    assert fields >= RUNNING
+
+
+@pytest.mark.parametrize(
+    ("address", "kind", "words"),
+    [
+        pytest.param("ray://head:10001", UsageError, "Ray Client server", id="client"),
+        pytest.param("head", UsageError, "is not HOST:PORT", id="no-port"),
+        pytest.param("head:six", UsageError, "is not HOST:PORT", id="no-number"),
+    ],
+)
+def test_an_address_of_another_sort_is_refused(
+    address: str, kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        join_cluster("", {"RAY_ADDRESS": address})
+
+
+@pytest.mark.parametrize(
+    ("said", "message", "hint"),
+    [
+        pytest.param(
+            "Version mismatch: The cluster was started with:\n    Ray: 2.52.0\n    Python: 3.12.1",
+            "has other versions: Version mismatch: The cluster was started with: Ray: 2.52.0",
+            "Ray and Python must be the same",
+            id="versions",
+        ),
+        pytest.param(
+            "No node info found matching attributes: '' when trying to resolve node to connect to.",
+            "this machine is not a node of the Ray cluster",
+            "ray start --address h:1 --num-cpus 0",
+            id="no-node-here",
+        ),
+        pytest.param(
+            "Could not find any running Ray instance.\nTry ray start",
+            "cannot join the Ray cluster at 'h:1': Could not find any running Ray instance.",
+            "`ray status`",
+            id="anything-else",
+        ),
+    ],
+)
+def test_what_ray_says_becomes_a_failure_with_a_hint(said: str, message: str, hint: str) -> None:
+    failure = _refused("h:1", RuntimeError(said))
+
+    assert message in failure.message
+    assert hint in failure.hint
+    assert "\n" not in failure.message
+
+
+def test_nodes_are_told_of_caches_and_keys_and_of_no_credentials(tmp_path: Path) -> None:
+    from packager.wiring.warm_up import told_of_caches
+
+    settings = wiring.Settings(
+        cache=CacheOptions(
+            shared=("s3://bucket/prefix",),
+            require_signed=True,
+            trusted_keys=tmp_path / "keys.json",
+            signing_key=tmp_path / "key.pem",
+        ),
+        environment={"AWS_SECRET_ACCESS_KEY": "canary", "HF_TOKEN": "canary"},
+    )
+
+    assert told_of_caches(settings) == {
+        "PACKAGER_CACHE_SHARED": "s3://bucket/prefix?lease=no",
+        "PACKAGER_CACHE_REQUIRE_SIGNED": "1",
+        "PACKAGER_CACHE_TRUSTED_KEYS": str(tmp_path / "keys.json"),
+        "PACKAGER_CACHE_SIGNING_KEY": str(tmp_path / "key.pem"),
+    }
+
+
+def test_the_executor_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["list", "executors", "--format", "json"]) == 0
+
+    listed = json.loads(capsys.readouterr().out)
+    assert "ray" in json.dumps(listed)

@@ -1,0 +1,322 @@
+"""What a terminal shows of a build, at chosen moments and widths, on a clock that the tests set."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from packager.cli.bars import Bars, Look, frame_lines, look_of
+from packager.cli.live import AboveArea, LiveArea, does_rewrap, size_of
+from packager.cli.meter import Meter, Snapshot
+from packager.core.events import (
+    Event,
+    ImageEvent,
+    LayerEvent,
+    LayerState,
+    StageEstimate,
+    StagesEvent,
+    StepEvent,
+)
+from packager.reports.cells import cell_width
+from tests.support.places import ROOT
+from tests.support.screens import Screen
+
+EXPECTED = ROOT / "tests" / "golden" / "screens"
+WIDTHS = (40, 80, 200)
+GB = 10**9
+LABEL = "packager: weights model-0000{}-of-00003.safetensors (10.0 GB)"
+
+
+@pytest.fixture
+def compared(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a screen with the reviewed one; `--update-golden` writes it."""
+
+    def compare(name: str, shown: str) -> None:
+        place = EXPECTED / f"{name}.txt"
+        if request.config.getoption("update_golden"):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(shown)
+        assert shown == place.read_text(), "review it; `pytest --update-golden` accepts it"
+
+    return compare
+
+
+def layer(number: int, done: int, state: LayerState = "streaming") -> LayerEvent:
+    label = LABEL.format(number + 1)
+    return LayerEvent(layer=number, label=label, size=10 * GB, done=done, state=state)
+
+
+def step(name: str, state: str = "started", detail: str = "", **more: int) -> StepEvent:
+    return StepEvent(step=name, state=state, detail=detail, **more)  # type: ignore[arg-type]
+
+
+LAYERS = StageEstimate(stage="quantizing", seconds=300.0, units=(0.0, *[1.0] * 10))
+FIRST = ("base", "model", "plan")
+BUILD: tuple[tuple[float, Event], ...] = (
+    (0, StagesEvent(stages=(*FIRST, "layers", "publish"))),
+    (0, step("base", detail="registry.example/serving/vllm@sha256:" + "ab" * 32)),
+    (1.5, step("base", "finished", "registry.example/serving/vllm@sha256:" + "ab" * 32)),
+    (1.5, step("model", detail="./模型-日本語-tiny")),
+    (2, step("model", "finished", "./模型-日本語-tiny")),
+    (2, step("plan", detail="ml.g5.2xlarge")),
+    (2.25, step("plan", "finished", "ml.g5.2xlarge")),
+    (
+        2.25,
+        StagesEvent(stages=(*FIRST, "quantize", "evaluate", "layers", "publish")),
+    ),
+    (3, StepEvent(step="quantize", state="started", detail="llmcompressor", stages=(LAYERS,))),
+    *(
+        (
+            3 + 20.0 * done,
+            StepEvent(
+                step="quantize",
+                state="running",
+                detail=f"quantizing, {done + 1} of 11",
+                stage="quantizing",
+                units_done=done + 1,
+                units=11,
+            ),
+        )
+        for done in range(5)
+    ),
+    (303, step("quantize", "finished", "llmcompressor")),
+    (303, step("evaluate", detail="evaluate")),
+    (363, step("evaluate", "finished", "evaluate")),
+    (363, step("layers", detail="3 layers")),
+    (363, ImageEvent(layers=(10 * GB,) * 3)),
+    (363, layer(0, 0, "mounted")),
+    *((363.0 + second, layer(1, second * GB // 2)) for second in range(1, 9)),
+    *((363.0 + second, layer(2, second * GB // 4)) for second in range(1, 9)),
+    (380, layer(1, 10 * GB, "written")),
+    (380, layer(2, 10 * GB, "written")),
+    (380, step("layers", "finished", "3 layers")),
+    (380, step("publish", detail="1 output")),
+    (380, step("engine", detail="shop/模型:1", size=30 * GB)),
+    (384, step("engine", "running", "shop/模型:1", done=12 * GB, size=30 * GB)),
+)
+MOMENTS = {"model": 1.8, "quantize": 93.0, "layers": 371.0, "publish": 385.0}
+
+
+def meter_at(moment: float) -> Meter:
+    meter = Meter(0.0)
+    for at, event in sorted(BUILD, key=lambda pair: pair[0]):
+        if at <= moment:
+            meter.take(event, at)
+    return meter
+
+
+def snapshot_at(moment: float) -> Snapshot:
+    return meter_at(moment).snapshot(moment)
+
+
+def bars_of(screen: Screen, look: Look | None = None) -> tuple[Bars, LiveArea]:
+    area = LiveArea(screen.stream, screen.size, is_rewrapped=False)
+    return Bars(area, look or Look(), screen.size), area
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_a_build_at_chosen_moments(columns: int, compared: Callable[[str, str], None]) -> None:
+    screen = Screen(columns)
+    bars, _ = bars_of(screen)
+    told = ""
+    for name, moment in MOMENTS.items():
+        bars.show([], snapshot_at(moment))
+        told += f"--- {name}\n{screen.shown()}"
+
+    compared(f"build-{columns}", told)
+    bars.close()
+    assert screen.everything() == "\n"
+
+
+@pytest.mark.parametrize("columns", [1, *range(18, 30), *range(30, 61, 5), 79, 80, 81, 120, 200])
+@pytest.mark.parametrize("moment", MOMENTS.values(), ids=list(MOMENTS))
+def test_no_line_is_too_long_and_no_number_is_cut(columns: int, moment: float) -> None:
+    now = snapshot_at(moment)
+    whole = " ".join(frame_lines(now, Look(coloured=False), 1000, 24))
+    numbers = set(re.findall(r"\d[\d.:]*(?: [kMGT]?B(?:/s)?| s| %)?", whole))
+
+    for line in frame_lines(now, Look(coloured=False), columns, 24):
+        assert cell_width(line) < columns
+        figures = line.partition("  ")[2].partition("…")[0]
+        for number in re.findall(r"(?<![\w.@:/-])\d[\d.:]*(?: [kMGT]B(?:/s)?| s| %)", figures):
+            assert number in numbers
+
+
+@pytest.mark.parametrize("lines", [2, 3, 5, 8])
+def test_a_low_window_shows_what_is_under_way_and_folds_the_rest(lines: int) -> None:
+    screen = Screen(80, lines)
+    bars, _ = bars_of(screen)
+    for moment in range(0, 390, 3):
+        bars.show([], snapshot_at(float(moment)))
+    shown = screen.shown()
+    bars.close()
+
+    assert "publish" in shown
+    assert screen.everything() == "\n"  # nothing has scrolled off
+
+
+def test_stages_without_room_are_counted() -> None:
+    shown = "\n".join(frame_lines(snapshot_at(93.0), Look(coloured=False), 80, 5))
+
+    assert shown.splitlines() == [
+        "✓    2.0 s  2 stages",
+        "✓    0.2 s  plan      ml.g5.2xlarge",
+        "▸     1:30  quantize  quantizing, 5 of 11, 1:50 left",
+        "·           3 more",
+    ]
+
+
+def test_what_others_write_stands_above_and_stays() -> None:
+    screen = Screen(80)
+    bars, area = bars_of(screen)
+    bars.show([], snapshot_at(1.8))
+    above = AboveArea(screen.stream, area)
+
+    above.write("warning: mind ")
+    above.write("the gap\nof 3 ")
+    during = screen.shown()
+    above.write("metres\n")
+    bars.close()
+
+    assert during.splitlines()[0] == "warning: mind the gap"
+    assert "✓    1.5 s  base" in during
+    assert screen.everything() == "warning: mind the gap\nof 3 metres\n"
+
+
+def test_half_a_line_is_written_in_the_end() -> None:
+    screen = Screen(80)
+    _, area = bars_of(screen)
+    above = AboveArea(screen.stream, area)
+
+    area.draw(["a line"])
+    above.write("no end")
+    above.flush()
+    during = screen.shown()
+    area.close()
+    above.flush()
+
+    assert (during, screen.everything()) == ("a line\n", "no end\n")
+
+
+@pytest.mark.parametrize(("before", "after"), [(80, 40), (40, 80), (200, 80), (80, 20)])
+def test_a_window_that_is_resized_keeps_what_stood_above_and_nothing_stale(
+    before: int, after: int
+) -> None:
+    screen = Screen(before)
+    screen.feed("$ packager build\n")
+    bars, _ = bars_of(screen)
+    bars.show([], snapshot_at(371.0))
+    screen.resize(after)
+    bars.show([], snapshot_at(371.0))
+    alone = Screen(after)
+    bars_of(alone)[0].show([], snapshot_at(371.0))
+
+    assert screen.shown() == "$ packager build\n" + alone.shown()
+    bars.close()
+    assert screen.everything() == "$ packager build\n"
+
+
+def test_lines_that_a_terminal_wraps_anew_are_counted_as_it_does() -> None:
+    size = [80]
+    screen = Screen(80)
+    area = LiveArea(screen.stream, lambda: (size[0], 24), is_rewrapped=True)
+    area.draw(["x" * 79, "short"])
+    size[0] = 30
+
+    area.draw(["new"])
+
+    assert "\x1b[4A" in screen.raw  # three rows of the long line, and one
+
+
+def test_the_cursor_is_never_hidden_and_stands_at_the_beginning_of_a_line() -> None:
+    screen = Screen(80)
+    bars, _ = bars_of(screen)
+    bars.show([], snapshot_at(371.0))
+
+    assert (screen.is_cursor_shown, screen.cursor_column) == (True, 0)
+    assert "\x1b[?" not in screen.raw
+
+
+@pytest.mark.parametrize(
+    ("environment", "coloured"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"CLICOLOR": "0"}, False)],
+    ids=str,
+)
+def test_colours_are_left_out_where_nobody_wants_them(
+    environment: dict[str, str], coloured: bool
+) -> None:
+    screen = Screen(80)
+    bars, _ = bars_of(screen, look_of(screen.stream, environment))
+    bars.show([], snapshot_at(93.0))
+
+    assert bool(re.search(r"\x1b\[[0-9;]*m", screen.raw)) == coloured
+    assert screen.styles("quantize") == ({"bold"} if coloured else set())
+
+
+@pytest.mark.parametrize("moment", MOMENTS.values(), ids=list(MOMENTS))
+def test_an_encoding_without_our_marks_gets_ascii(moment: float) -> None:
+    look = Look(encoding="ascii", coloured=False)
+    lines = frame_lines(snapshot_at(moment), look, 80, 24)
+
+    assert all(line.isascii() for line in lines)
+    assert max(map(len, lines)) < 80
+
+
+@pytest.mark.parametrize("size", [0, 1, 10**13], ids=["nothing", "a byte", "10 TB"])
+def test_images_of_any_size_have_a_line(size: int) -> None:
+    meter = Meter(0.0)
+    meter.take(StagesEvent(stages=("layers",)), 0.0)
+    meter.take(step("layers"), 0.0)
+    meter.take(ImageEvent(layers=(size,)), 0.0)
+    meter.take(LayerEvent(layer=0, label="x" * 300, size=size, done=size, state="streaming"), 4.0)
+
+    for columns in WIDTHS:
+        for line in frame_lines(meter.snapshot(4.0), Look(coloured=False), columns, 24):
+            assert cell_width(line) < columns
+
+
+def test_hundreds_of_jobs_fit_the_window() -> None:
+    meter = Meter(0.0)
+    names = tuple(f"quantize org/model-{number} 0123456789ab" for number in range(300))
+    meter.take(StagesEvent(stages=names), 0.0)
+    for name in names[:100]:
+        meter.take(step(name, "finished", "built"), 1.0)
+    for name in names[100:104]:
+        meter.take(step(name, detail="llmcompressor"), 2.0)
+
+    lines = frame_lines(meter.snapshot(3.0), Look(coloured=False), 80, 12)
+
+    assert len(lines) == 11
+    assert sum("▸" in line for line in lines) == 4
+    assert lines[0].endswith("stages")
+    assert lines[-1].endswith("more")
+
+
+@pytest.mark.parametrize(
+    ("environment", "does"),
+    [
+        ({"TERM": "xterm-256color"}, True),
+        ({"TERM": "xterm", "XTERM_VERSION": "XTerm(379)"}, False),
+        ({"TERM": "linux"}, False),
+        ({"TERM": "screen-256color"}, False),
+        ({"TERM": "screen-256color", "TMUX": "/tmp/tmux-0/default,1,0"}, True),
+    ],
+    ids=str,
+)
+def test_most_terminals_wrap_old_lines_anew(environment: dict[str, str], does: bool) -> None:
+    assert does_rewrap(environment) == does
+
+
+@pytest.mark.parametrize(
+    ("environment", "size"),
+    [({}, (80, 24)), ({"COLUMNS": "132", "LINES": "50"}, (132, 50)), ({"COLUMNS": "x"}, (80, 24))],
+    ids=str,
+)
+def test_a_stream_that_is_no_terminal_has_the_size_that_the_environment_says(
+    environment: dict[str, str], size: tuple[int, int], tmp_path: Path
+) -> None:
+    with (tmp_path / "file").open("w") as stream:
+        assert size_of(stream, environment) == size

@@ -1,0 +1,76 @@
+"""Mistakes on the command line read like every other error, whoever finds them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from packager.cli import app
+
+
+def told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """Return the error and the hint of a command that is refused."""
+    assert app.run(arguments) == 2
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert (out, len(lines)) == ("", 2)
+    return lines[0].removeprefix("error: "), lines[1].removeprefix("hint: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "hint"),
+    [
+        (["biuld"], "`packager` has no command 'biuld'", "did you mean 'build'?"),
+        (["cache", "lss"], "`packager cache` has no command 'lss'", "did you mean 'ls'?"),
+        (["plan", "--modle"], "`packager plan` has no option '--modle'", "did you mean '--model'?"),
+        (["plan", "--helpp"], "`packager plan` has no option '--helpp'", "`packager plan -h`"),
+        (["plan", "--model"], "--model has no value", "write --model VALUE"),
+        (["build", "--verify=3"], "--verify takes no value", "write --verify alone"),
+        (["plan", "x", "y"], "unexpected arguments 'x y'", "write `packager plan [OPTIONS]`"),
+        (["plan", "--goal", "latncy"], "invalid --goal 'latncy'", "did you mean 'latency'?"),
+        (["list", "instnces"], "`packager list` does not know", "did you mean 'instances'?"),
+        (["plan", "--max-batch", "0"], "invalid --max-batch '0'", "give a whole number, at least"),
+        (["plan", "--max-batch", "x" * 999], f"invalid --max-batch '{'x' * 99}", "give a whole"),
+        (["plan", "--max-kld", "nan"], "invalid --max-kld 'nan'", "give a number, at least 0"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_wrong_usage_says_what_and_what_to_do(
+    arguments: list[str], error: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said, do = told(arguments, capsys)
+
+    assert said.startswith(error)
+    assert do.startswith(hint)
+    assert len(said) < 300
+
+
+def test_a_line_feed_in_a_word_forges_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    said, _ = told(["plan\nerror: forged"], capsys)
+
+    assert said == "`packager` has no command 'plan\\nerror: forged'"
+
+
+@pytest.mark.parametrize("arguments", [[], ["cache"]])
+def test_a_group_alone_shows_its_help(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(arguments) in (0, 2)
+
+    out, err = capsys.readouterr()
+    lines = (out + err).splitlines()
+    assert lines[0].startswith("Usage: packager")
+    assert len(lines) > 10
+    assert "Error" not in out + err
+
+
+def test_wrong_usage_is_a_document_where_one_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["plan", "--goal", "latncy", "--format", "json"]) == 2
+
+    assert json.loads(capsys.readouterr().err) == {
+        "error": "UsageError",
+        "message": "invalid --goal 'latncy'",
+        "hint": "did you mean 'latency'? choose from cost, latency, throughput",
+        "exit_code": 2,
+    }

@@ -1,0 +1,235 @@
+"""Which tokens of samples a head learns to foretell, and the figures of how well it does."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from jinja2 import Environment
+
+from tests.support.workers import TOOLS, load
+
+NESTING = (
+    "{% for turn in messages %}<{{ turn.role }}>{{ turn.content }}."
+    "{% if turn.role == 'assistant' %}\n{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+# Thoughts, here in brackets, are left out of all answers but the last, as reasoning models do.
+FORGETTING = (
+    "{% for turn in messages %}<{{ turn.role }}>"
+    "{{ turn.content if loop.last else turn.content.split(']')[-1] }}.{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+REFUSING = "{% for turn in messages %}{{ turn.tool_calls[0].id }}{% endfor %}"
+# What an answer follows is written otherwise than what asks for one.
+REWRITING = (
+    "{% if messages[-1].role == 'assistant' %}answered: {% endif %}"
+    "{% for turn in messages %}{{ turn.content }}.{% endfor %}"
+)
+
+
+class Letters:
+    """A tokenizer: each character is a token, a full stop ends an answer."""
+
+    bos_token, bos_token_id, eos_token_id = "^", ord("^"), ord(".")
+
+    def __init__(self, template: str | None = NESTING) -> None:
+        self.chat_template = template
+
+    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
+        opening = [self.bos_token_id] if add_special_tokens else []
+        return {"input_ids": opening + [ord(letter) for letter in text]}
+
+    def apply_chat_template(
+        self, messages: Any, *, tokenize: bool, add_generation_prompt: bool = False
+    ) -> str:
+        assert self.chat_template is not None
+        if not messages:
+            raise ValueError("transformers templates no conversation without a turn")
+        made = Environment(keep_trailing_newline=True).from_string(self.chat_template)
+        return made.render(messages=messages, add_generation_prompt=add_generation_prompt)
+
+
+def tool(name: str) -> ModuleType:
+    sys.path.insert(0, str(TOOLS / "common"))
+    try:
+        return load(TOOLS / "draft-heads" / name)
+    finally:
+        sys.path.remove(str(TOOLS / "common"))
+
+
+@pytest.fixture(scope="module")
+def rows() -> ModuleType:
+    return tool("rows.py")
+
+
+@pytest.fixture(scope="module")
+def figures() -> ModuleType:
+    return tool("figures.py")
+
+
+def chat(*contents: str) -> dict[str, Any]:
+    roles = ("user", "assistant")
+    turns = [{"role": roles[at % 2], "content": text} for at, text in enumerate(contents)]
+    return {"messages": turns}
+
+
+def shown(row: Any) -> tuple[str, str]:
+    """Give a row's text, and the same with what was not answered blotted out."""
+    text = "".join(map(chr, row.ids))
+    marked = (
+        letter if answered else "-" for letter, answered in zip(text, row.answered, strict=True)
+    )
+    return text, "".join(marked)
+
+
+@pytest.mark.parametrize(
+    ("sample", "template", "text", "answered"),
+    [
+        pytest.param(
+            chat("hi", "yo", "so", "no"),
+            NESTING,
+            "<user>hi.<assistant>yo.\n<user>so.<assistant>no.\n",
+            "--------------------yo.-" + "---------" + "-----------no.-",
+            id="answers-with-the-token-that-ends-them",
+        ),
+        pytest.param(
+            chat("hi", "[um]yo", "so", "[ah]no"),
+            FORGETTING,
+            "<user>hi.<assistant>yo.<user>so.<assistant>[ah]no.",
+            "-" * 43 + "[ah]no.",
+            id="only-the-last-answer-where-templates-rewrite-earlier-ones",
+        ),
+        pytest.param(
+            chat("hi", "yo"),
+            REWRITING,
+            "answered: hi.yo.",
+            "-" * 16,
+            id="nothing-where-templates-do-not-nest",
+        ),
+        pytest.param(
+            chat("hi", "yo"),
+            None,
+            "user: hi\nassistant: yo\n",
+            "-" * 9 + "assistant: yo\n",
+            id="answers-of-models-without-a-template",
+        ),
+        pytest.param(
+            {"messages": [{"role": "assistant", "content": "hi"}, *chat("ho", "yo")["messages"]]},
+            NESTING,
+            "<assistant>hi.\n<user>ho.<assistant>yo.\n",
+            "-" * 35 + "yo.-",
+            id="no-greetings",
+        ),
+        pytest.param(chat("hi", "yo"), REFUSING, "", "", id="nothing-that-the-template-refuses"),
+        pytest.param(chat("hi"), NESTING, "<user>hi.", "-" * 9, id="nothing-that-was-only-asked"),
+        pytest.param(
+            {"prompt": "2+2=", "completion": "4"}, NESTING, "^2+2=4", "-----4", id="completions"
+        ),
+        pytest.param({"prompt": "2+2="}, NESTING, "^2+2=", "-----", id="no-prompts"),
+        pytest.param({"text": "all. of it"}, NESTING, "^all. of it", "^all. of it", id="texts"),
+    ],
+)
+def test_what_a_model_would_have_written_counts(
+    sample: dict[str, Any], template: str | None, text: str, answered: str, rows: ModuleType
+) -> None:
+    assert shown(rows.to_row(sample, Letters(template), 99)) == (text, answered)
+
+
+def test_texts_are_cut_and_those_without_an_answer_left_out(
+    rows: ModuleType, tmp_path: Path
+) -> None:
+    samples = [{"text": "abcdef"}, {"prompt": "long question", "completion": "a"}, {"text": ""}]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(one) + "\n" for one in samples))
+
+    found = rows.load_rows(tmp_path / "train.jsonl", Letters(), 5)
+
+    assert [shown(row) for row in found] == [("^abcd", "^abcd")]
+
+
+@pytest.mark.parametrize("missing", ["train.jsonl", "held-out.jsonl"])
+def test_a_set_without_an_answer_is_refused(missing: str, rows: ModuleType, tmp_path: Path) -> None:
+    for name in ("train.jsonl", "held-out.jsonl"):
+        sample = {"prompt": "no answer"} if name == missing else {"text": "some"}
+        (tmp_path / name).write_text(json.dumps(sample) + "\n")
+
+    with pytest.raises(Exception, match=r"no .*sample .*has an answered token") as refused:
+        rows.load_both(tmp_path, Letters(), 64)
+
+    assert refused.type.__name__ == "Rejected"
+
+
+def test_a_file_of_samples_that_is_broken_is_named(rows: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text("{")
+
+    with pytest.raises(Exception, match=r"train\.jsonl cannot be read") as refused:
+        rows.load_both(tmp_path, Letters(), 64)
+
+    assert refused.type.__name__ == "BadInput"
+
+
+def test_a_token_that_the_model_does_not_know_is_refused(rows: ModuleType) -> None:
+    found = [rows.Row([1, 2, 3], [True] * 3), rows.Row([4], [True])]
+    rows.check_ids(found, 5)
+
+    with pytest.raises(Exception, match="gives token 4, the model knows 4"):
+        rows.check_ids(found, 4)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "most", "expected"),
+    [
+        ([2, 2, 2], 4, [[2, 2], [2]]),
+        ([9, 1, 3], 4, [[9], [1, 3]]),
+        ([4], 4, [[4]]),
+    ],
+)
+def test_texts_are_kept_together_up_to_a_size(
+    lengths: list[int], most: int, expected: list[list[int]], rows: ModuleType
+) -> None:
+    found = [rows.Row([0] * length, [True] * length) for length in lengths]
+
+    assert [[len(row.ids) for row in group] for group in rows.groups(found, most)] == expected
+
+
+def test_figures_are_means_over_all_texts(figures: ModuleType) -> None:
+    tally = figures.Tally()
+    tally.add(positions=3, accepted=[3, 1], loss_sums=[6.0, 8.0], loss_counts=[4, 4])
+    tally.add(positions=1, accepted=[0, 0], loss_sums=[2.0, 0.0], loss_counts=[4, 0])
+
+    assert tally.loss == (8 / 8 + 8 / 4) / 2
+    assert tally.acceptance == [3 / 4, 1 / 4]
+    assert tally.expected_length == 2.0
+
+
+def test_the_report_counts_what_was_trained_on_and_measured(
+    rows: ModuleType, figures: ModuleType
+) -> None:
+    before, after = figures.Tally(), figures.Tally()
+    before.add(positions=3, accepted=[0], loss_sums=[9.0], loss_counts=[3])
+    after.add(positions=3, accepted=[2], loss_sums=[3.0], loss_counts=[3])
+    row = rows.Row([1, 2, 3, 4], [True, True, False, True])
+
+    report = figures.report(
+        "medusa", rows=[row, row], held_out=[row], epochs=2, steps=7, before=before, after=after
+    )
+
+    assert report == {
+        "method": "medusa",
+        "texts": 2,
+        "tokens": 4,
+        "held_out_texts": 1,
+        "held_out_tokens": 2,
+        "epochs": 2,
+        "steps": 7,
+        "loss_before": 3.0,
+        "loss": 1.0,
+        "acceptance_before": [0.0],
+        "acceptance": [0.666667],
+        "expected_length_before": 1.0,
+        "expected_length": 1.66667,
+    }

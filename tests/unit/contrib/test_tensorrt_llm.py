@@ -1,0 +1,293 @@
+"""TensorRT-LLM engines: who may, what the builder is told, and what makes another engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from packager.build.cache_policy import apply_miss_policy
+from packager.build.running import run_recipe
+from packager.build.stages import Planned
+from packager.catalog.containers import find_container
+from packager.contrib.tensorrt_llm.compiler import TensorRtLlmCompiler
+from packager.core.facts import Facts
+from packager.core.image import BaseImage, Inline, Platform
+from packager.core.model import ModelFile
+from packager.core.plan import Plan
+from packager.core.recipe import CacheStatus, Recipe, Step, StepOutcome
+from packager.core.references import DirectoryReference
+from packager.core.samples import Sample, Samples
+from packager.core.tool import ToolFacts
+from packager.engines.lmi.family import LmiFamily
+from packager.errors import NotCached
+from packager.findings import errors_in
+from packager.keys.documents import TensorRtLlmEngineKey
+from packager.planning.planner import make_plan
+from packager.planning.recipe import make_recipe
+from packager.quantize.llmcompressor import LlmCompressorQuantizer
+from tests.support.headers import LLAMA_3_8B, facts_of, model_of
+
+COMPILER = TensorRtLlmCompiler()
+TAG = "0.33.0-tensorrtllm0.21.0-cu128"
+TOOL = ToolFacts(name="tensorrt-llm", worker="ab" * 32, requirements="cd" * 32, packages={})
+QUANTIZER_TOOL = replace(TOOL, name="llmcompressor")
+BASE = BaseImage(
+    reference="registry/djl-inference",
+    digest="sha256:" + "1" * 64,
+    platform=Platform(),
+    layers=(),
+    config={"config": {"Env": ["PATH=/usr/local/bin:/usr/bin", "LD_LIBRARY_PATH=/cuda"]}},
+)
+FILES = (
+    ModelFile(path="config.json", role="config", content=Inline(b"{}"), sha256="5" * 64),
+    ModelFile(path="model.safetensors", role="weights", content=Inline(b"w"), sha256="6" * 64),
+)
+SAMPLES = Samples(samples=(Sample(text="hello"),), source="some texts")
+
+
+def engine_facts(instance: str = "ml.g5.12xlarge", **asked: Any) -> Facts:
+    given = {"max_batch": 16, "max_input_tokens": 4096, "max_total_tokens": 8192, "tp_degree": 4}
+    model = replace(model_of(LLAMA_3_8B), files=FILES)
+    facts = facts_of(model, instance, family="lmi", **{"compile": "tensorrt_llm", **given, **asked})
+    return replace(
+        facts,
+        base=BASE,
+        container=find_container("lmi", "nvidia", version=TAG),
+        samples=SAMPLES if asked.get("quantize") else None,
+        tools={"tensorrt-llm": TOOL, "llmcompressor": QUANTIZER_TOOL},
+    )
+
+
+def plan_for(facts: Facts) -> Plan:
+    quantizer = LlmCompressorQuantizer() if facts.request.quantize else None
+    return make_plan(facts, LmiFamily(), quantizer=quantizer, compilers={"tensorrt_llm": COMPILER})
+
+
+def recipe_for(facts: Facts) -> Recipe:
+    quantizer = LlmCompressorQuantizer() if facts.request.quantize else None
+    return make_recipe(plan_for(facts), facts, quantizer, COMPILER, LmiFamily())
+
+
+def step_for(facts: Facts) -> Step:
+    return recipe_for(facts).steps[-1]
+
+
+def key_for(facts: Facts) -> TensorRtLlmEngineKey:
+    key = step_for(facts).key
+    assert isinstance(key, TensorRtLlmEngineKey)
+    return key
+
+
+def refused(plan: Plan, facts: Facts | None = None) -> list[str]:
+    return [one.code for one in errors_in(tuple(COMPILER.check(facts or engine_facts(), plan)))]
+
+
+def test_the_builder_is_told_the_plans_limits() -> None:
+    assert step_for(engine_facts()).parameters["build"] == [
+        *("--max_batch_size", "16"),
+        *("--max_input_len", "4096"),
+        *("--max_seq_len", "8192"),
+        *("--max_num_tokens", "8192"),
+        *("--max_beam_width", "1"),
+        *("--kv_cache_type", "paged"),
+        *("--remove_input_padding", "enable"),
+        *("--gpt_attention_plugin", "auto"),
+        *("--gemm_plugin", "auto"),
+        *("--context_fmha", "enable"),
+        *("--use_paged_context_fmha", "enable"),
+    ]
+
+
+def test_plugin_flags_asked_for_by_name_reach_the_builder() -> None:
+    facts = engine_facts(engine_options={"gemm-plugin": "bfloat16", "reduce_fusion": "enable"})
+    words = step_for(facts).parameters["build"]
+
+    assert words[words.index("--gemm_plugin") + 1] == "bfloat16"
+    assert words[-2:] == ["--reduce_fusion", "enable"]
+
+
+def test_the_engine_must_say_what_the_plan_says() -> None:
+    assert step_for(engine_facts()).parameters["expected"] == {
+        "version": "0.21.0",
+        "pretrained_config.dtype": "bfloat16",
+        "pretrained_config.mapping.world_size": 4,
+        "pretrained_config.mapping.tp_size": 4,
+        "pretrained_config.mapping.pp_size": 1,
+        "pretrained_config.quantization.quant_algo": None,
+        "pretrained_config.quantization.kv_cache_quant_algo": None,
+        "build_config.max_batch_size": 16,
+        "build_config.max_input_len": 4096,
+        "build_config.max_seq_len": 8192,
+        "build_config.max_num_tokens": 8192,
+        "build_config.max_beam_width": 1,
+    }
+
+
+def test_it_is_built_in_the_serving_image_on_the_gpus_that_serve() -> None:
+    step = step_for(engine_facts())
+
+    assert (step.image, step.gpus, step.gpu, step.env) == (BASE, 4, "A10G", {})
+    assert step.parameters["target"] == {"gpu": "A10G", "compute_capability": "8.6"}
+    assert step.parameters["env"] == {"PATH": "/usr/local/bin:/usr/bin", "LD_LIBRARY_PATH": "/cuda"}
+    assert step.places == {"model": "/opt/packager/model", "output": "/opt/packager/compiled"}
+
+
+def test_quantizing_is_part_of_the_build() -> None:
+    recipe = recipe_for(engine_facts(quantize="awq"))
+
+    assert [step.name for step in recipe.steps] == ["compile"]
+    told = recipe.steps[0].parameters
+    assert told["quantize"] == {
+        "qformat": "int4_awq",
+        "kv_cache_dtype": None,
+        "awq_block_size": 128,
+        "calib_size": 1,
+        "calib_max_seq_length": 2048,
+        "seed": 0,
+    }
+    assert told["expected"]["pretrained_config.quantization.quant_algo"] == "W4A16_AWQ"
+    assert recipe.steps[0].inputs["samples"].files[0].path == "samples.jsonl"
+
+
+def test_fp8_takes_tensorrts_own_products_and_may_take_the_cache_along() -> None:
+    facts = engine_facts("ml.p5.48xlarge", quantize="fp8,kv", tp_degree=8)
+    told = step_for(facts).parameters
+    words = told["build"]
+
+    assert words[words.index("--gemm_plugin") + 1] == "disable"
+    assert words[words.index("--use_fp8_context_fmha") + 1] == "enable"
+    assert told["expected"]["pretrained_config.quantization.kv_cache_quant_algo"] == "FP8"
+
+
+OTHERS = {
+    "batch": (engine_facts(max_batch=8), ("shape", "max_batch")),
+    "length": (engine_facts(max_total_tokens=6144), ("shape", "max_total_tokens")),
+    "prompt": (engine_facts(max_input_tokens=2048), ("shape", "max_input_tokens")),
+    "step": (engine_facts(max_prefill_tokens=4096), ("shape", "max_batched_tokens")),
+    "tp": (engine_facts(tp_degree=2), ("parallelism", "tp")),
+    "quantization": (engine_facts(quantize="awq"), ("precision", "weights")),
+    "flag": (
+        engine_facts(engine_options={"reduce_fusion": "enable"}),
+        ("invocation", "compiler_args"),
+    ),
+    "architecture": (engine_facts("ml.g6.12xlarge"), ("target", "arch")),
+    "image": (
+        replace(engine_facts(), base=replace(BASE, digest="sha256:" + "2" * 64)),
+        ("toolchain", "image"),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_other_inputs_are_another_engine(what: str) -> None:
+    facts, (part, field) = OTHERS[what]
+    ours, other = key_for(engine_facts()), key_for(facts)
+
+    assert getattr(getattr(ours, part), field) != getattr(getattr(other, part), field)
+
+
+def test_the_weights_are_in_the_key_because_they_are_in_the_engine() -> None:
+    tuned = engine_facts()
+    files = tuple(replace(file, sha256="9" * 64) for file in tuned.model.files)
+    tuned = replace(tuned, model=replace(tuned.model, files=files))
+
+    assert key_for(tuned).weights != key_for(engine_facts()).weights
+    assert (key_for(tuned).target.arch, key_for(tuned).target.device) == ("sm_86", "A10G")
+
+
+def test_limits_stand_in_the_key_once_so_that_a_larger_engine_can_be_found() -> None:
+    words = key_for(engine_facts()).invocation.compiler_args
+
+    assert "--gemm_plugin" in words
+    assert not [word for word in words if word.startswith("--max_")]
+
+
+def test_there_is_no_key_while_base_or_weights_are_not_known() -> None:
+    facts = engine_facts()
+    files = tuple(replace(file, sha256="") for file in facts.model.files)
+
+    assert step_for(replace(facts, base=None)).key is None
+    assert step_for(replace(facts, model=replace(facts.model, files=files))).key is None
+
+
+def test_the_plan_says_that_engines_end_and_what_to_use() -> None:
+    found = next(one for one in plan_for(engine_facts()).findings if one.code == "tensorrt-legacy")
+
+    assert found.severity == "warning"
+    assert "dropped the engine backend after 1.2" in found.message
+    assert "PyTorch backend" in found.hint
+    assert "vLLM" in found.hint
+
+
+@pytest.mark.parametrize("version", ["0.12.0", "1.3.0", "1.3.0rc20", "2.0.0", "unknown"])
+def test_versions_without_an_open_engine_backend_are_refused(version: str) -> None:
+    plan = plan_for(engine_facts())
+    other = replace(plan, container=replace(plan.container, engine_version=version))
+    assert refused(other) == ["compile-unsupported"]
+
+
+def test_versions_up_to_the_last_one_are_taken() -> None:
+    plan = plan_for(engine_facts())
+    last = replace(plan, container=replace(plan.container, engine_version="1.2.1"))
+    assert refused(last) == []
+
+
+def test_other_engines_are_refused() -> None:
+    plan = plan_for(engine_facts())
+    other = replace(plan.container, engine="vllm", engine_version="0.26.0")
+    assert refused(replace(plan, container=other)) == ["compile-unsupported"]
+
+
+def test_mounted_weights_would_not_be_used() -> None:
+    mounted = replace(plan_for(engine_facts()), weights="mounted")
+    assert refused(mounted) == ["compile-unsupported"]
+
+
+def test_a_cache_in_fp8_needs_scales() -> None:
+    plan = replace(plan_for(engine_facts()), kv_dtype="fp8")
+    assert refused(plan) == ["compile-unsupported"]
+
+
+def test_methods_and_options_that_no_engine_has_are_refused() -> None:
+    facts = engine_facts(quantize="awq")
+    plan = plan_for(facts)
+    assert plan.quantization is not None
+    gptq = replace(plan, quantization=replace(plan.quantization, method="gptq"))
+    zeros = replace(plan.quantization, options=(("asymmetric", ""),))
+
+    assert refused(gptq, facts) == ["compile-unsupported"]
+    assert refused(replace(plan, quantization=zeros), facts) == ["quantize-option"]
+    assert refused(plan, replace(facts, samples=None)) == ["calibration-missing"]
+
+
+def test_the_checkpoints_weights_stay_out_of_the_image() -> None:
+    facts = engine_facts()
+    engine = replace(FILES[1], path="rank0.engine", role="other")
+    artifacts = run_recipe(recipe_for(facts), facts, lambda _: StepOutcome(files=(engine,)))
+
+    assert [file.path for file in artifacts.compiled] == ["rank0.engine"]
+    assert [file.path for file in artifacts.model] == ["config.json"]
+
+
+def test_a_quantized_engine_that_is_not_cached_is_not_served_unquantized() -> None:
+    facts = engine_facts(quantize="awq")
+    forecast = CacheStatus(step="compile", tool="tensorrt-llm", state="miss")
+    planned = Planned(
+        reference=DirectoryReference.at("m"),
+        facts=facts,
+        plan=plan_for(facts),
+        recipe=recipe_for(facts),
+        forecasts=(forecast,),
+    )
+
+    with pytest.raises(NotCached, match="quantized nowhere else"):
+        apply_miss_policy(planned, "skip-compile")
+
+
+def test_a_dry_run_shows_the_layers_that_there_will_be() -> None:
+    facts = engine_facts()
+    artifacts = run_recipe(recipe_for(facts), facts, None)
+
+    assert [file.path for file in artifacts.model] == ["config.json"]

@@ -1,0 +1,53 @@
+"""Samples as questions: what is asked, and which cannot be."""
+
+from __future__ import annotations
+
+import pytest
+
+from packager.core.probes import has_prompt, probe_request
+from packager.core.samples import Message, Sample
+
+SYSTEM, USER = Message(role="system", content="be kind"), Message(role="user", content="why?")
+ANSWER = Message(role="assistant", content="because")
+
+
+@pytest.mark.parametrize(
+    ("sample", "endpoint", "asked"),
+    [
+        (
+            Sample(messages=(SYSTEM, USER, ANSWER)),
+            "/v1/chat/completions",
+            [{"role": "system", "content": "be kind"}, {"role": "user", "content": "why?"}],
+        ),
+        (
+            Sample(messages=(USER, ANSWER, USER)),
+            "/v1/chat/completions",
+            [
+                {"role": "user", "content": "why?"},
+                {"role": "assistant", "content": "because"},
+                {"role": "user", "content": "why?"},
+            ],
+        ),
+        (Sample(prompt="a", completion="b"), "/v1/completions", "a"),
+        (Sample(prompt="a"), "/v1/completions", "a"),
+        (Sample(text="one two three four"), "/v1/completions", "one two"),
+        (Sample(text="onewordonly"), "/v1/completions", "onewo"),
+    ],
+    ids=["conversation", "open-conversation", "completion", "prompt", "text", "one-word"],
+)
+def test_the_last_answer_is_not_asked(sample: Sample, endpoint: str, asked: object) -> None:
+    question = probe_request(sample, 7)
+
+    assert question.endpoint == endpoint
+    assert question.body.get("messages", question.body.get("prompt")) == asked
+    assert question.body["max_tokens"] == 7
+    assert has_prompt(sample)
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [Sample(messages=(ANSWER,)), Sample(prompt=""), Sample(text="")],
+    ids=["answer-alone", "empty-prompt", "empty-text"],
+)
+def test_what_leaves_nothing_to_ask_is_not_asked(sample: Sample) -> None:
+    assert not has_prompt(sample)

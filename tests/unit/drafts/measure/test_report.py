@@ -1,0 +1,103 @@
+"""What people read of a measured draft."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from packager.core.speculation import Acceptance, Speed
+from packager.drafts.measure.report import speculation_lines
+from tests.support.report_values import load_figures, speculation_report
+
+
+def test_everything_that_was_measured_is_shown() -> None:
+    assert list(speculation_lines(speculation_report())) == [
+        "shop:eagle, against shop:eagle without its draft",
+        "8 prompts of 'prompts.jsonl', up to 64 tokens each",
+        "",
+        "acceptance  2.35 tokens a step, by vLLM's own count",
+        "            45 % of the proposed tokens taken: 134 of 300 in 100 drafts",
+        "            by position 70 %, 40 %, 24 %",
+        "",
+        "  concurrency  tok/s  plain  speed-up  TTFT p50    plain  TPOT p50    plain  "
+        "TPOT p95    plain",
+        "            1  200.0  100.0     2.00x   50.0 ms  50.0 ms    5.0 ms  10.0 ms   "
+        "20.4 ms  20.4 ms",
+        "            4  330.0  300.0     1.10x   50.0 ms  50.0 ms   10.0 ms  10.0 ms   "
+        "20.4 ms  20.4 ms",
+        "  1 of 8 requests failed at concurrency 4",
+        "",
+        "answers     7 of 8 identical at temperature 0",
+        "            prompt 3 ('What is it?')",
+        "              parts at character 12, token 4, a difference (1.25 nats apart):",
+        "              with     'a dog'",
+        "              without  'a cat'",
+    ]
+
+
+def test_one_server_alone_has_no_columns_of_another() -> None:
+    speeds = (Speed(concurrency=2, speculative=load_figures(), plain=None, speedup=None),)
+
+    lines = list(speculation_lines(speculation_report(plain="", speeds=speeds, sameness=None)))
+
+    assert lines[0] == "shop:eagle"
+    assert lines[7:9] == [
+        "  concurrency  tok/s  TTFT p50  TPOT p50  TPOT p95",
+        "            2  100.0   50.0 ms   10.0 ms   20.4 ms",
+    ]
+    assert lines[-1] == "answers     not compared: there is no plain server"
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (None, "acceptance  nothing tells of it"),
+        (
+            Acceptance(source="vllm", length=None, rate=None, drafts=0),
+            "acceptance  no draft was proposed, by vLLM's own count",
+        ),
+        (
+            Acceptance(source="chunks", length=1.5, rate=None),
+            "acceptance  about 1.50 tokens a step, an estimate from tokens for each streamed "
+            "chunk; the server does not count",
+        ),
+        (
+            Acceptance(source="sglang", length=2.0, rate=0.25),
+            "acceptance  2.00 tokens a step, by SGLang's own gauges",
+        ),
+    ],
+    ids=["nothing", "no-drafts", "estimate", "gauges"],
+)
+def test_who_told_of_acceptance_is_said(found: Acceptance | None, said: str) -> None:
+    assert list(speculation_lines(speculation_report(acceptance=found)))[3] == said
+
+
+@pytest.mark.parametrize(
+    ("verdict", "gap", "said"),
+    [
+        ("tie", 0.03125, "a tie (0.0312 nats apart)"),
+        ("difference", None, "a difference (not among the best tokens)"),
+        ("unknown", None, "a tie or not (the plain server does not tell)"),
+    ],
+)
+def test_why_answers_part_is_said(verdict: Any, gap: float | None, said: str) -> None:
+    same = speculation_report().sameness
+    assert same is not None
+    found = same.differences[0].model_copy(update={"verdict": verdict, "gap": gap})
+    ties = {"ties": 1, "noise": 0.25} if verdict == "tie" else {}
+    report = speculation_report(sameness=same.model_copy(update={"differences": (found,), **ties}))
+
+    lines = list(speculation_lines(report))
+
+    assert f"              parts at character 12, token 4, {said}:" in lines
+    told = (
+        "            1 part at a tie: both tokens are within 0.25 nats of the plain server's best"
+    )
+    assert (told in lines) == (verdict == "tie")
+
+
+def test_words_of_a_model_do_nothing_to_a_terminal() -> None:
+    report = speculation_report(failures=("it said \x1b[2J",))
+
+    assert "\x1b" not in "\n".join(speculation_lines(report))

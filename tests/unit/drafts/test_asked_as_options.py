@@ -1,0 +1,119 @@
+"""Drafts asked for through the engine's own options: checked against the headers like any other."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from packager.core.model import ModelFiles
+from packager.core.plan import Plan
+from packager.engines.given import asked_config
+from packager.errors import PlanRejected
+from packager.findings import Finding, errors_in
+from tests.support.headers import LLAMA_3_8B, model_of
+from tests.support.mtp_models import MODELS, without
+from tests.unit.drafts import test_mtp
+
+LLAMA = model_of(LLAMA_3_8B)
+
+
+def vllm(**config: Any) -> dict[str, str]:
+    return {"speculative-config": json.dumps(config)}
+
+
+def plan(model: ModelFiles, options: dict[str, str], **asked: Any) -> Plan:
+    return test_mtp.plan(model, draft=None, engine_options=options, **asked)
+
+
+def refusals(model: ModelFiles, options: dict[str, str], **asked: Any) -> list[Finding]:
+    with pytest.raises(PlanRejected) as caught:
+        plan(model, options, **asked)
+    return list(errors_in(caught.value.findings))
+
+
+@pytest.mark.parametrize(
+    ("options", "family"),
+    [
+        (vllm(method="mtp", num_speculative_tokens=1), "vllm"),
+        (vllm(method="mimo_mtp", num_speculative_tokens=1), "vllm"),
+        ({"speculative_config": '{"method":"mtp","num_speculative_tokens":1}'}, "vllm"),
+        ({"option.speculative_config": '{"method":"mtp","num_speculative_tokens":1}'}, "lmi"),
+        ({"speculative-algorithm": "NEXTN"}, "sglang"),
+        (
+            {
+                "speculative-algorithm": "EAGLE",
+                "speculative-draft-model-path": "/opt/packager/model",
+            },
+            "sglang",
+        ),
+    ],
+    ids=["mtp", "by-kind", "underscores", "lmi", "sglang", "sglang-by-path"],
+)
+def test_a_head_that_is_not_there_is_refused_however_it_is_asked_for(
+    options: dict[str, str], family: str
+) -> None:
+    lost = without(MODELS["mimo"](), "mtp_layers")
+
+    assert refusals(lost, options, family=family)[0].code == "draft-mtp-missing"
+    assert refusals(LLAMA, options, family=family)[0].code == "draft-mtp-none"
+    counted = plan(MODELS["mimo"](), options, family=family)
+    assert counted.draft is None
+    assert counted.budget.draft_weights_bytes * counted.tp_degree == 421_568_512
+    assert counted.budget.draft_kv_bytes_per_token * counted.tp_degree == 4096
+
+
+def test_a_draft_model_that_the_option_names_is_left_to_the_engine() -> None:
+    options = vllm(method="mtp", model="/opt/other", num_speculative_tokens=1)
+
+    assert plan(LLAMA, options).budget.draft_weights_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "tokens", [None, 0, -1, "1", 1.5, True, 10**9, [1]], ids=lambda tokens: repr(tokens)
+)
+def test_a_number_of_tokens_that_cannot_be_is_refused(tokens: object) -> None:
+    (found,) = refusals(MODELS["mimo"](), vllm(method="mtp", num_speculative_tokens=tokens))
+
+    assert found.code == "value-refused"
+    assert "num_speculative_tokens" in found.message
+
+
+def test_a_method_that_the_version_lacks_is_refused_with_the_nearest() -> None:
+    found = refusals(LLAMA, vllm(method="ngramm", num_speculative_tokens=3))
+    old = refusals(LLAMA, vllm(method="ngram_gpu", num_speculative_tokens=3), version="0.17.0")
+
+    assert [one.code for one in (*found, *old)] == ["draft-unsupported", "draft-unsupported"]
+    assert "'ngram" in found[0].hint
+
+
+def test_a_key_that_the_version_does_not_read_is_refused() -> None:
+    found = refusals(LLAMA, vllm(method="ngram", num_speculative_tokens=3, prompt_lookup_maxi=3))[0]
+
+    assert (found.code, found.hint) == ("key-dropped", "did you mean 'prompt_lookup_max'?")
+
+
+def test_suffix_decoding_is_asked_for_its_package() -> None:
+    (found,) = refusals(LLAMA, vllm(method="suffix", num_speculative_tokens=8))
+
+    assert found.code == "draft-needs-package"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", "1", '{"method": NaN}', "[" * 100_000, "\ud800", '{"a": 1, "a": 2}'],
+    ids=range(9),
+)
+def test_text_that_is_no_object_is_left_to_the_check_of_options(text: str) -> None:
+    assert asked_config({"speculative-config": text}) is None
+
+
+@pytest.mark.parametrize("method", [None, 7, [], {}, "x" * 10_000, "mtp\n"])
+def test_a_method_of_any_kind_crashes_nothing(method: object) -> None:
+    options = vllm(method=method, num_speculative_tokens=1)
+
+    try:
+        plan(LLAMA, options)
+    except PlanRejected as rejected:
+        assert all(len(found.message) < 300 for found in rejected.findings)

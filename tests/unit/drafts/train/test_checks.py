@@ -1,0 +1,162 @@
+"""Whether a head can be trained, and with which numbers, from headers alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from packager.architectures.profile import make_profile
+from packager.core.model import ModelFiles
+from packager.core.training import HeadTraining
+from packager.drafts.training_checks import (
+    check_continuing,
+    check_training,
+    completed,
+    usual_aux_layers,
+)
+from tests.support.headers import LLAMA_3_8B, TINY, awq_model_of, model_of
+from tests.support.heads import eagle3_of_speculators, medusa_of_vllm, without
+
+
+def found(
+    asked: HeadTraining, config: dict[str, Any] = TINY, head: ModelFiles | None = None
+) -> list[str]:
+    model = model_of(config)
+    profile, _ = make_profile(model)
+    complete = completed(asked, profile, head)
+    errors = [*(check_continuing(asked, head) if head else ())]
+    errors += check_training(complete, model, profile, head)
+    return [one.message for one in errors if one.severity == "error"]
+
+
+@pytest.mark.parametrize(
+    ("layers", "aux"),
+    [
+        (80, (2, 40, 77)),  # what vLLM and speculators take
+        (32, (2, 16, 29)),
+        (6, (1, 3, 4)),  # theirs would be 2, 3, 3
+        (4, (1, 2, 3)),
+        (2, (1, 1, 1)),  # there are no three: refused by the check
+    ],
+)
+def test_three_layers_are_read_an_early_a_middle_and_a_late_one(
+    layers: int, aux: tuple[int, ...]
+) -> None:
+    assert usual_aux_layers(layers) == aux
+
+
+def test_what_is_left_open_is_filled_in() -> None:
+    profile, _ = make_profile(model_of(TINY))
+
+    eagle = completed(HeadTraining(method="eagle3", max_tokens=4096), profile, None)
+    medusa = completed(HeadTraining(method="medusa"), profile, None)
+
+    assert (eagle.speculative_tokens, eagle.layers, eagle.aux_layers) == (3, 1, (1, 2, 3))
+    assert eagle.max_tokens == 512, "no longer than the model reads"
+    assert (medusa.speculative_tokens, medusa.layers, medusa.aux_layers) == (3, 1, ())
+    assert eagle.learning_rate > 0
+
+
+def test_the_whole_vocabulary_is_no_vocabulary_of_its_own() -> None:
+    profile, _ = make_profile(model_of(TINY))
+
+    assert (
+        completed(
+            HeadTraining(method="eagle3", draft_vocab_size=2048), profile, None
+        ).draft_vocab_size
+        == 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        (HeadTraining(method="eagle3", aux_layers=(1, 2, 4)), "the model has 4 layers"),
+        (HeadTraining(method="eagle3", aux_layers=(1, 1, 2)), "3 different layers"),
+        (HeadTraining(method="eagle3", aux_layers=(1, 2)), "3 different layers"),
+        (HeadTraining(method="eagle3", draft_vocab_size=4096), "more than the model's 2048"),
+        (HeadTraining(method="eagle3", speculative_tokens=99), "more than a head learns"),
+        (HeadTraining(method="medusa", speculative_tokens=11), "more than a head learns"),
+        (HeadTraining(method="medusa", aux_layers=(1, 2, 3)), "read the last layer"),
+        (HeadTraining(method="medusa", draft_vocab_size=100), "read the last layer"),
+        (HeadTraining(method="medusa", trainer="specforge"), "trains no Medusa heads"),
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused(asked: HeadTraining, reason: str) -> None:
+    messages = found(asked)
+
+    assert len(messages) == 1
+    assert reason in messages[0]
+
+
+def test_usual_requests_are_not_refused() -> None:
+    assert found(HeadTraining(method="eagle3")) == []
+    assert found(HeadTraining(method="medusa")) == []
+    assert found(HeadTraining(method="eagle3"), LLAMA_3_8B) == []
+
+
+def test_a_model_with_too_few_layers_has_no_three_to_read() -> None:
+    assert "3 different layers" in found(
+        HeadTraining(method="eagle3"), {**TINY, "num_hidden_layers": 2}
+    )[0]  # fmt: skip
+
+
+def test_a_quantized_model_teaches_nothing() -> None:
+    model = awq_model_of(LLAMA_3_8B)
+    profile, _ = make_profile(model)
+    asked = completed(HeadTraining(method="medusa"), profile, None)
+
+    (finding,) = check_training(asked, model, profile, None)
+
+    assert finding.code == "training-quantized"
+
+
+def test_a_head_that_is_trained_on_keeps_its_shape() -> None:
+    profile, _ = make_profile(model_of(TINY))
+    head = eagle3_of_speculators(TINY, draft_vocab=512, eagle_aux_hidden_state_layer_ids=[0, 1, 2])
+
+    asked = completed(HeadTraining(method="eagle3"), profile, head)
+    heads = completed(
+        HeadTraining(method="medusa"), profile, medusa_of_vllm(256, 2048, heads=4, layers=2)
+    )
+
+    assert (asked.aux_layers, asked.draft_vocab_size, asked.layers) == ((0, 1, 2), 512, 1)
+    assert (heads.speculative_tokens, heads.layers) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        (HeadTraining(method="eagle3", layers=2), "has 1 layers, 2 are requested"),
+        (HeadTraining(method="eagle3", aux_layers=(1, 2, 3)), "reads layers 0, 1, 2"),
+        (HeadTraining(method="eagle3", draft_vocab_size=600), "has 512 tokens to propose"),
+    ],
+)
+def test_a_head_that_is_trained_on_takes_no_other_shape(asked: HeadTraining, reason: str) -> None:
+    head = eagle3_of_speculators(TINY, draft_vocab=512, eagle_aux_hidden_state_layer_ids=[0, 1, 2])
+
+    assert reason in found(asked, head=head)[0]
+
+
+def test_medusa_heads_that_are_trained_on_keep_their_number() -> None:
+    messages = found(
+        HeadTraining(method="medusa", speculative_tokens=5), head=medusa_of_vllm(256, 2048)
+    )
+
+    assert "has 3 heads, 5 are requested" in messages[0]
+
+
+def test_a_head_of_another_model_is_not_trained_on() -> None:
+    other = medusa_of_vllm(512, 2048)
+
+    assert any("shape" in message for message in found(HeadTraining(method="medusa"), head=other))
+
+
+def test_a_truncated_head_is_not_trained_on() -> None:
+    head = without(
+        eagle3_of_speculators(TINY, draft_vocab=2048, eagle_aux_hidden_state_layer_ids=[1, 2, 3]),
+        "fc.weight",
+    )
+
+    assert found(HeadTraining(method="eagle3"), head=head)

@@ -1,0 +1,91 @@
+"""Requests of the corpus: packager and the engines' own parsers and checks say the same.
+
+The verdicts were recorded by `scripts/engine-verdicts`; docs/adding-a-family.md says how.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+
+from tests.support.corpus import FAMILIES, VERDICTS, Request, judge, read_corpus
+
+AGREED = {"vllm": 0.99, "sglang": 0.985, "lmi": 0.975, "tgi": 0.99, "neuron": 0.97}
+LEAST_REQUESTS = 400
+LEAST_VERSIONS = {"vllm": 4, "sglang": 4, "lmi": 5, "tgi": 2, "neuron": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One verdict of an engine beside packager's."""
+
+    request: Request
+    version: str
+    theirs: str
+    words: str
+    ours: str
+
+    @property
+    def agrees(self) -> bool:
+        match self.theirs:
+            case "accepted":
+                return self.ours in {"accepted", "warned"}
+            case "dropped":
+                return self.ours in {"refused", "warned"}
+        return self.ours == self.theirs
+
+    def __str__(self) -> str:
+        where = f"{self.request.family} {self.version}: {self.request.name}"
+        return f"{where}: {self.theirs} ({self.words}), and packager: {self.ours}"
+
+
+@cache
+def cases(family: str) -> tuple[Case, ...]:
+    return tuple(_cases(family))
+
+
+def _cases(family: str) -> Iterator[Case]:
+    for request in read_corpus(family):
+        for version, (theirs, words) in request.verdicts.items():
+            if theirs == "undecided":
+                continue
+            ours, _ = judge(request, version)
+            if ours != "policy":  # refused for packager's own reasons
+                yield Case(request, version, theirs, words, ours)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_nothing_that_an_engine_drops_without_a_word_is_accepted(family: str) -> None:
+    unseen = [case for case in cases(family) if case.theirs == "dropped" and not case.agrees]
+
+    assert unseen == [], "\n".join(map(str, unseen))
+
+
+def test_the_corpus_has_enough_requests_of_both_kinds_and_versions_of_each_family() -> None:
+    names: set[tuple[str, str]] = set()
+    verdicts: Counter[str] = Counter()
+    for family in AGREED:
+        judged = cases(family)
+        versions = {case.version.removesuffix("-sagemaker") for case in judged}
+        assert len(versions) >= LEAST_VERSIONS[family], (family, versions)
+        names |= {(family, case.request.name) for case in judged}
+        verdicts.update(case.theirs for case in judged)
+
+    assert len(names) >= LEAST_REQUESTS
+    assert verdicts["accepted"] >= LEAST_REQUESTS / 2
+    assert verdicts["refused"] + verdicts["dropped"] >= LEAST_REQUESTS / 2
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_of_the_corpus_have_one_verdict_a_version_and_a_source(family: str) -> None:
+    requests = list(read_corpus(family))
+
+    assert len({one.name for one in requests}) == len(requests)
+    for one in requests:
+        assert one.source, one.name
+        assert one.verdicts, one.name
+        assert {said for said, _ in one.verdicts.values()} <= set(VERDICTS), one.name

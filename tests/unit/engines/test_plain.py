@@ -1,0 +1,126 @@
+"""Every family's image with a draft, as rendered, and what starts it without."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from packager.build.record import draft_of as recorded
+from packager.core.artifact import Artifacts
+from packager.core.plan import Plan
+from packager.core.techniques import Draft
+from packager.engines.lmi.family import LmiFamily
+from packager.engines.sglang.family import SglangFamily
+from packager.engines.tgi.family import TgiFamily
+from packager.engines.vllm.family import VllmFamily
+from packager.engines.without_draft import draft_of, without_draft
+from tests.support.engine_plans import DRAFT_MODEL, EAGLE3, MEDUSA_V1, NGRAM, plan_for
+
+FAMILIES = {
+    "vllm": VllmFamily(),
+    "sglang": SglangFamily(),
+    "tgi": TgiFamily(),
+    "lmi": LmiFamily(),
+}
+
+
+MTP = Draft(kind="mtp", speculative_tokens=1, method="mtp")
+DFLASH = Draft(kind="dflash", reference="org/head", speculative_tokens=7)
+
+
+def config_of(plan: Plan) -> dict[str, Any]:
+    """The image's configuration as an engine shows it."""
+    rendered = FAMILIES[plan.container.family].render(plan, Artifacts(model=()))
+    record = {"draft": recorded(plan.draft)} if plan.draft else {}
+    return {
+        "Entrypoint": list(rendered.entrypoint) or ["base"],
+        "Env": [f"{name}={value}" for name, value in rendered.env.items()],
+        "Labels": {"dev.packager.record": json.dumps(record)},
+    }
+
+
+@pytest.mark.parametrize(
+    ("container", "draft", "changes"),
+    [
+        ("vllm-cpu", NGRAM, {"PACKAGER_SPECULATION": "off"}),
+        ("vllm-upstream", EAGLE3, {"PACKAGER_SPECULATION": "off"}),
+        ("vllm", EAGLE3, {"SM_VLLM_SPECULATIVE_CONFIG": None}),
+        (
+            "sglang",
+            EAGLE3,
+            {
+                "SM_SGLANG_SPECULATIVE_ALGORITHM": None,
+                "SM_SGLANG_SPECULATIVE_DRAFT_MODEL_PATH": None,
+                "SM_SGLANG_SPECULATIVE_NUM_STEPS": None,
+                "SM_SGLANG_SPECULATIVE_EAGLE_TOPK": None,
+                "SM_SGLANG_SPECULATIVE_NUM_DRAFT_TOKENS": None,
+            },
+        ),
+        ("vllm-cpu", MTP, {"PACKAGER_SPECULATION": "off"}),
+        ("vllm", MTP, {"SM_VLLM_SPECULATIVE_CONFIG": None}),
+        (
+            "sglang",
+            DFLASH,
+            {
+                "SM_SGLANG_SPECULATIVE_ALGORITHM": None,
+                "SM_SGLANG_SPECULATIVE_DRAFT_MODEL_PATH": None,
+                "SM_SGLANG_SPECULATIVE_NUM_DRAFT_TOKENS": None,
+            },
+        ),
+        ("lmi", MTP, None),
+        ("tgi", NGRAM, {"SPECULATE": None}),
+        ("tgi", MEDUSA_V1, {"HF_MODEL_ID": "/opt/packager/model", "SPECULATE": None}),
+        ("tgi-upstream", MEDUSA_V1, {"MODEL_ID": "/opt/packager/model", "SPECULATE": None}),
+        ("lmi", DRAFT_MODEL, None),
+    ],
+)
+def test_the_draft_is_switched_off_and_nothing_else(
+    container: str, draft: Draft, changes: dict[str, str | None] | None
+) -> None:
+    found = without_draft(config_of(plan_for(container, draft=draft)))
+
+    assert found == changes
+
+
+def test_the_environment_is_then_that_of_the_image_without_a_draft() -> None:
+    """Of vLLM by variables and of TGI with n-grams, whose model and memory stay the same.
+
+    TGI prefills as much at once as beside the draft, where it computes no prompt in pieces.
+    """
+    for container, stays in (("vllm", set()), ("tgi", {"MAX_BATCH_PREFILL_TOKENS=4096"})):
+        config = config_of(plan_for(container, draft=NGRAM))
+        removed = set(without_draft(config) or {})
+        kept = {pair for pair in config["Env"] if pair.partition("=")[0] not in removed}
+
+        assert kept == set(config_of(plan_for(container))["Env"]) | stays
+
+
+def test_mounted_medusa_heads_cannot_be_switched_off() -> None:
+    """The mount's root is the heads; no variable of the image says so."""
+    plan = plan_for("tgi", draft=MEDUSA_V1, weights="mounted")
+
+    assert without_draft(config_of(plan)) is None
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        ({}, None),
+        ({"Labels": None}, None),
+        ({"Labels": {"dev.packager.record": "{"}}, None),
+        ({"Labels": {"dev.packager.record": "[]"}}, None),
+        ({"Labels": {"dev.packager.record": "{}"}}, ""),
+        ({"Labels": {"dev.packager.record": '{"draft":{"kind":"ngram"}}'}}, "ngram"),
+    ],
+)
+def test_the_kind_of_draft_is_read_from_the_label(config: dict[str, Any], kind: str | None) -> None:
+    assert draft_of(config) == kind
+
+
+@pytest.mark.parametrize(
+    "config", [{}, {"Env": None, "Entrypoint": None}, {"Env": ["SPECULATE=3"]}]
+)
+def test_of_an_image_of_others_nothing_is_guessed(config: dict[str, Any]) -> None:
+    assert without_draft(config) is None

@@ -1,0 +1,321 @@
+"""Parsers of tool calls and of reasoning, chosen by the chat template and the model's type."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from packager.catalog.parsers import dialects, names_tokens
+from packager.core.model import ModelFiles
+from packager.core.parsers import ChatTemplate
+from packager.core.request import BuildRequest
+from packager.core.traits import EngineTraits
+from packager.engines.parsers import Parsers, choose_parsers
+from packager.engines.schema import find_schema, shipped_versions
+from packager.engines.vllm.traits import parsers_of
+from tests.support import templates as t
+from tests.support.headers import TINY, model_of
+from tests.support.places import ROOT
+
+# Of vLLM 0.33.0 and SGLang 0.5.23, as far as the table names them.
+VLLM = EngineTraits(
+    who="vLLM 0.33.0",
+    parses_by_token=True,
+    tool_parsers=tuple(dict.fromkeys(n for r in dialects()["tool"] for n in r.names["vllm"])),
+    reasoning_parsers=tuple(
+        dict.fromkeys(n for r in dialects()["reasoning"] for n in r.names["vllm"])
+    ),
+)
+SGLANG = EngineTraits(
+    who="SGLang 0.5.23",
+    tool_parsers=tuple(dict.fromkeys(n for r in dialects()["tool"] for n in r.names["sglang"])),
+    reasoning_parsers=tuple(
+        dict.fromkeys(n for r in dialects()["reasoning"] for n in r.names["sglang"])
+    ),
+)
+
+
+def model(model_type: str, template: ChatTemplate | None) -> ModelFiles:
+    return replace(model_of(TINY | {"model_type": model_type}), chat_template=template)
+
+
+def chosen(
+    found: ModelFiles, engine: str = "vllm", able: EngineTraits = VLLM, **asked: object
+) -> Parsers:
+    request = BuildRequest.model_validate({"model": "m", "instance": "local", **asked})
+    return choose_parsers(request, found, engine, able)
+
+
+def names(found: Parsers) -> tuple[str, str]:
+    return (
+        found.tool.name if found.tool else "",
+        found.reasoning.name if found.reasoning else "",
+    )
+
+
+CASES = {
+    "qwen2.5": ("qwen2", t.QWEN_2_5, ("hermes", ""), ("qwen25", "")),
+    "qwq": ("qwen2", t.QWEN_3_THINKING, ("hermes", "deepseek_r1"), ("qwen25", "deepseek-r1")),
+    "qwen3": ("qwen3", t.QWEN_3, ("hermes", "qwen3"), ("qwen25", "qwen3")),
+    "qwen3-moe": ("qwen3_moe", t.QWEN_3, ("hermes", "qwen3"), ("qwen25", "qwen3")),
+    "qwen3-thinking": (
+        "qwen3_moe",
+        t.QWEN_3_THINKING,
+        ("hermes", "deepseek_r1"),
+        ("qwen25", "qwen3-thinking"),
+    ),
+    "qwen3-coder": ("qwen3_moe", t.QWEN_3_CODER, ("qwen3_xml", ""), ("qwen3_coder", "")),
+    "hermes-3": ("llama", t.HERMES_3, ("hermes", ""), ("hermes", "")),
+    "llama-3.1": ("llama", t.LLAMA_3_1, ("llama3_json", ""), ("llama3", "")),
+    "mistral": ("mistral", t.MISTRAL, ("mistral", ""), ("mistral", "")),
+    "mixtral": ("mixtral", t.MISTRAL, ("mistral", ""), ("mistral", "")),
+    "deepseek-r1-0528": (
+        "deepseek_v3",
+        t.DEEPSEEK_R1_WITH_TOOLS,
+        ("deepseek_v3", "deepseek_r1"),
+        ("deepseekv3", "deepseek-r1"),
+    ),
+    "deepseek-r1-distill": ("qwen2", t.DEEPSEEK_R1, ("", "deepseek_r1"), ("", "deepseek-r1")),
+    "deepseek-v3.1": (
+        "deepseek_v3",
+        t.DEEPSEEK_V3_1,
+        ("deepseek_v31", "deepseek_v3"),
+        ("deepseekv31", "deepseek-v3"),
+    ),
+    "deepseek-of-another-kind": (
+        "deepseek_v3",
+        t.template(t.TOOLS, "<｜Assistant｜></think>{% if thinking %}", tokens=t.DEEPSEEK_TOKENS),
+        ("", ""),
+        ("", ""),
+    ),
+    "gpt-oss": ("gpt_oss", t.GPT_OSS, ("openai", "openai_gptoss"), ("gpt-oss", "gpt-oss")),
+    "glm-4.5": ("glm4_moe", t.GLM_4_5, ("glm45", "glm45"), ("glm45", "glm45")),
+    "glm-4.7": ("glm4_moe", t.GLM_4_7, ("glm47", "glm45"), ("glm47", "glm45")),
+    "granite-3.1": ("granite", t.GRANITE_3, ("granite", ""), ("", "")),
+    "granite-3.2": ("granite", t.GRANITE_3_2, ("granite", "granite"), ("", "")),
+    "granite-4": ("granitemoehybrid", t.GRANITE_4, ("granite4", ""), ("hermes", "")),
+    "kimi-k2": ("kimi_k2", t.KIMI_K2, ("kimi_k2", ""), ("kimi_k2", "")),
+    "kimi-k2-thinking": (
+        "kimi_k2",
+        t.KIMI_K2_THINKING,
+        ("kimi_k2", "kimi_k2"),
+        ("kimi_k2", "kimi_k2"),
+    ),
+    "minimax-m2": (
+        "minimax_m2",
+        t.MINIMAX_M2,
+        ("minimax_m2", "minimax_m2_append_think"),
+        ("minimax-m2", "minimax-append-think"),
+    ),
+    "jamba": ("jamba", t.JAMBA, ("jamba", ""), ("", "")),
+    "seed-oss": ("seed_oss", t.SEED_OSS, ("seed_oss", "seed_oss"), ("", "")),
+    "nemotron-3": (
+        "nemotron_h",
+        t.NEMOTRON_3,
+        ("qwen3_xml", "nemotron_v3"),
+        ("qwen3_coder", "nemotron_3"),
+    ),
+    "gemma-4": ("gemma4", t.GEMMA_4, ("gemma4", "gemma4"), ("gemma4", "gemma4")),
+    "lfm-2": ("lfm2", t.LFM_2, ("lfm2", ""), ("lfm2", "")),
+    "command-r7b": ("cohere2", t.COMMAND_R7B, ("", ""), ("", "")),
+    "phi-4-mini": ("phi3", t.PHI_4_MINI, ("", ""), ("", "")),
+    "nemotron-nano-2": ("nemotron_h", t.NEMOTRON_NANO_2, ("", ""), ("", "")),
+    "no-tools": ("llama", t.PLAIN, ("", ""), ("", "")),
+    "no-template": ("llama", None, ("", ""), ("", "")),
+}
+
+
+@pytest.mark.parametrize(("model_type", "template", "vllm", "sglang"), CASES.values(), ids=CASES)
+def test_the_parser_is_the_one_of_the_templates_marks(
+    model_type: str,
+    template: ChatTemplate | None,
+    vllm: tuple[str, str],
+    sglang: tuple[str, str],
+) -> None:
+    found = model(model_type, template)
+
+    assert names(chosen(found)) == vllm
+    assert names(chosen(found, "sglang", SGLANG)) == sglang
+
+
+def test_the_reason_names_the_mark_and_the_model() -> None:
+    found = chosen(model("qwen3", t.QWEN_3))
+
+    assert found.tool is not None
+    assert found.reasoning is not None
+    assert found.tool.reason == (
+        "the chat template writes <tool_call> and the model is of type 'qwen3'"
+    )
+    assert found.reasoning.reason == (
+        "the chat template writes <think> and the model is of type 'qwen3'"
+    )
+    assert "vLLM 0.33.0 docs/features/tool_calling.md" in found.tool.source
+    assert found.findings == ()
+
+
+NOT_CHOSEN = {
+    "calls nobody knows": ("llama", t.UNKNOWN, "is not in packager's table"),
+    "a package that no image holds": ("cohere2", t.COMMAND_R7B, "package cohere_melody"),
+    "another template": ("phi3", t.PHI_4_MINI, "tool_chat_template_phi4_mini.jinja"),
+    "code of the model's own": ("nemotron_h", t.NEMOTRON_NANO_2, "never packaged"),
+    "tools that the model never sees": ("qwen2", t.DEEPSEEK_R1, "shows the model no tools"),
+    "a token that is no token": (
+        "mistral",
+        replace(t.MISTRAL, tokens=frozenset()),
+        "has no token '[TOOL_CALLS]', which the parser needs",
+    ),
+    "a tokenizer that cannot be read": (
+        "mistral",
+        replace(t.MISTRAL, tokens=None),
+        "the tokens that were added to its tokenizer cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize(("model_type", "template", "reason"), NOT_CHOSEN.values(), ids=NOT_CHOSEN)
+def test_where_none_is_chosen_a_note_says_why_and_how_to_ask(
+    model_type: str, template: ChatTemplate, reason: str
+) -> None:
+    found = chosen(model(model_type, template))
+
+    (note,) = found.findings
+    assert found.tool is None
+    assert (note.severity, note.code) == ("note", "parser-not-chosen")
+    assert reason in note.message
+    assert "--tool-call-parser" in note.hint
+
+
+def test_reasoning_of_a_model_that_nobody_knows_is_noted() -> None:
+    found = chosen(model("smollm3", t.template(t.CHATML, t.THINKS, t.TOGGLES)))
+
+    (note,) = found.findings
+    assert found.reasoning is None
+    assert note.message == (
+        "no parser for reasoning is chosen: the chat template writes <think> and the model is of "
+        "type 'smollm3', which is not in packager's table"
+    )
+    assert "--reasoning-parser" in note.hint
+
+
+def test_a_version_without_the_parser_gets_none_and_says_so() -> None:
+    old = replace(VLLM, who="vLLM 0.10.2", tool_parsers=("hermes", "qwen3_coder", "glm45"))
+
+    coder = chosen(model("qwen3_moe", t.QWEN_3_CODER), able=old)
+    glm = chosen(model("glm4_moe", t.GLM_4_7), able=old)
+    kimi = chosen(model("kimi_k2", t.KIMI_K2), able=old)
+
+    assert names(coder) == ("qwen3_coder", "")
+    assert names(glm)[0] == "glm45"
+    assert kimi.tool is None
+    assert "vLLM 0.10.2 has no parser 'kimi_k2' yet" in kimi.findings[0].message
+
+
+def test_a_version_whose_list_nobody_knows_gets_none() -> None:
+    able = replace(VLLM, tool_parsers=None)
+
+    found = chosen(model("qwen2", t.QWEN_2_5), able=able)
+
+    assert found.tool is None
+    assert "which parsers vLLM 0.33.0 has is not known" in found.findings[0].message
+
+
+def test_a_family_that_takes_none_is_left_alone() -> None:
+    assert chosen(model("qwen3", t.QWEN_3), "tgi", EngineTraits(who="TGI")) == Parsers()
+
+
+def test_off_turns_each_off() -> None:
+    found = model("qwen3", t.QWEN_3)
+
+    assert names(chosen(found, tool_call_parser="off")) == ("", "qwen3")
+    assert names(chosen(found, reasoning_parser="off")) == ("hermes", "")
+    assert chosen(found, tool_call_parser="off", reasoning_parser="off").findings == ()
+
+
+def test_a_name_that_is_asked_for_wins_over_the_template() -> None:
+    found = chosen(model("qwen3", t.QWEN_3), tool_call_parser="qwen3_xml")
+
+    assert found.tool is not None
+    assert (found.tool.name, found.tool.reason) == ("qwen3_xml", "asked for")
+
+
+@pytest.mark.parametrize(
+    ("able", "asked", "hint"),
+    [
+        (VLLM, "hermess", "did you mean 'hermes'?"),
+        (EngineTraits(who="TGI"), "hermes", "leave tool-call-parser out"),
+    ],
+    ids=["a typing error", "a family that takes none"],
+)
+def test_a_name_that_the_version_lacks_is_refused(
+    able: EngineTraits, asked: str, hint: str
+) -> None:
+    (error,) = chosen(model("qwen3", None), able=able, tool_call_parser=asked).findings
+
+    assert (error.severity, error.code) == ("error", "parser-unknown")
+    assert error.message == f"{able.who} has no parser {asked!r} for tool calls"
+    assert error.hint == hint
+
+
+@pytest.mark.parametrize(
+    "spelled", ["tool-call-parser", "--tool_call_parser", "option.tool_call_parser"]
+)
+def test_the_engines_own_option_wins_over_everything(spelled: str) -> None:
+    found = chosen(
+        model("qwen3", t.QWEN_3), tool_call_parser="off", engine_options={spelled: "pythonic"}
+    )
+
+    assert found.tool is not None
+    assert (found.tool.name, found.tool.reason) == ("pythonic", "an engine option says so")
+
+
+def test_a_template_is_searched_and_never_run() -> None:
+    """What would be an endless loop, or an attack, in Jinja2 is only text here."""
+    hostile = t.template(
+        "{% for _ in range(10**12) %}{% endfor %}",
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{% if " * 20_000,
+        t.TOOLS,
+        t.CALL,
+    )
+
+    assert names(chosen(model("qwen2", hostile))) == ("hermes", "")
+
+
+def test_only_templates_with_a_token_of_the_table_need_the_tokenizer() -> None:
+    assert names_tokens(t.MISTRAL.text)
+    assert names_tokens("<think>")
+    assert not names_tokens(t.PLAIN.text)
+
+
+def test_every_row_says_who_writes_so_and_where_it_was_read() -> None:
+    rows = [row for group in dialects().values() for row in group]
+
+    assert len({kind for row in rows for kind in row.model_types}) >= 25
+    for row in rows:
+        assert row.marks
+        assert row.models
+        assert re.search(r"\d{4}-\d\d-\d\d", row.source)
+        assert any(row.names.values()) or row.instead, row.name
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize("what", ["tool", "reasoning"])
+def test_every_parser_of_the_table_is_in_a_shipped_versions_list(engine: str, what: str) -> None:
+    option = {"tool": "tool-call-parser", "reasoning": "reasoning-parser"}[what]
+    listed = {
+        name
+        for version in shipped_versions(engine)
+        for name in parsers_of(find_schema(engine, version), option) or ()
+    }
+    named = {name for row in dialects()[what] for name in row.names[engine]}  # type: ignore[index]
+
+    assert named <= listed
+
+
+def test_the_page_counts_the_rows() -> None:
+    page = (ROOT / "docs" / "serving.md").read_text("utf-8")
+    tool, reasoning = (len(dialects()[what]) for what in ("tool", "reasoning"))  # type: ignore[index]
+
+    assert f"{tool} ways of writing calls and {reasoning} of writing reasoning" in page

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+from botocore.loaders import Loader
+
+from packager.core.plan import Plan
+from packager.engines.sagemaker import check_environment, limits
+from tests.support.engine_plans import plan_for
+
+MOUNTED = plan_for("vllm", weights="mounted")
+
+
+def found(env: dict[str, str], plan: Plan = MOUNTED) -> list[tuple[str, str]]:
+    return [(finding.severity, finding.code) for finding in check_environment(plan, env)]
+
+
+def test_the_limits_are_those_of_the_service() -> None:
+    assert {name: limits()[name] for name in ("entries", "key_length", "value_length")} == {
+        "entries": 100,
+        "key_length": 1024,
+        "value_length": 1024,
+    }
+    assert limits()["total_bytes"] == 32 * 1024
+    assert limits()["inference_component_entries"] == 16
+    assert "botocore" in limits()["source"]
+
+
+def test_botocores_model_still_says_the_same() -> None:
+    shapes = Loader().load_service_model("sagemaker", "service-2")["shapes"]
+
+    assert shapes["EnvironmentMap"]["max"] == limits()["entries"]
+    assert shapes["EnvironmentKey"]["max"] == limits()["key_length"]
+    assert shapes["EnvironmentKey"]["pattern"] == limits()["key_pattern"]
+    assert shapes["EnvironmentValue"]["max"] == limits()["value_length"]
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {f"A{number}": "x" for number in range(101)},
+        {"A" * 1025: "x"},
+        {"A": "x" * 1025},
+        {"A": "é" * 513},
+        {"1A": "x"},
+        {"A-B": "x"},
+        {f"A{number}": "x" * 1000 for number in range(33)},
+    ],
+    ids=["entries", "long key", "long value", "bytes", "digit first", "dash", "total"],
+)
+def test_what_sagemaker_does_not_take_is_an_error(env: dict[str, str]) -> None:
+    assert ("error", "sagemaker-limit") in found(env)
+
+
+def test_more_than_an_inference_component_takes_is_a_warning() -> None:
+    env = {f"A{number}": "x" for number in range(17)}
+
+    assert found(env) == [("warning", "sagemaker-limit")]
+    assert found({f"A{number}": "x" for number in range(16)}) == []
+
+
+def test_what_is_baked_or_runs_elsewhere_has_no_limit() -> None:
+    env = {"A": "x" * 5000}
+
+    assert found(env, plan_for("vllm")) == []
+    assert found(env, plan_for("vllm-cpu", weights="mounted")) == []

@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+from packager.core.suggestions import guess
+from packager.engines.schema import (
+    ENGINES,
+    Option,
+    check_value,
+    facts,
+    facts_schema,
+    find_schema,
+    is_of_type,
+    shipped_versions,
+    value_tokens,
+)
+from packager.engines.vllm.family import VllmFamily
+from tests.support.engine_plans import plan_for
+
+SHIPPED = sorted(ENGINES.glob("*.json"))
+NEWEST = max(shipped_versions("vllm"), key=Version)
+RENDERED: dict[str, tuple[set[str], set[str]]] = {  # options, and methods of drafting
+    "vllm": (
+        {
+            "model",
+            "served-model-name",
+            "dtype",
+            "tensor-parallel-size",
+            "pipeline-parallel-size",
+            "max-model-len",
+            "max-num-seqs",
+            "max-num-batched-tokens",
+            "kv-cache-dtype",
+            "quantization",
+            "speculative-config",
+        },
+        {"ngram", "eagle", "medusa"},
+    ),
+    "sglang": (
+        {
+            "model-path",
+            "served-model-name",
+            "dtype",
+            "tp-size",
+            "pp-size",
+            "dp-size",
+            "enable-dp-attention",
+            "ep-size",
+            "nnodes",
+            "context-length",
+            "max-running-requests",
+            "mem-fraction-static",
+            "chunked-prefill-size",
+            "kv-cache-dtype",
+            "quantization",
+            "speculative-algorithm",
+            "speculative-draft-model-path",
+            "speculative-num-steps",
+            "speculative-eagle-topk",
+            "speculative-num-draft-tokens",
+            "host",
+            "port",
+        },
+        {"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM"},
+    ),
+    "tgi": (
+        {
+            *("MODEL_ID", "NUM_SHARD", "MAX_INPUT_LENGTH", "MAX_TOTAL_TOKENS", "QUANTIZE"),
+            *("MAX_BATCH_PREFILL_TOKENS", "DTYPE", "SPECULATE", "MAX_CONCURRENT_REQUESTS"),
+            *("CUDA_MEMORY_FRACTION", "HOSTNAME", "PORT", "HF_HUB_OFFLINE"),
+        },
+        {"medusa", "ngram"},
+    ),
+    "neuronx-tgi": (
+        {
+            *("MODEL_ID", "HF_NUM_CORES", "HF_AUTO_CAST_TYPE", "MAX_BATCH_SIZE"),
+            *("MAX_INPUT_TOKENS", "MAX_TOTAL_TOKENS", "MAX_BATCH_PREFILL_TOKENS"),
+        },
+        set(),
+    ),
+    "optimum-neuron": (
+        {"model", "batch-size", "sequence-length", "tensor-parallel-size", "served-model-name"},
+        set(),
+    ),
+    "nxdi": ({"additional-config"}, set()),
+}
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_schema_says_where_it_comes_from_and_names_what_we_render(path: Path) -> None:
+    document = json.loads(path.read_text(encoding="utf-8"))
+
+    assert path.stem == f"{document['engine']}-{document['version']}"
+    assert document["version"] in document["source"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", document["date"])
+    options, methods = RENDERED[document["engine"]]
+    if document["version"] == "0.7.3":  # of LMI 14 alone; the draft has options of its own
+        options, methods = options - {"speculative-config"} | {"speculative-model"}, set()
+    assert options <= document["options"].keys()
+    gone = {"medusa"} if path.stem == "vllm-0.33.0" else set()
+    assert methods - gone <= set(document["draft_methods"])
+
+
+def test_a_version_that_is_shipped_is_proven_and_another_is_not() -> None:
+    assert find_schema("vllm", "0.33.0").proven
+    later = find_schema("vllm", "0.34.0")
+    assert (later.proven, later.version) == (False, "0.33.0")
+    assert not find_schema("vllm", "0.1.0").proven
+    assert not find_schema("vllm", "nightly").proven
+
+
+@pytest.mark.parametrize(
+    ("version", "used"),
+    [
+        ("0.33.1.dev123+gabc", NEWEST),
+        ("9999.0.dev1", NEWEST),
+        ("0.27.1rc2.dev5+gabc", "0.26.0"),
+        ("0.27.1rc1", "0.26.0"),
+        ("0.31.1.dev9+g0123456", "0.31.0"),
+        ("0.22.1.post1", "0.22.1"),
+        ("v0.23.1rc1", "0.23.0"),
+        ("0.11.1.dev5", "0.11.0"),
+        ("0.6.3.post1", "0.7.3"),  # none below: the oldest
+        ("0.9.2", "0.8.4"),
+        ("nightly", NEWEST),  # what cannot be read is taken as the newest
+    ],
+)
+def test_a_nightly_takes_the_table_nearest_below_it_and_not_the_oldest(
+    version: str, used: str
+) -> None:
+    found = find_schema("vllm", version)
+
+    assert found.version == used
+    assert not found.proven
+
+
+@pytest.mark.parametrize("version", ["0.27.1+cu128", "v0.27.1", "0.27.1-gpu-py312-cu130"])
+def test_another_build_of_a_known_version_has_its_proven_table(version: str) -> None:
+    found = find_schema("vllm", version)
+
+    assert found.version == "0.27.1"
+    assert found.proven
+
+
+@pytest.mark.parametrize(
+    ("version", "severity", "message"),
+    [
+        (
+            "0.32.1.dev123+gabc",
+            "note",
+            "the options of vLLM 0.32.1.dev123+gabc, a build before its release, are not known "
+            "here; those of 0.32.0 are used",
+        ),
+        (
+            "0.27.0.dev5",
+            "warning",
+            "the options of vLLM 0.27.0.dev5, a build before its release, are not known here; "
+            "those of 0.26.0 are used",
+        ),
+        (
+            "v0.31.2",
+            "note",
+            "the options of vLLM v0.31.2 are not known here; those of 0.31.0 are used",
+        ),
+        (
+            "nightly",
+            "warning",
+            "'nightly' cannot be read as a version of vLLM; "
+            f"the options of {NEWEST}, the newest that is known, are used",
+        ),
+    ],
+    ids=["nightly-of-a-patch", "nightly-of-a-minor", "v-prefix", "no-version"],
+)
+def test_a_plan_for_a_nightly_says_whose_options_it_was_checked_against(
+    version: str, severity: str, message: str
+) -> None:
+    plan = plan_for("vllm-upstream")
+    nightly = replace(plan, container=replace(plan.container, engine_version=version))
+
+    found = [one for one in VllmFamily().check(nightly) if one.code == "options-unproven"]
+
+    assert [(one.severity, one.message) for one in found] == [(severity, message)]
+
+
+def test_the_schema_of_a_version_is_chosen_once() -> None:
+    """A ranking listed the directory of schemas 859 times, a tenth of its time."""
+    assert find_schema("vllm", "0.27.1+local") is find_schema("vllm", "0.27.1+local")
+
+
+def test_what_a_later_version_took_out_is_not_in_what_stands_in_for_it() -> None:
+    assert "medusa" in find_schema("vllm", "0.32.0").draft_methods
+    assert "medusa" not in find_schema("vllm", "0.33.0").draft_methods
+
+
+@pytest.mark.parametrize(
+    "spelled", ["max-num-seqs", "max_num_seqs", "MAX_NUM_SEQS"], ids=lambda name: name
+)
+def test_an_option_is_found_by_any_spelling(spelled: str) -> None:
+    option = find_schema("vllm", "0.32.0").find(spelled)
+
+    assert option is not None and option.name == "max-num-seqs"
+
+
+def test_an_alias_finds_its_option() -> None:
+    option = find_schema("vllm", "0.32.0").find("device-memory-utilization")
+
+    assert option is not None and option.name == "gpu-memory-utilization"
+
+
+@pytest.mark.parametrize(
+    ("of_type", "taken", "refused"),
+    [
+        ("int", ["0", "-1", "4096"], ["", "1.5", "1k", "x", "١"]),
+        ("size", ["4096", "1k", "25.6k", "1K", "auto", "-1"], ["1.5K", "k", "1x"]),
+        (
+            "binary-size",
+            ["4096", "-1", "1k", "25.6k", "1M", "1Ki", "8Gi"],
+            ["1K", "1m", "1.5Ki", "auto", "Ki", ""],
+        ),
+        ("float", ["0.9", "1", "1e-3"], ["nan", "inf", "most", ""]),
+        ("switch", ["true", "false"], ["yes", "1", "True"]),
+        ("word", ["a", "a/b"], ["", "a b", "a\tb"]),
+        ("json", ["{}", '{"a":1}', "[]"], ["{", "{'a':1}", "", "[" * 9999, "[NaN]"]),
+        ("text", ["", "a b", "{"], []),
+    ],
+)
+def test_types_take_what_engines_take(of_type: str, taken: list[str], refused: list[str]) -> None:
+    assert [value for value in taken if not is_of_type(value, of_type)] == []
+    assert [value for value in refused if is_of_type(value, of_type)] == []
+
+
+def test_a_list_of_values_that_is_nested_without_end_is_one_value_that_is_refused() -> None:
+    """Python's decoder gave up on it with a traceback."""
+    option = Option(name="cuda-graph-bs", type="int", many=True)
+    deep = "[" * 9999
+
+    assert value_tokens(option, deep) == (deep,)
+    assert [f.code for f in check_value("X", option, option.name, deep)] == ["value-refused"]
+
+
+def test_a_refused_value_comes_with_the_nearest_one() -> None:
+    option = Option(name="dtype", type="word", choices=("float16", "bfloat16"))
+
+    (finding,) = check_value("X", option, "dtype", "bfloat61")
+    assert finding.code == "value-refused"
+    assert finding.hint == "did you mean 'bfloat16'?"
+
+
+def test_nothing_is_suggested_for_what_is_like_nothing() -> None:
+    assert guess("zzz", ("max-num-seqs",)) == ""
+
+
+ROWS = ("added", "removed", "nxdi", "plug_in")
+
+
+def test_every_table_written_by_hand_says_where_it_comes_from() -> None:
+    names = [name for name in facts() if name not in ROWS]
+
+    assert {"lmi-neuronx"} == set(names)
+    for name in names:
+        assert facts()[name]["source"] and facts()[name]["date"]
+        assert not facts_schema(name).proven
+    for row in (row for kind in ROWS for row in facts()[kind]):
+        assert row["source"] and row["date"]

@@ -1,0 +1,127 @@
+"""What differs between engines is asked of their traits, and never of a name."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from packager.catalog.containers import containers
+from packager.core.facts import ContainerFacts
+from packager.core.traits import UNKNOWN_ENGINE, DraftTraits, EngineTraits
+from packager.engines.traits import engine_traits
+from tests.support.doubles.containers import FAMILIES, with_traits
+from tests.support.engine_plans import CONTAINERS
+from tests.support.places import ROOT
+
+PACKAGE = ROOT / "packager"
+NAMES = {*FAMILIES, "tensorrt-llm", "tensorrt_llm", "trtllm", "transformers-neuronx", "neuronx"}
+# Rooms that are about engines by name: those that describe them, and what recognizes them in
+# configurations of strangers.
+ABOUT_ENGINES = ("engines", "contrib", "check")
+
+
+@pytest.mark.parametrize("image", containers(), ids=lambda image: f"{image.family}-{image.version}")
+def test_every_shipped_image_is_described(image: ContainerFacts) -> None:
+    traits = FAMILIES[image.family].traits(image)
+
+    assert traits.who
+    assert hash(traits) == hash(with_traits(image).traits)
+
+
+def test_an_engine_that_nobody_knows_has_the_traits_of_none() -> None:
+    stranger = replace(CONTAINERS["vllm"], family="demo", engine="demo")
+
+    assert engine_traits(stranger) == UNKNOWN_ENGINE == EngineTraits()
+
+
+@pytest.mark.parametrize(
+    ("container", "expected"),
+    [
+        (
+            "lmi",
+            DraftTraits(
+                medusa_layout="blocks",
+                speculators=frozenset({"eagle", "eagle3", "dflash", "peagle"}),
+                options="speculative-config",
+                names_mtp_kinds=True,
+                repeats_mtp_layers=True,
+                suffix_package="arctic-inference==0.1.1",
+            ),
+        ),
+        (
+            "tgi",
+            DraftTraits(medusa_file="medusa_lm_head.safetensors", medusa_is_model=True),
+        ),
+        (
+            "neuron-tgi",
+            DraftTraits(medusa_file="medusa_lm_head.safetensors", medusa_is_model=True),
+        ),
+        ("sglang", DraftTraits(norm_before_residual=False, options="speculative-algorithm")),
+        ("neuron-lmi", DraftTraits()),
+        ("lmi-trt", DraftTraits()),
+    ],
+)
+def test_drafts_are_read_as_the_engine_inside_reads_them(
+    container: str, expected: DraftTraits
+) -> None:
+    assert CONTAINERS[container].traits.drafts == expected
+
+
+@pytest.mark.parametrize(
+    ("container", "awq", "toolchain", "caches"),
+    [
+        ("vllm", "compressed-tensors", "", True),
+        ("lmi-14", "awq", "", False),  # vLLM 0.7.3 takes zero points in AWQ's format alone
+        ("tgi", "awq", "", False),
+        ("neuron-hf", "compressed-tensors", "optimum", False),
+        ("neuron-nxdi", "compressed-tensors", "nxdi", False),
+        ("neuron-vllm", "compressed-tensors", "", False),
+    ],
+)
+def test_formats_toolchains_and_caches_are_the_containers(
+    container: str, awq: str, toolchain: str, caches: bool
+) -> None:
+    traits = CONTAINERS[container].traits
+
+    assert (traits.awq_format, traits.neuron_toolchain, traits.bakes_compile_caches) == (
+        awq,
+        toolchain,
+        caches,
+    )
+
+
+def test_nothing_outside_asks_an_engine_for_its_name() -> None:
+    """`container.engine == "vllm"` would treat a family of another package as second class."""
+    found = [
+        f"{path.relative_to(PACKAGE)}:{line}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.relative_to(PACKAGE).parts[0] not in ABOUT_ENGINES
+        for line in names_compared(path)
+    ]
+
+    assert found == []
+
+
+def names_compared(path: Path) -> Iterator[int]:
+    """Yield the lines that compare something, but for kinds of devices, with an engine's name."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+        elif isinstance(node, ast.MatchValue):
+            sides = [node.value]
+        else:
+            continue
+        words = {text for side in sides for text in texts(side)}
+        is_device = any(ast.unparse(side).endswith(("kind", "accelerator")) for side in sides)
+        if words & NAMES and not is_device:
+            yield node.lineno
+
+
+def texts(node: ast.AST) -> Iterator[str]:
+    for one in ast.walk(node):
+        if isinstance(one, ast.Constant) and isinstance(one.value, str):
+            yield one.value

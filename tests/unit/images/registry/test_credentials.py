@@ -1,0 +1,118 @@
+"""What `docker login` and `podman login` leave behind, and that it stays a secret."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager.errors import AccessDenied, UsageError
+from packager.images.registry.credential import Credentials
+from packager.images.registry.credentials import find_credentials
+
+ALICE = Credentials(user="alice", password="s3cret")
+AUTH = {"auth": base64.b64encode(b"alice:s3cret").decode()}
+
+
+class Home:
+    """A home directory with configuration files."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.environment = {"HOME": str(root), "PATH": str(root / "bin")}
+
+    def write(self, path: str, document: dict[str, Any]) -> None:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(document))
+
+    def find(self, host: str) -> Credentials | None:
+        return find_credentials(host, self.environment)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "host"),
+    [
+        ("r.example", "r.example"),
+        ("r.example:5000", "r.example:5000"),
+        ("https://r.example", "r.example"),
+        ("https://r.example/v2/", "r.example"),
+        ("https://index.docker.io/v1/", "docker.io"),
+        ("docker.io", "docker.io"),
+    ],
+)
+def test_a_host_is_found_under_every_spelling(home: Home, key: str, host: str) -> None:
+    home.write(".docker/config.json", {"auths": {key: AUTH}})
+
+    assert home.find(host) == ALICE
+
+
+@pytest.mark.parametrize("host", ["example", "other.r.example", "r.example:5000", "docker.io"])
+def test_another_host_gets_nothing(home: Home, host: str) -> None:
+    home.write(".docker/config.json", {"auths": {"r.example": AUTH}})
+
+    assert home.find(host) is None
+
+
+def test_docker_config_names_another_directory(home: Home) -> None:
+    home.write("elsewhere/config.json", {"auths": {"r.example": AUTH}})
+    home.environment["DOCKER_CONFIG"] = str(home.root / "elsewhere")
+
+    assert home.find("r.example") == ALICE
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "file"),
+    [
+        ("REGISTRY_AUTH_FILE", "auth.json", "auth.json"),
+        ("XDG_RUNTIME_DIR", "run", "run/containers/auth.json"),
+        ("XDG_CONFIG_HOME", "config", "config/containers/auth.json"),
+        ("HOME", "", ".config/containers/auth.json"),
+    ],
+)
+def test_podman_files_are_read(home: Home, variable: str, value: str, file: str) -> None:
+    home.write(file, {"auths": {"r.example": AUTH}})
+    home.environment[variable] = str(home.root / value)
+
+    assert home.find("r.example") == ALICE
+
+
+def test_an_identity_token_is_taken_over_a_password(home: Home) -> None:
+    home.write(".docker/config.json", {"auths": {"r.example": {"identitytoken": "refresh"}}})
+
+    assert home.find("r.example") == Credentials(identity_token="refresh")
+
+
+def test_a_helper_name_is_no_path(home: Home) -> None:
+    home.write(".docker/config.json", {"credsStore": "/../../bin/sh"})
+
+    with pytest.raises(AccessDenied, match="no valid name"):
+        home.find("r.example")
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"auths": {"r.example": {"auth": "s3cret!"}}}'], ids=str
+)
+def test_a_broken_file_is_named_without_its_content(home: Home, text: str) -> None:
+    home.write(".docker/config.json", {})
+    (home.root / ".docker/config.json").write_text(text)
+
+    with pytest.raises(UsageError) as failed:
+        home.find("r.example")
+
+    assert str(home.root / ".docker/config.json") in failed.value.message
+    assert "s3cret" not in failed.value.message
+
+
+def test_secrets_are_in_no_repr() -> None:
+    shown = repr(Credentials(user="alice", password="s3cret", identity_token="s3cret"))
+
+    assert shown == "Credentials(user='alice')"

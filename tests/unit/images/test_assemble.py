@@ -1,0 +1,199 @@
+"""Where each layer goes, and that its place does not change what it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from packager.core.artifact import Artifacts
+from packager.core.image import BaseImage, Descriptor, FileRange, ImageSpec, Inline, Platform
+from packager.core.model import ModelFile
+from packager.core.serving import RenderedFile, ServingConfig
+from packager.core.units import GIB, MIB
+from packager.errors import UsageError
+from packager.images.assemble import assemble_image, check_layers
+from packager.images.layer_plan import draft_layers, model_layers
+from packager.images.oci import seal, sha256
+from tests.support.image_schemas import CONFIG, MANIFEST, check_oci
+from tests.support.stored_images import layer
+
+BASE = BaseImage(
+    reference="registry.test/server:1",
+    digest="sha256:" + "b" * 64,
+    platform=Platform(),
+    layers=(layer("base", "debian"), layer("base", "server")),
+    config={
+        "os": "linux",
+        "architecture": "amd64",
+        "rootfs": {"type": "layers", "diff_ids": []},
+        "history": [
+            {"created_by": "debian"},
+            {"created_by": "ENV A=1", "empty_layer": True},
+            {"created_by": "server"},
+        ],
+    },
+)
+
+
+def file(path: str, size: int = 2 * MIB) -> ModelFile:
+    content = FileRange(path=f"/nowhere/{path}", offset=0, length=size)
+    role = "weights" if path.endswith(".safetensors") else "config"
+    return ModelFile(path=path, role=role, content=content)  # type: ignore[arg-type]
+
+
+ARTIFACTS = Artifacts(
+    model=(file("a.safetensors"), file("b.safetensors"), file("config.json", 10)),
+    draft=(file("model.safetensors"),),
+    compiled=(file("graph.neff"), file("manifest.json", 10)),
+)
+SERVING = ServingConfig(files=(RenderedFile(path="/opt/packager/serving/c.json", data=b"{}"),))
+
+
+def assembled(order: str = "base-first", base: BaseImage = BASE) -> ImageSpec:
+    return assemble_image(
+        base,
+        ARTIFACTS,
+        SERVING,
+        labels={},
+        created="1970-01-01T00:00:00Z",
+        order=order,  # type: ignore[arg-type]
+    )
+
+
+def roles(image: ImageSpec) -> list[str]:
+    return [found.role for found in image.layers]
+
+
+def test_what_changes_most_comes_last() -> None:
+    assert roles(assembled()) == [
+        *("base", "base", "weights", "weights", "model", "compiled", "draft", "config"),
+    ]
+
+
+def test_weights_first_leaves_the_weights_below_the_base() -> None:
+    assert roles(assembled("weights-first")) == [
+        *("weights", "weights", "model", "draft", "base", "base", "compiled", "config"),
+    ]
+
+
+def test_the_order_does_not_change_a_layer() -> None:
+    one, other = assembled(), assembled("weights-first")
+
+    assert {found.created_by: found.blob for found in one.layers} == {
+        found.created_by: found.blob for found in other.layers
+    }
+
+
+@pytest.mark.parametrize("order", ["base-first", "weights-first"])
+def test_history_and_diff_ids_follow_the_layers(order: str) -> None:
+    image = assembled(order)
+    layers = [
+        found
+        if found.digest
+        else replace(found, digest=sha256(found.created_by.encode()), diff_id="")
+        for found in image.layers
+    ]
+    sealed = seal(
+        replace(image, layers=tuple(layers)),
+        [
+            Descriptor(
+                media_type=found.media_type,
+                digest=found.digest,
+                size=found.size,
+                annotations=found.annotations,
+            )
+            for found in layers
+        ],
+    )
+
+    check_oci(sealed.manifest, MANIFEST)
+    check_oci(sealed.config, CONFIG)
+    config = json.loads(sealed.config)
+    made = [entry["created_by"] for entry in config["history"] if not entry.get("empty_layer")]
+    names = {"debian": "debian", "server": "server"}
+    base = iter(names)
+    assert made == [found.created_by if found.role != "base" else next(base) for found in layers]
+    assert config["rootfs"]["diff_ids"] == [found.diff_id or found.digest for found in layers]
+    assert config["history"].index({"created_by": "ENV A=1", "empty_layer": True}) == (
+        1 if order == "base-first" else 5
+    )
+
+
+def test_a_base_that_packager_made_would_cover_the_weights() -> None:
+    ours = replace(
+        BASE, config={**BASE.config, "config": {"Labels": {"dev.packager.record": "{}"}}}
+    )
+
+    with pytest.raises(UsageError, match="would cover"):
+        assembled("weights-first", ours)
+    assert roles(assembled("base-first", ours))[0] == "base"
+
+
+def test_compiled_artifacts_have_a_directory_of_their_own() -> None:
+    [compiled] = [found for found in assembled().layers if found.role == "compiled"]
+    head = compiled.blob.segments[0]
+
+    assert isinstance(head, Inline)
+    assert b"opt/packager/compiled/graph.neff" in head.data
+
+
+def test_many_shards_share_layers_of_much_the_same_size() -> None:
+    sizes = [GIB if number % 3 else 3 * GIB for number in range(163)]
+    shards = [file(f"{number:03}.safetensors", size) for number, size in enumerate(sizes)]
+
+    layers = model_layers(shards, base_layers=12, directory="/m")
+
+    assert len(layers) <= 90
+    assert max(found.size for found in layers) < 4.1 * GIB
+    assert sum(found.size for found in layers) >= sum(sizes)
+
+
+def test_the_grouping_does_not_depend_on_the_base() -> None:
+    shards = [file(f"{number:03}.safetensors") for number in range(163)]
+
+    assert model_layers(shards, base_layers=3, directory="/m") == model_layers(
+        shards, base_layers=26, directory="/m"
+    )
+
+
+def test_up_to_ninety_shards_are_layers_of_their_own() -> None:
+    shards = [file(f"{number:03}.safetensors") for number in range(90)]
+
+    assert len(model_layers(shards, base_layers=20, directory="/m")) == 90
+
+
+def test_a_large_draft_is_several_layers() -> None:
+    shards = [file(f"{number}.safetensors", 3 * GIB) for number in range(3)]
+
+    assert len(draft_layers(shards, directory="/d")) == 3
+    assert len(draft_layers(shards[:1] * 1 + [file("s.safetensors")], directory="/d")) == 1
+
+
+def test_layers_over_the_asked_size_are_named() -> None:
+    image = assembled()
+
+    assert not list(check_layers(image, 3 * MIB))
+    found = list(check_layers(image, MIB))
+    assert {finding.code for finding in found} == {"layer-over-size"}
+    assert len(found) == 4
+
+
+def test_compressed_layers_are_never_claimed() -> None:
+    """What a layer holds tells the digest of its tar, not of what compressing gives."""
+    named = replace(ARTIFACTS, model=(replace(ARTIFACTS.model[0], sha256="a" * 64),), draft=())
+
+    def contents(compression: str) -> list[str]:
+        image = assemble_image(
+            BASE,
+            named,
+            SERVING,
+            labels={},
+            created="1970-01-01T00:00:00Z",
+            compression=compression,  # type: ignore[arg-type]
+        )
+        return [found.content[:7] for found in image.layers if found.role == "weights"]
+
+    assert contents("none") == ["sha256:"]
+    assert contents("zstd") == contents("auto") == [""]

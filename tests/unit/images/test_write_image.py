@@ -1,0 +1,538 @@
+"""Writing images through the tee into layouts: what is read, written and left behind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from packager.core.image import (
+    Blob,
+    FileRange,
+    ImageRef,
+    ImageSpec,
+    Inline,
+    Layer,
+    Platform,
+    RemoteRange,
+    RuntimeConfig,
+    SealedImage,
+    Written,
+)
+from packager.errors import NotReproduced, OutputFailed, ProtocolFailed, Unavailable, UsageError
+from packager.images.blobs import BlobReader, FileUnreadable, SourceChanged
+from packager.images.claims import Claim
+from packager.images.digest_index import DigestIndex
+from packager.images.layout.sink import LayoutSink
+from packager.images.oci import scratch
+from packager.images.remote_layers import RemoteLayerIndex
+from packager.images.tar import TarEntry, make_tar
+from packager.images.target import parse_layout_target
+from packager.images.tee import write_image
+
+WEIGHTS = bytes(range(256)) * 20_000  # 5.12 MB: several chunks
+HOUR_NS = 3600 * 10**9
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Path:
+    path = tmp_path / "shard.safetensors"
+    path.write_bytes(WEIGHTS)
+    return path
+
+
+def image_of(shard: Path, *, note: bytes = b"note") -> ImageSpec:
+    content = FileRange(path=str(shard), offset=0, length=shard.stat().st_size)
+    return ImageSpec(
+        base=scratch(Platform()),
+        layers=(
+            Layer(role="weights", blob=make_tar([TarEntry(path="/m/shard", content=content)])),
+            Layer(role="config", blob=make_tar([TarEntry(path="/c/note", content=Inline(note))])),
+        ),
+        runtime=RuntimeConfig(labels={"a": "b"}),
+        created="1970-01-01T00:00:00Z",
+    )
+
+
+@dataclass
+class Bench:
+    """One machine: its index, and what was read so far."""
+
+    index: DigestIndex
+    reader: BlobReader = field(default_factory=BlobReader)
+
+    def write(self, image: ImageSpec, *sinks: object, expect: str = "") -> Written:
+        return write_image(
+            image,
+            sinks,  # type: ignore[arg-type]
+            reader=self.reader,
+            index=self.index,
+            expect_digest=expect,
+            sleep=lambda seconds: None,
+        )
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(DigestIndex(tmp_path / "state" / "digests.sqlite"))
+
+
+@dataclass(eq=False)
+class FakeSink:
+    """Keeps blobs in memory; loses the first `losses` transfers at the end."""
+
+    losses: int = 0
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    opened: int = 0
+    abandoned: bool = False
+    tag: str = ""
+
+    def prepare(self, image: ImageSpec) -> None: ...
+
+    def writer(self, layer: Layer) -> _FakeWriter | None:
+        if layer.digest in self.blobs:
+            return None
+        self.opened += 1
+        return _FakeWriter(self)
+
+    def locate(self, digest: str) -> Blob | None:
+        return None
+
+    def publish(self, image: SealedImage, blobs: Mapping[str, Blob]) -> ImageRef:
+        assert {layer.digest for layer in image.layers} <= set(self.blobs)
+        self.tag = image.digest
+        return ImageRef(target="fake", name="fake", digest=image.digest)
+
+    def abandon(self) -> None:
+        self.abandoned = True
+
+
+class _FakeWriter:
+    def __init__(self, sink: FakeSink) -> None:
+        self.sink, self.data = sink, bytearray()
+
+    def write(self, chunk: memoryview) -> None:
+        self.data += chunk
+
+    def commit(self, digest: str) -> None:
+        if self.sink.losses:
+            self.sink.losses -= 1
+            raise Unavailable("the line went dead")
+        assert digest == "sha256:" + hashlib.sha256(self.data).hexdigest()
+        self.sink.blobs[digest] = bytes(self.data)
+
+    def abort(self) -> None: ...
+
+
+def make_old(bench: Bench) -> None:
+    """Let an hour pass, so that file times are no longer racy."""
+    bench.index._clock_ns = lambda: time.time_ns() + HOUR_NS
+
+
+def test_several_sinks_share_one_read(bench: Bench, shard: Path, tmp_path: Path) -> None:
+    one, two = (
+        LayoutSink(parse_layout_target(f"oci:{tmp_path / 'one'}")),
+        LayoutSink(parse_layout_target(f"oci:{tmp_path / 'two'}")),
+    )
+    three = FakeSink()
+
+    written = bench.write(image_of(shard), one, two, three)
+
+    assert bench.reader.bytes_read == len(WEIGHTS)
+    assert {ref.digest for ref in written.refs} == {written.image.digest}
+    for name in ("one", "two"):
+        index = json.loads((tmp_path / name / "index.json").read_bytes())
+        assert index["manifests"][0]["digest"] == written.image.digest
+
+
+def test_every_blob_of_a_layout_has_the_digest_it_is_named_for(
+    bench: Bench, shard: Path, tmp_path: Path
+) -> None:
+    bench.write(image_of(shard), LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}")))
+
+    blobs = list((tmp_path / "out/blobs/sha256").iterdir())
+    assert len(blobs) == 4  # two layers, configuration, manifest
+    assert all(hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name for blob in blobs)
+
+
+def test_an_unchanged_model_is_not_read_again(bench: Bench, shard: Path, tmp_path: Path) -> None:
+    make_old(bench)
+    bench.write(image_of(shard), LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}")))
+    bench.reader.bytes_read = 0
+
+    again = bench.write(image_of(shard), LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}")))
+
+    assert bench.reader.bytes_read == 0
+    assert again.layers_known == 2
+
+
+def test_a_file_written_just_now_is_hashed_again_but_not_sent_again(
+    bench: Bench, shard: Path
+) -> None:
+    sink = FakeSink()
+    bench.write(image_of(shard), sink)
+    bench.reader.bytes_read = 0
+
+    bench.write(image_of(shard), sink)
+
+    assert bench.reader.bytes_read == len(WEIGHTS)
+    assert sink.opened == 2  # the two layers of the first build
+
+
+def test_an_edit_that_restores_the_modification_time_is_seen(bench: Bench, shard: Path) -> None:
+    import os
+
+    make_old(bench)
+    first = bench.write(image_of(shard), FakeSink())
+    status = shard.stat()
+    with shard.open("r+b") as file:
+        file.write(b"edited")
+    os.utime(shard, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    second = bench.write(image_of(shard), FakeSink())
+
+    assert first.image.digest != second.image.digest
+
+
+def test_a_lost_transfer_is_sent_again_to_that_sink_only(bench: Bench, shard: Path) -> None:
+    steady, shaky = FakeSink(), FakeSink(losses=1)
+
+    bench.write(image_of(shard), steady, shaky)
+
+    assert (steady.opened, shaky.opened) == (2, 3)
+    assert steady.tag == shaky.tag != ""
+
+
+def test_a_sink_that_never_recovers_ends_the_build_without_a_name(
+    bench: Bench, shard: Path, tmp_path: Path
+) -> None:
+    sink = FakeSink(losses=100)
+
+    with pytest.raises(Unavailable, match="the line went dead"):
+        bench.write(
+            image_of(shard), sink, LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}"))
+        )
+
+    assert (sink.tag, sink.abandoned) == ("", True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_changes_while_it_is_read_stops_the_build(
+    bench: Bench, shard: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = FakeSink()
+    chunks = BlobReader.chunks
+
+    def meddle(reader: BlobReader, blob: Blob) -> object:
+        for count, chunk in enumerate(chunks(reader, blob)):
+            if count == 2:
+                with shard.open("ab") as file:
+                    file.write(b"!")
+            yield chunk
+
+    monkeypatch.setattr(BlobReader, "chunks", meddle)
+
+    with pytest.raises(SourceChanged):
+        bench.write(image_of(shard), sink)
+    assert sink.tag == ""
+
+
+def test_a_file_that_shrank_is_reported_as_changed(bench: Bench, shard: Path) -> None:
+    image = image_of(shard)
+    shard.write_bytes(WEIGHTS[:100])
+
+    with pytest.raises(SourceChanged, match="changed while it was read"):
+        bench.write(image, FakeSink())
+
+
+def test_another_digest_than_the_record_is_refused_before_naming(bench: Bench, shard: Path) -> None:
+    sink = FakeSink()
+
+    with pytest.raises(NotReproduced):
+        bench.write(image_of(shard), sink, expect="sha256:" + "0" * 64)
+    assert sink.tag == ""
+
+
+def test_a_directory_that_is_no_layout_is_left_alone(
+    bench: Bench, shard: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/thesis.tex").write_text("precious")
+
+    with pytest.raises(OutputFailed, match="not an OCI layout"):
+        bench.write(image_of(shard), LayoutSink(parse_layout_target(f"oci:{tmp_path / 'home'}")))
+    assert (tmp_path / "home/thesis.tex").read_text() == "precious"
+
+
+def test_replacing_an_image_removes_only_what_nobody_needs(
+    bench: Bench, shard: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    bench.write(image_of(shard, note=b"1"), LayoutSink(parse_layout_target(f"oci:{out}:kept")))
+    bench.write(image_of(shard, note=b"2"), LayoutSink(parse_layout_target(f"oci:{out}:moving")))
+    bench.write(image_of(shard, note=b"3"), LayoutSink(parse_layout_target(f"oci:{out}:moving")))
+
+    # one weights layer; configuration layer, configuration and manifest of two images
+    assert len(list((out / "blobs/sha256").iterdir())) == 7
+
+
+def test_leftovers_of_a_killed_build_are_cleared(bench: Bench, shard: Path, tmp_path: Path) -> None:
+    blobs = tmp_path / "out/blobs/sha256"
+    blobs.mkdir(parents=True)
+    (blobs / ".new-killed").write_bytes(b"half a layer")
+
+    bench.write(image_of(shard), LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}")))
+
+    assert not (blobs / ".new-killed").exists()
+
+
+def test_what_a_killed_build_made_goes_when_the_next_does_not_need_it(
+    bench: Bench, shard: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    bench.write(image_of(shard, note=b"1"), LayoutSink(parse_layout_target(f"oci:{out}")))
+    foreign = out / "blobs/sha256" / ("f" * 64)
+    foreign.write_bytes(b"what another program has just put here")
+    with monkeypatch.context() as killed:
+        killed.setattr(LayoutSink, "publish", lambda sink, image, blobs: 1 / 0)
+        killed.setattr(LayoutSink, "abandon", LayoutSink._release)
+        with pytest.raises(ZeroDivisionError):
+            bench.write(image_of(shard, note=b"2"), LayoutSink(parse_layout_target(f"oci:{out}")))
+    assert len(list((out / "blobs/sha256").iterdir())) == 6
+
+    bench.write(image_of(shard, note=b"3"), LayoutSink(parse_layout_target(f"oci:{out}")))
+
+    # two layers, configuration and manifest, beside what is not ours
+    assert len(list((out / "blobs/sha256").iterdir())) == 5
+    assert foreign.exists()
+    assert sorted(path.name for path in out.iterdir()) == ["blobs", "index.json", "oci-layout"]
+
+
+def test_a_build_killed_while_it_removes_the_old_image_is_finished_by_the_next(
+    bench: Bench, shard: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    bench.write(image_of(shard, note=b"1"), LayoutSink(parse_layout_target(f"oci:{out}")))
+    with monkeypatch.context() as killed:
+        killed.setattr(LayoutSink, "_remove", lambda sink, digests: 1 / 0)
+        killed.setattr(LayoutSink, "abandon", LayoutSink._release)
+        with pytest.raises(ZeroDivisionError):
+            bench.write(image_of(shard, note=b"2"), LayoutSink(parse_layout_target(f"oci:{out}")))
+    assert len(list((out / "blobs/sha256").iterdir())) == 7
+
+    bench.write(image_of(shard, note=b"2"), LayoutSink(parse_layout_target(f"oci:{out}")))
+
+    assert len(list((out / "blobs/sha256").iterdir())) == 4
+
+
+def test_a_damaged_layer_of_a_base_stops_the_build(bench: Bench, tmp_path: Path) -> None:
+    """A flipped byte in an `oci:` base gave a new image, with exit status 0."""
+    data = bytes(10240)
+    damaged = data[:5000] + b"\x01" + data[5001:]
+    below = Layer(
+        role="base",
+        blob=Blob((Inline(damaged),)),
+        digest="sha256:" + hashlib.sha256(data).hexdigest(),
+        diff_id="sha256:" + hashlib.sha256(data).hexdigest(),
+    )
+    image = ImageSpec(
+        base=scratch(Platform()), layers=(below,), runtime=RuntimeConfig(), created="1970"
+    )
+
+    with pytest.raises(ProtocolFailed, match="expected sha256:"):
+        bench.write(image, LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}")))
+
+    assert not (tmp_path / "out" / "index.json").exists()
+
+
+def test_a_damaged_index_costs_time_and_nothing_else(
+    bench: Bench, shard: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state/digests.sqlite").write_bytes(b"not a database" * 1000)
+
+    bench.write(image_of(shard), FakeSink())
+
+    assert bench.reader.bytes_read == len(WEIGHTS)
+
+
+def test_a_build_killed_before_its_first_name_does_not_block_the_next(
+    bench: Bench, shard: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    (out / "blobs/sha256").mkdir(parents=True)
+    for leftover in (".oci-layout.7.tmp", "blobs/sha256/.0af3.7.tmp"):
+        (out / leftover).write_bytes(b"half")
+
+    bench.write(image_of(shard), LayoutSink(parse_layout_target(f"oci:{out}")))
+
+    assert sorted(path.name for path in out.iterdir()) == ["blobs", "index.json", "oci-layout"]
+    assert not list((out / "blobs/sha256").glob(".*"))
+
+
+def test_an_interrupt_after_the_index_was_replaced_keeps_what_it_names(
+    bench: Bench, shard: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(sink: LayoutSink, replaced: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LayoutSink, "_remove_unreachable", interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        bench.write(image_of(shard), LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}")))
+
+    index = json.loads((tmp_path / "out/index.json").read_bytes())
+    blobs = {path.name for path in (tmp_path / "out/blobs/sha256").iterdir()}
+    assert index["manifests"][0]["digest"].removeprefix("sha256:") in blobs
+    assert len(blobs) == 4  # two layers, configuration, manifest
+
+
+def test_a_failed_build_leaves_the_image_of_one_that_raced_it(
+    bench: Bench, shard: Path, tmp_path: Path
+) -> None:
+    loser = LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}:loser"))
+    bench.write(image_of(shard), LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}:winner")))
+    loser.prepare(image_of(shard))
+    loser._created_root = True  # as it saw it before the winner had made the directory
+
+    loser.abandon()
+
+    assert len(list((tmp_path / "out/blobs/sha256").iterdir())) == 4
+
+
+@pytest.mark.parametrize("content", ["{", '{"manifests": 7}', '{"manifests": [{}]}'])
+def test_a_layout_with_a_damaged_index_is_refused_and_left_alone(
+    bench: Bench, shard: Path, tmp_path: Path, content: str
+) -> None:
+    bench.write(image_of(shard), LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}")))
+    (tmp_path / "out/index.json").write_text(content)
+
+    with pytest.raises(OutputFailed, match="is damaged"):
+        bench.write(
+            image_of(shard, note=b"2"), LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}"))
+        )
+
+    assert len(list((tmp_path / "out/blobs/sha256").iterdir())) == 4
+
+
+@pytest.mark.parametrize("tag", ["a b", "-lead", "..", "two\nlines", "ünï"])
+def test_a_tag_that_no_layout_tool_could_read_is_refused(tmp_path: Path, tag: str) -> None:
+    with pytest.raises(UsageError, match="cannot name an image"):
+        LayoutSink(parse_layout_target(f"oci:{tmp_path}:{tag}"))
+
+
+def test_a_disk_that_fails_while_it_is_read_is_no_bug_of_ours(bench: Bench, shard: Path) -> None:
+    image = image_of(shard)
+    shard.unlink()
+    shard.mkdir()  # opens or reads with an OSError, as a failing disk does
+
+    with pytest.raises(FileUnreadable, match="is a directory"):
+        bench.write(image, FakeSink())
+
+
+class _Parts:
+    """A hub that serves one file, as far as it is asked for."""
+
+    scheme = "hf"
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.read_ranges = data, []  # type: ignore[var-annotated]
+
+    def read(self, segment: RemoteRange) -> Iterator[bytes]:
+        self.read_ranges.append(segment.offset)
+        yield self.data[segment.offset : segment.offset + segment.length]
+
+
+@dataclass(eq=False)
+class _Claiming(FakeSink):
+    """Has what is proven, until it is asked a second time; keeps what is claimed."""
+
+    proven: dict[str, str] = field(default_factory=dict)  # content → digest
+    asked: list[str] = field(default_factory=list)
+    claims: tuple[Claim, ...] = ()
+    lost: str = ""
+
+    def writer(self, layer: Layer) -> _FakeWriter | None:
+        self.asked.append(layer.digest)
+        if layer.digest in self.proven.values():
+            if layer.digest != self.lost or self.asked.count(layer.digest) == 1:
+                return None
+            self.opened += 1
+            return _FakeWriter(self)
+        return super().writer(layer)
+
+    def earlier_layers(self, *, with_claims: bool) -> RemoteLayerIndex:
+        digests = {("weights", content, 512): digest for content, digest in self.proven.items()}
+        return RemoteLayerIndex(key_id="k", digests=digests)
+
+    def keep_claims(self, image: SealedImage, claims: Sequence[Claim]) -> None:
+        self.claims = tuple(claims)
+
+    def publish(self, image: SealedImage, blobs: Mapping[str, Blob]) -> ImageRef:
+        return ImageRef(target="fake", name="fake", digest=image.digest)
+
+
+def test_a_part_that_was_read_without_the_rest_of_its_file_proves_nothing(
+    tmp_path: Path,
+) -> None:
+    """The hub's digest is over all of the file: a part alone may be anything."""
+    url = "hf://o/n@" + "c" * 40 + "/m.safetensors?size=1024&sha256=" + "5" * 64
+    contents = ("sha256:" + "1" * 64, "sha256:" + "2" * 64)
+    hub = _Parts(b"anything" * 128)
+    layers = tuple(
+        Layer(
+            role="weights",
+            blob=Blob((RemoteRange(url=url, offset=at, length=512, in_order=True),)),
+            content=content,
+        )
+        for at, content in zip((0, 512), contents, strict=True)
+    )
+    digest = "sha256:" + hashlib.sha256(hub.data[:512]).hexdigest()
+    sink = _Claiming(proven={contents[0]: digest, contents[1]: "sha256:" + "e" * 64}, lost=digest)
+    index = DigestIndex(tmp_path / "digests.sqlite")
+    image = ImageSpec(
+        base=scratch(Platform()), layers=layers, runtime=RuntimeConfig(), created="1970"
+    )
+
+    written = write_image(image, [sink], reader=BlobReader((hub,)), index=index)  # type: ignore[list-item]
+
+    assert hub.read_ranges == [0]
+    assert [claim.content for claim in sink.claims] == [contents[1]]
+    assert index.get(layers[0].blob) is None
+    assert [layer.believed for layer in written.layers] == ["", "k"]
+
+
+class _SharingWriter(_FakeWriter):
+    """Says that it shares all bytes with the files; what it is given instead is kept."""
+
+    complete = True
+
+    def commit(self, digest: str) -> None:
+        assert self.data, "nothing was read, and nothing proves what the files hold"
+        super().commit(digest)
+
+
+class _SharingSink(FakeSink):
+    def writer(self, layer: Layer) -> _FakeWriter | None:
+        if layer.digest in self.blobs:
+            return None
+        return _SharingWriter(self) if layer.role == "weights" else _FakeWriter(self)
+
+
+def test_shared_bytes_without_a_proof_are_read(bench: Bench, shard: Path) -> None:
+    """Files that changed a moment before they were hashed may have changed once more."""
+    image = image_of(shard)
+    first, sink = bench.write(image, FakeSink()), _SharingSink()
+    known = bench.index.get(image.layers[0].blob)
+    assert known is not None
+    assert not known.proven
+
+    second = bench.write(image, sink)
+
+    assert second.image.digest == first.image.digest
+    assert sorted(sink.blobs) == sorted(layer.digest for layer in first.layers)

@@ -1,0 +1,566 @@
+"""Models in directories: what is taken, what is left out, what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from packager.core.image import Blob
+from packager.core.model import ModelFiles
+from packager.core.references import DirectoryReference
+from packager.errors import ModelRefused, NotFound, PackagerError, UsageError
+from packager.images.blobs import BlobReader, SourceChanged
+from packager.models.local import LocalSource
+from packager.models.reference import parse_model_reference
+from tests.support.doubles.models import (
+    llama_tensors,
+    safetensors_bytes,
+    write_json,
+    write_model,
+    write_safetensors,
+)
+
+SHARDS = (
+    "model-00001-of-00003.safetensors",
+    "model-00002-of-00003.safetensors",
+    "model-00003-of-00003.safetensors",
+)
+INDEX = "model.safetensors.index.json"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "model")
+
+
+def facts(directory: Path) -> ModelFiles:
+    return LocalSource().facts(parse_model_reference(str(directory)))
+
+
+def refused(directory: Path, why: str) -> ModelRefused:
+    """Every refusal names what is wrong, prints on one line and says what to do."""
+    with pytest.raises(ModelRefused, match=why) as caught:
+        facts(directory)
+    assert caught.value.message.isprintable()
+    assert caught.value.hint
+    return caught.value
+
+
+def edit_index(model: Path, change: Callable[[dict[str, str]], object]) -> None:
+    index = json.loads((model / INDEX).read_text())
+    change(index["weight_map"])
+    write_json(model / INDEX, index)
+
+
+def test_a_model_is_its_files_in_order_with_their_roles(model: Path) -> None:
+    assert [(file.path, file.role) for file in facts(model).files] == [
+        ("config.json", "config"),
+        ("model-00001-of-00003.safetensors", "weights"),
+        ("model-00002-of-00003.safetensors", "weights"),
+        ("model-00003-of-00003.safetensors", "weights"),
+        ("model.safetensors.index.json", "config"),
+        ("tokenizer.json", "tokenizer"),
+        ("tokenizer_config.json", "tokenizer"),
+    ]
+
+
+def test_the_reference_does_not_say_where_the_directory_is(model: Path) -> None:
+    found = facts(model)
+    assert (found.ref.source, found.ref.name, found.ref.revision) == ("local", model.name, "")
+
+
+def test_the_content_of_a_file_is_the_whole_file_by_absolute_path(model: Path) -> None:
+    content = facts(model).files[0].content
+    assert content.path == str((model / "config.json").resolve())  # type: ignore[union-attr]
+    assert (content.offset, content.length) == (  # type: ignore[union-attr]
+        0,
+        (model / "config.json").stat().st_size,
+    )
+
+
+def test_no_file_is_executable_whatever_its_mode(model: Path) -> None:
+    (model / "config.json").chmod(0o755)
+    assert not any(file.executable for file in facts(model).files)
+
+
+def test_tensors_are_read_from_all_shards(model: Path) -> None:
+    found = facts(model)
+    assert len(found.tensors) == 21
+    assert found.weight_bytes == 213_632
+    assert {tensor.file for tensor in found.tensors} == set(SHARDS)
+
+
+def test_the_configuration_is_handed_on(model: Path) -> None:
+    assert facts(model).config["architectures"] == ["LlamaForCausalLM"]
+
+
+def test_one_file_of_weights_needs_no_index(tmp_path: Path) -> None:
+    found = facts(write_model(tmp_path / "m", shards=1))
+    assert [file.path for file in found.files if file.role == "weights"] == ["model.safetensors"]
+
+
+def test_a_relative_path_and_a_link_to_the_directory_work(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link").symlink_to(model)
+    monkeypatch.chdir(tmp_path)
+    assert LocalSource().facts(parse_model_reference("./link")).files == facts(model).files
+
+
+def test_a_name_is_stored_composed(model: Path) -> None:
+    (model / "e\u0301.txt").write_text("x")
+    assert "\u00e9.txt" in [file.path for file in facts(model).files]
+
+
+def test_what_is_left_out_is_explained(model: Path) -> None:
+    (model / ".git").mkdir()
+    (model / ".git" / "HEAD").write_text("ref")
+    (model / "modeling.py").write_text("import os")
+    (model / "pytorch_model.bin").write_bytes(pickle.dumps({}))
+    (model / "original").mkdir()
+    (model / "original" / "consolidated.00.pth").write_bytes(b"x")
+    write_safetensors(model / "consolidated.safetensors", {"w": ("U8", (1,))})
+    assert dict(facts(model).left_out) == {
+        ".git": "hidden",
+        "consolidated.safetensors": "weights that the model's index does not name",
+        "modeling.py": "code is not packaged",
+        "original/consolidated.00.pth": "pickle: can run code when it is loaded",
+        "pytorch_model.bin": "pickle: can run code when it is loaded",
+    }
+
+
+def test_the_index_decides_between_shards_and_a_single_file(model: Path) -> None:
+    write_safetensors(model / "model.safetensors", {"w": ("U8", (1,))})
+    assert dict(facts(model).left_out) == {
+        "model.safetensors": "weights that the model's index does not name"
+    }
+
+
+# Paths
+
+
+def test_a_misspelt_directory_is_told_its_neighbour(model: Path) -> None:
+    with pytest.raises(NotFound) as caught:
+        LocalSource().facts(parse_model_reference(str(model.with_name("modle"))))
+    assert caught.value.hint == f"did you mean {str(model)!r}?"
+
+
+def test_a_directory_without_neighbours_is_told_both_forms(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="there is no directory") as caught:
+        LocalSource().facts(parse_model_reference(str(tmp_path / "a" / "b")))
+    assert "`org/name`" in caught.value.hint
+
+
+def test_a_file_is_not_a_model(model: Path) -> None:
+    with pytest.raises(UsageError, match="is a file") as caught:
+        LocalSource().facts(parse_model_reference(str(model / "config.json")))
+    assert str(model) in caught.value.hint
+
+
+def test_what_cannot_be_a_path_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="is not a path"):
+        LocalSource().facts(DirectoryReference.at("a\0b"))
+
+
+def test_the_home_of_a_user_that_is_not_there_is_said_to_be_missing() -> None:
+    with pytest.raises(NotFound, match="no such user has a home here"):
+        LocalSource().facts(DirectoryReference.at("~no-such-user/model"))
+
+
+def test_a_misspelt_directory_is_never_a_model_of_a_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "examples" / "tiny-llama").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+
+    reference = parse_model_reference("examples/tiny-lama")
+    with pytest.raises(NotFound, match="there is no directory 'examples/tiny-lama'") as caught:
+        LocalSource().facts(reference)
+
+    assert "did you mean 'examples/tiny-llama'?" in caught.value.hint
+    assert "'examples/tiny-lama@main'" in caught.value.hint
+    pinned = parse_model_reference("examples/tiny-lama@main")
+    assert (pinned.source, parse_model_reference("other/tiny-lama").source) == ("hub", "hub")
+
+
+def test_a_path_of_windows_is_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "examples" / "tiny").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(NotFound) as caught:
+        LocalSource().facts(parse_model_reference("examples\\tiny"))
+
+    assert caught.value.hint == "did you mean 'examples/tiny'?"
+
+
+def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
+    refused(tmp_path, "is empty")
+
+
+# Links and odd things
+
+
+def test_a_link_inside_the_model_is_its_target(model: Path) -> None:
+    (model / "tokenizer.json").rename(model / "real.json")
+    (model / "tokenizer.json").symlink_to("real.json")
+    file = next(file for file in facts(model).files if file.path == "tokenizer.json")
+    assert file.content.path == str(model / "real.json")  # type: ignore[union-attr]
+
+
+def test_a_link_out_of_the_model_is_refused(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.json").write_text("{}")
+    (model / "generation_config.json").symlink_to("../secret.json")
+    refused(model, "'generation_config.json' leads out of the model's directory")
+
+
+def test_an_absolute_link_out_of_the_model_is_refused(model: Path) -> None:
+    (model / "vocab.txt").symlink_to("/etc/passwd")
+    refused(model, r"'vocab\.txt' leads out")
+
+
+def test_a_link_that_would_be_left_out_is_still_refused(model: Path) -> None:
+    (model / "notes.pdf").symlink_to("/etc/passwd")
+    refused(model, r"'notes\.pdf' leads out")
+
+
+def test_a_neighbour_whose_name_begins_alike_is_outside(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "model-other").mkdir()
+    (tmp_path / "model-other" / "x.json").write_text("{}")
+    (model / "x.json").symlink_to("../model-other/x.json")
+    refused(model, r"'x\.json' leads out")
+
+
+def test_what_is_hidden_is_never_opened(model: Path) -> None:
+    (model / ".venv").symlink_to("/")
+    os.mkfifo(model / ".pipe")
+    assert dict(facts(model).left_out) == {".pipe": "hidden", ".venv": "hidden"}
+
+
+def test_a_dangling_link_is_refused(model: Path) -> None:
+    (model / "added_tokens.json").symlink_to("gone.json")
+    refused(model, "leads nowhere")
+
+
+def test_links_in_a_circle_are_refused(model: Path) -> None:
+    (model / "a.json").symlink_to("b.json")
+    (model / "b.json").symlink_to("a.json")
+    refused(model, "leads back to itself")
+
+
+def test_a_link_to_the_model_itself_is_refused(model: Path) -> None:
+    (model / "again").symlink_to(".")
+    refused(model, "leads to a directory")
+
+
+def test_a_snapshot_in_the_hub_cache_may_link_to_its_blobs(model: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "hub" / "models--org--name"
+    (repository / "blobs").mkdir(parents=True)
+    snapshot = repository / "snapshots" / "c0ffee"
+    snapshot.mkdir(parents=True)
+    for number, file in enumerate(sorted(model.iterdir())):
+        shutil.copy(file, repository / "blobs" / f"{number}")
+        (snapshot / file.name).symlink_to(f"../../blobs/{number}")
+    assert [file.path for file in facts(snapshot).files] == [
+        file.path for file in facts(model).files
+    ]
+
+
+def test_a_snapshot_may_not_link_beyond_its_blobs(model: Path, tmp_path: Path) -> None:
+    snapshot = tmp_path / "models--org--name" / "snapshots" / "c0ffee"
+    shutil.copytree(model, snapshot)
+    (tmp_path / "secret").write_text("{}")
+    (snapshot / "x.json").symlink_to("../../../secret")
+    refused(snapshot, "leads out")
+
+
+def test_a_named_pipe_is_refused(model: Path) -> None:
+    os.mkfifo(model / "merges.txt")
+    refused(model, r"'merges\.txt' in the model is a named pipe")
+
+
+def test_a_socket_is_refused(model: Path) -> None:
+    os.mknod(model / "s.json", stat.S_IFSOCK | 0o600)
+    refused(model, "is a socket")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        (b"a\nb.json", "control character"),
+        (b"a\\b.json", "backslash"),
+        (b"a\xff.json", "not UTF-8"),
+    ],
+)
+def test_an_odd_name_is_refused(model: Path, name: bytes, why: str) -> None:
+    Path(os.fsdecode(os.fsencode(model) + b"/" + name)).write_text("{}")
+    refused(model, why)
+
+
+def test_names_that_differ_only_in_case_are_refused(model: Path) -> None:
+    (model / "Config.json").write_text("{}")
+    refused(model, "only in case")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_file_is_named(model: Path) -> None:
+    (model / "tokenizer.json").chmod(0)
+    refused(model, r"'tokenizer\.json' cannot be read: permission denied")
+
+
+# Pickles, pointers and code
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt", "tokenizer.model", "LICENSE"])
+def test_a_pickle_under_a_harmless_name_is_refused(model: Path, name: str) -> None:
+    (model / name).write_bytes(pickle.dumps({"a": 1}))
+    refused(model, f"'{name}' is not what its name says: it is a pickle")
+
+
+def test_a_pickle_as_a_shard_is_refused(model: Path) -> None:
+    (model / SHARDS[1]).write_bytes(pickle.dumps({"a": 1}))
+    refused(model, "model-00002-of-00003.*it is a pickle")
+
+
+def test_a_torch_archive_as_a_shard_is_refused(model: Path) -> None:
+    (model / SHARDS[1]).write_bytes(b"PK\x03\x04archive/data.pkl")
+    refused(model, "model-00002-of-00003.*as torch.save writes it")
+
+
+@pytest.mark.parametrize("name", [SHARDS[0], "tokenizer.json"])
+def test_a_clone_without_its_large_files_is_told_to_pull(model: Path, name: str) -> None:
+    (model / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    assert "git lfs pull" in refused(model, "Git LFS pointer").hint
+
+
+def test_only_pickled_weights_are_refused(model: Path) -> None:
+    for name in (*SHARDS, INDEX):
+        (model / name).unlink()
+    (model / "pytorch_model.bin").write_bytes(pickle.dumps({}))
+    refused(model, "pickle files only")
+
+
+def test_code_that_engines_have_themselves_is_not_needed(tmp_path: Path) -> None:
+    """DeepSeek-V3 still ships the code it was published with."""
+    auto_map = {"AutoModelForCausalLM": "modeling_deepseek.DeepseekV3ForCausalLM"}
+    config = {"architectures": ["DeepseekV3ForCausalLM"], "auto_map": auto_map}
+    model = write_model(tmp_path / "m", config=config)
+    (model / "modeling_deepseek.py").write_text("import os")
+
+    found = LocalSource().facts(parse_model_reference(str(model)))
+
+    assert found.left_out == {"modeling_deepseek.py": "code is not packaged"}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "model_type"),
+    [
+        ("MiniMaxM2ForCausalLM", "minimax_m2"),
+        ("NemotronHForCausalLM", "nemotron_h"),
+        ("DeepseekV3ForCausalLM", "kimi_k2"),
+        ("KimiK25ForConditionalGeneration", "kimi_k25"),
+        ("PhiMoEForCausalLM", "phimoe"),
+        ("ExaoneForCausalLM", "exaone"),
+        ("BertForMaskedLM", "nomic_bert"),  # refused later, as an encoder
+    ],
+)
+def test_the_code_in_auto_map_is_no_obstacle_where_an_engine_has_the_class(
+    tmp_path: Path, architecture: str, model_type: str
+) -> None:
+    auto_map = {"AutoConfig": "c.C", "AutoModelForCausalLM": "m.M"}
+    config = {"architectures": [architecture], "model_type": model_type, "auto_map": auto_map}
+
+    found = LocalSource().facts(
+        parse_model_reference(str(write_model(tmp_path / "m", config=config)))
+    )
+
+    assert found.config["architectures"] == [architecture]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "model_type"),
+    [("InternLM2ForCausalLM", "internlm2"), ("MiMoForCausalLM", "mimo")],
+)
+def test_a_configuration_that_only_the_models_code_reads_is_refused_with_its_type(
+    tmp_path: Path, architecture: str, model_type: str
+) -> None:
+    """vLLM has the class, and asks for --trust-remote-code to read the configuration."""
+    auto_map = {"AutoConfig": "c.C", "AutoModelForCausalLM": "m.M"}
+    config = {"architectures": [architecture], "model_type": model_type, "auto_map": auto_map}
+
+    error = refused(write_model(tmp_path / "m", config=config), "auto_map")
+
+    assert f"no configuration of type '{model_type}'" in error.hint
+
+
+def test_draft_heads_need_no_tokenizer_and_may_have_a_file_name_of_their_own(
+    tmp_path: Path,
+) -> None:
+    write_json(tmp_path / "config.json", {"medusa_num_heads": 2})
+    write_safetensors(
+        tmp_path / "medusa_lm_head.safetensors", {"0.0.linear.weight": ("F16", (4, 4))}
+    )
+
+    found = LocalSource(is_draft=True).facts(parse_model_reference(str(tmp_path)))
+
+    assert [file.path for file in found.files] == ["config.json", "medusa_lm_head.safetensors"]
+    with pytest.raises(ModelRefused, match="no tokenizer"):
+        LocalSource().facts(parse_model_reference(str(tmp_path)))
+
+
+def test_a_model_that_needs_its_own_code_is_refused(tmp_path: Path) -> None:
+    model = write_model(
+        tmp_path / "m",
+        config={
+            "architectures": ["XForCausalLM"],
+            "auto_map": {"AutoModelForCausalLM": "modeling_x.XForCausalLM"},
+        },
+    )
+    error = refused(model, "'config.json' names code of the model's own.*AutoModelForCausalLM")
+    assert "trust_remote_code" in error.hint
+
+
+def test_a_tokenizer_that_is_only_code_is_refused(model: Path) -> None:
+    (model / "tokenizer.json").rename(model / "tokenizer.model")
+    write_json(model / "tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["a.B", None]}})
+    refused(model, "AutoTokenizer")
+
+
+def test_code_for_a_tokenizer_that_is_there_is_not_needed(model: Path) -> None:
+    write_json(model / "tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["a.B", None]}})
+    facts(model)
+
+
+# Configuration
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        pytest.param(b"", "is empty", id="empty"),
+        pytest.param(b"hello", "does not begin and end as JSON", id="text"),
+        pytest.param(b'{"a": 1', "does not begin and end as JSON", id="truncated"),
+        pytest.param(b'{"a": }', "not JSON at line 1, column 7", id="invalid"),
+        pytest.param(b"[]", "not a JSON object", id="list"),
+        pytest.param(b'{"a": 1, "a": 2}', "the key 'a' stands twice", id="repeated-key"),
+        pytest.param(b'{"a": {"b": 1, "b": 2}}', "the key 'b' stands twice", id="repeated-inside"),
+        pytest.param(b'{"a": "\xff"}', "not UTF-8", id="not-utf8"),
+        pytest.param(b'{"a": "\\ud800"}', "half of a surrogate pair", id="surrogate"),
+        pytest.param(b'{"a":' + b"[" * 99_999 + b"]" * 99_999 + b"}", "too deeply", id="deep"),
+        pytest.param(b"{" + b" " * 10_000_000 + b"}", "longer than 10000000", id="too-long"),
+    ],
+)
+def test_a_broken_configuration_is_refused(model: Path, content: bytes, why: str) -> None:
+    (model / "config.json").write_bytes(content)
+    refused(model, f"'config.json' is refused: .*{why}")
+
+
+def test_a_configuration_with_infinity_is_accepted(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m", config={"time_step_limit": [0.0, float("inf")]})
+    assert facts(model).config["time_step_limit"][1] == float("inf")
+
+
+def test_a_truncated_tokenizer_is_refused(model: Path) -> None:
+    content = (model / "tokenizer.json").read_bytes()
+    (model / "tokenizer.json").write_bytes(content[: len(content) // 2])
+    refused(model, r"'tokenizer\.json' is refused")
+
+
+def test_a_model_without_a_tokenizer_is_refused(model: Path) -> None:
+    (model / "tokenizer.json").unlink()
+    refused(model, "has no tokenizer")
+
+
+# Shards and index
+
+
+def test_a_missing_shard_is_named(model: Path) -> None:
+    (model / SHARDS[1]).unlink()
+    refused(model, f"lacks '{SHARDS[1]}'")
+
+
+def test_a_missing_index_is_refused(model: Path) -> None:
+    (model / INDEX).unlink()
+    refused(model, r"neither 'model\.safetensors' nor")
+
+
+def test_an_empty_shard_is_refused(model: Path) -> None:
+    (model / SHARDS[2]).write_bytes(b"")
+    assert "never downloaded" in refused(model, "it is empty").hint
+
+
+def test_a_truncated_shard_is_refused(model: Path) -> None:
+    os.truncate(model / SHARDS[0], (model / SHARDS[0]).stat().st_size - 1)
+    assert "get it" in refused(model, "truncated").hint
+
+
+def test_a_tensor_of_the_index_that_no_shard_has_is_refused(model: Path) -> None:
+    edit_index(model, lambda weight_map: weight_map.update(ghost=SHARDS[0]))
+    refused(model, f"'ghost' is in no shard; it should be in '{SHARDS[0]}'")
+
+
+def test_a_tensor_in_another_shard_than_the_index_says_is_refused(model: Path) -> None:
+    edit_index(model, lambda weight_map: weight_map.update({"lm_head.weight": SHARDS[0]}))
+    refused(model, r"'lm_head\.weight' is in 'model-00003.*should be in 'model-00001")
+
+
+def test_a_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m", shards=2)
+    tensors = llama_tensors(
+        layers=2, hidden_size=64, intermediate_size=128, kv_size=32, vocab_size=256
+    )
+    write_safetensors(model / "model-00001-of-00002.safetensors", tensors)
+    refused(model, "is both in 'model-00001-of-00002.*and in 'model-00002")
+
+
+@pytest.mark.parametrize(
+    ("shard", "why"),
+    [
+        ("../other.safetensors", "not beside it"),
+        ("/etc/passwd", "not beside it"),
+        ("sub/x.safetensors", "not beside it"),
+        ("weights.bin", "not a safetensors file"),
+        ("gone.safetensors", "lacks 'gone.safetensors'"),
+    ],
+)
+def test_an_index_may_only_name_shards_beside_it(model: Path, shard: str, why: str) -> None:
+    edit_index(model, lambda weight_map: weight_map.update({"lm_head.weight": shard}))
+    refused(model, why)
+
+
+@pytest.mark.parametrize("index", [{}, {"weight_map": []}, {"weight_map": {"a": 1}}])
+def test_an_index_without_a_map_is_refused(model: Path, index: object) -> None:
+    write_json(model / INDEX, index)
+    refused(model, "'weight_map' is not a map")
+
+
+def test_weights_without_a_tensor_are_refused(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m", shards=1)
+    (model / "model.safetensors").write_bytes(safetensors_bytes({}))
+    refused(model, "hold no tensor")
+
+
+def test_every_refusal_has_an_exit_code_of_its_family(model: Path) -> None:
+    (model / SHARDS[1]).unlink()
+    with pytest.raises(PackagerError) as caught:
+        facts(model)
+    assert caught.value.exit_code == 65
+
+
+def test_what_is_read_later_is_what_was_looked_at(model: Path) -> None:
+    shard = next(file for file in facts(model).files if file.path == SHARDS[1])
+    place, reader = model / SHARDS[1], BlobReader()
+    assert len(reader.read(Blob((shard.content,)))) == shard.size  # type: ignore[arg-type]
+
+    data = bytearray(place.read_bytes())
+    data[-1] ^= 1
+    place.write_bytes(data)
+
+    with pytest.raises(SourceChanged):
+        reader.read(Blob((shard.content,)))  # type: ignore[arg-type]

@@ -1,0 +1,105 @@
+"""The name that a model has where no hub gives it one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from packager.core.model import ModelRef
+from packager.core.request import BuildRequest
+from packager.models.local import LocalSource
+from packager.models.naming import name_of_directory, name_of_prefix, usable_name
+from packager.models.reference import parse_model_reference
+from packager.planning.request_checks import SERVED_NAME
+from tests.support.commandline import TINY
+
+COMMIT = "0e9e39f249a16976918f6564b8830bc894c89659"
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("examples/tiny-llama", "tiny-llama"),
+        ("/data/Llama-3.1-8B_v2", "Llama-3.1-8B_v2"),
+        ("/", "model"),
+        (f"/home/me/hub/models--acme--tiny--x/snapshots/{COMMIT}", "x"),
+        (f"/home/me/hub/models--gpt2/snapshots/{COMMIT}", "gpt2"),
+        (f"/home/me/snapshots/{COMMIT}", COMMIT),
+    ],
+)
+def test_a_directory_names_its_model(path: str, name: str) -> None:
+    assert name_of_directory(Path(path)) == name
+
+
+@pytest.mark.parametrize(
+    ("bucket", "prefix", "name"),
+    [
+        ("models", "team/llama-3/", "llama-3"),
+        ("models", "llama-3/", "llama-3"),
+        ("my-models", "", "my-models"),
+        ("models", "a//", "a"),
+        ("models", "//", "models"),
+    ],
+)
+def test_a_prefix_names_its_model(bucket: str, prefix: str, name: str) -> None:
+    assert name_of_prefix(bucket, prefix) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        pytest.param("my model (v2)", "my-model-v2", id="spaces"),
+        pytest.param("modèle", "modele", id="accent"),
+        pytest.param("llama:8b", "llama-8b", id="colon"),  # SGLang refuses one
+        pytest.param(".hidden", "hidden", id="leading-dot"),
+        pytest.param("-rf", "rf", id="an-option"),
+        pytest.param("模型", "model", id="nothing-left"),
+        pytest.param("a\n\x1b[31mb", "a-31mb", id="control"),
+        pytest.param("x" * 300, "x" * 128, id="long"),
+        pytest.param("x" * 127 + " y", "x" * 127, id="cut-at-a-dash"),
+        pytest.param("\udcff", "model", id="not-utf8"),
+        pytest.param("２３b", "23b", id="wide-digits"),
+    ],
+)
+def test_what_a_name_cannot_have_is_replaced(text: str, name: str) -> None:
+    assert usable_name(text) == name
+    assert SERVED_NAME.fullmatch(name)
+    assert BuildRequest(model="m", instance="local", served_name=name).served_name == name
+
+
+@pytest.mark.parametrize("written", [".", "../tiny-llama", "../tiny-llama/", "../tiny-llama/."])
+def test_the_same_directory_has_one_name(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    monkeypatch.chdir(TINY)
+
+    assert LocalSource().facts(parse_model_reference(written)).ref.name == "tiny-llama"
+
+
+def test_the_directory_above_is_looked_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shutil.copytree(TINY, tmp_path / "real")
+    (tmp_path / "real" / "inside").mkdir()
+    monkeypatch.chdir(tmp_path / "real" / "inside")
+
+    assert LocalSource().facts(parse_model_reference("..")).ref.name == "real"
+
+
+def test_a_link_is_called_by_its_own_name(tmp_path: Path) -> None:
+    (tmp_path / "production").symlink_to(TINY)
+
+    found = LocalSource().facts(parse_model_reference(str(tmp_path / "production")))
+
+    assert found.ref.name == "production"
+
+
+@pytest.mark.parametrize(
+    ("ref", "published"),
+    [
+        (ModelRef(source="hub", name="org/m"), "org/m"),
+        (ModelRef(source="local", name="meta-textgeneration-llama-3-8b"), ""),
+        (ModelRef(source="s3", name="m"), ""),
+    ],
+    ids=lambda value: getattr(value, "source", ""),
+)
+def test_only_what_was_published_is_looked_up_by_name(ref: ModelRef, published: str) -> None:
+    assert ref.published_name == published

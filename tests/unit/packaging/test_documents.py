@@ -1,0 +1,244 @@
+"""Blocks of README and the pages: each is run, or says why not; and what counts as the same."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from packager.cli.app import app
+from tests.support.documents import (
+    KINDS,
+    OTHERS,
+    RUN,
+    agrees,
+    blocks,
+    elided,
+    is_open,
+    pages,
+)
+from tests.support.places import ROOT
+
+PAGE = ROOT / "docs/page.md"
+MARK = re.compile(r"(?:live|long) [a-z, ]+|not run: \w.+|varies [a-z, ]+")
+NEEDS = {"docker", "quantizing", "training"}
+BLOCKS = [block for page in pages() for block in blocks(page)]
+
+
+def test_every_block_says_what_it_is() -> None:
+    odd = [block.where for block in BLOCKS if block.language not in (*RUN, *OTHERS) or block.odd]
+
+    assert len(BLOCKS) > 80
+    assert odd == []
+
+
+def test_every_mark_is_one_that_is_known() -> None:
+    marks = [(block, mark) for block in BLOCKS for mark in block.marks]
+
+    assert [(block.where, mark) for block, mark in marks if not MARK.fullmatch(mark)] == []
+    assert {kind for block in BLOCKS for kind in block.varies} <= set(KINDS)
+    assert {need for block in BLOCKS for need in block.needs} <= NEEDS
+
+
+def test_most_blocks_of_commands_are_run() -> None:
+    stages = [block.stage for block in BLOCKS if block.stage not in ("", "files")]
+
+    assert stages.count("here") > 20
+    assert stages.count("nobody") < stages.count("here")
+
+
+def test_every_block_of_commands_has_some() -> None:
+    assert [
+        block.where
+        for block in BLOCKS
+        if block.language in ("console", "sh") and not list(block.commands())
+    ] == []
+
+
+def test_no_command_that_is_run_hides_all_of_its_output() -> None:
+    hidden = [
+        f"{block.where}: {command.text}"
+        for block in BLOCKS
+        if block.stage == "here"
+        for command in block.commands()
+        if command.shown == ("…",)
+    ]
+
+    assert hidden == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*pages(), *sorted((ROOT / "docs/reference").glob("*.md")), ROOT / "SECURITY.md"],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
+def test_commands_and_options_that_a_page_names_are_there(path: Path) -> None:
+    """Those of blocks that nobody can run here, those between the lines, and those of help."""
+    text = path.read_text(encoding="utf-8")
+    lines = [command.text for block in blocks(path) for command in block.commands()]
+    lines += re.findall(r"`(packager [^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+
+    help_texts = [block.lines for block in blocks(path) if block.language == "text"]
+    lines += [
+        line.strip() for shown in help_texts for line in shown if "  packager " in f"  {line}"
+    ]
+
+    wrong = [f"{line}: {told}" for line in lines if (told := misspelt(line))]
+
+    assert wrong == []
+
+
+def misspelt(line: str) -> str:
+    """Return which command or option of a line is unknown; `` for what is no command of ours."""
+    words = words_of(line)
+    if words[:1] != ["packager"]:
+        return ""
+    command: click.Command = app
+    rest = words[1:]
+    context = click.Context(app)
+    while isinstance(command, click.Group) and rest and re.fullmatch(r"[a-z-]+", rest[0]):
+        if rest[0].startswith("-"):
+            break
+        below = command.get_command(context, rest[0])
+        if below is None:
+            default = getattr(command, "default", None)
+            return "" if default else f"no command {rest[0]!r}"
+        command, rest = below, rest[1:]
+    known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+    known |= {"-h", "--help", "--version"}
+    asked = [word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)]
+    return ", ".join(word for word in asked if word not in known)
+
+
+def words_of(line: str) -> list[str]:
+    """Split the first command of a line: what stands before a pipe or a redirection."""
+    plain = line.replace("\\\n", " ").replace("\\|", "|")
+    try:
+        words = shlex.split(plain, comments=True)
+    except ValueError:  # a pattern or an ellipsis within prose
+        words = plain.split()
+    while words and re.match(r"\w+=", words[0]):
+        words = words[1:]
+    ends = [index for index, word in enumerate(words) if word in ("|", ">", ">>", "&&", "||")]
+    return words[: ends[0]] if ends else words
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("packager plan --model m --instance local", ""),
+        ("packager plan --modle m", "--modle"),
+        ("packager biuld", "no command 'biuld'"),
+        ("A=b packager cache ls | wc -l", ""),
+        ("packager cache gc \\\n --sise 3", "--sise"),
+        ("docker run --rm image", ""),
+    ],
+)
+def test_unknown_commands_and_options_are_found(line: str, told: str) -> None:
+    assert misspelt(line) == told
+
+
+@pytest.mark.parametrize(
+    ("text", "goes_on"),
+    [("ls", False), ("ls \\", True), ("ls |", True), ("say '{", True), ("say '{\n}'", False)],
+)
+def test_which_commands_go_on(text: str, goes_on: bool) -> None:
+    assert is_open(text) is goes_on
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "kinds", "same"),
+    [
+        (["a", "b"], ["a", "b"], (), True),
+        (["a"], ["a", "b"], (), False),
+        (["a", "…"], ["a", "b", "c"], (), True),
+        (["…", "c"], ["a", "b", "c"], (), True),
+        (["…", "b"], ["a", "b", "c"], (), False),
+        (["…", "b"], ["ab"], (), False),
+        (["left … right"], ["left and right"], (), True),
+        (["left … right"], ["left and wrong"], (), False),
+        (["…"], [], (), True),
+        (["read 8.5 MB, 0.3 s"], ["read 8.5 MB, 12.1 s"], ("time",), True),
+        (["read 8.5 MB, 0.3 s"], ["read 8.6 MB, 0.3 s"], ("time",), False),
+        (["in 0.04 s (341/s)"], ["in 1 min 4 s (9/s)"], ("time", "rate"), True),
+        (["a sha256:" + "0" * 12], ["a sha256:" + "1" * 12], ("time",), False),
+        (["a sha256:" + "0" * 12], ["a sha256:" + "1" * 64], ("digest",), True),
+        (["key 5a4af0e45b92  x"], ["key dec08dda6acf  x"], ("key",), True),
+        (["run  just now  x"], ["run  3 min ago  x"], ("time",), True),
+        (["job  47.6 s  x"], ["job  9.1 s   x"], ("time",), True),
+        (["a.c"], ["abc"], (), False),
+    ],
+)
+def test_what_agrees(
+    shown: list[str], printed: list[str], kinds: tuple[str, ...], same: bool
+) -> None:
+    assert agrees(shown, printed, kinds) is same
+
+
+def test_an_update_leaves_out_what_the_page_left_out() -> None:
+    shown = ["…", "serves     4 devices", "…", "costs      $1", "error 5: …"]
+    printed = ["model  x", "serves     8 devices", "shape  y", "holds  z", "costs      $2"]
+    kept = ["…", "serves     8 devices", "…", "costs      $2", "error 5: …"]
+
+    assert elided(shown, [*printed, "error 5: it is so"]) == kept
+
+
+def test_an_update_writes_what_cannot_be_left_out() -> None:
+    assert elided(["a …"], ["b", "a x"]) == ["b", "a x"]
+    assert elided(["a"], ["b"]) == ["b"]
+
+
+PAGE_TEXT = """\
+# Page
+
+<!-- doc: varies time, rate; live docker -->
+
+```console
+$ packager build \\
+    --model m
+one
+
+two
+$ packager ls
+
+```
+
+  ```sh
+  # no command
+  cat > a <<'END'
+  packager nothing
+  END
+  packager \\
+    --version
+  ```
+
+```toml title="a.toml"
+x = 1
+```
+"""
+
+
+def test_blocks_of_a_page() -> None:
+    session, script, file = blocks(PAGE, PAGE_TEXT)
+
+    assert (session.stage, session.varies) == ("live", {"time", "rate"})
+    assert [(one.text, one.shown) for one in session.commands()] == [
+        ("packager build \\\n    --model m", ("one", "", "two")),
+        ("packager ls", ()),
+    ]
+    lines = PAGE_TEXT.split("\n")
+    assert [lines[one.first : one.last] for one in session.commands()] == [["one", "", "two"], []]
+    assert [one.text for one in script.commands()] == [
+        "cat > a <<'END'\npackager nothing\nEND",
+        "packager \\\n  --version",
+    ]
+    assert (file.stage, file.title, file.text) == ("files", "a.toml", "x = 1\n")
+
+
+def test_a_mark_belongs_to_the_block_right_below_it() -> None:
+    text = "<!-- doc: not run: none -->\n\ntext\n\n```sh\nls\n```\n"
+
+    assert blocks(PAGE, text)[0].stage == "here"

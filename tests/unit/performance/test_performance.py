@@ -1,0 +1,521 @@
+"""The predictor against published figures, and how it must move."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from packager.catalog.accelerators import accelerator_of
+from packager.core.techniques import Draft
+from packager.performance.exchange import exchange_s
+from packager.performance.predict import (
+    Band,
+    ServedDraft,
+    ServedModel,
+    Setup,
+    Workload,
+    coefficients_of,
+    concurrencies_of,
+    predict,
+    predict_point,
+    served_draft,
+    setup_of,
+)
+from packager.performance.served import precision_of
+from packager.performance.speed_table import speed_table
+from packager.performance.speed_terms import STEP_TERMS, looked_at_tokens, step_terms
+from tests.support import zoo
+from tests.support.headers import LLAMA_3_8B, model_of, plan_of
+from tests.support.served_models import EAGLE, MIXTRAL_8X7B, QWEN3_32B, setup
+
+LLAMA_3_70B = ServedModel(
+    weight_bytes=141_107_412_992,
+    parameters=70_553_706_496,
+    layers=80,
+    hidden_size=8192,
+    kv_bytes_per_token=327_680,
+)
+LLAMA_3_70B_AWQ = replace(LLAMA_3_70B, weight_bytes=39_800_000_000, scheme="W4A16")
+OPEN_ORCA = Workload()
+LONG_ANSWERS = Workload(name="long answers", input_tokens=500, output_tokens=2000)
+
+
+P5 = setup(LLAMA_3_70B, "ml.p5.48xlarge", 8)
+
+
+def holds(setup: Setup, workload: Workload, concurrency: int, tpot_ms: float) -> bool:
+    """Return whether a time per token lies inside what is printed for it."""
+    prediction = predict(setup, workload, (concurrency,))
+    assert prediction is not None
+    printed_ms = 1e3 * prediction.points[0].tpot_s
+    return abs(tpot_ms / printed_ms - 1) <= prediction.band
+
+
+def test_llama_3_70b_on_p5_gives_the_published_throughput_between_16_and_32_requests() -> None:
+    # AWS announced 1,200 tokens/s without a draft and no concurrency; aiconfigurator gives 1,235
+    # at 16 and 2,209 at 32.
+    rates = [predict_point(P5, OPEN_ORCA, requests).output_tokens_s for requests in (16, 32)]
+
+    assert rates[0] == pytest.approx(1200, rel=0.15)
+    assert rates[0] < 1200 < rates[1]
+
+
+@pytest.mark.parametrize(("concurrency", "tpot_ms"), [(4, 45.95), (8, 51.02)])
+def test_qwen3_32b_on_two_l40s_takes_the_published_time_per_token(
+    concurrency: int, tpot_ms: float
+) -> None:
+    point = predict_point(setup(QWEN3_32B, "ml.g6e.12xlarge", 2), LONG_ANSWERS, concurrency)
+
+    assert point.tpot_s * 1e3 == pytest.approx(tpot_ms, rel=0.15)
+
+
+def test_a_draft_gives_the_published_throughput_within_its_band() -> None:
+    """AWS: 1,200 tokens/s become 2,400 with a draft, at requests that it does not state."""
+    box = replace(P5, engine="vllm")
+    draft = ServedDraft(
+        speculative_tokens=4, acceptance_length=2.4, weight_bytes=2_470_000_000, layers=16
+    )
+    found = [predict(each, OPEN_ORCA, (20,)) for each in (box, replace(box, draft=draft))]
+
+    for published, prediction in zip((1200, 2400), found, strict=True):
+        assert prediction is not None
+        assert prediction.bands is not None
+        printed = prediction.points[0].output_tokens_s
+        assert abs(published / printed - 1) <= prediction.bands.throughput.share
+
+
+def test_mixtral_with_medusa_on_g5_takes_the_published_time_per_token() -> None:
+    """AWS and Leidos: 50 to 60 ms per token with TGI on ml.g5.12xlarge, prompts of up to 8k."""
+    medusa = ServedDraft(speculative_tokens=3, acceptance_length=2.2, weight_bytes=700_000_000)
+    awq = replace(MIXTRAL_8X7B, weight_bytes=24_700_000_000, scheme="W4A16")
+    box = setup(awq, "ml.g5.12xlarge", 4, engine="tgi", draft=medusa)
+    long_prompts = replace(OPEN_ORCA, input_tokens=8000, output_tokens=500)
+
+    assert holds(box, OPEN_ORCA, 16, 50)
+    assert holds(box, OPEN_ORCA, 32, 60)
+    assert holds(box, long_prompts, 4, 50)
+    assert holds(box, long_prompts, 4, 60)
+
+
+@pytest.mark.parametrize(
+    ("instance", "scheme", "weight_bytes", "concurrency", "tpot_ms"),
+    [
+        ("ml.g6e.12xlarge", "W8A8-FP8", 70_600_000_000, 8, 59),
+        ("ml.g6e.12xlarge", "W8A8-FP8", 70_600_000_000, 32, 149),
+        ("ml.g6e.48xlarge", "", 141_107_412_992, 32, 281),
+    ],
+    ids=["4 x L40S, 8 at once", "4 x L40S, 32 at once", "8 x L40S, 32 at once"],
+)
+def test_all_reduces_over_pcie_make_70b_several_times_slower(
+    instance: str, scheme: str, weight_bytes: int, concurrency: int, tpot_ms: float
+) -> None:
+    """Times that measured all-reduces give: a link's data sheet promised a third and a fifth."""
+    model = replace(LLAMA_3_70B, scheme=scheme, weight_bytes=weight_bytes)
+    degree = 4 if instance == "ml.g6e.12xlarge" else 8
+    box = setup(model, instance, degree, engine="vllm")
+
+    point = predict_point(box, OPEN_ORCA, concurrency)
+
+    assert point.tpot_s * 1e3 == pytest.approx(tpot_ms, rel=0.15)
+
+
+def test_one_h100_would_have_been_twice_as_fast_for_qwen3_32b() -> None:
+    point = predict_point(setup(QWEN3_32B, "ml.p5.4xlarge", 1), LONG_ANSWERS, 4)
+
+    assert point.tpot_s * 1e3 == pytest.approx(25, rel=0.1)
+
+
+def test_an_eagle_head_gives_the_published_gain() -> None:
+    plain = predict_point(setup(QWEN3_32B, "ml.g6e.12xlarge", 2), LONG_ANSWERS, 8)
+    drafted = predict_point(setup(QWEN3_32B, "ml.g6e.12xlarge", 2, draft=EAGLE), LONG_ANSWERS, 8)
+
+    assert drafted.output_tokens_s / plain.output_tokens_s == pytest.approx(2.44, rel=0.15)
+    assert drafted.tpot_s * 1e3 == pytest.approx(20.58, rel=0.15)
+    assert drafted.step_s / drafted.tpot_s == pytest.approx(2.44)
+
+
+@pytest.mark.parametrize("instance", ["ml.p5.48xlarge", "ml.g5.48xlarge", "ml.inf2.48xlarge"])
+def test_more_requests_at_once_give_more_tokens_and_slower_answers(instance: str) -> None:
+    points = [predict_point(setup(LLAMA_3_70B, instance, 8), OPEN_ORCA, 2**n) for n in range(9)]
+
+    rates = [point.output_tokens_s for point in points]
+    times = [point.tpot_s for point in points]
+    # Eight cards over PCIe exchange large messages slower than small ones by the byte.
+    assert all(more > 0.97 * fewer for fewer, more in pairwise(rates))
+    assert rates[-1] > 3 * rates[0]
+    assert times == sorted(times)
+
+
+def test_longer_prompts_fewer_bits_and_more_devices_move_it_the_right_way() -> None:
+    base = predict_point(P5, OPEN_ORCA, 8)
+    longer = predict_point(P5, replace(OPEN_ORCA, input_tokens=4000), 8)
+    packed = predict_point(replace(P5, model=LLAMA_3_70B_AWQ), OPEN_ORCA, 8)
+    half = predict_point(replace(P5, tp_degree=4), OPEN_ORCA, 8)
+
+    assert longer.prefill_s > base.prefill_s
+    assert longer.tpot_s > base.tpot_s
+    assert packed.tpot_s < base.tpot_s
+    assert half.tpot_s > base.tpot_s
+
+
+def test_fp8_computes_a_prompt_faster_than_weights_alone_in_fp8() -> None:
+    half = replace(LLAMA_3_70B, weight_bytes=LLAMA_3_70B.weight_bytes // 2)
+    computed = predict_point(replace(P5, model=replace(half, scheme="W8A8-FP8")), OPEN_ORCA, 1)
+    stored = predict_point(replace(P5, model=replace(half, scheme="W8A16-FP8")), OPEN_ORCA, 1)
+
+    assert computed.prefill_s < stored.prefill_s
+
+
+def test_a_draft_gains_less_the_more_requests_there_are() -> None:
+    drafted = replace(P5, draft=EAGLE)
+    gains = [
+        predict_point(drafted, OPEN_ORCA, concurrency).output_tokens_s
+        / predict_point(P5, OPEN_ORCA, concurrency).output_tokens_s
+        for concurrency in (1, 16, 256)
+    ]
+
+    assert gains[0] > gains[1] > gains[2]
+
+
+def test_copies_share_the_requests() -> None:
+    two = replace(P5, tp_degree=4, replicas=2)
+    alone = predict_point(replace(P5, tp_degree=4), OPEN_ORCA, 8)
+
+    point = predict_point(two, OPEN_ORCA, 16)
+    assert point.output_tokens_s == pytest.approx(2 * alone.output_tokens_s)
+    assert point.tpot_s == pytest.approx(alone.tpot_s)
+
+
+@pytest.mark.parametrize(("sequences", "share"), [(1, 0.25), (4, 0.683594), (64, 1.0)])
+def test_sequences_of_a_mixture_read_the_experts_that_they_reach(
+    sequences: int, share: float
+) -> None:
+    mixture = setup(MIXTRAL_8X7B, "ml.p5.48xlarge", 8)
+    experts = STEP_TERMS.index("expert_weights")
+    all_s = 0.966 * 93_405_585_408 / (8 * 3350e9)
+
+    assert step_terms(mixture, sequences, 0)[experts] == pytest.approx(share * all_s, rel=1e-4)
+
+
+FP8_70B = replace(LLAMA_3_70B, scheme="W8A8-FP8", weight_bytes=70_600_000_000)
+MEASURED_SETUP = replace(P5, model=FP8_70B, engine="vllm")
+
+
+@pytest.mark.parametrize(
+    ("found", "least", "most", "words"),
+    [
+        (MEASURED_SETUP, 0.05, 0.2, ""),
+        (setup(QWEN3_32B, "ml.p5.4xlarge", 1), 0.05, 0.2, ""),
+        (P5, 0.3, 0.6, "this model in 16 bits on the H100"),
+        (setup(LLAMA_3_70B, "ml.p4d.24xlarge", 8), 0.6, 0.6, "dense models on the A100-40"),
+        (setup(QWEN3_32B, "ml.g6e.12xlarge", 2), 0.6, 0.6, "dense models on the L40S"),
+        (setup(QWEN3_32B, "ml.g5.xlarge", 1), 0.6, 0.6, "dense models on the A10G"),
+        (setup(QWEN3_32B, "ml.inf2.48xlarge", 24), 0.8, 0.8, "Neuron devices"),
+        (setup(MIXTRAL_8X7B, "ml.p5.48xlarge", 8), 0.4, 1.0, "this model in 16 bits"),
+        (replace(P5, model=LLAMA_3_70B_AWQ), 0.3, 0.6, "weights that are unpacked"),
+        (replace(MEASURED_SETUP, engine="tgi"), 0.6, 0.6, "TGI, taken as vLLM"),
+        (
+            replace(MEASURED_SETUP, model=replace(FP8_70B, known=False)),
+            0.8,
+            0.8,
+            "this architecture",
+        ),
+        (
+            replace(MEASURED_SETUP, model=replace(FP8_70B, weight_bytes=8_000_000)),
+            0.6,
+            0.6,
+            "models this small",
+        ),
+        (replace(MEASURED_SETUP, engine_version="0.12.0"), 0.05, 0.2, ""),
+        (
+            replace(MEASURED_SETUP, engine_version="0.27.1"),
+            0.3,
+            0.5,
+            "vLLM 0.27.1; the points are of 0.12.0",
+        ),
+        (replace(MEASURED_SETUP, engine_version="0.6.3.post1"), 0.3, 0.5, "vLLM 0.6.3.post1"),
+        (replace(MEASURED_SETUP, engine_version="nightly"), 0.3, 0.5, "vLLM nightly"),
+        (replace(MEASURED_SETUP, pp_degree=2), 0.6, 0.6, "stages one after the other"),
+        (replace(MEASURED_SETUP, dp_degree=8), 0.4, 0.5, "ranks that share experts"),
+        (
+            replace(MEASURED_SETUP, dp_degree=8, engine="sglang"),
+            0.6,
+            0.6,
+            "ranks that share experts",
+        ),
+        (
+            replace(MEASURED_SETUP, draft=EAGLE),
+            0.4,
+            0.4,
+            "",
+        ),
+    ],
+    ids=[
+        "a measured model",
+        "another measured model",
+        "another precision",
+        "a100",
+        "pcie",
+        "a10g",
+        "neuron",
+        "another mixture",
+        "awq",
+        "tgi",
+        "unknown architecture",
+        "tiny",
+        "the measured version",
+        "a newer version",
+        "an older version",
+        "no release",
+        "pipeline",
+        "dp attention",
+        "dp attention of another engine",
+        "a draft that is assumed",
+    ],
+)
+def test_a_band_is_as_wide_as_what_was_never_measured_demands(
+    found: Setup, least: float, most: float, words: str
+) -> None:
+    prediction = predict(found, OPEN_ORCA, (1,))
+
+    assert prediction is not None
+    assert prediction.bands is not None
+    assert least <= prediction.band <= most
+    assert prediction.bands.throughput.share >= min(least, 0.4)
+    assert prediction.bands.tpot.source
+    told = [line for line in prediction.assumptions if line.startswith("never measured")]
+    assert bool(told) == bool(words)
+    assert not words or any(words in line for line in told)
+
+
+def test_an_unknown_mixture_of_experts_never_gets_the_band_of_a_known_one() -> None:
+    form = {"hidden_size": 2880, "layers": 36, "experts": 128, "experts_per_token": 4}
+    gpt_oss = replace(MIXTRAL_8X7B, **form, scheme="MXFP4")
+    known = predict(setup(gpt_oss, "ml.p5en.48xlarge", 2, engine="vllm"), OPEN_ORCA, (1,))
+    unknown = predict(
+        setup(replace(gpt_oss, known=False), "ml.p5en.48xlarge", 2, engine="vllm"), OPEN_ORCA, (1,)
+    )
+
+    assert known is not None
+    assert unknown is not None
+    assert known.band < 0.5
+    assert unknown.band >= 0.8
+
+
+def test_devices_without_curves_are_corrected_by_what_they_were_measured_to_reach() -> None:
+    """An A100 reaches 0.686 of its bandwidth, the devices with curves 0.753 in the mean."""
+    kind = speed_table().kinds["dense"]
+    a100, v100 = (
+        coefficients_of(setup(LLAMA_3_70B, name, 8))
+        for name in ("ml.p4d.24xlarge", "ml.p3.16xlarge")
+    )
+
+    assert a100[0][0] / kind.step[0] == pytest.approx(0.753 / 0.686, rel=0.001)
+    assert a100[1][0] / kind.prompt[0] == pytest.approx(0.742 / 0.848, rel=0.001)
+    assert a100[2][1] / kind.first[1] == pytest.approx(0.753 / 0.686, rel=0.001)
+    assert v100 == (kind.step, kind.prompt, kind.first)
+
+
+def test_the_widest_band_stands_for_figures_of_both_kinds() -> None:
+    found = predict(setup(QWEN3_32B, "ml.p5.4xlarge", 1), OPEN_ORCA, (1,))
+    assert found is not None
+    assert found.bands is not None
+    wider = replace(found.bands, throughput=Band(share=0.9, source="a test"))
+
+    assert found.widest == found.band
+    assert replace(found, bands=wider).widest == 0.9
+    assert replace(found, bands=None).widest == found.band
+
+
+def test_a_time_to_first_token_has_a_band_of_its_own_or_is_not_shown() -> None:
+    """Times of GPT-OSS-120B and MiniMax on H100 are up to 29 times what the fit says."""
+    measured = predict(MEASURED_SETUP, OPEN_ORCA, (8,))
+    stranger = predict(setup(MIXTRAL_8X7B, "ml.p5.48xlarge", 8), OPEN_ORCA, (8,))
+
+    assert measured is not None
+    assert measured.bands is not None
+    assert measured.bands.ttft is not None
+    assert measured.bands.tpot.share < measured.bands.ttft.share <= 1
+    assert stranger is not None
+    assert stranger.bands is not None
+    assert stranger.bands.ttft is None
+
+
+def test_time_to_first_token_grows_with_the_queue_and_the_prompt() -> None:
+    alone, queued = (predict_point(P5, OPEN_ORCA, requests) for requests in (1, 64))
+    longer = predict_point(P5, replace(OPEN_ORCA, input_tokens=8000), 64)
+
+    assert alone.ttft_s < queued.ttft_s < longer.ttft_s
+    assert alone.prefill_s == queued.prefill_s < alone.ttft_s
+
+
+def test_a_prompt_of_twice_the_length_costs_more_than_twice() -> None:
+    """Every token is compared with all before it."""
+    times = [
+        predict_point(P5, replace(OPEN_ORCA, input_tokens=tokens), 1).prefill_s
+        for tokens in (32_000, 64_000, 128_000)
+    ]
+
+    assert times[2] - times[1] > 2.2 * (times[1] - times[0])
+
+
+def test_a_sliding_window_bounds_what_a_step_reads_of_long_contexts() -> None:
+    windowed = replace(LLAMA_3_70B, window_tokens=1024, window_share=1.0)
+    full, within = (
+        [
+            predict_point(replace(P5, model=model), replace(OPEN_ORCA, input_tokens=tokens), 1)
+            for tokens in (8_000, 64_000)
+        ]
+        for model in (LLAMA_3_70B, windowed)
+    )
+
+    assert within[1].step_s - within[0].step_s == pytest.approx(0, abs=1e-9)
+    assert full[1].step_s > full[0].step_s
+    assert looked_at_tokens(replace(windowed, window_share=0.5), 64_000) == 32_512
+
+
+@pytest.mark.parametrize(("concurrency", "faster"), [(1, "awq"), (256, "fp8")])
+def test_awq_is_faster_than_fp8_for_few_requests_only(concurrency: int, faster: str) -> None:
+    """4-bit weights are read faster and unpacked to 16 bits, in which an H100 computes half."""
+    small = replace(
+        LLAMA_3_70B,
+        weight_bytes=8_000_000_000,
+        parameters=7_504_924_672,
+        layers=32,
+        hidden_size=4096,
+        kv_bytes_per_token=131_072,
+        scheme="W8A8-FP8",
+    )
+    awq = replace(small, weight_bytes=5_000_000_000, scheme="W4A16")
+    times = {
+        name: predict_point(setup(model, "ml.p5.4xlarge", 1), OPEN_ORCA, concurrency).tpot_s
+        for name, model in (("fp8", small), ("awq", awq))
+    }
+
+    assert min(times, key=lambda name: times[name]) == faster
+
+
+def test_mxfp4_is_unpacked_on_devices_without_arithmetic_in_4_bits() -> None:
+    gpt_oss = replace(MIXTRAL_8X7B, scheme="MXFP4")
+
+    assert precision_of(setup(gpt_oss, "ml.p5.48xlarge", 8)) == "unpacked"
+    assert precision_of(setup(gpt_oss, "ml.p6-b200.48xlarge", 8)) == "fp4"
+
+
+@pytest.mark.parametrize(("speculative_tokens", "tokens"), [(1, 2), (3, 4), (7, 8)])
+def test_a_step_with_a_draft_computes_the_proposed_tokens_and_one_more(
+    speculative_tokens: int, tokens: int
+) -> None:
+    free = ServedDraft(speculative_tokens=speculative_tokens, acceptance_length=2.0)
+    arithmetic = STEP_TERMS.index("arithmetic")
+
+    plain = step_terms(P5, 64, 0)[arithmetic]
+    drafted = step_terms(replace(P5, draft=free), 64, 0)[arithmetic]
+
+    assert drafted == pytest.approx(tokens * plain)
+
+
+def test_ranks_that_share_experts_read_them_once_and_attend_to_their_own() -> None:
+    alone = setup(MIXTRAL_8X7B, "ml.p5.48xlarge", 2)
+    shared = replace(alone, dp_degree=4)
+    one, four = (
+        dict(zip(STEP_TERMS, step_terms(box, 64, 1000), strict=True)) for box in (alone, shared)
+    )
+
+    assert four["expert_weights"] == pytest.approx(one["expert_weights"] / 4)
+    assert four["dense_weights"] == pytest.approx(one["dense_weights"])
+    assert four["cache"] == pytest.approx(one["cache"] / 4)
+    assert four["sequence"] == pytest.approx(one["sequence"] / 4)
+
+
+def test_a_latent_is_whole_on_every_device() -> None:
+    """As the budget counts it: what all devices hold together grows with their number."""
+    halves = replace(LLAMA_3_70B, kv_bytes_per_token=8 * 70_272, latent=True)
+    cache = STEP_TERMS.index("cache")
+
+    assert step_terms(replace(P5, model=halves), 1, 1000)[cache] == pytest.approx(
+        70_272 * 1000 / P5.accelerator.bandwidth_bytes_s
+    )
+
+
+def test_one_prediction_takes_microseconds() -> None:
+    """A plan asks for hundreds; on a busy machine as well, by the processor's own clock."""
+    predict_point(P5, OPEN_ORCA, 8)
+    started = time.process_time()
+    for requests in range(1, 501):
+        predict_point(P5, OPEN_ORCA, requests)
+
+    assert (time.process_time() - started) / 500 < 300e-6
+
+
+def test_without_published_figures_nothing_is_predicted() -> None:
+    assert predict(setup(QWEN3_32B, "ml.m7i.8xlarge", 1), OPEN_ORCA, (1,)) is None
+
+
+def test_a_plan_of_a_mixture_tells_its_experts() -> None:
+    plan = plan_of(zoo.mixtral(), "ml.p5.48xlarge", family="lmi")
+    model = setup_of(plan, accelerator_of(plan.instance)).model
+
+    assert (model.experts, model.experts_per_token) == (8, 2)
+    assert model.expert_share == pytest.approx(0.968, abs=0.001)
+
+
+def test_devices_that_a_server_leaves_idle_are_not_counted() -> None:
+    asked = {"max_batch": 4, "tp_degree": 2}
+    plans = [
+        plan_of(model_of(LLAMA_3_8B), "ml.g5.12xlarge", family="vllm", dp_degree=1, **asked),
+        plan_of(model_of(LLAMA_3_8B), "ml.g5.12xlarge", family="vllm", **asked),
+        plan_of(model_of(LLAMA_3_8B), "ml.g5.12xlarge", family="lmi", **asked),
+    ]
+
+    assert [plan.replicas for plan in plans] == [1, 2, 2]
+    assert [concurrencies_of(plan)[-1] for plan in plans] == [4, 8, 8]
+
+
+def test_a_plan_says_what_the_formula_needs() -> None:
+    plan = plan_of(model_of(LLAMA_3_8B), "ml.g5.12xlarge", family="lmi", max_batch=4)
+    found = setup_of(plan, accelerator_of(plan.instance))
+
+    weight_bytes = plan.budget.weights_bytes * plan.tp_degree
+    assert weight_bytes - found.model.weight_bytes == 1_050_681_344  # the embedding, a norm
+    assert (found.model.attention_size, found.model.cached_layers) == (4096, 32)
+    assert concurrencies_of(plan)[0] == 1
+    assert concurrencies_of(plan)[-1] == 4 * plan.replicas
+    assert predict(found, OPEN_ORCA, concurrencies_of(plan)) is not None
+
+
+def test_latents_windows_and_shared_experts_of_a_plan_reach_the_formula() -> None:
+    deepseek, oss = (
+        setup_of(plan, accelerator_of(plan.instance)).model
+        for plan in (
+            plan_of(zoo.deepseek_v3(), "ml.p5en.48xlarge", tp_degree=8),
+            plan_of(zoo.gpt_oss(), "ml.p5en.48xlarge", tp_degree=4),
+        )
+    )
+
+    assert deepseek.latent
+    assert deepseek.kv_bytes_per_token == 8 * 70_272  # whole on each of 8 devices
+    assert deepseek.active_parameters == pytest.approx(36.6e9, rel=0.01)  # of 37.5, a row of words
+    assert (oss.window_tokens, oss.window_share) == (128, 0.5)
+    assert oss.scheme == "MXFP4"
+    assert oss.expert_share == pytest.approx(0.804, abs=0.002)  # in 4 bits, of all else in 16
+    assert oss.weight_bytes == pytest.approx(13.14e9, rel=0.01)
+
+
+def test_an_acceptance_length_that_is_assumed_says_where_it_is_from() -> None:
+    draft = Draft(kind="ngram", speculative_tokens=4)
+
+    assert served_draft(draft).source.startswith("a guess")
+    assert served_draft(draft, 2.0).source == "measured"
+    assert math.isclose(served_draft(draft, 2.0).acceptance_length, 2.0)
+
+
+def test_attention_and_mlp_of_each_layer_end_in_an_all_reduce() -> None:
+    step = dict(zip(STEP_TERMS, step_terms(P5, 4, 1000), strict=True))
+    once_s = exchange_s(P5.accelerator, P5.tp_degree, 4 * P5.model.hidden_size)
+
+    assert step["exchange"] / once_s == pytest.approx(160)  # of 80 layers

@@ -1,0 +1,414 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packager.architectures.profile import make_profile
+from packager.catalog.accelerators import accelerator_of
+from packager.core.artifact import Artifacts
+from packager.core.facts import ContainerFacts
+from packager.core.plan import Plan
+from packager.core.recipe import Recipe
+from packager.core.serving import ServingConfig
+from packager.core.shape import Shape
+from packager.core.traits import EngineTraits
+from packager.core.units import GIB, gib
+from packager.engines.vllm.family import VllmFamily
+from packager.errors import PlanRejected
+from packager.findings import Finding, errors_in
+from packager.planning.planner import make_plan
+from packager.planning.recipe import make_recipe
+from packager.sizing.precision import precision_word
+from tests.support.headers import (
+    AWQ_G128,
+    FAMILIES,
+    GEMMA_2_2B,
+    LLAMA_3_8B,
+    LLAMA_3_70B,
+    LOCAL_CPU,
+    TINY,
+    awq_model_of,
+    facts_of,
+    model_of,
+    plan_of,
+)
+from tests.support.quantized import arriving
+
+NO_ARTIFACTS = Artifacts(model=())
+
+
+def codes(findings: Iterable[Finding]) -> list[str]:
+    return [finding.code for finding in findings]
+
+
+def rejection(*args: object, **asked: object) -> tuple[Finding, ...]:
+    with pytest.raises(PlanRejected) as error:
+        plan_of(*args, **asked)  # type: ignore[arg-type]
+    return error.value.findings
+
+
+def test_the_tiny_model_is_planned_for_this_machine() -> None:
+    plan = plan_of(model_of(TINY), LOCAL_CPU)
+
+    assert plan.shape == Shape(max_batch=8, max_input_tokens=384, max_total_tokens=512)
+    assert (plan.tp_degree, plan.replicas, plan.dtype, plan.precision) == (1, 1, "bf16", "bf16")
+    assert plan.served_name == "model"
+    assert plan.budget.kv_bytes == GIB
+
+
+def test_equal_facts_give_equal_plans() -> None:
+    facts = facts_of(model_of(TINY), LOCAL_CPU)
+
+    assert make_plan(facts, FAMILIES["vllm"]) == make_plan(facts, FAMILIES["vllm"])
+
+
+@pytest.mark.parametrize("model", [model_of(TINY), model_of(LLAMA_3_8B)], ids=["tiny", "8b"])
+def test_a_larger_building_machine_gives_the_same_image(model: object) -> None:
+    larger = replace(
+        LOCAL_CPU,
+        device_name="a far larger processor",
+        vcpus=192,
+        device_bytes=1024 * GIB,
+        host_bytes=1024 * GIB,
+        formats=frozenset({"fp16", "fp32"}),
+    )
+    smaller = replace(larger, vcpus=4, device_bytes=32 * GIB, host_bytes=32 * GIB)
+    configs: list[ServingConfig] = [
+        FAMILIES["vllm"].render(plan_of(model, machine), NO_ARTIFACTS)  # type: ignore[arg-type]
+        for machine in (larger, smaller)
+    ]
+
+    assert configs[0] == configs[1]
+
+
+def test_a_hub_model_is_served_under_its_own_name() -> None:
+    assert plan_of(model_of(TINY, name="org/tiny"), LOCAL_CPU).served_name == "org/tiny"
+    assert plan_of(model_of(TINY), LOCAL_CPU, served_name="chat").served_name == "chat"
+
+
+def test_a_name_that_cannot_be_served_is_an_error() -> None:
+    assert codes(errors_in(rejection(model_of(TINY, name="my model"), LOCAL_CPU))) == [
+        "served-name"
+    ]
+
+
+def test_copies_use_the_devices_that_one_copy_leaves_over() -> None:
+    plan = plan_of(model_of(LLAMA_3_8B), "g5.12xlarge", family="lmi")
+
+    assert plan.split.devices == 4
+    assert sum("is predicted to give" in finding.message for finding in plan.findings) == 2
+
+
+def test_a_length_of_ours_shrinks_until_one_sequence_fits() -> None:
+    whole_heads = model_of(LLAMA_3_8B | {"num_key_value_heads": 32})
+
+    plan = plan_of(whole_heads, "g5.xlarge")
+
+    assert (plan.shape.max_input_tokens, plan.shape.max_total_tokens) == (3072, 4096)
+    assert "shape-reduced" in codes(plan.findings)
+
+
+def test_8b_on_g5_xlarge_is_not_served_four_at_a_time() -> None:
+    """The batch was how many full-length sequences fit, which no server asks for."""
+    plan = plan_of(model_of(LLAMA_3_8B), "g5.xlarge")
+
+    assert plan.shape.max_total_tokens == 8192
+    assert 16 <= plan.shape.max_batch <= plan.typical_requests
+    assert plan.full_requests < 4
+
+
+def test_a_shape_that_was_asked_for_is_not_changed() -> None:
+    plan = plan_of(
+        model_of(LLAMA_3_8B),
+        "g5.12xlarge",
+        max_batch=3,
+        max_input_tokens=1000,
+        max_total_tokens=1500,
+    )
+
+    assert plan.shape == Shape(max_batch=3, max_input_tokens=1000, max_total_tokens=1500)
+    assert not {"shape-chosen", "shape-reduced"} & set(codes(plan.findings))
+
+
+def test_a_long_prompt_leaves_room_for_an_answer() -> None:
+    model = model_of(LLAMA_3_8B | {"max_position_embeddings": 131072})
+
+    plan = plan_of(model, "p5.48xlarge", max_input_tokens=30_000)
+
+    assert plan.shape.max_total_tokens == 31_024
+
+
+def test_a_shape_that_does_not_fit_gets_one_that_does() -> None:
+    asked = {"max_batch": 128, "max_total_tokens": 4096}
+    *_, finding = rejection(model_of(LLAMA_3_8B), "c7i.8xlarge", **asked)
+
+    assert finding.code == "does-not-fit"
+    assert finding.hint == "lower max_batch to 67, or choose an instance with more memory"
+    needed, usable = float(finding.data["needed_bytes"]), float(finding.data["usable_bytes"])
+    assert f"a device needs {gib(needed)} (" in finding.message
+    assert finding.message.endswith(f"and has {gib(usable)} usable")
+    assert plan_of(model_of(LLAMA_3_8B), "c7i.8xlarge", **asked | {"max_batch": 67})
+
+
+def test_a_batch_that_was_asked_for_reserves_no_full_sequences() -> None:
+    plan = plan_of(model_of(LLAMA_3_8B), "g5.xlarge", max_batch=32, max_total_tokens=8192)
+
+    assert plan.shape == Shape(max_batch=32, max_input_tokens=7168, max_total_tokens=8192)
+    assert plan.typical_requests >= 32
+    assert "cache-too-small" not in codes(plan.findings)
+
+
+def test_more_requests_than_the_cache_holds_are_kept_with_a_warning() -> None:
+    plan = plan_of(model_of(LLAMA_3_8B), "g5.xlarge", max_batch=200)
+
+    (warning,) = [one for one in plan.findings if one.code == "cache-too-small"]
+    assert plan.shape.max_batch == 200
+    assert f"the cache holds {plan.typical_requests} of 872 tokens" in warning.message
+    assert warning.hint.startswith(f"lower max_batch to {plan.typical_requests}, or")
+
+
+def test_the_hint_of_a_single_long_request_fits_too() -> None:
+    model = model_of(LLAMA_3_8B | {"max_position_embeddings": 131072})
+
+    *_, finding = rejection(model, "g5.xlarge", max_batch=1, max_total_tokens=131072)
+
+    assert finding.hint.startswith("lower max_batch to 1 and max_total_tokens to 32768, or")
+    assert plan_of(model, "g5.xlarge", max_batch=1, max_total_tokens=32768)
+
+
+def test_a_model_too_large_for_the_instance_gets_the_arithmetic_and_a_way_out() -> None:
+    findings = rejection(model_of(LLAMA_3_70B), "g5.12xlarge", family="lmi")
+
+    (error,) = errors_in(findings)
+    assert "weights 32.9 GiB" in error.message
+    assert "19.8 GiB usable" in error.message
+    assert error.hint.startswith("use a 4-bit checkpoint (about 9.2 GiB of weights per device)")
+    assert codes(findings).count("tp-does-not-fit") == 3
+
+
+def test_a_share_without_room_for_context_and_graphs_gets_one_that_has_it() -> None:
+    model = model_of(LLAMA_3_8B)
+    asked = {"gpu_memory_utilization": 0.99, "max_batch": 256, "tp_degree": 1}
+
+    (error,) = errors_in(rejection(model, "g6e.xlarge", **asked))
+    said = re.search(r"lower gpu_memory_utilization to (0\.\d\d), or", error.hint)
+
+    assert "beside that for CUDA's context and graphs" in error.message
+    assert said is not None
+    asked["gpu_memory_utilization"] = float(said[1])
+    assert plan_of(model, "g6e.xlarge", **asked)
+
+
+def test_the_four_bit_checkpoint_fits_where_the_whole_one_does_not() -> None:
+    plan = plan_of(awq_model_of(LLAMA_3_70B), "g5.12xlarge", family="lmi")
+
+    assert (plan.tp_degree, plan.precision, plan.dtype) == (4, "w4a16", "fp16")
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ({"max_input_tokens": 200, "max_total_tokens": 100}, "shape-contradiction"),
+        ({"max_input_tokens": 100, "max_total_tokens": 100}, "shape-contradiction"),
+        ({"max_total_tokens": 513}, "shape-over-positions"),
+        ({"max_input_tokens": 512}, "shape-over-positions"),
+        ({"max_total_tokens": 1}, "shape-too-small"),
+        ({"tp_degree": 2}, "tp-not-allowed"),
+    ],
+    ids=str,
+)
+def test_an_impossible_request_is_refused_with_a_hint(asked: dict[str, int], code: str) -> None:
+    (error,) = errors_in(rejection(model_of(TINY), LOCAL_CPU, **asked))
+
+    assert error.code == code
+    assert error.hint
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    model = model_of(GEMMA_2_2B, name="two words")
+
+    findings = rejection(model, "g4dn.xlarge", tp_degree=3, max_input_tokens=9, max_total_tokens=9)
+
+    assert codes(errors_in(findings)) == [
+        "served-name",
+        "shape-contradiction",
+        "dtype-unsupported",
+        "tp-not-allowed",
+    ]
+
+
+def test_a_broken_config_and_a_contradiction_are_said_together() -> None:
+    model = replace(model_of(TINY), config=TINY | {"num_attention_heads": 0})
+
+    findings = rejection(model, LOCAL_CPU, max_input_tokens=9, max_total_tokens=9)
+
+    assert codes(findings) == ["config-value", "shape-contradiction"]
+
+
+def test_bf16_weights_are_cast_for_a_gpu_without_it_and_the_user_is_told() -> None:
+    plan = plan_of(model_of(TINY), "g4dn.xlarge")
+
+    (warning,) = [f for f in plan.findings if f.severity == "warning"]
+    assert plan.dtype == plan.precision == "fp16"
+    assert warning.code == "dtype-cast"
+    assert warning.message == "bfloat16 weights are cast to float16 on loading; T4 has no bf16"
+
+
+def test_a_model_that_overflows_in_fp16_is_refused_where_there_is_no_bf16() -> None:
+    (error,) = errors_in(rejection(model_of(GEMMA_2_2B), "g4dn.xlarge"))
+
+    assert error.code == "dtype-unsupported"
+
+
+def test_32_bit_weights_are_served_in_16_bits() -> None:
+    plan = plan_of(model_of(TINY, dtype="F32"), LOCAL_CPU)
+
+    assert plan.dtype == "bf16"
+    assert "dtype-cast" in codes(plan.findings)
+
+
+def test_a_processor_without_bf16_is_slow_but_serves_the_same() -> None:
+    plain = replace(LOCAL_CPU, formats=frozenset({"fp16", "fp32"}))
+
+    plan = plan_of(model_of(TINY), plain)
+
+    assert plan.dtype == "bf16"
+    assert "dtype-emulated" in codes(plan.findings)
+
+
+@pytest.mark.parametrize(
+    ("instance", "code"),
+    [
+        ("p3.2xlarge", "format-unsupported"),
+        ("c7i.4xlarge", "format-unproven"),
+        ("g5.xlarge", None),
+    ],
+)
+def test_kernels_for_a_quantized_checkpoint_are_checked(instance: str, code: str | None) -> None:
+    model = awq_model_of(TINY)
+    try:
+        findings = plan_of(model, instance).findings
+    except PlanRejected as error:
+        findings = error.findings
+
+    assert [c for c in codes(findings) if c.startswith("format-")] == ([code] if code else [])
+
+
+def test_fp8_weights_on_a_gpu_without_fp8_arithmetic_are_weights_only() -> None:
+    plan = plan_of(arriving("deepseek-fp8"), "g5.xlarge")
+
+    assert plan.precision == "fp8"
+    assert "format-weights-only" in codes(plan.findings)
+
+
+def test_an_unknown_method_is_its_own_precision_word() -> None:
+    model = model_of(TINY | {"quantization_config": {**AWQ_G128, "quant_method": "new"}})
+    profile, _ = make_profile(model)
+
+    assert precision_word(profile, "bf16") == "new"
+
+
+def test_an_image_for_other_devices_is_refused() -> None:
+    facts = facts_of(model_of(TINY), "g5.xlarge")
+
+    with pytest.raises(PlanRejected, match="the vllm image for nvidia does not run on local"):
+        make_plan(replace(facts, instance=LOCAL_CPU), FAMILIES["vllm"])
+
+
+def test_a_gpu_that_the_image_was_not_built_for_is_refused() -> None:
+    (error,) = errors_in(rejection(model_of(TINY), "p3.2xlarge"))
+
+    assert error.code == "device-too-old"
+    assert error.message == (
+        "V100 has compute capability 7.0; the vllm image is built for 7.5 and later"
+    )
+
+
+def test_what_the_family_says_is_part_of_the_plan() -> None:
+    class Objecting:
+        name = "objecting"
+
+        def traits(self, container: ContainerFacts) -> EngineTraits:
+            return EngineTraits(who=container.engine)
+
+        def check(self, plan: Plan) -> Iterable[Finding]:
+            return (Finding("error", "no", f"not at TP {plan.tp_degree}"),)
+
+        def render(self, plan: Plan, artifacts: Artifacts) -> ServingConfig:
+            raise AssertionError("a rejected plan is not rendered")
+
+    with pytest.raises(PlanRejected, match="not at TP 1"):
+        make_plan(facts_of(model_of(TINY), LOCAL_CPU), Objecting())
+
+
+def test_a_model_that_is_served_as_it_is_needs_no_steps() -> None:
+    facts = facts_of(model_of(TINY), LOCAL_CPU)
+
+    assert make_recipe(make_plan(facts, FAMILIES["vllm"]), facts) == Recipe((), ("split-weights",))
+
+
+@given(
+    instance=st.sampled_from(["g5.xlarge", "g4dn.xlarge", "g5.12xlarge", "p4d.24xlarge", "local"]),
+    max_batch=st.none() | st.integers(1, 10**6),
+    max_input_tokens=st.none() | st.integers(1, 10**6),
+    max_total_tokens=st.none() | st.integers(1, 10**6),
+    tp_degree=st.none() | st.integers(1, 16),
+)
+def test_every_plan_that_is_made_fits_and_makes_sense(instance: str, **asked: int | None) -> None:
+    where = LOCAL_CPU if instance == "local" else instance
+    try:
+        plan = plan_of(model_of(LLAMA_3_8B), where, **asked)  # type: ignore[arg-type]
+    except PlanRejected as error:
+        assert all(finding.hint for finding in errors_in(error.findings))
+        return
+
+    assert plan.budget.fits
+    assert 0 < plan.shape.max_input_tokens < plan.shape.max_total_tokens <= 8192
+    assert plan.replicas * plan.tp_degree <= plan.instance.devices
+    for field in ("max_batch", "max_input_tokens", "max_total_tokens"):
+        assert asked[field] in (None, getattr(plan.shape, field))
+
+
+def test_a_prefill_that_does_not_fit_is_named_in_the_hint() -> None:
+    with pytest.raises(PlanRejected) as rejected:
+        plan_of(model_of(LLAMA_3_8B), "ml.g5.12xlarge", max_prefill_tokens=40_960_000)
+
+    found = next(one for one in rejected.value.findings if one.code == "does-not-fit")
+    assert found.hint == "lower max_prefill_tokens 40960000, or leave it out"
+
+
+@pytest.mark.parametrize(
+    "name", ["Llama\x1b[31mForCausalLM", "A" * 100_000], ids=["escape", "long"]
+)
+def test_an_architecture_that_is_no_class_name_is_refused_briefly(name: str) -> None:
+    with pytest.raises(PlanRejected) as rejected:
+        plan_of(model_of(LLAMA_3_8B | {"architectures": [name]}), "ml.g5.12xlarge")
+
+    (found,) = rejected.value.findings
+    assert found.code == "architecture-missing"
+    assert len(found.message) < 200
+
+
+def test_a_split_that_the_server_refuses_leaves_the_others() -> None:
+    """The best split was taken by its speed, and the server's refusal of it ended the plan."""
+    model = model_of(LLAMA_3_8B)
+    best = plan_of(model, "g5.12xlarge").split
+
+    class Refusing(VllmFamily):
+        def check(self, plan: Plan) -> Iterator[Finding]:
+            if plan.split == best:
+                yield Finding("error", "heads-not-divisible", "such heads do not divide")
+            yield from super().check(plan)
+
+    facts = facts_of(model, "g5.12xlarge")
+    plan = make_plan(facts, Refusing(), accelerator_of=accelerator_of)
+
+    assert plan.split != best
+    assert plan.split.devices == 4
+    (refused,) = [one for one in plan.rejected if one.code == "heads-not-divisible"]
+    assert refused.reason == f"{best.words} is not possible: such heads do not divide"

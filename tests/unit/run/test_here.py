@@ -1,0 +1,94 @@
+"""Which plans run on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from packager.catalog.instances import find_instance
+from packager.core.instance import LOCAL, Instance
+from packager.core.units import GIB
+from packager.run.here import NotThisMachine, why_not_here
+
+PROCESSOR = Instance(
+    name=LOCAL,
+    kind="cpu",
+    device_name="Xeon",
+    devices=1,
+    device_bytes=24 * GIB,
+    host_bytes=24 * GIB,
+    vcpus=2,
+    machine="x86_64",
+)
+ONE_GPU = Instance(
+    name=LOCAL,
+    kind="nvidia",
+    device_name="NVIDIA A10G",
+    devices=1,
+    device_bytes=int(22.5 * GIB),
+    host_bytes=16 * GIB,
+    vcpus=4,
+    compute_capability=8.6,
+    machine="x86_64",
+)
+
+
+def test_what_is_planned_for_this_machine_runs_here() -> None:
+    assert why_not_here(PROCESSOR, PROCESSOR) == ""
+    assert why_not_here(replace(PROCESSOR, device_bytes=10**15), PROCESSOR) == ""
+
+
+def test_an_instance_that_this_machine_is_runs_here() -> None:
+    """Also where its operating system keeps back some of the memory of the data sheet."""
+    assert (
+        why_not_here(find_instance("ml.g5.xlarge"), replace(ONE_GPU, device_bytes=21 * GIB)) == ""
+    )
+    assert why_not_here(find_instance("ml.g5.xlarge"), ONE_GPU) == ""
+    assert why_not_here(find_instance("ml.g4dn.xlarge"), ONE_GPU) == ""
+
+
+@pytest.mark.parametrize(
+    ("instance", "here", "reason"),
+    [
+        (
+            "8xH100-80",
+            PROCESSOR,
+            "that has 8 x H100 with 80.0 GiB each, "
+            "this machine has no accelerator and 24.0 GiB of memory",
+        ),
+        (
+            "ml.g5.12xlarge",
+            ONE_GPU,
+            "that has 4 x A10G with 22.4 GiB each, "
+            "this machine has 1 x NVIDIA A10G with 22.5 GiB each",
+        ),
+        (
+            "1xH100-80",
+            ONE_GPU,
+            "that has 1 x H100 with 80.0 GiB each, "
+            "this machine has 1 x NVIDIA A10G with 22.5 GiB each",
+        ),
+        (
+            "ml.g6.xlarge",
+            ONE_GPU,
+            "that has compute capability 8.9, this machine 8.6",
+        ),
+    ],
+)
+def test_what_this_machine_lacks_is_the_reason(instance: str, here: Instance, reason: str) -> None:
+    assert why_not_here(find_instance(instance), here) == reason
+
+
+def test_another_processor_is_a_reason() -> None:
+    arm = replace(PROCESSOR, name="ml.c7g.xlarge", machine="aarch64")
+
+    assert "of the kind aarch64, this machine x86_64" in why_not_here(arm, PROCESSOR)
+
+
+def test_the_error_says_how_to_go_on() -> None:
+    error = NotThisMachine("8xH100-80", "that has more", "packager build --model m")
+
+    assert error.message == "a plan for '8xH100-80' cannot run on this machine: that has more"
+    assert "`packager build --model m` builds the image" in error.hint
+    assert error.exit_code == 2

@@ -1,0 +1,51 @@
+"""Names of runs, containers and images."""
+
+from __future__ import annotations
+
+import pytest
+
+from packager.errors import UsageError
+from packager.images.registry.reference import parse_reference
+from packager.run.names import check_name, container_name, image_name, run_name
+
+
+@pytest.mark.parametrize(
+    ("served", "name"),
+    [
+        ("tiny-llama", "tiny-llama"),
+        ("meta-llama/Llama-3.1-8B", "Llama-3.1-8B"),
+        ("org/name/", "name"),
+        ("my model", "my-model"),
+        ("模型", "model"),
+        ("-.x.-", "x"),
+        ("a" * 80, "a" * 63),
+        ("", "model"),
+    ],
+)
+def test_a_run_is_named_after_the_last_part_of_its_model(served: str, name: str) -> None:
+    assert run_name(served) == name
+    assert check_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "-x", "a b", "a/b", "x" * 64, "a\n", "ä"])
+def test_a_name_that_docker_refuses_is_refused_first(name: str) -> None:
+    with pytest.raises(UsageError, match="cannot name a run"):
+        check_name(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "image"),
+    [
+        ("tiny-llama", "packager-run/tiny-llama:latest"),
+        ("Llama-3.1-8B", "packager-run/llama-3-1-8b:latest"),
+        ("a__.b", "packager-run/a-b:latest"),
+        ("_", "packager-run/model:latest"),
+    ],
+)
+def test_an_image_has_a_name_that_registries_take(name: str, image: str) -> None:
+    assert image_name(name) == image
+    assert parse_reference(image).tag == "latest"
+
+
+def test_a_container_has_the_name_of_its_run_alone() -> None:
+    assert container_name("tiny") == "packager-run-tiny"

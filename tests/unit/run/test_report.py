@@ -1,0 +1,138 @@
+"""What `run` and `ps` print."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from packager.run.clients import CHAT, INVOCATIONS, Address
+from packager.run.containers import NameTaken, NoSuchRun, Run
+from packager.run.ports import PortTaken
+from packager.run.report import (
+    Serving,
+    age_of,
+    end_lines,
+    program_text,
+    run_document,
+    run_lines,
+    serving_document,
+    serving_lines,
+    state_of,
+)
+
+RUN = Run(
+    name="tiny",
+    model="tiny-llama",
+    status="running",
+    exit_code=None,
+    url="http://127.0.0.1:8080",
+    image="packager-run/tiny:latest",
+    container="c0ffee",
+    started="2026-11-23T01:56:30.203713599Z",
+    grace_s=30,
+)
+ENDED = replace(RUN, name="gone", status="exited", exit_code=70, url="", started="")
+NOW = datetime(2026, 11, 23, 1, 58, tzinfo=UTC)
+SERVING = Serving(
+    name="tiny",
+    address=Address(url="http://127.0.0.1:8080", endpoint=CHAT, model="tiny-llama"),
+    image="packager-run/tiny:latest",
+    container="c0ffee",
+    seconds=12.345,
+    detached=False,
+)
+
+
+def test_a_table_of_runs() -> None:
+    assert run_lines([(RUN, True), (ENDED, False)], NOW) == [
+        "NAME  MODEL       STATE       ADDRESS                STARTED",
+        "tiny  tiny-llama  running     http://127.0.0.1:8080  1 min ago",
+        "gone  tiny-llama  ended (70)  -                      -",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("run", "answers", "state"),
+    [
+        (RUN, True, "running"),
+        (RUN, False, "starting"),
+        (replace(RUN, status="paused"), False, "paused"),
+        (replace(RUN, status="exited", exit_code=0), False, "ended (0)"),
+    ],
+)
+def test_a_state(run: Run, answers: bool, state: str) -> None:
+    assert state_of(run, answers=answers) == state
+
+
+@pytest.mark.parametrize(
+    ("started", "age"),
+    [
+        ("2026-11-23T01:57:59.9Z", "just now"),
+        ("2026-11-22T23:58:00Z", "2 h ago"),
+        ("2026-11-20T01:58:00Z", "3 days ago"),
+        ("2026-11-23T02:58:00Z", "just now"),
+        ("", "-"),
+        ("soon", "-"),
+    ],
+)
+def test_an_age(started: str, age: str) -> None:
+    assert age_of(replace(RUN, started=started), NOW) == age
+
+
+def test_a_run_for_programs() -> None:
+    assert run_document(ENDED, answers=False) == {
+        "name": "gone",
+        "model": "tiny-llama",
+        "state": "ended",
+        "exit_code": 70,
+        "url": None,
+        "image": "packager-run/tiny:latest",
+        "container": "c0ffee",
+        "started": None,
+    }
+
+
+def test_what_answers_comes_first_and_the_line_for_a_shell_alone_on_its_line() -> None:
+    lines = serving_lines(SERVING)
+
+    assert lines[0] == "tiny-llama answers at http://127.0.0.1:8080"
+    assert lines[2].startswith("curl -sS http://127.0.0.1:8080/v1/chat/completions ")
+    assert len(lines) == 3
+    assert program_text(SERVING).startswith("from openai import OpenAI\n\nclient = ")
+
+
+def test_a_server_without_names_has_a_line_for_a_shell_alone() -> None:
+    bare = Address(url="http://127.0.0.1:8080", endpoint=INVOCATIONS, model="")
+    serving = replace(SERVING, address=bare)
+
+    assert program_text(serving) == ""
+    assert serving_lines(serving)[0] == "answers at http://127.0.0.1:8080"
+    assert serving_document(serving)["python"] is None
+
+
+def test_a_program_reads_the_same() -> None:
+    document = serving_document(SERVING)
+
+    assert document["url"] == "http://127.0.0.1:8080"
+    assert document["endpoint"] == "/v1/chat/completions"
+    assert document["seconds"] == 12.3
+    assert document["curl"] == serving_lines(SERVING)[2]
+    assert document["python"] == program_text(SERVING)
+
+
+def test_how_a_run_is_ended_depends_on_where_it_runs() -> None:
+    assert end_lines(SERVING) == ["Ctrl-C ends it, running requests first"]
+    assert end_lines(replace(SERVING, detached=True)) == [
+        "`packager logs tiny` shows its log, `packager stop tiny` ends it"
+    ]
+
+
+def test_errors_name_what_is_in_the_way() -> None:
+    assert NameTaken(RUN).message == "a run named 'tiny' is there already at http://127.0.0.1:8080"
+    assert PortTaken(80, "the run 'x'").message == "port 80 is taken by the run 'x'"
+    assert PortTaken(80, "").message == "port 80 is taken"
+    assert NoSuchRun("tiyn", ["tiny"]).hint == "did you mean 'tiny'?"
+    assert "`packager ps`" in NoSuchRun("else", ["tiny"]).hint
+    assert "`packager run MODEL`" in NoSuchRun("tiny", []).hint

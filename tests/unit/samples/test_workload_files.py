@@ -1,0 +1,139 @@
+"""Requests of one's own as a workload."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager import wiring
+from packager.core.workload import Workload
+from packager.errors import NotFound, UsageError
+from packager.samples.lengths import load_workload, percentile
+from packager.samples.load import BrokenSamples
+
+
+def written(path: Path, *rows: Any) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def lengths(found: Workload) -> tuple[int, int, int, int]:
+    return (
+        found.input_tokens,
+        found.output_tokens,
+        found.p95_input_tokens,
+        found.p95_output_tokens,
+    )
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"input_length": 900, "output_length": 120, "timestamp": 3},
+        {"input_tokens": 900, "output_tokens": 120},
+        {"usage": {"prompt_tokens": 900, "completion_tokens": 120}, "prompt": "x"},
+        {
+            "request": {"body": {"prompt": "x"}},
+            "response": {"body": {"usage": {"prompt_tokens": 900, "completion_tokens": 120}}},
+        },
+        {"prompt": "x", "response": {"usage": {"prompt_tokens": 900, "completion_tokens": 120}}},
+    ],
+    ids=["trace", "counts", "usage", "batch", "answer"],
+)
+def test_counts_that_a_row_states_are_taken(row: Any, tmp_path: Path) -> None:
+    found = load_workload(str(written(tmp_path / "log.jsonl", row)))
+
+    assert lengths(found) == (900, 120, 900, 120)
+    assert found.source == "tokens counted in 1 of 1 rows"
+    assert found.name == "1 requests of log.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"prompt": "a" * 400, "completion": "b" * 81}, (100, 21)),
+        (
+            {
+                "messages": [
+                    {"role": "system", "content": "s" * 40},
+                    {"role": "user", "content": "u" * 40},
+                    {"role": "assistant", "content": "a" * 20},
+                ]
+            },
+            (20, 5),
+        ),
+        ({"prompt": "字" * 100, "completion": "x"}, (75, 1)),
+    ],
+    ids=["completions", "chat", "bytes-not-characters"],
+)
+def test_texts_without_counts_are_reckoned_by_their_bytes(
+    row: Any, expected: tuple[int, int], tmp_path: Path
+) -> None:
+    found = load_workload(str(written(tmp_path / "log.jsonl", row)))
+
+    assert (found.input_tokens, found.output_tokens) == expected
+    assert "estimated as one for 4 bytes of text in the others" in found.source
+
+
+def test_mean_and_p95_come_from_all_rows_however_often_one_stands(tmp_path: Path) -> None:
+    rows = [{"input_length": 100, "output_length": 10}] * 18
+    rows += [
+        {"input_length": 1100, "output_length": 110},
+        {"input_length": 4000, "output_length": 1},
+    ]
+
+    found = load_workload(str(written(tmp_path / "log.jsonl", *rows)))
+
+    assert lengths(found) == (345, 15, 1100, 10)
+
+
+def test_without_answers_the_default_ones_are_taken_and_that_is_said(tmp_path: Path) -> None:
+    found = load_workload(str(written(tmp_path / "log.jsonl", {"text": "a" * 4000})))
+
+    assert (found.input_tokens, found.output_tokens, found.p95_output_tokens) == (1000, 250, 0)
+    assert found.source.endswith("no answers there: those of the default workload")
+
+
+def test_rows_that_are_no_requests_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"input_length": 5, "output_length": 5}\nnot json\n[1]\n', encoding="utf-8")
+
+    assert load_workload(str(path)).source.endswith("2 rows are not requests")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["nonsense\n", '{"input_length": 0, "output_length": 1}\n', '{"input_length": 1e99}\n'],
+    ids=["no-json", "zero", "huge"],
+)
+def test_a_file_without_requests_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(text, encoding="utf-8")
+
+    with pytest.raises(BrokenSamples):
+        load_workload(str(path))
+
+
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text("", encoding="utf-8")
+
+    with pytest.raises(NotFound):
+        load_workload(str(path))
+
+
+def test_a_word_that_is_neither_name_nor_file_is_told_the_names() -> None:
+    with pytest.raises(UsageError, match="is neither a name") as caught:
+        wiring.read_workload("questionz")
+
+    assert "questions, chat, summarise" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"), [([7], 7), (list(range(1, 21)), 19), (list(range(1, 101)), 95)]
+)
+def test_95_of_100_do_not_exceed_the_percentile(numbers: list[int], expected: int) -> None:
+    assert percentile(numbers, 95) == expected

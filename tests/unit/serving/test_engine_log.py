@@ -1,0 +1,187 @@
+"""The first error of an engine's log.
+
+The logs of vLLM on processors are real, recorded with the image of examples/tiny-llama and vLLM
+0.32.0 in November 2026, without the lines between start and failure.  Those of other engines
+have the lines of reports in their repositories, shortened.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from packager.serving.engine_log import LogError, excerpt, first_error
+from tests.support.places import DATA
+
+LOGS = DATA / "engine_logs"
+
+
+def error_of(name: str) -> LogError:
+    error = first_error((LOGS / f"{name}.log").read_text(encoding="utf-8"))
+    assert error is not None
+    return error
+
+
+@pytest.mark.parametrize(
+    ("name", "summary"),
+    [
+        ("vllm-bad-option", "vllm: error: unrecognized arguments: --no-such-option 1"),
+        (
+            "vllm-missing-file",
+            "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig",
+        ),
+        (
+            "vllm-kv-space",
+            "ValueError: Available memory on node 0 (15.13/23.54 GiB) on kv cache allocation is",
+        ),
+        ("vllm-port-in-use", "OSError: [Errno 98] Address already in use"),
+        ("vllm-bad-value", "pydantic_core._pydantic_core.ValidationError: 1 validation error for"),
+        ("vllm-gpu-driver", "RuntimeError: The NVIDIA driver on your system is too old (found"),
+        ("sglang-out-of-memory", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate"),
+        ("sglang-bad-option", "launch_server.py: error: unrecognized arguments: --mem-fraction"),
+        ("sglang-port-in-use", "OSError: Port 8080 is not available: [Errno 98] Address already"),
+        ("lmi-out-of-memory", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 224"),
+        ("tgi-heads", "ValueError: `num_heads` must be divisible by `num_shards` (got"),
+        ("tgi-json", "RuntimeError: The NVIDIA driver on your system is too old (found version"),
+        ("tgi-bad-option", "error: unexpected argument '--max-batch' found"),
+    ],
+)
+def test_the_cause_is_found_before_what_follows_from_it(name: str, summary: str) -> None:
+    error = error_of(name)
+
+    assert error.summary.startswith(summary)
+    assert any(summary in line for line in error.lines)
+
+
+def test_lines_of_other_processes_between_those_of_a_traceback_are_left_out() -> None:
+    error = error_of("lmi-out-of-memory")
+
+    assert error.lines == (
+        '  File "/tmp/.djl.ai/python/0.36.0/djl_python_engine.py", line 161, in run_server',
+        "    outputs = self.service.invoke_handler(function_name, inputs)",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 224.00 MiB.",
+    )
+    assert error.number == 7
+
+
+CHAIN = """\
+Traceback (most recent call last):
+  File "a.py", line 1, in load
+    open(path)
+FileNotFoundError: [Errno 2] No such file or directory: '/opt/packager/model/config.json'
+
+{link}
+
+Traceback (most recent call last):
+  File "a.py", line 3, in main
+    load()
+RuntimeError: the model cannot be loaded
+"""
+
+
+@pytest.mark.parametrize(
+    ("link", "summary"),
+    [
+        (
+            "The above exception was the direct cause of the following exception:",
+            "FileNotFoundError: [Errno 2] No such file or directory: "
+            "'/opt/packager/model/config.json'",
+        ),
+        (
+            "During handling of the above exception, another exception occurred:",
+            "RuntimeError: the model cannot be loaded",
+        ),
+    ],
+    ids=["cause", "handled"],
+)
+def test_of_a_chain_the_cause_counts_and_what_was_handled_does_not(link: str, summary: str) -> None:
+    error = first_error(CHAIN.format(link=link))
+
+    assert error is not None
+    assert error.summary == summary
+
+
+@pytest.mark.parametrize(
+    ("log", "summary"),
+    [
+        ("(EngineCore pid=9) ERROR 11-23 02:08:26 [core.py:9] no memory\nbye\n", "no memory"),
+        ("\x1b[31mFatal Python error: Illegal instruction\x1b[0m\n", "Fatal Python error"),
+        ("terminate called after throwing an instance of 'std::bad_alloc'\n", "terminate called"),
+        ("KeyboardInterrupt\nRuntimeError: said, and not raised\n", ""),
+        ("INFO all is well\n", ""),
+        ("", ""),
+        ("Traceback (most recent call last):\n", ""),
+        ("{not json\n{}\n", ""),
+    ],
+    ids=["level", "fatal", "native", "no-traceback", "well", "empty", "cut", "broken-json"],
+)
+def test_other_ends(log: str, summary: str) -> None:
+    error = first_error(log)
+
+    assert (error.summary if error else "").startswith(summary)
+    assert bool(error) == bool(summary)
+
+
+@pytest.mark.parametrize(
+    "consequence",
+    ["ConnectionResetError: [Errno 104] Connection reset by peer", "SystemExit: 1"]
+    + ["RuntimeError: Engine core initialization failed. See root cause above."],
+)
+def test_a_process_that_lost_another_may_say_so_first(consequence: str) -> None:
+    start = (
+        '[2026-03-03 03:53:36 TP{0}] Scheduler hit: Traceback (most recent call last):\n  File "a"'
+    )
+    log = f"{start.format(0)}\n{consequence}\n{start.format(1)}\nMemoryError: none left\n"
+
+    error = first_error(log)
+
+    assert error is not None
+    assert error.summary == "MemoryError: none left"
+
+
+def test_only_consequences_are_better_than_nothing() -> None:
+    error = first_error(
+        "Traceback (most recent call last):\n  x\nRuntimeError: See root cause above\n"
+    )
+
+    assert error is not None
+    assert error.summary == "RuntimeError: See root cause above"
+
+
+def test_a_long_log_is_its_first_error_and_its_end() -> None:
+    middle = "\n".join(f"line {number}" for number in range(100))
+    failed = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: no'
+
+    shown = excerpt(f"start\n{failed}\n{middle}\n", tail=10)
+
+    assert shown.splitlines() == [
+        "the first error, line 2 of 104:",
+        '  File "a.py", line 1, in f',
+        "ValueError: no",
+        "line 0",
+        "line 1",
+        "line 2",
+        "line 3",
+        "line 4",
+        "line 5",
+        "the last 5 lines:",
+        *(f"line {number}" for number in range(95, 100)),
+    ]
+
+
+def test_a_short_log_stays_as_it_is() -> None:
+    assert excerpt("a\nTraceback (most recent call last):\nValueError: no\n", tail=10) == (
+        "a\nTraceback (most recent call last):\nValueError: no\n"
+    )
+
+
+def test_a_summary_is_cut() -> None:
+    error = first_error(f"x: error: {'y' * 1000}\n")
+
+    assert error is not None
+    assert len(error.summary) == 300
+
+
+def test_a_hostile_log_is_read_in_time() -> None:
+    log = "Traceback (most recent call last):\n" * 3000 + "[" * 10_000 + "\n" + "(" * 10_000
+
+    first_error(log)

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from packager.architectures.profile import make_profile
+from packager.catalog.instances import find_instance
+from packager.core.instance import Instance
+from packager.core.model import ModelProfile
+from packager.core.plan import MemoryBudget
+from packager.core.split import Split
+from packager.core.units import GIB
+from packager.sizing.parallelism import (
+    SplitChoice,
+    choose_split,
+    find_degrees,
+    note_split,
+    refusal,
+)
+from tests.support.headers import LLAMA_3_8B, model_of
+
+LLAMA = make_profile(model_of(LLAMA_3_8B))[0]
+LLAMA_2_7B_AWQ = replace(LLAMA, intermediate_size=11008, kv_heads=32, group_size=128)
+
+
+def budget(tp: int) -> MemoryBudget:
+    return MemoryBudget(
+        tp_degree=tp,
+        device_bytes=24 * GIB,
+        usable_bytes=20 * GIB,
+        weights_bytes=48 * GIB // tp,
+        activations_bytes=GIB,
+        overhead_bytes=GIB,
+        kv_bytes_per_token=1024,
+        kv_bytes=GIB,
+    )
+
+
+def devices(count: int) -> Instance:
+    return replace(find_instance("g5.12xlarge"), devices=count)
+
+
+def reasons(instance: Instance, profile: ModelProfile = LLAMA) -> list[str]:
+    return [one.reason for one in find_degrees(profile, instance)[1]]
+
+
+def test_degrees_divide_the_devices() -> None:
+    assert find_degrees(LLAMA, devices(8)) == ((1, 2, 4, 8), (), ())
+    assert find_degrees(LLAMA, devices(6))[0] == (1, 2)
+
+
+def test_every_degree_that_is_impossible_has_its_reason() -> None:
+    assert reasons(devices(6)) == [
+        "TP 3 is not possible: 32 attention heads are not a multiple of it",
+        "TP 6 is not possible: 32 attention heads are not a multiple of it",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("profile", "degree", "reason"),
+    [
+        (LLAMA, 16, "the instance has 8 devices"),
+        (LLAMA, 3, "32 attention heads are not a multiple of it"),
+        (replace(LLAMA, kv_heads=5, heads=20), 4, "5 key-value heads can be neither split"),
+        (replace(LLAMA, intermediate_size=14337), 2, "the intermediate size 14337 is not"),
+        (replace(LLAMA, expert_size=1407), 2, "the experts' size 1407 is not"),
+        (replace(LLAMA, split_counts=(4, 32)), 8, "4 heads of linear attention are not"),
+        (replace(LLAMA, kv_heads=5, heads=20, attention="mla"), 4, ""),
+        (LLAMA_2_7B_AWQ, 4, "groups of 128 quantized weights: 11008 / 4 is not a multiple"),
+        (LLAMA_2_7B_AWQ, 2, ""),
+        (LLAMA, 8, ""),
+    ],
+    ids=str,
+)
+def test_a_degree_is_refused_for_a_reason(profile: ModelProfile, degree: int, reason: str) -> None:
+    said = refusal(profile, devices(8), degree)
+
+    assert reason in said
+    assert bool(said) == bool(reason)
+
+
+def test_a_degree_that_was_asked_for_is_the_only_one() -> None:
+    assert find_degrees(LLAMA, devices(4), asked=2) == ((2,), (), ())
+
+
+def test_an_impossible_degree_that_was_asked_for_is_an_error_with_the_others() -> None:
+    degrees, rejected, (finding,) = find_degrees(LLAMA, devices(4), asked=3)
+
+    assert (degrees, rejected) == ((), ())
+    hint = "ask for one that is possible here: 1, 2, 4"
+    assert (finding.severity, finding.hint) == ("error", hint)
+
+
+INF2 = replace(
+    find_instance("g5.12xlarge"),
+    name="ml.inf2.48xlarge",
+    kind="neuron",
+    device_name="NeuronCore-v2",
+    devices=24,
+    device_bytes=16 * GIB,
+    formats=frozenset({"bf16", "fp16", "fp32"}),
+)
+
+
+def test_on_neuron_all_cores_come_first() -> None:
+    assert find_degrees(LLAMA, INF2)[0] == (24, 8, 2, 1)
+
+
+def test_on_neuron_heads_are_padded_and_nothing_must_divide() -> None:
+    assert refusal(replace(LLAMA, intermediate_size=14337), INF2, 24) == ""
+    assert [(f.severity, f.code, f.message) for f in note_split(LLAMA, INF2, 24)] == [
+        ("note", "heads-padded", "32 attention heads are padded to 48 at TP 24")
+    ]
+
+
+def test_on_neuron_a_degree_off_the_table_is_a_warning() -> None:
+    degrees, _, findings = find_degrees(LLAMA, INF2, asked=12)
+
+    assert degrees == (12,)
+    assert [(f.severity, f.code) for f in findings] == [
+        ("warning", "tp-topology"),
+        ("note", "heads-padded"),
+        ("warning", "kv-heads-converted"),
+    ]
+
+
+def degrees(*all_of: int) -> tuple[Split, ...]:
+    return tuple(Split(tp_degree=degree) for degree in all_of)
+
+
+def test_the_smallest_degree_that_fits_is_chosen_and_the_others_explained() -> None:
+    choice = choose_split(degrees(1, 2, 4, 8), lambda split: budget(split.tp_degree))
+
+    assert choice.split == Split(tp_degree=4)
+    assert [one.what for one in choice.passed_over] == ["tp 1", "tp 2"]
+    assert [one.reason for one in choice.passed_over] == [
+        "TP 1 needs 51.0 GiB per device; 20.0 GiB usable",
+        "TP 2 needs 27.0 GiB per device; 20.0 GiB usable",
+    ]
+
+
+def test_no_degree_is_chosen_when_none_fits() -> None:
+    assert choose_split(degrees(1, 2), lambda split: budget(split.tp_degree)).split is None
+    assert choose_split((), lambda split: budget(split.tp_degree)) == SplitChoice(None, ())

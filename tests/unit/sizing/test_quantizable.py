@@ -1,0 +1,252 @@
+"""Which method quantizes which architecture, asked before anything is downloaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from packager.architectures.spellings import TABLE as ARCHITECTURES
+from packager.architectures.spellings import find_architecture
+from packager.contrib.tensorrt_llm.compiler import TensorRtLlmCompiler
+from packager.core.model import ModelFiles
+from packager.engines.vllm.family import VllmFamily
+from packager.errors import PlanRejected
+from packager.findings import errors_in
+from packager.planning.planner import make_plan
+from packager.quantize.llmcompressor import LlmCompressorQuantizer
+from packager.sizing.quantizable import find_support, read_table
+from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, facts_of, model_of
+from tests.support.places import ROOT
+
+ROUNDED = ("fp8", "rtn", "nvfp4", "mxfp4", "mxfp8", "w4afp8")
+ALL = (*ROUNDED, "gptq", "autoround", "awq", "smoothquant")
+
+
+def moves(architecture: str, method: str, **config: Any) -> dict[str, list[str]]:
+    folds = find_support(architecture, config, method).folds
+    assert folds is not None
+    return {move["from"]: move["into"] for move in folds["moves"]}
+
+
+def of(architecture: str) -> ModelFiles:
+    """A Llama's headers under another architecture's name."""
+    return model_of(LLAMA_3_8B | {"architectures": [architecture]})
+
+
+def refusal(model: ModelFiles, method: str) -> tuple[str, str, str]:
+    facts = facts_of(model, "ml.g6.12xlarge", quantize=method)
+    with pytest.raises(PlanRejected) as rejected:
+        make_plan(facts, VllmFamily(), quantizer=LlmCompressorQuantizer())
+    (error,) = [e for e in errors_in(rejected.value.findings) if e.code.startswith("quantize")]
+    return error.code, error.message, error.hint
+
+
+def methods_for(architecture: str) -> tuple[str, ...]:
+    methods = read_table().methods
+    return tuple(one for one in methods if not find_support(architecture, {}, one).refused)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "works"),
+    [
+        ("LlamaForCausalLM", ALL),
+        ("Gemma2ForCausalLM", ALL),
+        ("GPTNeoXForCausalLM", ALL),
+        ("LlavaForConditionalGeneration", ALL),
+        ("Olmo2ForCausalLM", (*ROUNDED, "gptq", "autoround", "awq")),
+        ("BloomForCausalLM", (*ROUNDED, "gptq", "awq", "smoothquant")),
+        ("GPT2LMHeadModel", ()),
+        ("NobodyKnowsForCausalLM", ROUNDED),
+    ],
+)
+def test_each_architecture_has_its_methods(architecture: str, works: tuple[str, ...]) -> None:
+    assert methods_for(architecture) == works
+
+
+def test_every_architecture_that_is_planned_has_a_row() -> None:
+    planned = {
+        line[len("[architectures.") : -1]
+        for line in ARCHITECTURES.read_text(encoding="utf-8").splitlines()
+        if line.startswith("[architectures.")
+    }
+
+    assert planned == set(read_table().rows)
+    assert all(find_architecture(name).source for name in planned)
+
+
+@pytest.mark.parametrize("method", ["smoothquant", "awq"])
+@pytest.mark.parametrize("architecture", ["Gemma2ForCausalLM", "Gemma3ForCausalLM"])
+def test_gemmas_mlp_is_fed_by_the_norm_before_it_and_not_by_the_one_behind_attention(
+    architecture: str, method: str
+) -> None:
+    stated = moves(architecture, method)
+
+    assert stated["pre_feedforward_layernorm"] == ["mlp.gate_proj", "mlp.up_proj"]
+    assert "post_attention_layernorm" not in stated
+    assert "post_feedforward_layernorm" not in stated
+
+
+@pytest.mark.parametrize(
+    ("architecture", "router"),
+    [
+        ("MixtralForCausalLM", "mlp.gate"),
+        ("Qwen2MoeForCausalLM", "mlp.gate"),
+        ("Qwen3MoeForCausalLM", "mlp.gate"),
+        ("OlmoeForCausalLM", "mlp.gate"),
+        ("Glm4MoeForCausalLM", "mlp.gate"),
+        ("Qwen3NextForCausalLM", "mlp.gate"),
+        ("DeepseekV3ForCausalLM", "mlp.gate"),
+    ],
+)
+def test_routers_read_the_norm_that_awq_scales_and_are_scaled_along(
+    architecture: str, router: str
+) -> None:
+    assert moves(architecture, "awq")["post_attention_layernorm"][0] == router
+    assert "post_attention_layernorm" not in moves(architecture, "smoothquant")
+
+
+@pytest.mark.parametrize(
+    ("config", "stated"),
+    [
+        ({}, ["self_attention.query_key_value", "mlp.dense_h_to_4h"]),
+        ({"parallel_attn": True}, ["self_attention.query_key_value", "mlp.dense_h_to_4h"]),
+        ({"parallel_attn": False}, ["self_attention.query_key_value"]),
+    ],
+    ids=["as published", "side by side", "in turn"],
+)
+def test_falcons_first_norm_feeds_the_mlp_only_where_that_runs_beside_attention(
+    config: dict[str, Any], stated: list[str]
+) -> None:
+    assert moves("FalconForCausalLM", "awq", **config)["input_layernorm"] == stated
+
+
+def test_an_opt_with_its_norms_behind_is_not_smoothed() -> None:
+    config = {"do_layer_norm_before": False}
+
+    assert find_support("OPTForCausalLM", config, "smoothquant").refused
+    assert list(moves("OPTForCausalLM", "awq", **config)) == ["self_attn.v_proj"]
+    assert not find_support("OPTForCausalLM", {}, "smoothquant").refused
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    ["GptOssForCausalLM", "GraniteMoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"],
+)
+def test_experts_in_one_tensor_are_not_taken_apart_for_engines_that_may_not_find_them(
+    architecture: str,
+) -> None:
+    assert methods_for(architecture) == ()
+    assert "one tensor" in find_support(architecture, {}, "fp8").refused
+
+
+@pytest.mark.parametrize("option", ["static", "kv"])
+def test_scales_of_activations_are_measured_only_where_that_was_tried(option: str) -> None:
+    assert find_support("NobodyKnowsForCausalLM", {}, "fp8", (option,)).refused
+    assert not find_support("NobodyKnowsForCausalLM", {}, "fp8", ("block",)).refused
+    assert not find_support("LlamaForCausalLM", {}, "fp8", (option,)).refused
+
+
+def test_models_that_see_are_loaded_whole() -> None:
+    seeing = find_support("Qwen2VLForConditionalGeneration", {}, "fp8")
+
+    assert seeing.loader == "image-text-to-text"
+    assert find_support("Qwen2ForCausalLM", {}, "fp8").loader == "causal-lm"
+
+
+def test_methods_of_other_quantizers_are_not_judged() -> None:
+    assert not find_support("NobodyKnowsForCausalLM", {}, "theirs").refused
+    seeing = find_support("LlavaForConditionalGeneration", {}, "theirs")
+    assert (seeing.refused, seeing.loader) == ("", "image-text-to-text")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "method", "why", "instead"),
+    [
+        ("Olmo2ForCausalLM", "smoothquant", "none feeds a matrix", "awq` or `--quantize gptq"),
+        ("RWForCausalLM", "fp8", "never run", "use `--quantize none`"),
+        ("NobodyKnowsForCausalLM", "awq", "which is untested", "use `--quantize fp8`"),
+        ("NobodyKnowsForCausalLM", "gptq", "which is untested", "use `--quantize fp8`"),
+    ],
+)
+def test_what_would_fail_after_loading_is_refused_when_planning_with_what_works_instead(
+    architecture: str, method: str, why: str, instead: str
+) -> None:
+    code, message, hint = refusal(of(architecture), method)
+
+    assert code == "quantize-architecture"
+    assert architecture in message and why in message
+    assert instead in hint
+
+
+def test_a_compiler_that_quantizes_by_itself_is_not_asked_for_a_row() -> None:
+    facts = facts_of(of("RWForCausalLM"), "ml.g6.12xlarge", quantize="fp8", compile="tensorrt_llm")
+
+    with pytest.raises(PlanRejected) as rejected:  # vLLM's image holds no TensorRT-LLM
+        make_plan(
+            facts,
+            VllmFamily(),
+            quantizer=LlmCompressorQuantizer(),
+            compilers={"tensorrt_llm": TensorRtLlmCompiler()},
+        )
+
+    assert "quantize-architecture" not in {finding.code for finding in rejected.value.findings}
+
+
+def test_rounding_an_unknown_architecture_warns() -> None:
+    facts = facts_of(of("NobodyKnowsForCausalLM"), "ml.g6.12xlarge", quantize="fp8")
+
+    plan = make_plan(facts, VllmFamily(), quantizer=LlmCompressorQuantizer())
+
+    assert "quantize-untried" in {finding.code for finding in plan.findings}
+
+
+def test_a_plan_does_not_recommend_methods_that_do_not_work_for_the_architecture() -> None:
+    plan = make_plan(facts_of(of("RWForCausalLM"), "ml.g6.12xlarge"), VllmFamily())
+
+    reasons = {one.what: one.code for one in plan.rejected if one.what.startswith("quantize")}
+    assert reasons == dict.fromkeys(
+        ("quantize awq", "quantize gptq", "quantize fp8", "quantize smoothquant"),
+        "quantize-architecture",
+    )
+
+
+@pytest.mark.parametrize(
+    ("architecture", "method"),
+    [("LlamaForCausalLM", "awq"), ("NobodyKnowsForCausalLM", "rtn"), ("RWForCausalLM", None)],
+)
+def test_a_model_that_would_fit_in_4_bits_is_told_a_method_that_works_for_it(
+    architecture: str, method: str | None
+) -> None:
+    model = model_of(LLAMA_3_70B | {"architectures": [architecture]})
+
+    with pytest.raises(PlanRejected) as rejected:
+        make_plan(facts_of(model, "ml.g5.12xlarge"), VllmFamily())
+
+    (error,) = [e for e in errors_in(rejected.value.findings) if e.code == "does-not-fit"]
+    assert "use a 4-bit checkpoint" in error.hint
+    told = [name for name in ("awq", "gptq", "rtn") if f"--quantize {name}" in error.hint]
+    assert told == ([method] if method else [])
+
+
+def documented() -> list[str]:
+    """The table of docs/quantization.md, made from the rows."""
+    lines = [
+        "| architecture | rounded | calibrated | `awq` | `smoothquant` |",
+        "|---|---|---|---|---|",
+    ]
+    for name in sorted(read_table().rows):
+        asked = (("fp8", ()), ("gptq", ()), ("awq", ()), ("smoothquant", ()))
+        cells = [
+            "no" if find_support(name, {}, method, options).refused else "yes"
+            for method, options in asked
+        ]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return lines
+
+
+def test_the_documentation_has_every_row() -> None:
+    page = (ROOT / "docs/quantization.md").read_text(encoding="utf-8")
+    start = page.index("| architecture | rounded |")
+
+    assert page[start:].split("\n\n")[0].splitlines() == documented()

@@ -1,0 +1,170 @@
+"""Budgets against the start-up logs of real servers."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from packager.architectures.profile import make_profile
+from packager.core.units import GIB
+from packager.sizing.memory import served_weight_bytes
+from tests.support.headers import plan_of
+from tests.support.startup_models import MODELS, startup_model
+from tests.support.startups import Startup, budget_of, error_of, is_compared, startups
+
+STARTED = [one for one in startups() if is_compared(one)]
+REFUSED = [one for one in startups() if not one.started]
+WEIGHED = [one for one in startups() if one.weights_bytes and one.pp == 1]
+
+
+def by_id(startup: Startup) -> str:
+    return startup.id
+
+
+@pytest.mark.parametrize("startup", STARTED, ids=by_id)
+def test_the_cache_of_a_server_is_predicted_within_a_tenth(startup: Startup) -> None:
+    assert budget_of(startup).fits
+    assert abs(error_of(startup)) <= 0.10
+
+
+def test_half_of_all_caches_are_predicted_within_two_percent() -> None:
+    assert len(STARTED) >= 60
+    assert statistics.median(abs(error_of(one)) for one in STARTED) <= 0.02
+
+
+@pytest.mark.parametrize("startup", REFUSED, ids=by_id)
+def test_what_did_not_start_does_not_fit(startup: Startup) -> None:
+    assert not budget_of(startup).fits
+
+
+@pytest.mark.parametrize("startup", WEIGHED, ids=by_id)
+def test_the_weights_of_a_server_are_predicted_within_a_twentieth(startup: Startup) -> None:
+    assert budget_of(startup).weights_bytes == pytest.approx(startup.weights_bytes, rel=0.05)
+
+
+def test_a_checkpoint_of_16_bits_takes_its_own_bytes() -> None:
+    profile, _ = make_profile(startup_model("qwen3-32b"))
+
+    assert served_weight_bytes(profile) / GIB == pytest.approx(61.03, abs=0.02)  # vLLM 0.11
+
+
+def test_more_sequences_at_once_cost_logits() -> None:
+    """12.2 to 14.6 bytes of each of 128,256 entries: 1.66 GiB from 32 to 1024 sequences."""
+    (many, *_) = (one for one in STARTED if one.id == "llama-3.1-8b-vllm-0.19.0-tp1-8192")
+    few = replace(many, max_num_seqs=32)
+
+    more = budget_of(many).activations_bytes - budget_of(few).activations_bytes
+
+    assert budget_of(many).activations_bytes / GIB == pytest.approx(1.89, abs=0.02)
+    assert more / GIB == pytest.approx(1.89 - 0.91, abs=0.05)  # the layers' own peak is 0.91
+
+
+def test_an_older_version_keeps_twice_as_much_for_sampling() -> None:
+    """Qwen3-14B: 5.64 GiB up to vLLM 0.16, 2.23 GiB from 0.17 on."""
+    found = {
+        one.engine_version: budget_of(one).activations_bytes / GIB
+        for one in STARTED
+        if one.model == "qwen3-14b"
+    }
+
+    assert found["0.16.0"] == pytest.approx(5.64, abs=0.05)
+    assert found["0.17.0"] == pytest.approx(2.23, abs=0.02)
+
+
+def test_gemma_3_takes_573_440_bytes_of_a_token_in_groups_of_ten_layers() -> None:
+    """52 layers with windows are padded to 60: vLLM's own log has 573,582."""
+    (gemma,) = (one for one in STARTED if one.model == "gemma-3-27b")
+
+    assert budget_of(gemma).kv_bytes_per_token == 573_440
+
+
+def test_graphs_come_off_the_cache_since_0_21() -> None:
+    (llama, *_) = (one for one in STARTED if one.id == "llama-3.1-8b-vllm-0.19.0-tp1-8192")
+    before, after = (budget_of(replace(llama, engine_version=v)) for v in ("0.20.2", "0.21.0"))
+
+    assert (before.kv_pool_bytes - after.kv_pool_bytes) / GIB == pytest.approx(0.82, abs=0.05)
+
+
+def test_buffers_of_several_devices_depend_on_their_link() -> None:
+    (pair,) = (one for one in STARTED if one.id == "qwen2.5-7b-vllm-0.19.0-tp2-8192")
+    pcie = replace(pair, instance="ml.g6e.12xlarge")
+
+    assert budget_of(pair).overhead_bytes / GIB == pytest.approx(2.1)
+    assert budget_of(pcie).overhead_bytes / GIB == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(
+    ("start", "gib"),
+    [
+        ("codellama-7b-vllm-0.19.0-tp1-8192", 0.77),  # a layer's peak
+        ("granite-3.1-8b-vllm-0.19.0-tp1-8192", 0.85),
+        ("gemma-2-27b-vllm-0.19.0-tp1-8192", 3.66),  # logits of 256,000 entries
+        ("phi-4-vllm-0.19.0-tp1-8192", 1.52),
+        ("mixtral-8x7b-vllm-0.19.0-tp2-8192", 1.21),  # experts' buffers, then logits
+        ("qwen1.5-moe-a2.7b-vllm-0.19.0-tp1-8192", 2.47),
+        ("deepseek-v2-lite-vllm-0.19.0-tp1-8192", 1.93),
+        ("gpt-oss-20b-vllm-0.19.0-tp2-8192", 2.87),  # kernels without buffers
+        ("mistral-small-3.1-24b-vllm-0.19.0-tp1-8192", 2.03),  # a tower's output as well
+        ("llama-3.1-8b-vllm-0.19.0-tp1pp2-8192", 2.01),  # what a stage hands on as well
+    ],
+)
+def test_the_peak_of_a_step_is_that_of_the_log(start: str, gib: float) -> None:
+    (found, *_) = (one for one in STARTED if one.id == start)
+
+    assert budget_of(found).activations_bytes / GIB == pytest.approx(gib, abs=0.06)
+
+
+def test_requests_of_a_hybrid_fit_as_often_as_vllm_logs() -> None:
+    """Qwen3.5-9B on an L40S: 18.23 requests of 65,536 tokens in 20.27 GiB, blocks of 1056."""
+    (hybrid,) = (one for one in STARTED if one.model == "qwen3.5-9b")
+
+    budget = budget_of(hybrid)
+
+    assert budget.kv_block_tokens == 1056
+    assert 20.27 * GIB / budget.request_bytes(65_536) == pytest.approx(18.23, abs=0.02)
+
+
+def test_a_plan_pads_the_experts_of_gpt_oss_as_its_server_does() -> None:
+    """64.38 GiB of one H100 in vLLM 0.11; the checkpoint has 60.77."""
+    budget = plan_of(startup_model("gpt-oss-120b"), "ml.p5.4xlarge").budget
+
+    assert budget.weights_bytes / GIB == pytest.approx(64.38, abs=0.3)
+
+
+def test_a_plan_gives_dense_models_the_cache_that_their_servers_log() -> None:
+    """Qwen3-32B at 0.9: 4.45 GiB with 1024 sequences in vLLM 0.11, of which logits took 5.58."""
+    budget = plan_of(startup_model("qwen3-32b"), "ml.p5.4xlarge", max_batch=32).budget
+
+    assert budget.kv_pool_bytes / GIB == pytest.approx(4.45 + 5.64 - 1.48 + 0.14 - 0.72, abs=0.1)
+
+
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_more_sequences_or_a_smaller_share_never_leave_more_cache(model: str) -> None:
+    start = replace(STARTED[0], model=model, tp=4, max_model_len=4096, engine_version="0.27.1")
+
+    by_sequences = [
+        budget_of(replace(start, max_num_seqs=count)).kv_pool_bytes for count in (1, 32, 256, 1024)
+    ]
+    by_share = [
+        budget_of(replace(start, gpu_memory_utilization=share)).kv_pool_bytes
+        for share in (0.95, 0.9, 0.8)
+    ]
+
+    assert by_sequences == sorted(by_sequences, reverse=True)
+    assert by_share == sorted(by_share, reverse=True)
+    assert by_share[0] > by_share[-1]
+
+
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_a_budget_and_its_counts_of_requests_agree(model: str) -> None:
+    """As many requests as fit take no more than the pool, and one more does not fit."""
+    start = replace(STARTED[0], model=model, tp=8, max_model_len=8192, engine_version="0.27.1")
+    budget = budget_of(start)
+
+    for tokens in (100, 872, 8192):
+        count = budget.count_requests(tokens)
+        assert count * budget.request_bytes(tokens) <= budget.kv_pool_bytes
+        assert (count + 1) * budget.request_bytes(tokens) > budget.kv_pool_bytes
+    assert budget.count_requests(100) >= budget.count_requests(872) >= budget.count_requests(8192)

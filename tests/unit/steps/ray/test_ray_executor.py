@@ -1,0 +1,434 @@
+"""Steps on a cluster: what is tried again, what is handed on, what Ray is told. No cluster here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager import __version__
+from packager.core.events import Event, StepEvent
+from packager.core.image import FileRange
+from packager.core.model import ModelFile
+from packager.core.recipe import Step, StepInput
+from packager.errors import OutputFailed, ToolUnavailable, Unavailable
+from packager.images.blobs import BlobReader
+from packager.steps.failures import StepFailed, StepRejected, StepTooLarge
+from packager.steps.presence import Presence
+from packager.steps.ray.cluster import NodeFailed, facts_document
+from packager.steps.ray.connection import ClusterLost
+from packager.steps.ray.exchange import Exchange
+from packager.steps.ray.executor import OtherPackager, RayExecutor, StepLost
+from tests.support.cache_entries import CHECKPOINT
+from tests.support.cache_opening import open_local
+from tests.support.doubles.ray_module import FakeRay, WorkerCrashedError, line
+from tests.unit.steps.ray.test_cluster_values import FACTS
+
+NODES = {"10.0.0.1": {"CPU": 4.0, "memory": 2.0**35}}
+DONE = [line(node="here"), line(result={"seconds": 2.5, "versions": {"torch": "2"}}), (0, "")]
+WEIGHTS = "4811fea2b040bf245f3277ca21a29f72acfeee9485d74b8bbfb1c44725de815a"
+
+
+class QuietHead:
+    """A head that answers, until it is told not to."""
+
+    lost = False
+
+    @property
+    def is_silent(self) -> bool:
+        return self.lost
+
+    def check(self) -> None:
+        if self.lost:
+            raise ClusterLost("10.0.0.1:6379")
+
+
+class World:
+    """An executor with a cluster that is written down."""
+
+    def __init__(self, place: Path, scripts: Sequence[Any], **changes: Any) -> None:
+        self.place = place
+        self.shared = place / "shared"
+        self.scripts = list(scripts)
+        self.ray = FakeRay(changes.pop("nodes", NODES), self._script)
+        self.events: list[Event] = []
+        self.slept: list[float] = []
+        self.facts: Mapping[str, Any] = facts_document(FACTS)
+        self.head = QuietHead()
+        given = {
+            "address": "10.0.0.1:6379",
+            "environment": {"AWS_SECRET_ACCESS_KEY": "secret-canary"},
+            "given": {"PACKAGER_CACHE_SHARED": f"dir:{self.shared}"},
+            "version": __version__,
+            "exchange": self.exchange,
+            "in_image": lambda name: name == "vllm-cache",
+            "log_dir": place / "logs",
+            "on_event": self.events.append,
+            "join": lambda _address, _environment: (self.ray, self.head),
+            "sleep": self.slept.append,
+        }
+        self.executor = RayExecutor(**{**given, **changes})  # type: ignore[arg-type]
+
+    def exchange(self) -> Exchange:
+        presence = Presence(
+            open_local(self.place / "cache"),
+            [f"dir:{self.shared}"],
+            partial=self.place / "partial",
+            work_dir=self.place / "work",
+        )
+
+        @contextmanager
+        def scratch() -> Any:
+            def make(name: str) -> Path:
+                made = self.place / "scratch" / f"{name}-{len(list(self.place.glob('scratch/*')))}"
+                made.mkdir(parents=True)
+                return made
+
+            yield make
+
+        return Exchange(presence, scratch=scratch, read=BlobReader().chunks, version="1")
+
+    def _script(self, words: Sequence[str]) -> Sequence[Any]:
+        if words[1] == "tool":
+            return [line(facts=self.facts), (0, "")]
+        return self.scripts.pop(0)  # type: ignore[no-any-return]
+
+    @property
+    def said(self) -> list[str]:
+        return [event.detail for event in self.events if isinstance(event, StepEvent)]
+
+    @property
+    def log(self) -> str:
+        [log] = (self.place / "logs").glob("*-quantize-*.log")
+        return log.read_text()
+
+
+def step(place: Path | None = None) -> Step:
+    files: tuple[ModelFile, ...] = ()
+    if place is not None:
+        place.write_bytes(b"weights of ours")
+        content = FileRange(path=str(place), offset=0, length=15)
+        files = (ModelFile(path="m.safetensors", role="weights", content=content, sha256=WEIGHTS),)
+    return Step(
+        name="quantize",
+        tool="llmcompressor",
+        gives="model",
+        inputs={"model": StepInput(files=files)},
+        env=dict(CHECKPOINT.invocation.env),
+        key=CHECKPOINT,
+    )
+
+
+Run = Callable[..., World]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Run:
+    return lambda *scripts, **changes: World(tmp_path, scripts, **changes)
+
+
+def test_a_result_is_in_the_shared_cache_and_what_the_node_said_comes_back_as_it_is_said(
+    world: Run, tmp_path: Path
+) -> None:
+    node = world(
+        [
+            line(node="gpu-7"),
+            line(progress="layer, 1 of 2") + line(log="loading\n")[:9],
+            line(log="loading\n")[9:] + line(notice="a notice"),
+            line(result={"seconds": 2.5, "details": {"layers": 2}}),
+            (0, ""),
+        ]
+    )
+
+    result = node.executor.run(step(), tmp_path / "into")
+
+    assert result.published
+    assert (result.seconds, dict(result.details)) == (2.5, {"layers": 2})
+    assert result.notices == ("a notice",)
+    assert node.said == ["on gpu-7", "layer, 1 of 2"]
+    assert node.log == "loading\n"
+    assert node.ray.cancelled == []
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        pytest.param([line(node="a"), WorkerCrashedError("it died")], id="worker-died"),
+        pytest.param([line(node="a"), (-9, "")], id="process-killed"),
+        pytest.param([line(node="a")], id="no-word"),
+    ],
+)
+def test_what_is_lost_with_a_worker_or_a_node_is_tried_again(
+    world: Run, tmp_path: Path, lost: list[Any]
+) -> None:
+    node = world(lost, lost, lost, DONE)
+
+    result = node.executor.run(step(), tmp_path / "into")
+
+    assert result.published
+    assert len(result.notices) == 3
+    assert result.notices[0].startswith("step 'quantize' was tried again in the cluster: ")
+    assert len(node.ray.steps) == 4
+    assert node.slept == []
+    assert sum(said.startswith("again: ") for said in node.said) == 3
+
+
+def test_what_is_lost_again_and_again_ends_with_a_failure_that_says_so(
+    world: Run, tmp_path: Path
+) -> None:
+    lost = [WorkerCrashedError("the node had no memory")]
+    node = world(*[lost] * 4)
+
+    with pytest.raises(StepLost, match=r"was lost 4 times .*the node had no memory") as caught:
+        node.executor.run(step(), tmp_path / "into")
+
+    assert caught.value.exit_code == 69
+
+
+@pytest.mark.parametrize("kind", ["Unavailable", "OutputFailed"])
+def test_a_failure_that_may_pass_is_tried_again_after_a_pause(
+    world: Run, tmp_path: Path, kind: str
+) -> None:
+    fails = [line(error={"kind": kind, "message": "the bucket is away"}), (69, "")]
+    node = world(fails, fails, DONE)
+
+    assert node.executor.run(step(), tmp_path / "into").published
+    assert node.slept == [1.0, 2.0]
+
+    node = world(*[fails] * 4)
+    with pytest.raises(Unavailable if kind == "Unavailable" else OutputFailed, match="is away"):
+        node.executor.run(step(), tmp_path / "into")
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "words"),
+    [
+        pytest.param(
+            [line(error={"kind": "StepRejected", "message": "7 heads", "log": "end"}), (6, "")],
+            StepRejected,
+            "7 heads",
+            id="rejected",
+        ),
+        pytest.param(
+            [line(error={"kind": "ToolUnavailable", "message": "no index"}), (69, "")],
+            ToolUnavailable,
+            "no index",
+            id="tool",
+        ),
+        pytest.param(
+            [line(node="a"), (70, "Traceback\nKeyError: 'x'")],
+            NodeFailed,
+            "status 70: KeyError: 'x'",
+            id="a-bug",
+        ),
+        pytest.param([b'{"node": 7}\n'], NodeFailed, "what cannot be read", id="not-our-words"),
+    ],
+)
+def test_a_failure_that_would_come_again_is_not_tried_again(
+    world: Run, tmp_path: Path, script: list[Any], kind: type[Exception], words: str
+) -> None:
+    node = world(script, DONE)
+
+    with pytest.raises(kind, match=words):
+        node.executor.run(step(), tmp_path / "into")
+
+    assert len(node.ray.steps) == 1
+
+
+def test_a_file_that_the_node_lacks_is_handed_on_once_through_the_shared_cache(
+    world: Run, tmp_path: Path
+) -> None:
+    model = tmp_path / "m.safetensors"
+    lacks = [line(missing=[WEIGHTS]), (0, "")]
+    node = world(lacks, DONE)
+
+    assert node.executor.run(step(model), tmp_path / "into").published
+
+    handed = [blob for blob in node.shared.glob("cas/sha256/*/*") if blob.stat().st_size == 15]
+    assert [blob.name for blob in handed] == [WEIGHTS]
+    assert "handing on m.safetensors" in node.said
+    assert not model.samefile(handed[0])  # what others mount shares nothing with ours
+    assert model.stat().st_mode & 0o777 == 0o644
+
+    node = world(lacks, lacks)
+    with pytest.raises(Unavailable, match=f"does not find input {WEIGHTS[:12]}"):
+        node.executor.run(step(model), tmp_path / "into")
+
+
+def test_ray_is_told_a_digest_and_addresses_and_nothing_else(world: Run, tmp_path: Path) -> None:
+    node = world(DONE)
+
+    node.executor.run(step(tmp_path / "m.safetensors"), tmp_path / "into")
+
+    [(options, arguments)] = node.ray.steps
+    words, given = arguments
+    assert words[:3] == ("warm", "step", "--order")
+    assert len(words) == 4
+    assert len(words[3]) == 64
+    assert given == {"PACKAGER_CACHE_SHARED": f"dir:{node.shared}"}
+    assert options == {
+        "name": f"packager quantize {words[3][:12]}",
+        "num_cpus": 1,
+        "num_returns": "streaming",
+        "max_retries": 0,
+        "label_selector": {"ray.io/node-id": "in(10.0.0.1)"},
+    }
+    assert "secret-canary" not in str(node.ray.started)
+
+
+def test_a_step_with_gpus_asks_for_them_on_one_node(world: Run, tmp_path: Path) -> None:
+    nodes = {
+        "cpu": {"CPU": 64.0, "memory": 2.0**40},
+        "gpus": {"CPU": 8.0, "memory": 2.0**36, "GPU": 4.0, "accelerator_type:A10G": 1.0},
+    }
+    node = world(DONE, nodes=nodes)
+
+    node.executor.run(replace(step(), gpus=2), tmp_path / "into")
+
+    [(options, _)] = node.ray.steps
+    assert options["num_gpus"] == 2
+    assert options["label_selector"] == {"ray.io/node-id": "in(gpus)"}
+    assert node.executor.capacity() == {"cpus": 8.0, "gpus": 4.0, "memory_bytes": 2.0**36}
+    node.executor.admit(replace(step(), gpus=4))
+    with pytest.raises(StepTooLarge, match="5 GPUs"):
+        node.executor.admit(replace(step(), gpus=5))
+    with pytest.raises(StepTooLarge, match="5 GPUs"):
+        node.executor.run(replace(step(), gpus=5), tmp_path / "into")
+
+
+@pytest.mark.parametrize(
+    ("settings", "more"),
+    [
+        pytest.param({}, (), id="usual"),
+        pytest.param({"check": False}, ("--no-capacity-check",), id="no-check"),
+        pytest.param({"restart": True}, ("--restart",), id="restart"),
+    ],
+)
+def test_the_node_is_told_what_the_user_told_us(
+    world: Run, tmp_path: Path, settings: dict[str, Any], more: tuple[str, ...]
+) -> None:
+    node = world([WorkerCrashedError("x")], DONE, **settings)
+
+    node.executor.run(step(), tmp_path / "into")
+
+    first, second = (arguments[0][4:] for _, arguments in node.ray.steps)
+    assert first == more
+    assert "--restart" not in second  # what the lost try did is gone on with
+
+
+def test_an_interrupt_cancels_the_step_on_its_node(world: Run, tmp_path: Path) -> None:
+    node = world([line(node="a"), KeyboardInterrupt()])
+
+    with pytest.raises(KeyboardInterrupt):
+        node.executor.run(step(), tmp_path / "into")
+
+    assert len(node.ray.cancelled) == 1
+
+
+def test_a_cluster_that_is_gone_is_not_waited_for(world: Run, tmp_path: Path) -> None:
+    node = world(DONE)
+    node.executor.capacity()
+    node.head.lost = True
+    node.ray.wait = lambda handles, **_: ([], handles)  # type: ignore[method-assign]
+
+    with pytest.raises(ClusterLost):
+        node.executor.run(step(), tmp_path / "into")
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        pytest.param("0.0.9", "node 10.0.0.1 .* has packager 0.0.9, here it is", id="older"),
+        pytest.param("", "node 10.0.0.1 .* has no packager, here it is", id="none"),
+    ],
+)
+def test_nodes_with_another_packager_are_refused_before_anything_runs(
+    world: Run, version: str, words: str
+) -> None:
+    node = world(DONE)
+    node.ray.version = version
+
+    with pytest.raises(OtherPackager, match=words) as caught:
+        node.executor.find_tool("llmcompressor")
+
+    assert f"packager=={__version__}" in caught.value.hint
+    assert node.ray.started == []
+
+
+def test_a_cluster_whose_head_runs_nothing_and_has_no_node_is_refused(world: Run) -> None:
+    node = world(nodes={"head": {"memory": 1.0}})
+
+    with pytest.raises(Unavailable, match="no node of the Ray cluster has a processor"):
+        node.executor.capacity()
+
+
+def test_a_tool_is_described_by_the_nodes_and_asked_for_once(world: Run) -> None:
+    node = world()
+
+    assert node.executor.find_tool("llmcompressor") == FACTS
+    assert node.executor.find_tool("llmcompressor") == FACTS
+    node.executor.prepare("llmcompressor")  # it is there
+
+    assert [arguments[0] for _, arguments in node.ray.started] == [
+        ("warm", "tool", "llmcompressor", "--build", "cpu")
+    ]
+
+
+def test_a_tool_that_no_node_has_is_installed_on_one(world: Run) -> None:
+    node = world(nodes={"a": NODES["10.0.0.1"], "b": {"CPU": 4.0, "memory": 2.0**36}})
+    node.facts = facts_document(replace(FACTS, installed=False))
+    assert not node.executor.find_tool("llmcompressor").installed
+    node.facts = facts_document(FACTS)
+
+    node.executor.prepare("llmcompressor")
+
+    installing = [one for one in node.ray.started if "--install" in one[1][0]]
+    assert [options["label_selector"] for options, _ in installing] == [{"ray.io/node-id": "b"}]
+    assert node.executor.find_tool("llmcompressor") == FACTS
+
+
+def test_a_tool_that_runs_in_the_serving_image_is_refused_before_anything_runs(
+    world: Run,
+) -> None:
+    with pytest.raises(ToolUnavailable, match="nodes run no images"):
+        world().executor.prepare("vllm-cache")
+    with pytest.raises(ToolUnavailable, match="nodes run no images") as caught:
+        world().executor.admit(replace(step(), tool="vllm-cache"))
+
+    assert "packager warm run" in caught.value.hint
+
+
+def test_a_step_without_a_key_is_refused(world: Run, tmp_path: Path) -> None:
+    node = world(DONE)
+
+    with pytest.raises(StepFailed, match="its result cannot come back"):
+        node.executor.run(replace(step(), key=None, env={}), tmp_path / "into")
+
+    assert node.ray.started == []
+
+
+def test_a_node_that_went_away_before_it_began_is_not_waited_for(
+    world: Run, tmp_path: Path
+) -> None:
+    """Ray keeps a task for a node by its id, whether or not that node lives."""
+    node = world(DONE, DONE, quiet_s=0.0)
+    real, waits = node.ray.wait, []
+
+    def wait(handles: list[Any], **kinds: Any) -> tuple[list[Any], list[Any]]:
+        waits.append(handles)
+        if node.ray.steps and len(node.ray.steps) == 1 and not node.ray.cancelled:
+            node.ray.resources = {"10.0.0.2": {"CPU": 4.0, "memory": 2.0**35}}
+            return [], handles
+        return real(handles, **kinds)
+
+    node.ray.wait = wait  # type: ignore[method-assign]
+
+    assert node.executor.run(step(), tmp_path / "into").published
+
+    selectors = [options["label_selector"]["ray.io/node-id"] for options, _ in node.ray.steps]
+    assert selectors == ["in(10.0.0.1)", "in(10.0.0.2)"]
+    assert len(node.ray.cancelled) == 1

@@ -1,0 +1,130 @@
+"""A worker's result names exactly the files that it left: nothing else is published."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from packager.core.events import ignore
+from packager.core.image import FileRange
+from packager.core.model import ModelFile
+from packager.core.recipe import StepResult
+from packager.drafts.train.head_files import read_training
+from packager.errors import StepFailed
+from packager.evaluate.quality import read_quality
+from packager.steps.failures import StepBroken
+from packager.steps.protocol import Listener, judge
+from tests.support.tool_steps import step
+
+
+def judged(root: Path, left: tuple[str, ...], named: tuple[str, ...]) -> StepResult:
+    """Judge a run that ended well."""
+    into, answer, log = root / "output", root / "result.json", root / "log"
+    into.mkdir()
+    for name in left:
+        (into / name).parent.mkdir(parents=True, exist_ok=True)
+        (into / name).write_text("content")
+    answer.write_text(json.dumps({"protocol": 1, "files": named}))
+    log.touch()
+    run = step("copy")
+    with log.open("ab") as sink:
+        return judge(run, 0, answer, into, Listener(run, sink, ignore), log, oom=False)
+
+
+def test_what_is_left_and_named_is_the_result(tmp_path: Path) -> None:
+    files = ("config.json", "sub/model.safetensors")
+
+    assert judged(tmp_path, files, files) == StepResult()
+
+
+@pytest.mark.parametrize(
+    ("left", "named", "odd"),
+    [
+        (("a", "b"), ("a",), "b"),  # a file that nobody answers for would be in the image
+        (("a",), ("a", "b"), "b"),
+        (("a",), ("b",), "a, b"),
+        (("a", "sub/b"), ("a",), "sub/b"),
+        ((), (), "none at all"),
+    ],
+    ids=["more left than named", "more named than left", "others", "below", "nothing"],
+)
+def test_other_files_than_the_result_names_are_no_result(
+    tmp_path: Path, left: tuple[str, ...], named: tuple[str, ...], odd: str
+) -> None:
+    with pytest.raises(StepBroken, match=f"left other files than its result names: {odd}"):
+        judged(tmp_path, left, named)
+
+
+HOSTILE = {
+    "empty": b"",
+    "null": b"null",
+    "list": b"[]",
+    "deep": b'{"details": ' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}",
+    "key twice": b'{"protocol": 1, "protocol": 1}',
+    "long integer": b'{"protocol": 1, "peak_memory_bytes": ' + b"9" * 10_000 + b"}",
+    "large integer": b'{"protocol": 1, "seconds": 1' + b"0" * 400 + b"}",
+    "half a surrogate pair": b'{"protocol": 1, "versions": {"a": "\\ud800"}}',
+    "not UTF-8": b'{"protocol": 1, "versions": {"a": "\xff"}}',
+    "wrong types": b'{"protocol": "1", "files": 1, "versions": [], "error": 3}',
+    "forged lines": b'{"protocol": 1, "x\\nerror: forged": 1}',
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_result_breaks_the_step_and_nothing_else(name: str, tmp_path: Path) -> None:
+    into, answer, log = tmp_path / "output", tmp_path / "result.json", tmp_path / "log"
+    into.mkdir()
+    log.touch()
+    answer.write_bytes(HOSTILE[name])
+    run = step("copy")
+
+    with log.open("ab") as sink, pytest.raises(StepBroken, match="cannot be read") as broken:
+        judge(run, 0, answer, into, Listener(run, sink, ignore), log, oom=False)
+
+    assert len(broken.value.message) < 500
+    assert "\n" not in broken.value.message
+
+
+@pytest.mark.parametrize("name", [name for name in HOSTILE if name != "empty"])
+def test_a_hostile_line_of_a_worker_goes_to_the_log(name: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    events: list[object] = []
+    with log.open("ab") as sink:
+        listener = Listener(step("copy"), sink, events.append)
+
+        listener.feed(HOSTILE[name].replace(b"protocol", b"event") + b"\n")
+        listener.feed(b'{"event": "alive"}\n')
+
+    assert (listener.stray, events) == (1, [])
+    assert log.read_bytes() != b""
+
+
+def test_a_figure_of_a_worker_may_be_no_number(tmp_path: Path) -> None:
+    into, answer, log = tmp_path / "output", tmp_path / "result.json", tmp_path / "log"
+    into.mkdir()
+    (into / "a").touch()
+    log.touch()
+    answer.write_text('{"protocol": 1, "files": ["a"], "details": {"loss": NaN}}')
+    run = step("copy")
+
+    with log.open("ab") as sink:
+        result = judge(run, 0, answer, into, Listener(run, sink, ignore), log, oom=False)
+
+    assert str(result.details) == "{'loss': nan}"
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_figures_of_an_evaluation_or_training_are_refused(
+    name: str, tmp_path: Path
+) -> None:
+    for read, file in ((read_quality, "quality.json"), (read_training, "training.json")):
+        place = tmp_path / file
+        place.write_bytes(HOSTILE[name])
+        content = FileRange(path=str(place), offset=0, length=len(HOSTILE[name]))
+
+        with pytest.raises(StepFailed, match="cannot be read") as refused:
+            read([ModelFile(path=file, role="other", content=content)])
+
+        assert len(refused.value.message) < 500

@@ -1,0 +1,116 @@
+"""A grid of requests: what it stands for, and what is no grid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager.core.warmup import Grid
+from packager.errors import NotFound, UsageError
+from packager.warmup.grid import expand, read_grid_or_plan, read_plan
+
+AXES = {"model": ["a", "b"], "instance": ["ml.g5.xlarge", "ml.inf2.xlarge"]}
+
+
+def grid(**fields: Any) -> Grid:
+    return Grid.model_validate(fields)
+
+
+def test_every_combination_of_axes_and_shapes_is_a_request() -> None:
+    shapes = [{"max_batch": 1}, {"max_batch": 8, "max_total_tokens": 2048}]
+
+    found = list(expand(grid(defaults={"family": "vllm"}, axes=AXES, shapes=shapes)))
+
+    assert len(found) == 8
+    assert found[0] == {
+        "family": "vllm",
+        "model": "a",
+        "instance": "ml.g5.xlarge",
+        "max_batch": 1,
+    }
+    assert found[1]["max_total_tokens"] == 2048
+
+
+def test_an_axis_wins_over_a_default_and_a_shape_over_both() -> None:
+    [found] = expand(
+        grid(
+            defaults={"max_batch": 1, "goal": "cost"},
+            axes={"max_batch": [2]},
+            shapes=[{"max_batch": 3}],
+        )
+    )
+
+    assert found == {"max_batch": 3, "goal": "cost"}
+
+
+@pytest.mark.parametrize(
+    ("exclude", "left"),
+    [
+        ({"model": "a"}, ["b g5", "b inf2"]),
+        ({"instance": "ml.inf2.*"}, ["a g5", "b g5"]),
+        ({"model": "a", "instance": "ml.inf2.*"}, ["a g5", "b g5", "b inf2"]),
+        ({"instance": ["ml.p*", "ml.g*"]}, ["a inf2", "b inf2"]),
+        ({"tp_degree": 4}, ["a g5", "a inf2", "b g5", "b inf2"]),
+    ],
+)
+def test_an_exclude_leaves_out_what_matches_all_its_fields(
+    exclude: dict[str, Any], left: list[str]
+) -> None:
+    found = expand(grid(axes=AXES, exclude=[exclude]))
+
+    assert [f"{one['model']} {one['instance'].split('.')[1]}" for one in found] == left
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"axes": {"modle": ["a"]}}, "the grid has an unknown field 'modle'"),
+        ({"exclude": [{"instnace": "x"}]}, "the grid has an unknown field 'instnace'"),
+        ({"axes": {"model": []}}, "axis 'model' has no values"),
+        ({"exclude": [{}]}, "leaves out everything"),
+        ({"axes": {"max_batch": list(range(1000)), "tp_degree": list(range(1000))}}, "1000000"),
+        ({"defaults": {"outputs": ["oci:out"]}}, "the grid has an unknown field 'outputs'"),
+    ],
+)
+def test_a_grid_that_says_something_else_than_was_meant_is_refused(
+    fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        list(expand(grid(**fields)))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("axes = 3", "axes: "),
+        ("[axe]\nmodel = ['a']", "axe: extra inputs"),
+        ("schema = 2", "schema: "),
+        ("a b", "cannot be parsed"),
+    ],
+)
+def test_a_file_that_is_no_grid_is_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
+    place = tmp_path / "grid.toml"
+    place.write_text(text)
+
+    with pytest.raises(UsageError, match=message):
+        read_grid_or_plan(str(place))
+
+
+def test_a_plan_of_another_schema_is_not_guessed_at(tmp_path: Path) -> None:
+    place = tmp_path / "plan.json"
+    place.write_text('{"schema": 2, "jobs": []}')
+
+    with pytest.raises(UsageError, match="a plan of schema 2, not 1"):
+        read_plan(str(place))
+
+
+def test_a_grid_is_no_plan(tmp_path: Path) -> None:
+    place = tmp_path / "grid.toml"
+    place.write_text("[axes]\nmodel = ['a']")
+
+    with pytest.raises(UsageError, match="it is a grid"):
+        read_plan(str(place))
+    with pytest.raises(NotFound):
+        read_plan(str(tmp_path / "none.json"))
