@@ -77,6 +77,18 @@ def wait_for(condition: Callable[[], bool]) -> None:
             time.sleep(0.005)
 
 
+def signalled(pid: int, which: signal.Signals) -> bool:
+    """False where the process is over: on a busy machine it may build while we sleep.
+
+    One that is over but was not waited for yet takes a signal still: the next may find nobody.
+    """
+    try:
+        os.kill(pid, which)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("seed", range(ROUNDS))
 def test_one_build_for_all_and_one_more_for_each_holder_killed(here: Path, seed: int) -> None:
     dice = random.Random(seed)
@@ -96,20 +108,17 @@ def test_one_build_for_all_and_one_more_for_each_holder_killed(here: Path, seed:
         if not processes[number].is_alive():
             break  # it was done before we came to stop or kill it
         if dice.random() < 0.4:
-            try:
-                os.kill(pid, signal.SIGSTOP)  # nobody may take over: it will go on
-            except ProcessLookupError:
+            if not signalled(pid, signal.SIGSTOP):  # nobody may take over: it will go on
                 break
             time.sleep(0.4)
             assert len(begun(here)) == seen
-            os.kill(pid, signal.SIGCONT)
+            if not signalled(pid, signal.SIGCONT):
+                break
             continue
         # Let the others come to wait for it, and kill it while it builds.
         time.sleep(dice.uniform(0, 0.2))
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            break  # on a busy machine we slept for longer than it built
+        if not signalled(pid, signal.SIGKILL):
+            break
         moment = time.monotonic()
         killed.add(number)
         # On a busy machine the kill may come when the build was published: nobody builds then.
