@@ -1,0 +1,1 @@
+"""Benchmarks: servers under load, what they cost, how they compare, and reports of it."""

@@ -1,0 +1,1 @@
+"""Load on running servers: requests made, sent and timed, token by token."""

@@ -1,0 +1,1 @@
+"""The best build of a model on an instance, found by measuring candidates."""
