@@ -35,7 +35,11 @@ def pinned_versions(locks: Iterable[str], python: str) -> dict[str, str]:
 @lru_cache(maxsize=64)
 def _names(lock: str) -> frozenset[str]:
     """Return the names of a lock; they have megabytes of digests, and a plan asks many times."""
-    return frozenset(normal(match["name"]) for match in PINNED.finditer(lock))
+    return frozenset(
+        normal(pinned["name"])
+        for line in lock.split("\n")
+        if line[:1] not in " #" and (pinned := PINNED.match(line))
+    )
 
 
 def installed_versions(versions: Mapping[str, str], locks: Iterable[str]) -> dict[str, str]:
