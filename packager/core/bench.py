@@ -61,6 +61,7 @@ class Prices(_Figures):
     instance to one stream of tokens: they must never be added."""
 
     usd_hour: float
+    source: str = Field(default="", description="where the hour's price is from, with its date")
     discount: float = 0.0
     output: float | None = Field(description="F3: output tokens of the run over its duration")
     input: float | None = Field(default=None, description="F3 for the prompts")
@@ -197,3 +198,4 @@ class BenchReport(_Figures):
         default=(), description="(variant, concurrency) that no other beats in speed and price"
     )
     notes: tuple[str, ...] = ()  # what a reader must know, such as counts that differ by >10 %
+    command: str = Field(default="", description="that measures the same again, no secrets in it")
