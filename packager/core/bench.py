@@ -146,6 +146,7 @@ class BenchVariant(_Figures):
     quality: QualityReport | None = None
     boundary: Boundary | None = None
     start_s: float | None = Field(default=None, description="from start to the first answer")
+    failure: str = Field(default="", description="why it, or loads of it, could not be measured")
 
 
 class Compared(_Figures):
@@ -199,3 +200,4 @@ class BenchReport(_Figures):
     )
     notes: tuple[str, ...] = ()  # what a reader must know, such as counts that differ by >10 %
     command: str = Field(default="", description="that measures the same again, no secrets in it")
+    incomplete: str = Field(default="", description="why it ended early; loads may be missing")
