@@ -34,8 +34,11 @@ class BadAnswer(Exception):
 class Server:
     """A running server, asked from several threads."""
 
-    def __init__(self, url: str, *, connections: int = 8) -> None:
-        self.shown, self._base, self._headers = _parts(url)
+    def __init__(
+        self, url: str, *, connections: int = 8, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self.shown, self._base, by_address = _parts(url)
+        self._headers = {**(headers or {}), **by_address}
         self._http = urllib3.PoolManager(maxsize=connections, retries=False, block=False)
         self._extras: dict[str, Any] = {"return_token_ids": True}
 
