@@ -35,8 +35,9 @@ class Metric(_Figures):
     p99: float | None = None
     min: float | None = None
     max: float | None = None
-    std: float | None = None
+    std: float | None = None  # of the population
     count: int | None = None
+    sum: float | None = None
 
 
 class BenchError(_Figures):
@@ -99,11 +100,13 @@ class BenchLoad(_Figures):
     concurrency: int | None = None
     rate: float | None = None
     requests: int = Field(description="that were sent and not cancelled")
-    answered: int
-    empty: int = Field(default=0, description="answers without a token")
+    answered: int = Field(description="whole answers, empty ones included")
+    empty: int = Field(default=0, description="answers without content, or without a known token")
     tokenizer_failed: int = 0
     cancelled: int = 0
     seconds: float
+    started: str = ""  # first request sent: UTC, RFC 3339
+    ended: str = ""  # last content of an answer
     metrics: dict[str, Metric] = Field(description="by AIPerf's tag, such as time_to_first_token")
     good: float | None = Field(default=None, description="share of requests within all limits")
     errors: tuple[BenchError, ...] = ()
@@ -112,6 +115,8 @@ class BenchLoad(_Figures):
     use: ContainerUse | None = None
     prices: Prices | None = None
     predicted: Predicted | None = None
+    notes: tuple[str, ...] = ()  # what a reader of these figures must know
+    interrupted: str = Field(default="", description="why the load ended early")
 
 
 class Boundary(_Figures):

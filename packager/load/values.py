@@ -34,10 +34,11 @@ class LoadRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """A piece of the answer that held content."""
+    """A piece of the answer that held content. One that was not streamed has one piece."""
 
     at_s: float
     tokens: int | None = None  # so far in all, where the server tells with every chunk
+    is_reasoning: bool = False  # nothing of it belongs to the answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,8 @@ class LoadResult:
     sent_s: float
     ended_s: float  # last byte, or when it failed
     first_byte_s: float | None = None  # of the body
+    is_streamed: bool = True  # whether a stream was asked for
+    asked_tokens: int | None = None  # most tokens that the answer may have, of the request's body
     chunks: tuple[Chunk, ...] = ()  # with content: no role, no usage, no empty delta
     text: str = ""
     input_tokens: int | None = None  # as the server counts (`usage`)
