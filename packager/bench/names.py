@@ -1,0 +1,57 @@
+"""Names of variants, as short as tells them apart."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+
+from packager.core.bench import BenchLoad
+from packager.reports.cells import fitted
+
+WIDEST = 32  # cells of a short name
+_SEPARATOR = re.compile(r"[/:@=]")
+
+
+def short_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names without what all of them begin with; the whole ones stand in the set-up.
+
+    Only whole parts of a name are left out, and none is left empty.  Names that would be equal
+    once they are cut get a number.
+    """
+    start = _shared_start(names) if len(names) > 1 else _place(names)
+    short = [fitted(name[start:], WIDEST) for name in names]
+    return tuple(
+        f"{name} ({short[:at].count(name) + 1})" if short.count(name) > 1 else name
+        for at, name in enumerate(short)
+    )
+
+
+def load_name(load: BenchLoad) -> str:
+    """Return how hard a server was pressed, for a cell: `8`, `2.5/s`."""
+    return f"{load.rate:g}/s" if load.rate else f"{load.concurrency}"
+
+
+def load_words(load: BenchLoad) -> str:
+    """Return how hard a server was pressed, for a sentence: `8 requests at once`."""
+    if load.rate:
+        return f"{load.rate:g} requests a second"
+    many = "request" if load.concurrency == 1 else "requests"
+    return f"{load.concurrency} {many} at once"
+
+
+def same_load(one: BenchLoad, other: BenchLoad) -> bool:
+    """Whether both were pressed equally."""
+    return (one.concurrency, one.rate) == (other.concurrency, other.rate)
+
+
+def _shared_start(names: Sequence[str]) -> int:
+    same = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
+    shared = "".join(letters[0] for letters in same)
+    start = max((found.end() for found in _SEPARATOR.finditer(shared)), default=0)
+    return start if all(len(name) > start for name in names) else 0
+
+
+def _place(names: Sequence[str]) -> int:
+    """Return where the last part of the path of a single name begins."""
+    return max((name.rfind("/", 0, len(name) - 1) + 1 for name in names), default=0)

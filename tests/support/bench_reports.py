@@ -1,0 +1,465 @@
+"""Reports of benchmarks that nobody ran: realistic figures by simple formulas, always the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from packager.core.bench import (
+    BenchError,
+    BenchLoad,
+    BenchReport,
+    BenchSetup,
+    BenchVariant,
+    BenchWorkload,
+    Boundary,
+    Compared,
+    ContainerUse,
+    Limits,
+    Metric,
+    Predicted,
+    Prices,
+    Round,
+)
+from packager.core.speculation import Acceptance
+from tests.support.report_values import quality_report
+
+INPUT, OUTPUT = 622.0, 250.0
+LEVELS = (1, 2, 4, 8, 16, 32)
+HOSTILE = "</title><script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
+
+
+def metric(unit: str, p50: float, spread: float = 0.1) -> Metric:
+    """Give a metric whose percentiles lie around its median."""
+    return Metric(
+        unit=unit,
+        avg=round(p50 * (1 + spread / 5), 4),
+        p50=round(p50, 4),
+        p90=round(p50 * (1 + spread), 4),
+        p95=round(p50 * (1 + 1.5 * spread), 4),
+        p99=round(p50 * (1 + 3 * spread), 4),
+        min=round(p50 * (1 - spread), 4),
+        max=round(p50 * (1 + 4 * spread), 4),
+        std=round(p50 * spread / 2, 4),
+    )
+
+
+def whole(unit: str, amount: float) -> Metric:
+    return Metric(unit=unit, avg=round(amount, 4))
+
+
+def prices(usd_hour: float, load_s: float, output_s: float, input_s: float) -> Prices:
+    """Give the prices of a load by F1, F2 and F3."""
+
+    def of(tokens_s: float) -> float:
+        return round(usd_hour / (tokens_s * 3600 / 1e6), 6)
+
+    return Prices(
+        usd_hour=usd_hour,
+        source="catalog: SageMaker, us-east-1, 2026-10-01",
+        output=of(output_s),
+        input=of(input_s),
+        total=of(output_s + input_s),
+        f1=of(load_s),
+        f2=of(output_s * 1.01),
+        blended=round(of(output_s) / 4, 6),
+    )
+
+
+def load(
+    concurrency: int,
+    *,
+    tpot_ms: float,
+    ttft_ms: float,
+    chunk: float = 1.0,
+    rounds: int = 3,
+    usd_hour: float | None = 1.408,
+    failed: int = 0,
+    limits: bool = True,
+    **changes: Any,
+) -> BenchLoad:
+    """Give a load; a step of the engine takes longer with more requests at once."""
+    tpot = tpot_ms * (1 + 0.035 * concurrency)
+    ttft = ttft_ms * (1 + 0.12 * concurrency)
+    latency = ttft + (OUTPUT - 1) * tpot
+    rate = concurrency / latency * 1e3
+    requests = max(32, 4 * concurrency) * max(1, rounds)
+    given: dict[str, Any] = {
+        "concurrency": concurrency,
+        "requests": requests,
+        "answered": requests - failed,
+        "seconds": round(requests / rate, 3),
+        "metrics": {
+            "time_to_first_token": metric("ms", ttft, 0.3),
+            "inter_token_latency": metric("ms", tpot, 0.04),
+            "inter_chunk_latency": metric("ms", tpot * chunk, 0.08),
+            "request_latency": metric("ms", latency, 0.05),
+            "output_token_throughput": whole("tokens/sec", rate * OUTPUT),
+            "request_throughput": whole("requests/sec", rate),
+            "output_token_throughput_per_user": metric("tokens/sec/user", 1e3 / tpot, 0.03),
+            "prefill_throughput_per_user": metric("tokens/sec/user", 1e3 * INPUT / ttft, 0.2),
+            "input_sequence_length": metric("tokens", INPUT, 0.05),
+            "output_sequence_length": metric("tokens", OUTPUT, 0.0),
+        },
+        "good": (1.0 if ttft < 500 and tpot < 30 else 0.62) if limits else None,
+        "rounds": tuple(
+            Round(
+                seconds=round(requests / rate / rounds, 3),
+                requests=requests // rounds,
+                failed=0,
+                output_token_throughput=round(rate * OUTPUT * (1 + 0.03 * (number - 1)), 3),
+                request_throughput=round(rate, 4),
+                ttft_p50_ms=round(ttft * (1 - 0.06 * (number - 1)), 3),
+                tpot_p50_ms=round(tpot * (1 - 0.02 * (number - 1)), 4),
+                latency_p50_ms=round(latency, 2),
+            )
+            for number in range(rounds)
+        ),
+        "use": ContainerUse(peak_memory_bytes=9 * 2**30 + concurrency * 2**26, cpu_seconds=41.5),
+        "prices": prices(usd_hour, concurrency / tpot * 1e3, rate * OUTPUT, rate * INPUT)
+        if usd_hour
+        else None,
+    }
+    return BenchLoad.model_validate(given | changes)
+
+
+def acceptance(length: float) -> Acceptance:
+    return Acceptance(
+        source="vllm",
+        length=length,
+        rate=round((length - 1) / 3, 3),
+        drafts=9000,
+        draft_tokens=27_000,
+        accepted_tokens=round(9000 * (length - 1)),
+        by_position=(0.71, 0.44, 0.29),
+    )
+
+
+def variant(name: str, *, levels: tuple[int, ...] = LEVELS, **changes: Any) -> BenchVariant:
+    """Give a variant; `setup` and settings of loads are told apart by their names."""
+    kept = {"quality", "boundary", "start_s"} & set(changes)
+    setup = {
+        "model": "meta-llama/Llama-3.1-8B-Instruct",
+        "instance": "ml.g5.xlarge",
+        "tp_degree": 1,
+        "precision": "bf16",
+        "quantization": "none",
+        "draft": "none",
+        "engine": "vllm 0.33.0",
+        "digest": "sha256:" + f"{sum(map(ord, name)):02x}"[-2:] * 32,
+    } | changes.pop("setup", {})
+    top = {key: changes.pop(key) for key in kept}
+    return BenchVariant(
+        name=name,
+        setup=BenchSetup(**setup),
+        loads=tuple(load(level, **changes) for level in levels),
+        **({"start_s": 74.2} | top),
+    )
+
+
+def compared(
+    variants: tuple[BenchVariant, ...], *, is_noise: bool | None = False
+) -> tuple[Compared, ...]:
+    """Give each variant's throughput and times against the first one's, ±4 %."""
+    first, *others = variants
+    found = []
+    for other in others:
+        for base, one in zip(first.loads, other.loads, strict=False):
+            for tag in ("output_token_throughput", "time_to_first_token", "inter_token_latency"):
+                before, after = base.metrics.get(tag), one.metrics.get(tag)
+                if before is None or after is None:
+                    continue
+                ratio = (after.p50 or after.avg) / (before.p50 or before.avg)
+                known = is_noise is not None
+                found.append(
+                    Compared(
+                        variant=other.name,
+                        concurrency=one.concurrency,
+                        metric=tag,
+                        ratio=round(ratio, 4),
+                        low=round(ratio * 0.96, 4) if known else None,
+                        high=round(ratio * 1.04, 4) if known else None,
+                        is_noise=is_noise,
+                    )
+                )
+    return tuple(found)
+
+
+def report(variants: tuple[BenchVariant, ...], **changes: Any) -> BenchReport:
+    """Give a report of variants that were all measured alike."""
+    given: dict[str, Any] = {
+        "packager_version": "1.2.3",
+        "measured": "2026-09-01T12:30:00Z",
+        "machine": "local: 1 x NVIDIA A10G, 4 CPUs, 16 GiB",
+        "workload": BenchWorkload(name="questions", input_tokens=INPUT, output_tokens=OUTPUT),
+        "limits": Limits(ttft_ms=500, tpot_ms=30),
+        "rounds": 3,
+        "variants": variants,
+        "compared": compared(variants),
+        "pareto": (),
+        "command": "packager bench shop:bf16 shop:awq --workload questions --rounds 3 --seed 0",
+    }
+    return BenchReport.model_validate(given | changes)
+
+
+def quantized() -> BenchReport:
+    """Three ways to serve a model: whole, AWQ and FP8, with quality, prices and predictions."""
+    at = "123456789012.dkr.ecr.us-east-1.amazonaws.com/models/llama-3.1-8b"
+    told = Predicted(ttft_ms=310.0, tpot_ms=33.0, output_token_throughput=320.0, band=0.4)
+    plain = variant(f"{at}:bf16", tpot_ms=28.0, ttft_ms=90.0)
+    plain = plain.model_copy(
+        update={
+            "loads": tuple(
+                one.model_copy(update={"predicted": told}) if one.concurrency == 8 else one
+                for one in plain.loads
+            )
+        }
+    )
+    awq = variant(
+        f"{at}:awq",
+        tpot_ms=11.5,
+        ttft_ms=96.0,
+        quality=quality_report(),
+        boundary=Boundary(
+            what="max-concurrency",
+            feasible=24,
+            infeasible=25,
+            breach="time_to_first_token",
+            breach_value=512.0,
+        ),
+        setup={"quantization": "awq", "precision": "int4"},
+    )
+    fp8 = variant(
+        f"{at}:fp8",
+        tpot_ms=16.5,
+        ttft_ms=84.0,
+        quality=quality_report(kld_mean=1e-9, top1_agreement=0.999, perplexity_increase=0.0002),
+        setup={"quantization": "fp8", "precision": "fp8"},
+    )
+    pareto = (*((awq.name, level) for level in LEVELS), (fp8.name, 1))
+    return report((plain, awq, fp8), pareto=pareto)
+
+
+def drafts() -> BenchReport:
+    """The states of an announcement: no draft, a base head, a trained head."""
+    variants = (
+        variant("shop:plain", tpot_ms=46.0, ttft_ms=150.0, levels=(1, 2, 4, 8)),
+        variant(
+            "shop:base-head",
+            tpot_ms=21.0,
+            ttft_ms=120.0,
+            chunk=2.44,
+            acceptance=acceptance(2.44),
+            levels=(1, 2, 4, 8),
+            setup={"draft": "eagle3"},
+        ),
+        variant(
+            "shop:trained-head",
+            tpot_ms=18.0,
+            ttft_ms=118.0,
+            chunk=2.68,
+            acceptance=acceptance(2.68),
+            levels=(1, 2, 4, 8),
+            setup={"draft": "eagle3"},
+        ),
+    )
+    return report(variants, pareto=tuple(("shop:trained-head", level) for level in (1, 2, 4, 8)))
+
+
+def tiny() -> BenchReport:
+    """One variant, one load, one round, no price: nothing to compare."""
+    one = variant(
+        "tiny:local",
+        tpot_ms=0.9,
+        ttft_ms=4.0,
+        levels=(1,),
+        rounds=1,
+        usd_hour=None,
+        limits=False,
+        setup={"model": "tiny-llama", "instance": "local", "precision": "fp32"},
+    )
+    return report((one,), rounds=1, limits=Limits(), command="")
+
+
+def unpriced() -> BenchReport:
+    """Two addresses about which nothing is known, measured once: no price, no intervals."""
+    setup = dict.fromkeys(("model", "instance", "precision", "engine", "digest"), "")
+    unknown = setup | {"tp_degree": None, "quantization": None, "draft": None}
+    settings: dict[str, Any] = {
+        "levels": (1, 4, 16),
+        "rounds": 1,
+        "usd_hour": None,
+        "use": None,
+        "start_s": None,
+        "setup": unknown,
+    }
+    variants = (
+        variant("http://inference.example:8000", tpot_ms=20.0, ttft_ms=60.0, **settings),
+        variant("http://other.example:8000", tpot_ms=19.5, ttft_ms=61.0, **settings),
+    )
+    return report(
+        variants,
+        rounds=1,
+        machine="",
+        compared=compared(variants, is_noise=None),
+        notes=("tokens that servers and packager's tokenizer counted differ by 14 %",),
+    )
+
+
+def even() -> BenchReport:
+    """Two variants that differ by no more than noise."""
+    variants = (
+        variant("shop:one", tpot_ms=20.0, ttft_ms=60.0, levels=(1, 8)),
+        variant("shop:other", tpot_ms=19.8, ttft_ms=60.0, levels=(1, 8)),
+    )
+    return report(variants, compared=compared(variants, is_noise=True))
+
+
+def twelve() -> BenchReport:
+    """As many variants as somebody tunes."""
+    variants = tuple(
+        variant(
+            f"registry.example/team/llama-3.1-8b:{scheme}-{draft}",
+            tpot_ms=tpot * gain,
+            ttft_ms=90.0 + 3 * place,
+            setup={"quantization": scheme, "draft": draft},
+            **({"acceptance": acceptance(1.2 + 1 / gain)} if draft != "none" else {}),
+        )
+        for place, (scheme, tpot) in enumerate((("none", 28.0), ("awq", 11.5), ("fp8", 16.5)))
+        for draft, gain in (("none", 1.0), ("ngram", 0.95), ("eagle3", 0.5), ("medusa", 0.7))
+    )
+    return report(variants, pareto=tuple((variants[6].name, level) for level in LEVELS))
+
+
+def searched() -> BenchReport:
+    """A search alone: few loads, no prices, no comparison."""
+    one = variant(
+        "shop:awq",
+        tpot_ms=11.5,
+        ttft_ms=96.0,
+        levels=(16, 24, 25, 32),
+        usd_hour=None,
+        boundary=Boundary(what="knee", feasible=24),
+    )
+    return report((one,))
+
+
+def failed() -> BenchReport:
+    """Two servers of which none answered."""
+    refused = BenchError(kind="connection", reason="connection refused", count=32)
+    unfit = BenchError(kind="status", reason="no model of this name", status=404, count=32)
+    variants = tuple(
+        BenchVariant(
+            name=name,
+            setup=BenchSetup(model="meta-llama/Llama-3.1-8B-Instruct"),
+            loads=(
+                BenchLoad(
+                    concurrency=1,
+                    requests=32,
+                    answered=0,
+                    seconds=1.5,
+                    metrics={},
+                    errors=(error,),
+                ),
+            ),
+        )
+        for name, error in (("shop:bf16", refused), ("shop:awq", unfit))
+    )
+    return report(variants, compared=())
+
+
+def partly_failed() -> BenchReport:
+    """One that answers, with losses, and one that never started."""
+    errors = (
+        BenchError(kind="deadline", reason="no answer within 600 s", count=9),
+        BenchError(kind="server", reason="CUDA out of memory", count=4),
+    )
+    good = variant(
+        "shop:bf16",
+        tpot_ms=28.0,
+        ttft_ms=90.0,
+        levels=(1, 8),
+        failed=13,
+        errors=errors,
+        empty=2,
+        tokenizer_failed=1,
+    )
+    return report((good, BenchVariant(name="shop:awq")), compared=())
+
+
+def long_names() -> BenchReport:
+    """Names as registries have them, longer than any column."""
+    place = "123456789012.dkr.ecr.ap-southeast-2.amazonaws.com/" + "team-of-many-words/" * 4
+    return report(
+        tuple(
+            variant(
+                f"{place}{'a-very-long-name-without-a-space-' * 3}{end}", tpot_ms=tpot, ttft_ms=90.0
+            )
+            for end, tpot in (("one", 20.0), ("other", 25.0))
+        )
+    )
+
+
+def single_level() -> BenchReport:
+    """Three variants at one load: curves are points."""
+    variants = tuple(
+        variant(f"shop:{name}", tpot_ms=tpot, ttft_ms=90.0, levels=(8,))
+        for name, tpot in (("bf16", 28.0), ("awq", 11.5), ("fp8", 16.5))
+    )
+    return report(variants, pareto=(("shop:awq", 8),))
+
+
+def open_loop() -> BenchReport:
+    """Loads by requests a second."""
+    variants = tuple(
+        variant(f"shop:{name}", tpot_ms=tpot, ttft_ms=90.0).model_copy(
+            update={
+                "loads": tuple(
+                    load(level, tpot_ms=tpot, ttft_ms=90.0, rate=level / 4) for level in (1, 4, 16)
+                )
+            }
+        )
+        for name, tpot in (("bf16", 28.0), ("awq", 11.5))
+    )
+    return report(variants, compared=())
+
+
+def hostile() -> BenchReport:
+    """Names and messages that want to be markup, or lines of their own."""
+    bad = variant(
+        HOSTILE,
+        tpot_ms=20.0,
+        ttft_ms=60.0,
+        levels=(1, 8),
+        errors=(BenchError(kind=HOSTILE, reason=f"{HOSTILE}\n\x1b[31mred\u202e", count=1),),
+        setup=dict.fromkeys(
+            ("model", "instance", "precision", "quantization", "draft", "engine", "digest"), HOSTILE
+        ),
+    )
+    other = variant(f"{HOSTILE}{HOSTILE}", tpot_ms=10.0, ttft_ms=60.0, levels=(1, 8))
+    return report(
+        (bad, other),
+        machine=HOSTILE,
+        measured=HOSTILE,
+        packager_version=HOSTILE,
+        notes=(HOSTILE,),
+        command=f"packager bench {HOSTILE}",
+        workload=BenchWorkload(name=HOSTILE, data=HOSTILE, data_digest=HOSTILE),
+    )
+
+
+REPORTS: Mapping[str, Callable[[], BenchReport]] = {
+    "quantized": quantized,
+    "drafts": drafts,
+    "tiny": tiny,
+    "unpriced": unpriced,
+    "even": even,
+    "twelve": twelve,
+    "searched": searched,
+    "failed": failed,
+    "partly failed": partly_failed,
+    "long names": long_names,
+    "single level": single_level,
+    "open loop": open_loop,
+    "hostile": hostile,
+}

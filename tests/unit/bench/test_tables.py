@@ -1,0 +1,161 @@
+"""Tables of a benchmark: the rows of SageMaker's evaluation, and those of trained heads."""
+
+from __future__ import annotations
+
+import pytest
+
+from packager.bench.names import load_name, load_words, short_names
+from packager.bench.tables import (
+    latency_table,
+    numbers,
+    price_table,
+    speculation_table,
+    throughput_table,
+)
+from packager.core.bench import BenchLoad, Metric
+from tests.support.bench_reports import REPORTS, drafts, failed, open_loop, quantized, tiny
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (("registry/team/llama:bf16", "registry/team/llama:awq"), ("bf16", "awq")),
+        (("registry/team/llama", "registry/team/qwen"), ("llama", "qwen")),
+        (("http://one:8000", "http://two:8000"), ("one:8000", "two:8000")),
+        (("shop", "shop:eagle"), ("shop", "shop:eagle")),
+        (("llama-awq", "llama-fp8"), ("llama-awq", "llama-fp8")),
+        (("registry/team/llama:awq",), ("llama:awq",)),
+        (("http://one:8000/",), ("one:8000/",)),
+        (("same:1", "same:1"), ("1 (1)", "1 (2)")),
+        (("", ""), (" (1)", " (2)")),
+        ((), ()),
+    ],
+    ids=["tags", "paths", "addresses", "start of another", "words", "one", "one address"]
+    + ["equal", "empty", "none"],
+)
+def test_a_name_is_as_short_as_tells_variants_apart(
+    names: tuple[str, ...], short: tuple[str, ...]
+) -> None:
+    assert short_names(names) == short
+
+
+def test_long_names_are_cut_and_stay_different() -> None:
+    names = (f"{'x' * 60}-one", f"{'x' * 60}-other")
+
+    assert short_names(names) == (f"{'x' * 31}… (1)", f"{'x' * 31}… (2)")
+
+
+def test_a_load_is_named_by_requests_at_once_or_a_second() -> None:
+    one, rated = tiny().variants[0].loads[0], open_loop().variants[0].loads[0]
+
+    assert (load_name(one), load_words(one)) == ("1", "1 request at once")
+    assert (load_name(rated), load_words(rated)) == ("0.25/s", "0.25 requests a second")
+
+
+def test_the_latency_table_has_the_rows_of_sagemaker() -> None:
+    table = latency_table(quantized())
+
+    assert table.columns == (
+        "variant",
+        "concurrency",
+        "first token p50, ms",
+        "first token p99, ms",
+        "inter-token p50, ms",
+        "inter-token p99, ms",
+        "client latency p50, ms",
+        "client latency p99, ms",
+        "input tokens/s",
+        "output tokens/s",
+        "invocations",
+        "errors",
+        "tokenizer failed",
+        "empty responses",
+    )
+    assert table.rows[0].cells == (
+        *("bf16", "1", "100.8", "192", "29.0", "32.5", "7,317", "8,414", "85.9", "34.2"),
+        *("96", "0", "0", "0"),
+    )
+    assert [row.variant for row in table.rows] == [0] * 6 + [1] * 6 + [2] * 6
+
+
+def test_the_throughput_table_has_figures_of_one_request() -> None:
+    table = throughput_table(quantized())
+
+    assert table.rows[0].cells == ("bf16", "1", "6,417", "34.7", "628", "250", "0.14")
+
+
+def test_the_price_table_has_every_formula() -> None:
+    table = price_table(quantized())
+
+    assert table is not None
+    assert table.columns[2:] == (
+        *("$ an hour", "$/1M input", "$/1M output", "$/1M all"),
+        *("F1, output", "F2, output", "3:1 blend"),
+    )
+    assert table.rows[0].cells == (
+        *("bf16", "1", "1.41", "4.60", "11.45", "3.28", "11.33", "11.33", "2.86"),
+    )
+
+
+def test_there_is_no_price_table_without_prices() -> None:
+    assert price_table(tiny()) is None
+
+
+def test_the_table_of_drafts_counts_how_many_times_as_fast() -> None:
+    table = speculation_table(drafts())
+
+    assert table is not None
+    cells = {row.cells[:3]: row.cells[3:] for row in table.rows}
+    assert cells["plain", "none", "4"][-2:] == ("–", "–")
+    assert cells["trained-head", "eagle3", "4"] == (
+        *("175", "20.5", "55.0", "0.757", "189.2", "49.0", "2.68", "2.51x"),
+    )
+
+
+def test_there_is_no_table_of_drafts_without_a_draft() -> None:
+    assert speculation_table(quantized()) is None
+
+
+def test_what_was_not_measured_is_a_dash_and_what_failed_is_counted() -> None:
+    table = latency_table(failed())
+
+    assert table.rows[0].cells == ("bf16", "1", *["–"] * 8, "32", "32", "0", "0")
+
+
+def test_a_column_is_called_by_what_its_loads_are() -> None:
+    assert latency_table(open_loop()).columns[1] == "rate"
+    assert latency_table(tiny()).columns[1] == "concurrency"
+
+
+def test_input_tokens_a_second_follow_from_the_mean_where_no_metric_has_them() -> None:
+    load = BenchLoad(
+        concurrency=1,
+        requests=10,
+        answered=8,
+        seconds=4.0,
+        metrics={"input_sequence_length": Metric(unit="tokens", avg=100.0)},
+    )
+    one = tiny().variants[0].model_copy(update={"loads": (load,)})
+
+    assert latency_table(tiny().model_copy(update={"variants": (one,)})).rows[0].cells[8] == "200"
+
+
+def test_numbers_of_a_column_have_the_same_decimals() -> None:
+    assert numbers([1234.5, 0.5, None]) == ["1,234.50", "0.50", "–"]
+    assert numbers([1234.5, 100.2]) == ["1,234", "100"]
+    assert numbers([0.0, 12.34]) == ["0.0", "12.3"]
+    assert numbers([0.0123]) == ["0.012"]
+    assert numbers([3, 40], whole=True) == ["3", "40"]
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_every_row_has_a_cell_a_column(name: str) -> None:
+    report = REPORTS[name]()
+    tables = (
+        latency_table(report),
+        throughput_table(report),
+        price_table(report),
+        speculation_table(report),
+    )
+    for table in filter(None, tables):
+        assert {len(row.cells) for row in table.rows} <= {len(table.columns)}
