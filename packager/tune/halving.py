@@ -39,11 +39,11 @@ class Measured:
 class HalvingState:
     """Candidates, what may be spent on them, and what is known by now."""
 
-    candidates: tuple[str, ...]
+    candidates: tuple[str, ...]  # the most promising first
     measured: tuple[Measured, ...] = ()
     budget: float | None = None  # in the costs' unit; None: no limit
     rounds: int = ROUNDS
-    seed: int = 0  # decides between equals, and the order of measuring
+    seed: int = 0  # decides between equals, and the order of measuring after the first stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +197,12 @@ def _field(state: HalvingState) -> _Field:
 
 
 def _turn(state: HalvingState, field: _Field, name: str, stage: int) -> int:
-    """Return a candidate's turn in a stage: another one begins every time."""
+    """Return a candidate's turn in a stage: another one begins every time.
+
+    In the first stage the order is the caller's: a budget that ends there has seen the promising.
+    """
+    if stage == 0:
+        return state.candidates.index(name)
     return (field.rank[name] + stage * (1 + len(state.candidates) // 2)) % len(state.candidates)
 
 

@@ -26,6 +26,7 @@ from packager.files.atomic import explain_disk_errors, sync_directory
 
 VERSION = 1
 MAX_BYTES = 256 * 1024 * 1024
+_BEGINNING = b'{"event":"tune",'
 
 
 class _Line(BaseModel):
@@ -152,9 +153,11 @@ def open_journal(
         file = _open(path)
     with file:
         _lock(file, path)
-        if fresh:
-            file.truncate(0)
-        header, events = _read(file, path)
+        data = _own_data(file, path)
+        header, events = _parse(b"" if fresh else data, path)
+        kept = 0 if fresh else data.rfind(b"\n") + 1
+        file.truncate(kept)
+        file.seek(kept)
         if header is None:
             header = Header(key=key_of(asked), asked=dict(asked), started=now)
             with explain_disk_errors(path):
@@ -177,17 +180,20 @@ def _lock(file: BinaryIO, path: Path) -> None:
         raise JournalInUse(path) from error
 
 
-def _read(file: BinaryIO, path: Path) -> tuple[Header | None, list[Event]]:
-    """Read all whole lines, and cut off a torn last one; None for an empty journal."""
-    file.seek(0)
+def _own_data(file: BinaryIO, path: Path) -> bytes:
+    """Return the bytes of a journal; refuse a file that no tune wrote, before it is changed."""
     data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
+    is_ours = data.startswith(_BEGINNING) or _BEGINNING.startswith(data)
+    if len(data) > MAX_BYTES or not is_ours:
         raise JournalBroken(path, 1)
-    whole = data[: data.rfind(b"\n") + 1]
-    lines = whole.splitlines()
+    return data
+
+
+def _parse(data: bytes, path: Path) -> tuple[Header | None, list[Event]]:
+    """Parse all whole lines; None for an empty journal. A torn last line is left out."""
     header: Header | None = None
     events: list[Event] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(data[: data.rfind(b"\n") + 1].split(b"\n")[:-1], 1):
         try:
             if number == 1:
                 header = Header.model_validate_json(line)
@@ -195,12 +201,8 @@ def _read(file: BinaryIO, path: Path) -> tuple[Header | None, list[Event]]:
                 events.append(_EVENTS.validate_json(line))
         except ValidationError as error:
             raise JournalBroken(path, number) from error
-    if header is None and b"\0" not in data and len(data) > len(whole) and data[:1] != b"{":
-        raise JournalBroken(path, 1)  # a file that no tune wrote
     if header is not None and header.version != VERSION:
         raise JournalBroken(path, 1)
-    file.truncate(len(whole))
-    file.seek(len(whole))
     return header, events
 
 

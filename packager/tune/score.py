@@ -1,8 +1,8 @@
 """Scores: what one round of a candidate is worth for the goal. Higher is better.
 
-A round that keeps the limits has a score above 0: answers a second of one reader for latency, output
-tokens a second otherwise (the instance costs the same whatever runs on it, so that most tokens are
-fewest dollars).  One that breaks them has a score of at most -1: by how much it is beyond them.
+A round that keeps the limits has a score above 0: answers a second of one reader for latency,
+output tokens a second otherwise (the instance costs the same whatever runs on it, so that most
+tokens are fewest dollars).  One that breaks them has a score below -1: how far it is beyond them.
 """
 
 from __future__ import annotations
