@@ -21,7 +21,7 @@ TGI and SGLang were not run for this: their texts in the tests are written after
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -81,15 +81,64 @@ def acceptance(
     `answers` are all those in between, `alone` those that were asked for one at a time: where
     no metric helps, their chunks do.  A server under load may put steps into one chunk.
     """
+    found = counted(texts, requests=sum(not answer.error for answer in answers))
+    return found or _of_chunks([answer for answer in alone if not answer.error])
+
+
+def counted(texts: Sequence[str], *, requests: int) -> Acceptance | None:
+    """Return what the server's own metrics tell of `requests` answers; None where they do not."""
     readings = [_readings(text) for text in texts]
     told = Told(
         readings=readings,
         before=_counts(readings[0]),
         after=_counts(readings[-1]),
-        requests=sum(not answer.error for answer in answers),
+        requests=requests,
     )
-    found = next((one for engine in METRICS if (one := engine.read(told))), None)
-    return found or _of_chunks([answer for answer in alone if not answer.error])
+    return next((one for engine in METRICS if (one := engine.read(told))), None)
+
+
+def combine(rounds: Sequence[Acceptance]) -> Acceptance | None:
+    """Return the acceptance of several rounds of one load; None without any.
+
+    Counters are added.  Where there are none, each round counts the same.
+    """
+    if len(rounds) < 2:
+        return rounds[0] if rounds else None
+    drafts = _sum(one.drafts for one in rounds)
+    proposed = _sum(one.draft_tokens for one in rounds)
+    accepted = _sum(one.accepted_tokens for one in rounds)
+    lengths = [one.length for one in rounds if one.length is not None]
+    rates = [one.rate for one in rounds if one.rate is not None]
+    length: float | None = fmean(lengths) if lengths else None
+    rate: float | None = fmean(rates) if rates else None
+    if drafts and accepted is not None:
+        length = 1 + accepted / drafts
+    if proposed and accepted is not None:
+        rate = accepted / proposed
+    places = range(max(len(one.by_position) for one in rounds))
+    return Acceptance(
+        source=rounds[0].source,
+        length=None if length is None else _rounded(length),
+        rate=None if rate is None else _rounded(rate),
+        drafts=drafts,
+        draft_tokens=proposed,
+        accepted_tokens=accepted,
+        by_position=tuple(_rounded(_at(rounds, place, drafts)) for place in places if drafts),
+    )
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    every = list(counts)
+    known = [count for count in every if count is not None]
+    return sum(known) if len(known) == len(every) else None
+
+
+def _at(rounds: Sequence[Acceptance], place: int, drafts: int) -> float:
+    """Return the share of all drafts of which the token at `place` was taken."""
+    taken = sum(
+        one.by_position[place] * (one.drafts or 0) for one in rounds if place < len(one.by_position)
+    )
+    return taken / drafts
 
 
 def source_words(source: str) -> str:
