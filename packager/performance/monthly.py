@@ -18,10 +18,10 @@ from packager.core.plan import Plan
 from packager.core.units import percent
 from packager.performance.predict import Point, Prediction
 from packager.performance.presets import TPOT_LIMIT_S
+from packager.performance.pricing import MONTH_H, price_per_month
 
 REQUESTS_PER_DAY = 100_000  # where nobody states another load; ours, and said wherever it is used
 MOST_REQUESTS_PER_DAY = 10**12
-MONTH_H = 730  # a year's 8,760 hours by twelve
 DAY_S = 86_400
 
 
@@ -54,7 +54,7 @@ def monthly_cost(
     band = prediction.bands.throughput.share if prediction.bands else prediction.band
     machines = max(1, math.ceil(requests_per_day / capacity))
     most = max(machines, math.ceil(requests_per_day / (capacity / (1 + band))))
-    of_one = plan.usd_hour * (1 - discount) * MONTH_H
+    of_one = price_per_month(plan.usd_hour, discount=discount)
     return MonthlyCost(
         requests_per_day=requests_per_day,
         capacity_per_day=int(capacity),

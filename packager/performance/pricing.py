@@ -31,6 +31,7 @@ LABELS: dict[Formula, str] = {
 BLENDED_INPUT_PER_OUTPUT = 3.0  # what both announcements assume
 TOKENS = 1e6
 HOUR_S = 3600
+MONTH_H = 730  # a year's 8,760 hours by twelve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,3 +109,8 @@ def make_prices(
         blended=blended_price(usd_hour, output_tokens_s, discount=discount),
         discount=discount,
     )
+
+
+def price_per_month(usd_hour: float, *, discount: float = 0.0) -> float:
+    """Return what a machine costs that is always on. `discount` 0.26 takes 26 % off."""
+    return (1 - discount) * usd_hour * MONTH_H

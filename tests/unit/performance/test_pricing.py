@@ -15,6 +15,7 @@ from packager.performance.pricing import (
     make_prices,
     mixed_price,
     price_per_million,
+    price_per_month,
     tokens_s_by_gap,
     tokens_s_by_latency,
 )
@@ -86,3 +87,7 @@ def test_without_prompts_only_the_output_has_a_price() -> None:
 
 def test_every_formula_has_a_label() -> None:
     assert list(LABELS) == ["F1", "F2", "F3"]
+
+
+def test_a_month_has_730_hours() -> None:
+    assert price_per_month(7.09, discount=0.26) == pytest.approx(3830.018)
