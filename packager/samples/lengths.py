@@ -3,7 +3,7 @@
 Rows are those of calibration data (`docs/data.md`), or counts of tokens alone:
 `input_length` and `output_length` as in traces, `input_tokens` and `output_tokens`, or
 a recorded answer's `usage`.  Tokens of a text without counts are estimated with
-`BYTES_PER_TOKEN`, since packager runs no tokenizer.
+`BYTES_PER_TOKEN`, since planning runs no tokenizer.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from pathlib import Path
 from statistics import fmean
 
 from packager.core.samples import Sample, Skipped
-from packager.core.workload import LONGEST, QUESTIONS, Workload
+from packager.core.workload import (
+    BYTES_PER_TOKEN,
+    LONGEST,
+    QUESTIONS,
+    Workload,
+    estimate_tokens,
+)
 from packager.errors import NotFound
 from packager.samples.formats import NotASample, read_row
 from packager.samples.load import BrokenSamples, read_rows
-
-# English text has 4.2 to 4.7 bytes a token with vocabularies of 100,000 entries and more
-# (Llama 3's report, OpenAI's tiktoken); other scripts have fewer.  Ours, rounded down.
-BYTES_PER_TOKEN = 4
 
 MOST_ROWS = 2_000_000  # beyond it the distribution does not change any more
 
@@ -101,20 +103,16 @@ def estimated_lengths(sample: Sample) -> tuple[int, int]:
         turns = sample.messages
         asked = turns[:-1] if sample.answered else turns
         answer = turns[-1].content if sample.answered else ""
-        return _tokens("".join(turn.content for turn in asked)), _tokens(answer)
+        return estimate_tokens("".join(turn.content for turn in asked)), estimate_tokens(answer)
     if sample.prompt is not None:
-        return _tokens(sample.prompt), _tokens(sample.completion or "")
-    return _tokens(sample.text or ""), 0
+        return estimate_tokens(sample.prompt), estimate_tokens(sample.completion or "")
+    return estimate_tokens(sample.text or ""), 0
 
 
 def percentile(numbers: Sequence[int], share: int) -> int:
     """Return the least number that `share` of 100 do not exceed."""
     ordered = sorted(numbers)
     return ordered[max(0, -(-len(ordered) * share // 100) - 1)]
-
-
-def _tokens(text: str) -> int:
-    return -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN)
 
 
 def _source(rows: int, counted: int, answers: int, broken: int) -> str:
