@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from packager.core.bench import BenchReport
 from packager.core.documents import NotStrict, parse_model
 from packager.core.quality import QualityReport
-from packager.core.record import RECORD_SCHEMA, BuildRecord
+from packager.core.record import READ_SCHEMAS, RECORD_SCHEMA, BuildRecord
 from packager.core.speculation import SpeculationReport
 from packager.errors import OutputFailed, PackagerError, UsageError
 from packager.files.atomic import explain_disk_errors, write_atomically
@@ -91,16 +92,28 @@ def is_record_of(record: BuildRecord, digests: Collection[str]) -> bool:
 
 def put_speculation(place: Path, report: SpeculationReport) -> None:
     """Add a measurement of speculation to an existing record."""
+    _put(place, {"speculation": report})
+
+
+def put_bench(place: Path, report: BenchReport) -> None:
+    """Add a benchmark to an existing record; it takes the place of an earlier one."""
+    _put(place, {"bench": report})
+
+
+def _put(place: Path, figures: Mapping[str, object]) -> None:
     record = load_record(place)
-    _write(place, _document(record.model_copy(update={"speculation": report})))
+    changes = {"schema_version": RECORD_SCHEMA, **figures}
+    _write(place, _document(record.model_copy(update=changes)))
 
 
 def _with_earlier_figures(record: BuildRecord, place: Path) -> BuildRecord:
     """Return the record with earlier measurements of the same image."""
-    if record.speculation is not None or not place.is_file():
+    missing = [name for name in ("speculation", "bench") if getattr(record, name) is None]
+    if not missing or not place.is_file():
         return record
     with suppress(PackagerError):
-        return record.model_copy(update={"speculation": load_record(place).speculation})
+        earlier = load_record(place)
+        return record.model_copy(update={name: getattr(earlier, name) for name in missing})
     return record
 
 
@@ -111,7 +124,7 @@ def _place(state_dir: Path, digest: str) -> Path:
 def _document(record: BuildRecord) -> bytes:
     """Serialize a record without absent fields; NaN becomes null."""
     document = record.model_dump(mode="json", exclude_none=True)
-    for name in ("quality", "speculation"):
+    for name in ("quality", "speculation", "bench"):
         if (figures := getattr(record, name)) is not None:
             document[name] = figures.model_dump(mode="json")
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
@@ -138,10 +151,10 @@ def load_record(path: Path) -> BuildRecord:
             f"{str(path)!r} is not a build record: {error}",
             hint="use a record written by this version of packager",
         ) from error
-    if record.schema_version != RECORD_SCHEMA:
+    if record.schema_version not in READ_SCHEMAS:
         raise UsageError(
             f"{str(path)!r} is a record of version {record.schema_version}; "
-            f"this packager reads version {RECORD_SCHEMA}",
+            f"this packager reads versions {READ_SCHEMAS[0]} to {READ_SCHEMAS[-1]}",
             hint=f"repeat the build with packager {record.packager_version}, which wrote it",
         )
     return record

@@ -41,3 +41,4 @@ class MeasuredRun:
     loads: tuple[MeasuredLoad, ...]  # of the server as it is, with its draft
     plain_loads: tuple[MeasuredLoad, ...] = ()  # of the same server without its draft
     acceptance_length: float | None = None  # tokens of a step with the draft
+    others: tuple[MeasuredRun, ...] = ()  # further servers of the file; the plan's is looked for

@@ -6,11 +6,13 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from packager.core.bench import BenchReport
 from packager.core.quality import QualityReport
 from packager.core.request import BuildRequest
 from packager.core.speculation import SpeculationReport
 
-RECORD_SCHEMA = 1
+RECORD_SCHEMA = 2
+READ_SCHEMAS = (1, RECORD_SCHEMA)  # 1 knows no `bench`
 
 
 class _Document(BaseModel):
@@ -130,5 +132,6 @@ class BuildRecord(_Document):
     runtime: RecordedRuntime | None = None  # None in records of 0.1
     quality: QualityReport | None = None  # None where it was not measured
     speculation: SpeculationReport | None = None  # measured later, on the image as it runs
+    bench: BenchReport | None = None  # measured later, too, under load
     transfer: Transfer
     seconds: float

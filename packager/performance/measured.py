@@ -8,6 +8,7 @@ is believed to be of the plan.  Requests of other lengths are predicted with the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -46,14 +47,30 @@ def measured_points(
     names = {plan.served_name, plan.model.name, *known_as}
     points: list[Measured] = []
     for run in runs:
-        check_setup(plan, run, names)
-        points += _points(plan, setup, workload, run)
+        points += _points(plan, setup, workload, run_of(plan, run, names))
     return tuple(points)
+
+
+def run_of(plan: Plan, run: MeasuredRun, names: Iterable[str]) -> MeasuredRun:
+    """Return the server of a file that the plan is about; raise for the first where none is."""
+    known = frozenset(names)
+    for one in (run, *run.others):
+        with suppress(MeasuredElsewhere):
+            check_setup(plan, one, known)
+            return one
+    check_setup(plan, run, known)
+    return run
 
 
 def measured_acceptance(plan: Plan, runs: Iterable[MeasuredRun]) -> float | None:
     """Return the measured tokens of a step with the plan's draft; the last file decides."""
-    found = [run.acceptance_length for run in runs if run.acceptance_length is not None]
+    kind = plan.draft.kind if plan.draft else NONE
+    found = [
+        one.acceptance_length
+        for run in runs
+        for one in (run, *run.others)
+        if one.acceptance_length is not None and one.setup.draft in (None, kind)
+    ]
     return found[-1] if found and plan.draft else None
 
 

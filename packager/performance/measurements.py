@@ -1,10 +1,12 @@
 """Benchmark results from files, as predictions are fitted to them.
 
-Five forms are read, told apart by their keys:
+Six forms are read, told apart by their keys:
 
+    variants              `packager bench --output`
     points                our own, written by hand; see docs/measured.md
     speeds                `packager draft measure --output`
-    request, speculation  a build record with such figures
+    request, bench        a build record with such figures
+    request, speculation  the same, of a draft
     inter_token_latency   `profile_export_aiperf.json` of AIPerf, schema 1.0 to 1.5
     mean_tpot_ms          `vllm bench serve --save-result`
 
@@ -15,11 +17,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 
+from packager.core.bench import BenchLoad, BenchReport, BenchVariant
 from packager.core.documents import NotStrict, field, parse_object, shorten
 from packager.core.measurement import MeasuredLoad, MeasuredRun, MeasuredSetup
 from packager.core.validation import first_fault
@@ -31,7 +36,7 @@ MAX_LOADS = 10_000
 MAX_CONCURRENCY = 1_000_000
 FORM = '{"points": [{"concurrency": 8, "tpot_ms": 42.7}]}'
 HINT = (
-    "name what `packager draft measure --output`, AIPerf or `vllm bench serve --save-result` "
+    "name what `packager bench --output`, AIPerf or `vllm bench serve --save-result` "
     f"wrote, or {FORM}"
 )
 SECONDS: Mapping[str, float] = {
@@ -151,10 +156,62 @@ def _loads_of(speeds: list[Any], name: str) -> Iterable[MeasuredLoad]:
         )
 
 
+def _of_bench(
+    path: Path, document: Mapping[str, Any], setup: MeasuredSetup | None = None
+) -> MeasuredRun:
+    """Read a report of `bench`; of several servers, the one of the plan is chosen later."""
+    report = BenchReport.model_validate(document)
+    runs = [_of_variant(path, one, setup) for one in report.variants]
+    runs = [run for run in runs if run.loads]
+    if not runs:
+        raise NotStrict("no load with a concurrency was answered")
+    return replace(runs[0], others=tuple(runs[1:]))
+
+
+def _of_variant(path: Path, variant: BenchVariant, setup: MeasuredSetup | None) -> MeasuredRun:
+    stated = variant.setup
+    lengths = [one.acceptance.length for one in variant.loads if one.acceptance]
+    known = [length for length in lengths if length is not None]
+    return MeasuredRun(
+        source=str(path),
+        setup=setup
+        or MeasuredSetup(
+            model=stated.model,
+            instance=stated.instance,
+            tp_degree=stated.tp_degree,
+            quantization=stated.quantization,
+            draft=stated.draft,
+        ),
+        loads=tuple(_of_bench_loads(variant.loads)),
+        acceptance_length=fmean(known) if known else None,
+    )
+
+
+def _of_bench_loads(loads: Iterable[BenchLoad]) -> Iterable[MeasuredLoad]:
+    for load in loads:
+        tpot = load.metrics.get("inter_token_latency")
+        if load.rate is not None or load.concurrency is None or tpot is None:
+            continue  # at a rate the concurrency is only a limit; one token has no time per token
+        means = {name: metric.avg for name, metric in load.metrics.items()}
+        yield MeasuredLoad(
+            concurrency=_concurrency(load.concurrency, "concurrency"),
+            tpot_s=_positive(tpot.avg, "inter_token_latency.avg") / 1e3,
+            ttft_s=_milliseconds(means.get("time_to_first_token"), "time_to_first_token"),
+            output_tokens_s=_optional(
+                means.get("output_token_throughput"), "output_token_throughput"
+            ),
+            input_tokens=_optional(means.get("input_sequence_length"), "input_sequence_length"),
+            output_tokens=_optional(means.get("output_sequence_length"), "output_sequence_length"),
+        )
+
+
 def _of_record(path: Path, document: Mapping[str, Any]) -> MeasuredRun:
     """Read the figures of a build record, which says what the image is."""
-    if not isinstance(document.get("speculation"), dict):
-        raise NotStrict("it is a build record, and `packager draft measure` put no figures in it")
+    if not any(isinstance(document.get(name), dict) for name in ("bench", "speculation")):
+        raise NotStrict(
+            "it is a build record, and `packager bench` put no figures in it, nor did "
+            "`packager draft measure`"
+        )
     request = field(document, "request", dict)
     model = field(document, "model", dict)
     # Up to 0.2 every directory has the name "model" in a record.
@@ -167,6 +224,8 @@ def _of_record(path: Path, document: Mapping[str, Any]) -> MeasuredRun:
         quantization=request.get("quantize") or None,
         draft=field(draft, "kind", str, "draft") if isinstance(draft, dict) else "none",
     )
+    if isinstance(document.get("bench"), dict):
+        return _of_bench(path, document["bench"], setup)
     return _of_speeds(path, document["speculation"], setup)
 
 
@@ -244,6 +303,7 @@ def _of_vllm(path: Path, document: Mapping[str, Any]) -> MeasuredRun:
 
 
 READERS: Mapping[str, Callable[[Path, Mapping[str, Any]], MeasuredRun]] = {
+    "variants": _of_bench,
     "points": _of_points,
     "speeds": _of_speeds,
     "request": _of_record,
