@@ -44,7 +44,7 @@ class TextWriter:
     """Writes texts of a given number of tokens."""
 
     def __init__(self, count: CountTokens, *, asks: bool = False) -> None:
-        """Take what returns the tokens of a text; `asks` says that each count is a request.
+        """Count sentences and words with `count`; `asks` says that each count is a request.
 
         Then few sentences are used, all of them are counted here, and no text is counted again.
         """
