@@ -1,0 +1,145 @@
+"""Servers of a benchmark: up together and paused in turn, or one after the other.
+
+Two engines that compute at once would measure each other.  Containers that are up together are
+paused while another is measured: a start takes longer than a load.  Where the memory does not
+hold them all, or devices are shared, each is started again for every round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from types import TracebackType
+
+from packager.bench.targets import BenchTarget
+from packager.errors import PackagerError
+from packager.serving.opening import Opener, OpenServer
+
+SPARE = 1.25  # times the largest server so far, that must be free to start another beside it
+
+
+class ServerPool:
+    """Opens servers when they are first used, and ends those that it started."""
+
+    def __init__(
+        self,
+        opener: Opener,
+        *,
+        free_bytes: Callable[[], int | None],
+        used_bytes: Callable[[OpenServer], int | None],
+    ) -> None:
+        self._opener = opener
+        self._free_bytes = free_bytes
+        self._used_bytes = used_bytes
+        self._open: dict[str, tuple[OpenServer, ExitStack]] = {}
+        self._largest = 0
+        self._takes_turns = False  # several containers are up
+        self.start_s: dict[str, float] = {}  # of the first start
+        self.failures: dict[str, PackagerError] = {}
+
+    def __enter__(self) -> ServerPool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for name in list(self._open):
+            self._close(name)
+
+    def can_be_together(self, targets: Sequence[BenchTarget]) -> bool:
+        """Return whether all are up together now; else those that were started are ended.
+
+        A server that does not start is kept in `failures`, and no reason against the others.
+        """
+        images = [target for target in targets if not target.server.is_address]
+        if len(images) < 2:
+            return True
+        if sum(target.server.gpus for target in images) > 1:
+            return False
+        self._takes_turns = True
+        for target in images:
+            if self._open and (self._is_on_host_network() or not self._has_room()):
+                for name in list(self._open):
+                    self._close(name)
+                self._takes_turns = False
+                return False
+            with suppress(PackagerError):  # kept in `failures`
+                self._start(target)
+                self._pause(target.name)
+        return True
+
+    @contextmanager
+    def use(self, target: BenchTarget, *, alone: bool = False) -> Iterator[OpenServer]:
+        """Yield a server that answers, and nothing of ours beside it that computes.
+
+        `alone` ends it with the block.  Raises what starting it did.
+        """
+        if target.name in self.failures:
+            raise self.failures[target.name]
+        if target.name not in self._open:
+            self._start(target)
+        else:
+            self._resume(target.name)
+        try:
+            yield self._open[target.name][0]
+        finally:
+            if alone:
+                self._close(target.name)
+            else:
+                self._pause(target.name)
+
+    def opened(self, target: BenchTarget) -> OpenServer:
+        """Return a server that is in use."""
+        return self._open[target.name][0]
+
+    def fail(self, target: BenchTarget, error: PackagerError) -> None:
+        """End a server that failed; it is not started again."""
+        self.failures[target.name] = error
+        self._close(target.name)
+
+    def _start(self, target: BenchTarget) -> None:
+        ending = ExitStack()
+        try:
+            server = ending.enter_context(self._opener.open(target.server))
+        except PackagerError as error:
+            self.failures[target.name] = error
+            raise
+        self._open[target.name] = server, ending
+        if server.start_s is not None:
+            self.start_s.setdefault(target.name, server.start_s)
+            self._largest = max(self._largest, self._used_bytes(server) or 0)
+
+    def _is_on_host_network(self) -> bool:
+        """Return whether containers all serve at the same port: the engine has no bridge."""
+        configs = [
+            (server.container.attrs or {}).get("HostConfig") or {}
+            for server, _ in self._open.values()
+            if server.container is not None
+        ]
+        return any(config.get("NetworkMode") == "host" for config in configs)
+
+    def _has_room(self) -> bool:
+        free = self._free_bytes()
+        return free is None or free >= SPARE * self._largest
+
+    def _pause(self, name: str) -> None:
+        """Pause a container where there are others; one that ended meanwhile stays as it is."""
+        server = self._open[name][0] if name in self._open else None
+        if server is not None and server.container is not None and self._takes_turns:
+            with suppress(Exception):  # an engine without the freezer: it idles beside the others
+                server.container.pause()
+
+    def _resume(self, name: str) -> None:
+        server = self._open[name][0]
+        if server.container is not None:
+            with suppress(Exception):  # it was not paused
+                server.container.unpause()
+
+    def _close(self, name: str) -> None:
+        if name in self._open:
+            self._resume(name)
+            _, ending = self._open.pop(name)
+            ending.close()

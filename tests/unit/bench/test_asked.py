@@ -1,0 +1,94 @@
+"""Loads that are asked for: defaults, and what contradicts itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from packager.bench.asked import Asked, check_asked
+from packager.errors import UsageError
+from packager.load.values import Level
+
+
+def test_loads_rise_and_stand_once() -> None:
+    assert Asked(concurrency=(8, 1, 8, 4)).levels == (
+        Level(concurrency=1),
+        Level(concurrency=4),
+        Level(concurrency=8),
+    )
+
+
+def test_without_a_word_loads_double_up_to_64() -> None:
+    asked = Asked()
+
+    assert [level.concurrency for level in asked.levels] == [1, 2, 4, 8, 16, 32, 64]
+    assert asked.is_ramp
+
+
+def test_a_rate_is_limited_by_the_concurrency_beside_it() -> None:
+    asked = Asked(rate=(4.0, 0.5), concurrency=(16,), arrivals="constant", duration_s=30)
+
+    assert asked.levels == (
+        Level(rate=0.5, concurrency=16, arrivals="constant"),
+        Level(rate=4.0, concurrency=16, arrivals="constant"),
+    )
+    assert not asked.is_ramp
+
+
+@pytest.mark.parametrize(
+    ("given", "concurrency", "requests"),
+    [
+        ({}, 1, 32),
+        ({}, 8, 32),
+        ({}, 64, 256),
+        ({"requests": 5}, 64, 5),
+        ({"duration_s": 10.0}, 64, None),
+        ({"duration_s": 10.0, "requests": 7}, 64, 7),
+    ],
+)
+def test_a_load_has_enough_requests_for_its_percentiles(
+    given: dict[str, Any], concurrency: int, requests: int | None
+) -> None:
+    plan = Asked(**given).plan(Level(concurrency=concurrency), seed=3)
+
+    assert (plan.requests, plan.warm_up, plan.seed) == (requests, 2, 3)
+
+
+def test_servers_are_compared_in_three_rounds_unless_said_otherwise() -> None:
+    assert Asked().rounds_of(1) == 1
+    assert Asked().rounds_of(2) == 3
+    assert Asked(rounds=5).rounds_of(2) == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"find": "knee", "concurrency": (4,)}, "--find chooses the loads itself"),
+        ({"find": "knee", "rate": (4.0,)}, "--find chooses the loads itself"),
+        ({"find": "max-concurrency"}, "needs a limit to look for"),
+        ({"min_goodput": 0.9}, "needs a limit that requests are good within"),
+        ({"rate": (1.0,), "concurrency": (1, 2), "requests": 9}, "takes one --concurrency"),
+        ({"rate": (1.0,)}, "says nothing of how long"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        check_asked(Asked(**given))
+
+    assert told in refused.value.message
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"find": "knee"},
+        {"find": "max-concurrency", "latency_ms": 900.0},
+        {"min_goodput": 0.9, "ttft_ms": 100.0},
+        {"rate": (1.0,), "duration_s": 5.0},
+    ],
+)
+def test_options_that_belong_together_are_taken(given: dict[str, Any]) -> None:
+    check_asked(Asked(**given))
