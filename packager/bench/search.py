@@ -94,8 +94,9 @@ def point_of(load: BenchLoad) -> Point:
     for tag, statistic in STATISTICS.items():
         metric = load.metrics.get(tag)
         observed[tag] = None if metric is None else getattr(metric, statistic)
-    failed = sum(error.count for error in load.errors)
-    observed[ERRORS] = 100 * failed / load.requests if load.requests else 100.0
+    if observed[ERRORS] is None:
+        failed = load.requests - load.answered
+        observed[ERRORS] = 100 * failed / load.requests if load.requests else 100.0
     throughput = load.metrics.get("output_token_throughput")
     latency = load.metrics.get(LATENCY)
     return Point(
