@@ -25,6 +25,7 @@ from packager.bench.request_metrics import (
     UNITS,
     chunk_latencies,
     has_content,
+    input_tokens,
     is_good,
     is_other_length,
     output_tokens,
@@ -66,6 +67,7 @@ def load_figures(runs: Sequence[LoadRun], limits: Limits | None = None) -> Bench
     good = None if limits == Limits() else sum(is_good(one.metrics, limits) for one in answers)
     metrics = {
         **_of_requests(answers),
+        **_of_errors(counts),
         **_of_the_load(counts, answers, duration),
         **_of_goodput(good, len(counts.sent), duration),
         **_of_acceptance(accepted),
@@ -73,6 +75,7 @@ def load_figures(runs: Sequence[LoadRun], limits: Limits | None = None) -> Bench
     return BenchLoad(
         concurrency=level.concurrency,
         rate=level.rate,
+        arrivals=level.arrivals,
         requests=len(counts.sent),
         answered=len(counts.answered),
         empty=counts.empty,
@@ -149,6 +152,15 @@ def _of_requests(answers: Sequence[_Answer]) -> dict[str, Metric]:
     }
     found[CHUNK_LATENCY] = summarize([gap for one in answers for gap in one.gaps], MS)
     return {tag: metric for tag, metric in found.items() if metric}
+
+
+def _of_errors(counts: _Counts) -> dict[str, Metric]:
+    """Return the prompts that went to no use."""
+    prompts = [input_tokens(one) for one in counts.sent if not has_content(one)]
+    metric = summarize([prompt for prompt in prompts if prompt is not None], TOKENS)
+    if metric is None:
+        return {}
+    return {"error_isl": metric, "total_error_isl": Metric(unit=TOKENS, avg=metric.sum or 0.0)}
 
 
 def _of_the_load(counts: _Counts, answers: Sequence[_Answer], duration: float) -> dict[str, Metric]:

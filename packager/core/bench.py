@@ -99,6 +99,7 @@ class BenchLoad(_Figures):
 
     concurrency: int | None = None
     rate: float | None = None
+    arrivals: Literal["poisson", "constant"] = "poisson"  # of an open loop
     requests: int = Field(description="that were sent and not cancelled")
     answered: int = Field(description="whole answers, empty ones included")
     empty: int = Field(default=0, description="answers without content, or without a known token")
@@ -178,6 +179,7 @@ class BenchWorkload(_Figures):
     data: str = ""  # where requests came from; "" for made ones
     data_digest: str = ""
     seed: int = 0
+    endpoint: str = ""  # path that they were sent to, such as `/v1/chat/completions`
 
 
 class Limits(_Figures):
