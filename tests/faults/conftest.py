@@ -30,7 +30,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
                 if name.endswith("TIMEOUT_S") and "CONNECT" not in name:
                     monkeypatch.setattr(module, name, seconds)
 
-    set_to(5.0)  # a busy machine is not a broken line
+    set_to(60.0)  # a busy machine is not a broken line
     return set_to
 
 

@@ -54,7 +54,7 @@ class Machine:
 
     def run(self, *arguments: str) -> int:
         process = self.start(*arguments)
-        process.join(60)
+        process.join(300)
         assert process.exitcode is not None, "a hang"
         return process.exitcode
 
@@ -94,7 +94,7 @@ def tagged(host: str, repository: str, tag: str = "1") -> str:
         f"http://{host}/v2/{repository}/manifests/{tag}", None, _ACCEPT
     )
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             data = answer.read()
     except urllib.error.HTTPError as error:
         assert error.code == 404
@@ -110,7 +110,7 @@ def has_blob(host: str, repository: str, entry: dict[str, object]) -> bool:
     url = f"http://{host}/v2/{repository}/blobs/{entry['digest']}"
     try:
         with urllib.request.urlopen(
-            urllib.request.Request(url, method="HEAD"), timeout=20
+            urllib.request.Request(url, method="HEAD"), timeout=120
         ) as answer:
             return int(answer.headers["Content-Length"]) == entry["size"]
     except urllib.error.HTTPError as error:

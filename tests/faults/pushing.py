@@ -29,7 +29,7 @@ REPOSITORY = "team/model"
 LARGEST = 2_500_000  # three pieces of a megabyte, more than socket buffers hold
 CONFIG = 2000  # bytes of configuration, and more
 TRIES = 3  # after the first
-DEADLINE_S = 20.0  # generous: the machine may be busy; a hang is for ever
+DEADLINE_S = 120.0  # generous: the machine may be busy; a hang is for ever
 _RANDOM = random.Random(7)
 LAYERS = tuple(_RANDOM.randbytes(size) for size in (LARGEST, 1_200_000, 20_000))
 

@@ -67,10 +67,11 @@ def test_wrong_bytes_of_a_base_are_never_named(mirror: Mirror, tmp_path: Path, p
 def test_a_line_to_the_base_that_breaks_is_taken_up_again(
     mirror: Mirror, tmp_path: Path, patience: Callable[[float], None], do: str
 ) -> None:
-    patience(2.5 if do == "delay" else 5.0)
+    if do == "delay":
+        patience(4.0)
     with bench(tmp_path) as at:
         spec = mirror.image()
-        mirror.proxy.add(Fault(do, "GET", BLOB, at=1_000_000, status=429, seconds=6.0))  # type: ignore[arg-type]
+        mirror.proxy.add(Fault(do, "GET", BLOB, at=1_000_000, status=429, seconds=60.0))  # type: ignore[arg-type]
 
         pushed = at.push(spec)
 

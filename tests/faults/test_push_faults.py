@@ -15,6 +15,7 @@ from tests.support.doubles.registry import USER, sha256
 pytestmark = pytest.mark.usefixtures("patience")
 
 Patience = Callable[[float], None]
+SILENCE_S = 4.0  # that is given up, where a test waits for it; other answers need less
 # Every kind of request that a push makes: method, pattern of the path.
 KINDS = {
     "ping": ("GET", r"/v2/$"),
@@ -81,10 +82,10 @@ def test_an_answer_that_does_not_arrive_is_overcome(
     tmp_path: Path, patience: Patience, kind: str, do: str
 ) -> None:
     """The registry has done what was asked of it, and we cannot know."""
-    seconds = {"delay": 3.0, "dribble": 0.05}.get(do, 60.0)
-    patience(1.0 if do in ("delay", "dribble") else 5.0)
+    if do in ("delay", "dribble"):
+        patience(SILENCE_S)
     with bench(tmp_path) as at:
-        at.proxy.add(fault(kind, do, seconds=seconds))
+        at.proxy.add(fault(kind, do, seconds=0.05 if do == "dribble" else 60.0))
 
         pushed = at.push()
 
@@ -111,7 +112,8 @@ def test_answers_that_never_arrive_are_given_up(tmp_path: Path, kind: str) -> No
 def test_a_body_that_breaks_off_is_sent_again_alone(
     tmp_path: Path, patience: Patience, do: str, place: int
 ) -> None:
-    patience(1.0 if do == "stall" else 5.0)
+    if do == "stall":
+        patience(SILENCE_S)
     with bench(tmp_path) as at:
         at.proxy.add(fault("bytes", do, at=place))
 

@@ -59,7 +59,7 @@ class Watch:
             wait.wait(0.02)
 
     def done(self) -> bytes:
-        self._thread.join(10)
+        self._thread.join(300)
         return b"\n".join(self.lines)
 
 
@@ -125,7 +125,7 @@ class World:
             start_new_session=True,
         )
         watch = Watch(process)
-        self.said += process.communicate(timeout=100)
+        self.said += process.communicate(timeout=300)
         self.said.append(watch.done())
         assert b"packager" in self.said[-1]
         return process.returncode

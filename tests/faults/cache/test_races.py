@@ -29,7 +29,7 @@ from tests.support.cache_opening import LocalStore, open_local
 ROUNDS = 60 if LONG else 12
 CYCLES_S = 60.0 if LONG else 2.0
 PATIENCE_S = 60.0
-TAKEOVER_S = 20.0  # a lock that expired would be given away later
+TAKEOVER_S = 50.0  # a lock that expired would be given away later
 KEYS = 6
 
 

@@ -277,7 +277,7 @@ class FaultProxy:
         client.send_head(f"HTTP/1.1 {fault.status} Fault", headers)
         if early:
             client.sock.shutdown(socket.SHUT_WR)
-            client.sock.settimeout(1.0)
+            client.sock.settimeout(_LONGEST_WAIT_S)
             with suppress(OSError):  # closing with unread bytes would reset the answer away
                 while exchange.sent < length and client.sock.recv(_PIECE):
                     pass
