@@ -89,25 +89,38 @@ def in_terminal(script: str, *arguments: str, term: str = "xterm") -> tuple[str,
 
 
 PUSH = """
-import sys, time
-from packager.cli.progress import shown_progress
+import os, sys, threading, time
+from packager.cli.progress import Ticker, shown_progress
 from packager.core.events import ImageEvent, LayerEvent, StepEvent
+frames = threading.Semaphore(0)
+def draw(ticker, display, plain=Ticker._show):
+    plain(ticker, display)
+    frames.release()
+Ticker._show = draw
+def shown(seconds):
+    time.sleep(seconds)
+    if os.environ["TERM"] != "dumb":  # where lines come every ten seconds
+        while frames.acquire(blocking=False):
+            pass
+        for _ in range(2):  # one may have been under way
+            assert frames.acquire(timeout=120)
 GB = 10**9
 def layer(number, done, state="streaming"):
     return LayerEvent(layer=number, label=f"packager: weights model-{number} (10.0 GB)",
                       size=10 * GB, done=done, state=state)
 with shown_progress("auto") as tell:
     tell(StepEvent(step="base", detail="registry/base:1", state="started"))
-    time.sleep(1.2)
+    shown(1.2)
     tell(StepEvent(step="base", detail="registry/base:1", state="finished"))
     tell(ImageEvent(layers=(10 * GB,) * 3))
     tell(layer(0, 0, "mounted"))
     for tick in range(1, 9):
         tell(layer(1, tick * GB // 2)); tell(layer(2, tick * GB))
         time.sleep(0.2)
+    shown(0)
     print("warning: mind the gap", file=sys.stderr)
     tell(layer(2, 10 * GB, "written"))
-    time.sleep(1.5)
+    shown(1.5)
 print("the result")
 """
 
@@ -133,14 +146,21 @@ def test_a_terminal_shows_bars_rate_time_left_and_counts() -> None:
 
 
 INTERRUPTED = """
-import sys, time
+import sys, threading
+from packager.cli.bars import Bars
 from packager.cli.progress import shown_progress
 from packager.core.events import StagesEvent, StepEvent
+drawn = threading.Event()
+def draw(bars, news, now, plain=Bars.show):
+    plain(bars, news, now)
+    if any(stage.detail == "org/name" for stage in now.stages):
+        drawn.set()
+Bars.show = draw
 try:
     with shown_progress("rich") as tell:
         tell(StagesEvent(stages=("model", "plan")))
         tell(StepEvent(step="model", state="started", detail="org/name"))
-        time.sleep(0.5)
+        assert drawn.wait(120)
         raise eval(sys.argv[1])
 except (KeyboardInterrupt, OSError):
     print("interrupted", file=sys.stderr)
