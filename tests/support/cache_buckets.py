@@ -15,7 +15,7 @@ from artifact_cache.stores.s3_calls import Bucket, Limits
 from tests.support.doubles.s3 import Bucket as MotoBucket
 from tests.support.doubles.s3 import bucket_server
 
-LIMITS = Limits(connect_s=5, silence_s=10, answer_s=20, deadline_s=40, attempts=4)
+LIMITS = Limits(connect_s=30, silence_s=60, answer_s=90, deadline_s=180, attempts=4)
 HASTY = Limits(connect_s=2, silence_s=2, answer_s=4, deadline_s=4, attempts=4)
 PART = 5 * 1024 * 1024  # the least that servers take
 RANGE = 1024 * 1024

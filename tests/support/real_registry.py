@@ -7,7 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,23 @@ from tests.conftest import need
 def docker_registry(root: Path, *, http: str = "", more: str = "") -> Iterator[str]:
     """Run one and yield its HOST:PORT; `http` and `more` are YAML of its configuration."""
     program = need("docker-registry")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        host = f"127.0.0.1:{probe.getsockname()[1]}"
+    with ExitStack() as running:
+        for last in (False, False, True):  # another program may take the port before it does
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                host = f"127.0.0.1:{probe.getsockname()[1]}"
+            process = running.enter_context(_process(program, root, host, http=http, more=more))
+            if _is_there(host, process):
+                break
+            if last:
+                pytest.fail(f"docker-registry did not start: {(root / 'log').read_text()}")
+        yield host
+
+
+@contextmanager
+def _process(
+    program: str, root: Path, host: str, *, http: str, more: str
+) -> Iterator[subprocess.Popen[bytes]]:
     (root / "config.yml").write_text(
         f"version: 0.1\n"
         f"storage: {{filesystem: {{rootdirectory: {root}/storage}}}}\n"
@@ -36,19 +50,19 @@ def docker_registry(root: Path, *, http: str = "", more: str = "") -> Iterator[s
             env={**environment, "OTEL_TRACES_EXPORTER": "none"},
         )
     try:
-        _wait_for(host, process)
-        yield host
+        yield process
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(120)
 
 
-def _wait_for(host: str, process: subprocess.Popen[bytes]) -> None:
+def _is_there(host: str, process: subprocess.Popen[bytes]) -> bool:
+    """Whether it answers; false once it has ended."""
     port = int(host.rpartition(":")[2])
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
+                return True
         time.sleep(0.05)
-    pytest.fail("docker-registry did not start")
+    return False

@@ -127,6 +127,7 @@ def test_a_base_build_ends_when_the_command_that_asked_for_it_is_killed(tmp_path
     packager.kill()
     packager.wait()
 
+    deadline = time.monotonic() + 60
     while list(tmp_path.glob(".base.*.tmp")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -158,7 +159,7 @@ def test_a_program_of_a_killed_build_is_ended_before_its_directory_is_removed(
     try:
         builder.remove_work(tmp_path / "base")
 
-        assert orphan.wait(30) == -signal.SIGKILL
+        assert orphan.wait(120) == -signal.SIGKILL
         assert bystander.poll() is None
         assert not work.exists()
     finally:

@@ -54,7 +54,7 @@ def test_a_daemon_whose_start_was_killed_before_its_pid_was_written_is_ended(
 
     assert daemons.end_all(tmp_path, "dockerd", tmp_path / "daemon.json", 5)
 
-    daemon.wait(30)
+    daemon.wait(120)
     assert daemons.running_with(tmp_path / "daemon.json") == []
 
 

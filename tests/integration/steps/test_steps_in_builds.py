@@ -236,7 +236,7 @@ def test_a_build_that_is_ended_leaves_no_worker_and_the_next_one_works(
     )
     wait_for(lambda: pids.exists() and " " in pids.read_text())
     process.send_signal(how)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=120)
 
     wait_for(lambda: not any(running(pid) for pid in pids.read_text().split()))
     assert process.returncode == (130 if how == signal.SIGINT else -9), said

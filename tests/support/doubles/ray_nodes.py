@@ -53,7 +53,7 @@ def ray_nodes(directory: Path, environment: dict[str, str], count: int = 3) -> I
         finally:
             process.stdin.close()
             try:
-                process.wait(20)
+                process.wait(120)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -222,7 +222,7 @@ def test_abort_in_mid_upload_never_raises_nor_waits(clients: Clients) -> None:
         upload.writer.abort()
         upload.writer.abort()
 
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60  # of the 120 in which a piece may leave
     assert registry.blobs == {}
 
 
