@@ -59,11 +59,11 @@ def probe_request(sample: Sample, max_tokens: int) -> ProbeRequest:
         return ProbeRequest(
             endpoint="/v1/chat/completions",
             body={"messages": messages, **settings},
-            shown=_end(turns[-1].content if turns else ""),
+            shown=prompt_end(turns[-1].content if turns else ""),
         )
     prompt = sample.prompt if sample.prompt is not None else _first_part(sample.text or "")
     return ProbeRequest(
-        endpoint="/v1/completions", body={"prompt": prompt, **settings}, shown=_end(prompt)
+        endpoint="/v1/completions", body={"prompt": prompt, **settings}, shown=prompt_end(prompt)
     )
 
 
@@ -81,6 +81,7 @@ def _first_part(text: str) -> str:
     return half[:space] if space > 0 else half
 
 
-def _end(text: str, longest: int = 60) -> str:
+def prompt_end(text: str, longest: int = 60) -> str:
+    """Return the end of a prompt in one line, for messages."""
     line = " ".join(text.split())
     return line if len(line) <= longest else "…" + line[-longest + 1 :]

@@ -116,6 +116,7 @@ class RequestShape:
     input_stddev: float = 0.0
     output_tokens: int
     output_stddev: float = 0.0
+    states_output: bool = False  # else the answers that were recorded say how long answers are
     lengths: tuple[Lengths, ...] = ()  # drawn from, instead of means and deviations
     prefix_tokens: int = 0
     turns: int = 1
@@ -183,6 +184,7 @@ def settle(
         input_stddev=spec.input_stddev,
         output_tokens=spec.output_tokens or workload.output_tokens,
         output_stddev=spec.output_stddev,
+        states_output=spec.output_tokens is not None,
         lengths=drawn,
         prefix_tokens=round(prompt * form.prefix_share)
         if spec.prefix_tokens is None

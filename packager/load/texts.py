@@ -28,6 +28,7 @@ _BETWEEN = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 _WORD = re.compile(r"\b[a-z]{4,6}\b", re.ASCII)
 _TAG_WORDS, _ASKED_TAG_WORDS = 4, 6  # of some 300: two of 10,000 texts hardly begin alike
 _MENDS = 8  # times that a text is counted again
+_CLOSE = 200  # part of a text's tokens that is close enough: none of a short one
 _FILLERS = ("the", "of", "and", "to", "in", "is", "for", "that")  # a token each, nearly everywhere
 _BASE = "Return what is there."  # sentences are counted behind it, as they stand in a text
 
@@ -69,11 +70,23 @@ class TextWriter:
             self._costs[part] = max(1, self._count(f"{_BASE} {part}") - self._base)
         return self._costs[part]
 
-    def write(self, tokens: int, *key: object, tagged: bool = True, ending: str = "") -> Written:
+    def measured(self, text: str, added: int) -> Written:
+        """Return a text with its tokens, which are `added` where counting is a request."""
+        return Written(text, self._count(text) if self._mends else added)
+
+    def write(
+        self,
+        tokens: int,
+        *key: object,
+        tagged: bool = True,
+        ending: str = "",
+        mends: bool = True,
+    ) -> Written:
         """Return a text of so many tokens, the same one for the same key.
 
         A tagged text begins as no other one: servers keep what they computed for the beginning
-        of a prompt.  `ending` is the last sentence, where there is room for it.
+        of a prompt.  `ending` is the last sentence, where there is room for it.  Without
+        `mends` the text is part of one that is counted as a whole.
         """
         random = draws("text", *key)
         left = tokens
@@ -93,7 +106,7 @@ class TextWriter:
         if not (head or fillers or body or tail):
             fillers = [pick(random, self._fillers)]
         draft = _Draft(head=head, fillers=fillers, tail=[*body, *tail])
-        if self._mends:
+        if self._mends and mends:
             return self._mended(random, tokens, draft)
         return Written(draft.text, sum(map(self.cost, draft.parts)))
 
@@ -119,7 +132,7 @@ class TextWriter:
             found = Written(text, self._count(text))
             nearer = best is None or abs(found.tokens - tokens) < abs(best.tokens - tokens)
             best = found if best is None or nearer else best
-            if found.tokens == tokens or not nearer:
+            if abs(found.tokens - tokens) <= tokens // _CLOSE or not nearer:
                 break
             words = max(1, abs(tokens - found.tokens) // self._filler_cost)
             if found.tokens < tokens:
