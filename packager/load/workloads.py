@@ -24,7 +24,8 @@ from packager.load.tokenizer import TokenCounter, TokenizerFailed
 from packager.load.tools import TOOLS
 from packager.load.values import LoadRequest
 
-CountPrompt = Callable[[LoadRequest], int]  # → the prompt's tokens, as the server counts them
+# A request for one token, not streamed → its prompt's tokens, as the server counts them.
+CountPrompt = Callable[[LoadRequest], int]
 
 QUESTION = "What follows from this?"
 _ANSWER_SHARE = 2  # an answer in a conversation's history is so many times as long as a question
@@ -74,6 +75,8 @@ def open_source(
     source = RequestSource(shape=shape, writer=writer, counter=counter, tools=tools)
     if count_prompt is not None:
         probe, tokens = _made(source, (shape.input_tokens, 1), ("probe",))
+        body = {name: value for name, value in probe.body.items() if name != "stream_options"}
+        probe = replace(probe, body={**body, "stream": False})
         added = max(0, count_prompt(probe) - tokens)
     else:
         added = sum(writer.cost(json.dumps(tool)) for tool in tools)

@@ -96,6 +96,7 @@ def test_a_server_is_asked_for_its_count_some_60_times_and_not_for_each_request(
 
     assert len(asked) == 58
     assert all(request.body["max_tokens"] == 1 for request in asked)
+    assert not any(request.body["stream"] or "stream_options" in request.body for request in asked)
     assert source.template_tokens == PER_PROMPT + PER_MESSAGE
 
 
