@@ -172,7 +172,7 @@ _NEEDED = {
 
 def make_request(request_file: Path | None, **given: Any) -> BuildRequest:
     """Merge the request file and the options; the options win."""
-    fields = _read_file(request_file) if request_file else {}
+    fields = read_request_fields(request_file) if request_file else {}
     if pairs := given.pop("engine_options", None):
         stated = fields.get("engine_options", {})
         if isinstance(stated, dict):  # what else it is, the request refuses
@@ -197,7 +197,8 @@ def _label(request_file: Path) -> str:
     return f"request file {shorten(str(request_file), 200)}"
 
 
-def _read_file(path: Path) -> dict[str, Any]:
+def read_request_fields(path: Path) -> dict[str, Any]:
+    """Read the fields of a request file; raise `UsageError` for those that no request has."""
     parsed = read_table(
         path,
         what="request file",

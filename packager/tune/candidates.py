@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from packager.core.catalog import Accelerator
 from packager.core.instance import Instance
@@ -63,7 +63,8 @@ class Dropped:
 
     name: str
     why: str  # one line
-    kind: str  # `refused` by the rules, `same` as another, `hopeless` by prediction
+    kind: Literal["refused", "same", "hopeless"]  # by rules; as another's build; by prediction
+    is_asked: bool = False  # by the user, who may want to hear of it at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +92,11 @@ def make_field(
             request = request_with(base, variation.changes)
             plan = plan_request(request)
         except (PlanRejected, UsageError) as error:
+            if isinstance(error, UsageError) and (variation.is_asked or variation.is_spelled):
+                raise _named_wrongly(name, error) from error
             refusal = refusal or error
-            dropped.append(Dropped(name=name, why=_reason(error), kind="refused"))
+            asked = variation.is_asked
+            dropped.append(Dropped(name=name, why=_reason(error), kind="refused", is_asked=asked))
             continue
         identity = identity_of(plan, request)
         if identity in found:
@@ -185,6 +189,10 @@ def identity_of(plan: Plan, request: BuildRequest) -> str:
         calibrating = {k: v for k, v in calibrating.items() if k in ("compile", "base")}
     text = json.dumps([built, _plain(calibrating)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _named_wrongly(name: str, error: UsageError) -> UsageError:
+    return UsageError(f"candidate {name!r}: {error.message}", hint=error.hint)
 
 
 def _plain(value: Any) -> Any:

@@ -114,7 +114,8 @@ class JournalBroken(UsageError):
     def __init__(self, path: Path, line: int) -> None:
         super().__init__(
             f"line {line} of {str(path)!r} is not of a tune's journal",
-            hint="name another file with --journal, or measure anew with --fresh",
+            hint="name another file with --journal"
+            + (", or measure anew with --fresh" if line > 1 else ""),
         )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from packager.core.text import escape
-from packager.core.tuning import TunedCandidate, TuneReport
+from packager.core.tuning import NotTried, TunedCandidate, TuneReport
+from packager.core.units import counted
 from packager.reports.text import table_lines, wrapped
 from packager.steps.report import duration
 
@@ -27,7 +29,28 @@ def tune_lines(report: TuneReport) -> Iterator[str]:
         yield ""
     for one in failed:
         yield from wrapped("failed", escape(f"{one.name}, {_STAGES[one.stage or '']}{one.reason}"))
-    yield from _not_tried_lines(report)
+    yield from _not_tried_lines(report.not_tried)
+
+
+def field_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Return what would be measured, of the document that `results.field_document` makes."""
+    levels = ", ".join(map(str, found["concurrency"]))
+    yield from wrapped("model", escape(f"{found['model']} on {found['instance']}"))
+    yield from wrapped("goal", f"{found['goal']}: {found['unit']} at concurrency {levels}")
+    count, most = len(found["candidates"]), found["measurements"]
+    rounds = f"at most {most} of {found['exhaustive']} rounds by default"
+    yield from wrapped("measures", f"{counted(count, 'candidate')}, {rounds}")
+    yield ""
+    rows = [
+        (escape(one["name"]), "" if one["predicted"] is None else _told(one))
+        for one in found["candidates"]
+    ]
+    yield from table_lines(("candidate", f"predicted {found['unit']}"), rows)
+    yield from _not_tried_lines([NotTried.model_validate(one) for one in found["not_tried"]])
+
+
+def _told(one: Mapping[str, Any]) -> str:
+    return f"{_figure(one['predicted'])} ±{one['band']:.0%}"
 
 
 _STAGES = {"build": "when it was built: ", "start": "when it started: ", "load": "under load: "}
@@ -39,7 +62,7 @@ def _decision(report: TuneReport) -> str:
         return "none: no candidate could be measured"
     text = f"{best.name}"
     if report.keeps_limits is False:
-        return f"{text}, which breaks the limits as well: all candidates do"
+        return f"{text}, which breaks the limits as all candidates do"
     text += f": {_figure(best.score)} {report.unit}"
     base = next((one for one in report.candidates if one.name == "as requested"), None)
     if base and base is not best and base.score is not None and base.score > 0:
@@ -84,12 +107,14 @@ def _figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def _not_tried_lines(report: TuneReport) -> Iterator[str]:
-    shown = [one for one in report.not_tried if one.kind in _KINDS]
+def _not_tried_lines(found: Sequence[NotTried]) -> Iterator[str]:
+    shown = [one for one in found if one.kind in _KINDS]
     if shown:
         yield ""
     for one in shown:
         yield from wrapped("left out", escape(f"{one.name}, {_KINDS[one.kind]}: {one.why}"))
-    same = sum(one.kind == "same" for one in report.not_tried)
+    same = sum(one.kind == "same" for one in found)
     if same:
-        yield from wrapped("left out", f"{same} combinations that would build the same as others")
+        words = counted(same, "combination")
+        like = "another" if same == 1 else "others"
+        yield from wrapped("left out", f"{words} that would build the same as {like}")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from packager.core.bench import BenchLoad
 from packager.core.tuning import NotTried, TunedCandidate, TuneReport
 from packager.tune.candidates import Candidate, Field
-from packager.tune.halving import Done, Standing
+from packager.tune.halving import Done, Standing, default_budget
 from packager.tune.journal import Built, Event, Journal, Rated
 from packager.tune.score import UNITS
 from packager.tune.session import Race, failures_in, spent_seconds
@@ -54,13 +54,39 @@ def make_report(
         usd=None if usd is None else round(usd, 4),
         candidates=rows,
         not_tried=tuple(
-            NotTried.model_validate({"name": one.name, "kind": one.kind, "why": one.why})
-            for one in field.dropped
+            NotTried(name=one.name, kind=one.kind, why=one.why) for one in field.dropped
         ),
         request=None
         if best is None
         else best.request.model_dump(mode="json", exclude_none=True, exclude_defaults=True),
     )
+
+
+def field_document(
+    field: Field, race: Race, *, model: str, instance: str, concurrency: Sequence[int]
+) -> dict[str, Any]:
+    """Return what would be measured, the most promising first, and what would not."""
+    return {
+        "model": model,
+        "instance": instance,
+        "goal": race.goal,
+        "unit": UNITS[race.goal],
+        "concurrency": list(concurrency),
+        "candidates": [
+            {
+                "id": one.id,
+                "name": one.name,
+                "predicted": one.foretold.worth(race.goal) if one.foretold else None,
+                "band": one.foretold.band if one.foretold else None,
+            }
+            for one in field.candidates
+        ],
+        "not_tried": [
+            {"name": one.name, "kind": one.kind, "why": one.why} for one in field.dropped
+        ],
+        "measurements": default_budget(len(field.candidates), race.rounds),
+        "exhaustive": len(field.candidates) * race.rounds,
+    }
 
 
 def measurements_of(field: Field, events: Sequence[Event]) -> int:

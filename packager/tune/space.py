@@ -41,6 +41,7 @@ class Variation:
 
     changes: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
     is_asked: bool = False  # by the user: it is measured, whatever is predicted of it
+    is_spelled: bool = False  # by the user, in part: a value that no field can have is an error
 
     @property
     def name(self) -> str:
@@ -94,7 +95,10 @@ def variations(
             hint=f"at most {MOST_TRIED} are planned: fix a choice, such as --draft none, or give "
             "fewer values with --vary",
         )
-    found = [Variation(changes=changes) for changes in _product(axes)]
+    found = [
+        Variation(changes=changes, is_spelled=not given.isdisjoint(changes))
+        for changes in _product(axes)
+    ]
     if not any(not one.changes for one in found):
         found.insert(0, Variation())
     alone = [axis for axis in _settings(request, instance, goal) if axis.field not in given]

@@ -194,7 +194,7 @@ def test_without_noise_it_finds_what_measuring_all_finds(scores: list[float], se
     done, order = run(state, exact(by_name))
 
     assert done.best is not None
-    assert by_name[done.best] == max(scores)
+    assert by_name[done.best] == pytest.approx(max(scores))  # means are rounded
     assert len(order) <= 0.6 * 3 * len(scores)
 
 

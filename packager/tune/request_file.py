@@ -1,0 +1,57 @@
+"""Request files: text that `packager build --request FILE` takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from packager.core.text import json_text
+from packager.errors import UsageError
+
+
+def check_request_file(path: Path) -> None:
+    """Refuse a name whose ending no request file has."""
+    if path.suffix not in (".toml", ".json"):
+        raise UsageError(
+            f"a request file is TOML or JSON, and {path.name!r} ends with neither",
+            hint=f"write it to {path.stem}.toml or {path.stem}.json",
+        )
+
+
+def request_text(path: Path, fields: Mapping[str, Any], comments: tuple[str, ...]) -> str:
+    """Return the fields as JSON where the name ends with `.json`, else as TOML with comments."""
+    if path.suffix == ".json":
+        return json_text(dict(fields)) + "\n"
+    lines = [f"# {one}" for one in comments]
+    lines += _toml_lines(fields)
+    return "\n".join(lines) + "\n"
+
+
+def _toml_lines(fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yield plain values first: in TOML, all that follows a table belongs to it."""
+    tables = {name: value for name, value in fields.items() if isinstance(value, Mapping)}
+    for name, value in fields.items():
+        if name not in tables:
+            yield f"{name} = {_value(value)}"
+    for name, table in tables.items():
+        yield ""
+        yield f"[{name}]"
+        for key, value in table.items():
+            yield f"{_string(str(key))} = {_value(value)}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    return _string(str(value))
+
+
+def _string(text: str) -> str:
+    """Return a basic string: JSON's escapes are TOML's, where DEL is escaped as well."""
+    return json.dumps(text).replace("\x7f", "\\u007f")
