@@ -132,6 +132,6 @@ def _options() -> click.Command:
     @click.command(add_help_option=False)
     @options_from(BuildRequest, **request_choices)
     def tried(**given: Any) -> None:
-        """Stand for the options of one candidate."""
+        """Parse the options of one candidate."""
 
     return tried

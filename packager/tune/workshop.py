@@ -71,7 +71,7 @@ class Servers:
 
     @contextmanager
     def use(self, image: str) -> Iterator[OpenServer]:
-        """Give a server that answers while no other of ours computes; one that fails is ended."""
+        """Yield a server that answers while no other of ours computes; end one that fails."""
         if image in self._open:
             self._open[image] = self._open.pop(image)  # used last
             with suppress(Exception):  # of docker-py: it was not paused
