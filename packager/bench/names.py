@@ -7,9 +7,10 @@ import re
 from collections.abc import Sequence
 
 from packager.core.bench import BenchLoad
-from packager.reports.cells import fitted
+from packager.reports.cells import cell_width, fitted
 
 WIDEST = 32  # cells of a short name
+_BEGINNING = 10  # cells of it that are kept of a longer one, with the dots
 _SEPARATOR = re.compile(r"[/:@=]")
 
 
@@ -20,7 +21,7 @@ def short_names(names: Sequence[str]) -> tuple[str, ...]:
     once they are cut get a number.
     """
     start = _shared_start(names) if len(names) > 1 else _place(names)
-    short = [fitted(name[start:], WIDEST) for name in names]
+    short = [_cut(name[start:]) for name in names]
     return tuple(
         f"{name} ({short[:at].count(name) + 1})" if short.count(name) > 1 else name
         for at, name in enumerate(short)
@@ -43,6 +44,14 @@ def load_words(load: BenchLoad) -> str:
 def same_load(one: BenchLoad, other: BenchLoad) -> bool:
     """Whether both were pressed equally."""
     return (one.concurrency, one.rate) == (other.concurrency, other.rate)
+
+
+def _cut(name: str) -> str:
+    """Leave out the middle of a long name: ends tell tags and addresses apart."""
+    if cell_width(name) <= WIDEST:
+        return name
+    end = fitted(name[::-1], WIDEST - _BEGINNING, "")[::-1]
+    return fitted(name, _BEGINNING) + end
 
 
 def _shared_start(names: Sequence[str]) -> int:

@@ -102,7 +102,7 @@ def make_chart(
     """Place marks of positive values; the line joins those on the front."""
     right, top, bottom = 16, 32, 56
     y = scale([mark.y for mark in marks], height - bottom, top)
-    y_ticks = _apart(y.ticks(), vertical=True)
+    y_ticks = apart(y.ticks(), vertical=True)
     left = 16 + round(LETTER * max((len(tick.label) for tick in y_ticks), default=1))
     x = scale([mark.x for mark in marks], left, width - right)
     # The chosen one and the front keep their labels; others give way.
@@ -134,7 +134,7 @@ def make_chart(
         bottom=bottom,
         x_label=x_label,
         y_label=y_label,
-        x_ticks=_apart(x.ticks(), vertical=False),
+        x_ticks=apart(x.ticks(), vertical=False),
         y_ticks=y_ticks,
         marks=placed,
         line=" ".join(f"{at_x:g},{at_y:g}" for at_x, at_y in front),
@@ -177,7 +177,7 @@ def scale(values: Iterable[float], start: float, end: float) -> Scale:
     return Scale(least / room, most * room, start, end)
 
 
-def _apart(ticks: tuple[Tick, ...], *, vertical: bool) -> tuple[Tick, ...]:
+def apart(ticks: tuple[Tick, ...], *, vertical: bool) -> tuple[Tick, ...]:
     """Keep the lines of the grid whose labels do not touch."""
     kept = thinned(((tick.position, tick.label) for tick in ticks), vertical=vertical)
     return tuple(tick for tick in ticks if tick.position in kept)

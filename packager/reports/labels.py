@@ -85,9 +85,9 @@ class Label:
 
 def text_box(text: str, x: float, y: float, anchor: str) -> Box:
     """Return the room of a text whose baseline is at `y`; rather too wide than too narrow."""
-    width = LETTER * max(1, len(text))
+    width = LETTER * max(1, len(text)) + 0.3 * FONT
     left = {"start": x, "middle": x - width / 2, "end": x - width}[anchor]
-    return Box(left, y - 0.85 * FONT, left + width, y + 0.25 * FONT)
+    return Box(left, y - 0.95 * FONT, left + width, y + 0.28 * FONT)
 
 
 def place_labels(

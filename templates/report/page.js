@@ -33,33 +33,68 @@
 
   addEventListener("beforeprint", () => all("details").forEach((one) => { one.open = true; }));
 
-  const place = document.getElementById("instances");
-  if (!place) return;
-  const body = place.querySelector("tbody");
-  const rows = all("tr", body);
-  const heads = all("thead th", place);
   const cell = (row, at) => row.cells[at]?.colSpan > 1 ? "" : row.cells[at]?.textContent.trim() ?? "";
-  const number = (text) => parseFloat(text.replace(/[^\d.]/g, ""));
+  const number = (text) => parseFloat(text.replace(/[^\d.+-]/g, " ").trim().replace(/\s.*/, ""));
   const order = (at, numeric, down) => (a, b) => {
     const [x, y] = [cell(a, at), cell(b, at)].map((text) => numeric ? number(text) : text);
     const lacks = (value) => numeric ? isNaN(value) : value === "";
     if (lacks(x) || lacks(y)) return lacks(x) - lacks(y);
     return (numeric ? x - y : x.localeCompare(y, "en", { numeric: true })) * (down ? -1 : 1);
   };
-  heads.forEach((head, at) => {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.append(...head.childNodes);
-    head.append(button);
-    button.addEventListener("click", () => {
-      const down = head.getAttribute("aria-sort") === "ascending";
-      heads.forEach((other) => other.removeAttribute("aria-sort"));
-      head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      body.append(...rows.sort(order(at, head.classList.contains("n"), down)));
-      say("Sorted by " + button.textContent + (down ? ", descending" : ", ascending"));
+  const sorts = (table) => {
+    const body = table.querySelector("tbody");
+    const rows = all("tr", body);
+    const heads = all("thead th", table);
+    heads.forEach((head, at) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...head.childNodes);
+      head.append(button);
+      button.addEventListener("click", () => {
+        const down = head.getAttribute("aria-sort") === "ascending";
+        heads.forEach((other) => other.removeAttribute("aria-sort"));
+        head.setAttribute("aria-sort", down ? "descending" : "ascending");
+        body.append(...rows.sort(order(at, head.classList.contains("n"), down)));
+        say("Sorted by " + button.textContent + (down ? ", descending" : ", ascending"));
+      });
     });
-  });
+    return [rows, heads];
+  };
+  all("table.sorts").forEach(sorts);
 
+  const figures = document.getElementById("figures");
+  if (figures) {
+    const form = figures.querySelector("form");
+    const rows = all("tbody tr", figures);
+    const heads = rows.map((row) => all("th", row.closest("table").tHead).map((one) => one.textContent));
+    const load = (at) => ["concurrency", "rate", "load"].map((name) => heads[at].indexOf(name)).find((place) => place > 0) ?? -1;
+    const of = rows.map((row, at) => ({ variant: cell(row, 0), load: load(at) < 0 ? "" : cell(row, load(at)) }));
+    let useful = false;
+    for (const name of ["variant", "load"]) {
+      const found = [...new Set(of.map((one) => one[name]))].filter(Boolean)
+        .sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+      form.elements[name].append(...found.map((value) => new Option(value)));
+      form.elements[name].parentNode.hidden = found.length < 2;
+      useful ||= found.length > 1;
+    }
+    form.hidden = !useful;
+    const filter = () => {
+      const right = (one, name) => !form.elements[name].value || !one[name] || one[name] === form.elements[name].value;
+      let shown = 0;
+      rows.forEach((row, at) => {
+        row.hidden = !(right(of[at], "variant") && right(of[at], "load"));
+        shown += !row.hidden;
+      });
+      form.querySelector("output").textContent = shown < rows.length ? shown + " of " + rows.length + " rows" : "";
+    };
+    form.addEventListener("input", filter);
+    form.addEventListener("reset", () => setTimeout(filter));
+    form.addEventListener("submit", (event) => event.preventDefault());
+  }
+
+  const place = document.getElementById("instances");
+  if (!place) return;
+  const [rows, heads] = sorts(place);
   const form = place.querySelector("form");
   const field = (name) => form.elements[name];
   const at = (name) => heads.findIndex((head) => head.dataset.is === name);

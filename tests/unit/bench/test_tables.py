@@ -42,7 +42,7 @@ def test_a_name_is_as_short_as_tells_variants_apart(
 def test_long_names_are_cut_and_stay_different() -> None:
     names = (f"{'x' * 60}-one", f"{'x' * 60}-other")
 
-    assert short_names(names) == (f"{'x' * 31}… (1)", f"{'x' * 31}… (2)")
+    assert short_names(names) == (f"{'x' * 9}…{'x' * 18}-one", f"{'x' * 9}…{'x' * 16}-other")
 
 
 def test_a_load_is_named_by_requests_at_once_or_a_second() -> None:
