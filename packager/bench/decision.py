@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from packager.bench.compare import PRICE, Ratio, metric_ratio
 from packager.bench.names import load_words, same_load, short_names
 from packager.bench.tables import LATENCY, OUTPUT, TPOT, TTFT, failed, loads_of, value
 from packager.core.bench import BenchLoad, BenchReport, BenchVariant, Compared
@@ -21,8 +22,8 @@ TITLES: dict[Goal, str] = {
     "throughput": "Most tokens a second",
     "latency": "Fastest for one reader",
 }
-# The metric that a goal is about, where two variants are compared.
-METRICS: dict[Goal, str] = {"cost": OUTPUT, "throughput": OUTPUT, "latency": TPOT}
+# What a goal is about, where two loads are compared that stand in no table.
+_COMPARED: dict[Goal, str] = {"cost": OUTPUT, "throughput": OUTPUT, "latency": TPOT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,38 +207,56 @@ def _against(report: BenchReport, best: Pick, rival: Pick) -> tuple[bool | None,
     Both are taken under one load: that of the pick that is not the first variant.
     """
     other = rival if best.place == 0 else best
-    metric = METRICS[best.goal]
-    base = next((one for one in report.variants[0].loads if same_load(one, other.load)), None)
-    found = comparison_at(report, other.variant.name, other.load, metric)
-    ratio = found.ratio if found else (_ratio(base, other.load, metric) if base else None)
-    if ratio is None:
-        return None, ""
-    low, high = (found.low, found.high) if found else (None, None)
-    # The table has the other over the first; and less time is faster.
-    if (best.place == 0) != (best.goal == "latency"):
-        ratio, low, high = 1 / ratio, *(1 / end if end else None for end in (high, low))
     name = _name(report, rival.place)
-    span = f" (95 % interval {low:.2f} to {high:.2f})" if low and high else ""
-    what = "as fast as" if best.goal == "latency" else "the tokens a second of"
     at = "" if same_load(other.load, best.load) else f" at {load_words(other.load)}"
-    words = f"{ratio:.2f} times {what} {name}{at}{span}"
-    return (found.is_noise if found else None), words + _cheaper(best, rival)
+    tokens = _over(report, best, other, OUTPUT)
+    if best.goal == "cost" and (price := _over(report, best, other, PRICE)):
+        more = f", with {tokens.ratio:.2f} times its tokens a second" if tokens else ""
+        return price.is_noise, f"{_price_words(price, name)}{at}{more}"
+    if best.goal == "latency":
+        time = _over(report, best, other, TPOT) or _over(report, best, other, LATENCY)
+        if time is None:
+            return None, ""
+        faster = _inverse(time)
+        words = f"{faster.ratio:.2f} times as fast as {name}{at}{_span(faster)}"
+        return faster.is_noise, words
+    if tokens is None:
+        return None, ""
+    words = f"{tokens.ratio:.2f} times the tokens a second of {name}{at}{_span(tokens)}"
+    return tokens.is_noise, words
 
 
-def _cheaper(best: Pick, rival: Pick) -> str:
-    """Return by how much a pick is cheaper than its rival under the same load, in words."""
-    mine, theirs = best.load.prices, rival.load.prices
-    if best.goal != "cost" or not same_load(best.load, rival.load):
+def _over(report: BenchReport, best: Pick, other: Pick, metric: str) -> Ratio | None:
+    """Return a metric of the best pick over its rival's, from the table of comparisons."""
+    found = comparison_at(report, other.variant.name, other.load, metric)
+    if found is None:
+        return None
+    ratio = Ratio(ratio=found.ratio, low=found.low, high=found.high)
+    return _inverse(ratio) if best.place == 0 else ratio
+
+
+def _inverse(found: Ratio) -> Ratio:
+    return Ratio(
+        ratio=1 / found.ratio,
+        low=1 / found.high if found.high else None,
+        high=1 / found.low if found.low else None,
+    )
+
+
+def _span(found: Ratio) -> str:
+    if found.low is None or found.high is None:
         return ""
-    if not (mine and theirs and mine.output and theirs.output) or mine.output >= theirs.output:
-        return ""
-    return f", {percent(1 - mine.output / theirs.output)} cheaper per token"
+    return f" (95 % interval {found.low:.2f} to {found.high:.2f})"
 
 
-def _ratio(base: BenchLoad, load: BenchLoad, metric: str) -> float | None:
-    statistic = "avg" if metric == OUTPUT else "p50"
-    before, after = value(base, metric, statistic), value(load, metric, statistic)
-    return after / before if before and after else None
+def _price_words(price: Ratio, name: str) -> str:
+    """Return how much less a pick costs, or how many times as much."""
+    if price.ratio >= 1 or price.is_noise:
+        return f"{price.ratio:.2f} times the price of {name}{_span(price)}"
+    less = f"{percent(1 - price.ratio)} less than {name}"
+    if price.low is None or price.high is None:
+        return less
+    return f"{less} (95 % interval {percent(1 - price.high)} to {percent(1 - price.low)})"
 
 
 def _figure(found: Pick) -> str:
@@ -275,6 +294,8 @@ def _doubts(report: BenchReport, found: Pick) -> Iterator[str]:
     if lost := failed(found.load):
         share = percent(lost / found.load.requests, 1)
         yield f"{lost:,} of its {found.load.requests:,} requests ({share}) were not answered."
+    if even := [_name(report, place) for place in _even(report, found)]:
+        yield f"Within noise of it: {', '.join(even)}."
     silent = [
         _name(report, place)
         for place, variant in enumerate(report.variants)
@@ -287,6 +308,29 @@ def _doubts(report: BenchReport, found: Pick) -> Iterator[str]:
         yield "Its quality was not measured: `packager build --evaluate` does."
     if report.incomplete:
         yield f"The benchmark ended early: {report.incomplete}."
+
+
+def _even(report: BenchReport, best: Pick) -> Iterator[int]:
+    """Yield the places of variants that the rounds do not tell from the best one.
+
+    The rival has its own sentence.  Rounds of different benchmarks were not interleaved, so that
+    nothing is said where no interval is.
+    """
+    if all(one.is_noise is None for one in report.compared):
+        return
+    rival = _rival(report, best)
+    for place, variant in enumerate(report.variants):
+        if place == best.place or (rival and place == rival.place):
+            continue
+        for load in variant.loads:
+            if same_load(load, best.load) and _hour(load) == _hour(best.load):
+                ratio = metric_ratio(best.load, load, _COMPARED[best.goal])
+                if ratio is not None and ratio.is_noise:
+                    yield place
+
+
+def _hour(load: BenchLoad) -> float | None:
+    return load.prices.usd_hour * (1 - load.prices.discount) if load.prices else None
 
 
 def _unknown_noise(report: BenchReport) -> str:

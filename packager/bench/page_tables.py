@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+from packager.bench.compare import PRICE
 from packager.bench.decision import is_within, quality_words
 from packager.bench.names import load_name, load_words, short_names
 from packager.bench.page_charts import is_reference
@@ -39,7 +40,7 @@ WORDS = {
     TPOT: "inter-token latency",
     LATENCY: "client latency",
     OUTPUT: "output tokens/s",
-    "request_throughput": "requests/s",
+    PRICE: "$/1M output",
 }
 
 

@@ -136,10 +136,7 @@ def make_curves(
     right, top, bottom = 18, 34, 56
     dots = [dot for one in series for dot in one.dots]
     highs = [value for dot in dots for value in (dot.y, *(dot.y_range or ()))]
-    y: Scale | Linear = scale(highs, height - bottom, top)
-    if linear_y:
-        room = (max(highs) - min(highs)) * 0.12 or abs(max(highs)) * 0.05 or 1.0
-        y = Linear(min(highs) - room, max(highs) + room, height - bottom, top)
+    y = _even(highs, height - bottom, top) if linear_y else scale(highs, height - bottom, top)
     y_ticks = apart(y.ticks(), vertical=True)
     left = 16 + round(LETTER * max((len(tick.label) for tick in y_ticks), default=1))
     wides = [value for dot in dots for value in (dot.x, *(dot.x_range or ()))]
@@ -161,6 +158,12 @@ def make_curves(
         series=placed,
         names=names,
     )
+
+
+def _even(values: Sequence[float], start: float, end: float) -> Linear:
+    """Return an even scale that covers all values, with margins at both ends."""
+    room = (max(values) - min(values)) * 0.12 or abs(max(values)) * 0.05 or 1.0
+    return Linear(min(values) - room, max(values) + room, start, end)
 
 
 def _placed(

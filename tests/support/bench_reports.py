@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from packager.bench.compare import compare
+from packager.bench.pareto import pareto
 from packager.core.bench import (
     BenchError,
     BenchLoad,
@@ -13,7 +16,6 @@ from packager.core.bench import (
     BenchVariant,
     BenchWorkload,
     Boundary,
-    Compared,
     ContainerUse,
     Limits,
     Metric,
@@ -84,6 +86,10 @@ def load(
     latency = ttft + (OUTPUT - 1) * tpot
     rate = concurrency / latency * 1e3
     requests = max(32, 4 * concurrency) * max(1, rounds)
+
+    def wander(number: int) -> float:
+        return 0.02 * math.sin(7 * number + 3 * tpot_ms + concurrency)
+
     given: dict[str, Any] = {
         "concurrency": concurrency,
         "requests": requests,
@@ -107,10 +113,10 @@ def load(
                 seconds=round(requests / rate / rounds, 3),
                 requests=requests // rounds,
                 failed=0,
-                output_token_throughput=round(rate * OUTPUT * (1 + 0.03 * (number - 1)), 3),
+                output_token_throughput=round(rate * OUTPUT * (1 + wander(number)), 3),
                 request_throughput=round(rate, 4),
-                ttft_p50_ms=round(ttft * (1 - 0.06 * (number - 1)), 3),
-                tpot_p50_ms=round(tpot * (1 - 0.02 * (number - 1)), 4),
+                ttft_p50_ms=round(ttft * (1 - 2 * wander(number)), 3),
+                tpot_p50_ms=round(tpot * (1 - wander(number)), 4),
                 latency_p50_ms=round(latency, 2),
             )
             for number in range(rounds)
@@ -157,34 +163,6 @@ def variant(name: str, *, levels: tuple[int, ...] = LEVELS, **changes: Any) -> B
     )
 
 
-def compared(
-    variants: tuple[BenchVariant, ...], *, is_noise: bool | None = False
-) -> tuple[Compared, ...]:
-    """Give each variant's throughput and times against the first one's, ±4 %."""
-    first, *others = variants
-    found = []
-    for other in others:
-        for base, one in zip(first.loads, other.loads, strict=False):
-            for tag in ("output_token_throughput", "time_to_first_token", "inter_token_latency"):
-                before, after = base.metrics.get(tag), one.metrics.get(tag)
-                if before is None or after is None:
-                    continue
-                ratio = (after.p50 or after.avg) / (before.p50 or before.avg)
-                known = is_noise is not None
-                found.append(
-                    Compared(
-                        variant=other.name,
-                        concurrency=one.concurrency,
-                        metric=tag,
-                        ratio=round(ratio, 4),
-                        low=round(ratio * 0.96, 4) if known else None,
-                        high=round(ratio * 1.04, 4) if known else None,
-                        is_noise=is_noise,
-                    )
-                )
-    return tuple(found)
-
-
 def report(variants: tuple[BenchVariant, ...], **changes: Any) -> BenchReport:
     """Give a report of variants that were all measured alike."""
     given: dict[str, Any] = {
@@ -195,8 +173,8 @@ def report(variants: tuple[BenchVariant, ...], **changes: Any) -> BenchReport:
         "limits": Limits(ttft_ms=500, tpot_ms=30),
         "rounds": 3,
         "variants": variants,
-        "compared": compared(variants),
-        "pareto": (),
+        "compared": compare(variants),
+        "pareto": pareto(variants),
         "command": "packager bench shop:bf16 shop:awq --workload questions --rounds 3 --seed 0",
     }
     return BenchReport.model_validate(given | changes)
@@ -236,8 +214,7 @@ def quantized() -> BenchReport:
         quality=quality_report(kld_mean=1e-9, top1_agreement=0.999, perplexity_increase=0.0002),
         setup={"quantization": "fp8", "precision": "fp8"},
     )
-    pareto = (*((awq.name, level) for level in LEVELS), (fp8.name, 1))
-    return report((plain, awq, fp8), pareto=pareto)
+    return report((plain, awq, fp8))
 
 
 def drafts() -> BenchReport:
@@ -263,7 +240,7 @@ def drafts() -> BenchReport:
             setup={"draft": "eagle3"},
         ),
     )
-    return report(variants, pareto=tuple(("shop:trained-head", level) for level in (1, 2, 4, 8)))
+    return report(variants)
 
 
 def tiny() -> BenchReport:
@@ -301,7 +278,6 @@ def unpriced() -> BenchReport:
         variants,
         rounds=1,
         machine="",
-        compared=compared(variants, is_noise=None),
         notes=("tokens that servers and packager's tokenizer counted differ by 14 %",),
     )
 
@@ -312,7 +288,7 @@ def even() -> BenchReport:
         variant("shop:one", tpot_ms=20.0, ttft_ms=60.0, levels=(1, 8)),
         variant("shop:other", tpot_ms=19.8, ttft_ms=60.0, levels=(1, 8)),
     )
-    return report(variants, compared=compared(variants, is_noise=True))
+    return report(variants)
 
 
 def twelve() -> BenchReport:
@@ -328,7 +304,7 @@ def twelve() -> BenchReport:
         for place, (scheme, tpot) in enumerate((("none", 28.0), ("awq", 11.5), ("fp8", 16.5)))
         for draft, gain in (("none", 1.0), ("ngram", 0.95), ("eagle3", 0.5), ("medusa", 0.7))
     )
-    return report(variants, pareto=tuple((variants[6].name, level) for level in LEVELS))
+    return report(variants)
 
 
 def searched() -> BenchReport:
@@ -365,7 +341,7 @@ def failed() -> BenchReport:
         )
         for name, error in (("shop:bf16", refused), ("shop:awq", unfit))
     )
-    return report(variants, compared=())
+    return report(variants)
 
 
 def partly_failed() -> BenchReport:
@@ -384,7 +360,7 @@ def partly_failed() -> BenchReport:
         empty=2,
         tokenizer_failed=1,
     )
-    return report((good, BenchVariant(name="shop:awq")), compared=())
+    return report((good, BenchVariant(name="shop:awq")))
 
 
 def long_names() -> BenchReport:
@@ -406,7 +382,7 @@ def single_level() -> BenchReport:
         variant(f"shop:{name}", tpot_ms=tpot, ttft_ms=90.0, levels=(8,))
         for name, tpot in (("bf16", 28.0), ("awq", 11.5), ("fp8", 16.5))
     )
-    return report(variants, pareto=(("shop:awq", 8),))
+    return report(variants)
 
 
 def open_loop() -> BenchReport:
@@ -421,7 +397,7 @@ def open_loop() -> BenchReport:
         )
         for name, tpot in (("bf16", 28.0), ("awq", 11.5))
     )
-    return report(variants, compared=())
+    return report(variants)
 
 
 def hostile() -> BenchReport:
