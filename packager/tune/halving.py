@@ -133,12 +133,14 @@ def _affordable(state: HalvingState, wanted: int, stage: int) -> int:
     if state.budget is None:
         return wanted
     counted: dict[str, int] = {}
-    spent = 0.0
+    costs = []
     for one in state.measured:
         counted[one.candidate] = counted.get(one.candidate, 0) + 1
-        if counted[one.candidate] <= stage + 1:
-            spent += one.cost
-    mean_cost = spent / max(1, sum(min(count, stage + 1) for count in counted.values()))
+        if counted[one.candidate] <= stage + 1:  # what later stages cost was not known then
+            costs.append(one.cost)
+    spent = math.fsum(costs)
+    paid = [cost for cost in costs if cost > 0]  # a build that failed may have cost nothing
+    mean_cost = spent / max(1, len(paid))
     if mean_cost <= 0:
         return wanted
     measurements = (state.budget - spent) / mean_cost + 1e-9

@@ -100,6 +100,19 @@ def test_the_ratio_of_prices_is_that_of_the_hours_over_that_of_the_tokens() -> N
     assert price.is_noise is False
 
 
+def test_discounts_are_in_the_ratio_of_prices() -> None:
+    half = load([100] * 3, usd_hour=25.0)
+    assert half.prices is not None
+    half = half.model_copy(
+        update={"prices": half.prices.model_copy(update={"discount": 0.5, "output": 1.0})}
+    )
+    found = by_metric(
+        compare([variant("plain", load([100] * 3, usd_hour=25.0)), variant("half", half)])
+    )
+
+    assert found["price_per_million_output_tokens"].ratio == 0.5
+
+
 def test_on_one_machine_noise_of_throughput_is_noise_of_price() -> None:
     found = by_metric(
         compare(
