@@ -22,7 +22,7 @@ from packager.core.bench import BenchLoad, BenchVariant, Compared, Round
 FEWEST_ROUNDS = 3
 OUTPUT, TTFT, TPOT = "output_token_throughput", "time_to_first_token", "inter_token_latency"
 LATENCY = "request_latency"
-PRICE = "price_per_million_output_tokens"  # ours: AIPerf knows no prices
+PRICE = "cost_per_million_output_tokens"  # as in exports: AIPerf knows no prices
 SMALLEST = 1e-9  # of a ratio's logarithm: a difference of arithmetic, not of servers
 
 _Measure = Callable[[Round], float | None]

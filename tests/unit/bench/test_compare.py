@@ -93,7 +93,7 @@ def test_the_ratio_of_prices_is_that_of_the_hours_over_that_of_the_tokens() -> N
     )
 
     throughput = found["output_token_throughput"]
-    price = found["price_per_million_output_tokens"]
+    price = found["cost_per_million_output_tokens"]
     assert price.ratio == pytest.approx(0.4 / throughput.ratio)
     assert price.low == pytest.approx(0.4 / throughput.high)
     assert price.high == pytest.approx(0.4 / throughput.low)
@@ -110,7 +110,7 @@ def test_discounts_are_in_the_ratio_of_prices() -> None:
         compare([variant("plain", load([100] * 3, usd_hour=25.0)), variant("half", half)])
     )
 
-    assert found["price_per_million_output_tokens"].ratio == 0.5
+    assert found["cost_per_million_output_tokens"].ratio == 0.5
 
 
 def test_on_one_machine_noise_of_throughput_is_noise_of_price() -> None:
@@ -124,7 +124,7 @@ def test_on_one_machine_noise_of_throughput_is_noise_of_price() -> None:
     )
 
     assert found["output_token_throughput"].is_noise is True
-    assert found["price_per_million_output_tokens"].is_noise is True
+    assert found["cost_per_million_output_tokens"].is_noise is True
 
 
 def test_a_round_without_an_answer_leaves_its_pair_out() -> None:
@@ -165,7 +165,7 @@ def test_nothing_is_compared_with_a_first_variant_that_failed() -> None:
 
 def test_of_a_hundred_comparisons_of_equal_servers_five_are_called_differences() -> None:
     one = Compared(variant="a", metric="request_latency", ratio=1, low=1, high=1, is_noise=True)
-    price = one.model_copy(update={"metric": "price_per_million_output_tokens"})
+    price = one.model_copy(update={"metric": "cost_per_million_output_tokens"})
     unknown = one.model_copy(update={"is_noise": None})
 
     assert chance_findings([one] * 100 + [price] * 100 + [unknown]) == pytest.approx(5.0)

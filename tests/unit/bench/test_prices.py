@@ -115,6 +115,16 @@ def test_every_price_of_one_load() -> None:
     assert prices.total == pytest.approx(2.8670, abs=1e-4)
 
 
+def test_a_discount_is_of_every_price() -> None:
+    made = load(throughput=1000, input_throughput=2000, tpot_ms=4.0, tokens=250, latency_ms=1250)
+    whole, half = prices_of(made, 36.0), prices_of(made, 36.0, discount=0.5)
+
+    assert whole is not None
+    assert half is not None
+    for name in ("output", "input", "total", "f1", "f2", "blended"):
+        assert getattr(half, name) == pytest.approx(getattr(whole, name) / 2)
+
+
 def test_a_load_by_rate_has_no_price_by_formulas_of_concurrency() -> None:
     prices = prices_of(
         load(rate=2.5, throughput=1000, tpot_ms=4.0, tokens=250, latency_ms=1250), 36.0

@@ -10,7 +10,7 @@ from packager.core.bench import BenchVariant, Compared
 from tests.unit.bench.test_pareto import quality
 from tests.unit.bench.variants import load, variant
 
-OUTPUT, PRICE = "output_token_throughput", "price_per_million_output_tokens"
+OUTPUT, PRICE = "output_token_throughput", "cost_per_million_output_tokens"
 
 
 def one(metric: str, ratio: float, is_noise: bool | None = False) -> Compared:
