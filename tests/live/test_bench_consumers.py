@@ -1,0 +1,301 @@
+"""AIPerf's classes and SageMaker's SDK, unchanged, read what a benchmark writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager.bench.export import aws_files, load_files
+from packager.bench.metrics import load_figures
+from packager.bench.request_metrics import LIMITED
+from packager.core.bench import (
+    BenchReport,
+    BenchSetup,
+    BenchVariant,
+    BenchWorkload,
+    Limits,
+)
+from packager.load.values import Chunk, Level, LoadResult, LoadRun
+from tests.conftest import SCRIPTS, unavailable
+from tests.support.doubles.s3 import Bucket, bucket_server
+
+pytestmark = pytest.mark.live
+
+HERE = Path(__file__).resolve().parent
+LIMITS = Limits(ttft_ms=400, tpot_ms=60, latency_ms=4000)
+MINUTE_S = 60.0
+
+
+# What AIPerf tells besides: a kind of error that it knows by its text, and a count of reasoning
+# that no tokenizer of ours makes.
+NOT_OURS = {"context_overflow_count", "usage_reasoning_tokens_diff_pct"}
+
+
+@pytest.fixture(scope="module")
+def consumers() -> Path:
+    found = subprocess.run([SCRIPTS / "bench-consumers", "path"], capture_output=True, text=True)
+    if found.returncode != 0:
+        unavailable("scripts/bench-consumers")
+    return Path(found.stdout.strip())
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with bucket_server() as url:
+        yield url
+
+
+def ask(program: str, path: Path, *arguments: str, **environment: str) -> Any:
+    """Run a program with a consumer on the path; give what it printed."""
+    done = subprocess.run(
+        [sys.executable, HERE / program, *arguments],
+        env={**os.environ, "PYTHONPATH": str(path), **environment},
+        capture_output=True,
+        text=True,
+        timeout=5 * MINUTE_S,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def made_result(number: int, chance: random.Random) -> LoadResult:
+    """Return a streamed answer of any kind, at whole microseconds."""
+
+    def micros(least: int, most: int) -> float:
+        return chance.randint(least, most) / 1e6
+
+    sent = number * 0.05 + micros(0, 10_000)
+    at, pieces = sent, []
+    thoughts = chance.choice([0, 0, 2])
+    for piece in range(chance.choice([0, 1, 2, 5, 30])):
+        at += micros(50_000, 600_000) if not piece else micros(1_000, 90_000)
+        pieces.append(Chunk(at_s=at, is_reasoning=piece < thoughts))
+    tokens = len(pieces) if len(pieces) < 2 else len(pieces) * chance.choice([1, 1, 3])
+    told = chance.random() < 0.5 and len(pieces) > 1
+    if told:
+        pieces[0] = replace(pieces[0], tokens=chance.choice([1, 2, 0, tokens]))
+    kind = chance.choices(["whole", "cut", "own"], [8, 1, 2])[0]
+    is_counted = kind != "own"
+    own = max(1, round(tokens * chance.uniform(0.8, 1.2)))
+    return LoadResult(
+        number=number,
+        sent_s=sent,
+        ended_s=at + micros(10, 1_000),
+        chunks=tuple(pieces),
+        text="x" * len(pieces),
+        asked_tokens=chance.choice([None, tokens or 4, 40]),
+        input_tokens=chance.randint(50, 90) if is_counted else None,
+        output_tokens=tokens if is_counted else None,
+        reasoning_tokens=min(thoughts, tokens) if is_counted and thoughts else None,
+        own_input_tokens=chance.randint(50, 90),
+        own_output_tokens=own,
+        status=200,
+        failure="cut" if kind == "cut" else None,
+        reason="no end" if kind == "cut" else "",
+    )
+
+
+def made_run(seed: int, count: int = 300, concurrency: int = 8) -> LoadRun:
+    chance = random.Random(seed)
+    results = tuple(made_result(number, chance) for number in range(count))
+    return LoadRun(
+        level=Level(concurrency=concurrency),
+        results=results,
+        seconds=max(one.ended_s for one in results),
+        started="2026-11-23T10:00:00Z",
+    )
+
+
+def report_of(*runs: LoadRun) -> BenchReport:
+    return BenchReport(
+        packager_version="0.9.0",
+        measured="2026-11-23T10:00:00Z",
+        workload=BenchWorkload(name="chat", input_tokens=70, output_tokens=30),
+        limits=LIMITS,
+        variants=(
+            BenchVariant(
+                name="docker:tiny-llama:awq",
+                setup=BenchSetup(model="tiny-llama"),
+                loads=tuple(load_figures([run], LIMITS) for run in runs),
+            ),
+        ),
+        command="packager bench docker:tiny-llama:awq --concurrency 8",
+    )
+
+
+def as_aiperf(result: LoadResult) -> dict[str, Any]:
+    """Return a request in the form that `aiperf_reads.py` takes."""
+
+    def nanoseconds(seconds: float) -> int:
+        return 10**15 + round(seconds * 1e9)
+
+    server = {"input": result.input_tokens, "output": result.output_tokens}
+    return {
+        "sent_ns": nanoseconds(result.sent_s),
+        "end_ns": nanoseconds(result.ended_s),
+        "chunks": [
+            {"ns": nanoseconds(chunk.at_s), "is_reasoning": chunk.is_reasoning}
+            for chunk in result.chunks
+        ],
+        "first": result.chunks[0].tokens if result.chunks else None,
+        "asked": result.asked_tokens,
+        "failed": not result.is_answered,
+        "server": {**server, "reasoning": result.reasoning_tokens}
+        if result.output_tokens is not None
+        else None,
+        "client": {"input": result.own_input_tokens, "output": result.own_output_tokens},
+    }
+
+
+def read_by_aiperf(run: LoadRun, consumers: Path, place: Path) -> dict[str, Any]:
+    report = report_of(run)
+    (variant,) = report.variants
+    for name, content in load_files(report, variant, variant.loads[0], [run]).items():
+        (place / name).write_bytes(content)
+    slos = {LIMITED[name]: limit for name, limit in LIMITS.model_dump().items()}
+    requests = {"slos": slos, "requests": [as_aiperf(result) for result in run.results]}
+    (place / "requests.json").write_text(json.dumps(requests), encoding="utf-8")
+    read: dict[str, Any] = ask("aiperf_reads.py", consumers / "aiperf", str(place))
+    return read
+
+
+@pytest.fixture(scope="module")
+def by_aiperf(consumers: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return read_by_aiperf(made_run(1), consumers, tmp_path_factory.mktemp("aiperf"))
+
+
+def test_aiperf_validates_the_summary_and_the_records(by_aiperf: dict[str, Any]) -> None:
+    (load,) = report_of(made_run(1)).variants[0].loads
+
+    assert by_aiperf["schema"] == "1.4"
+    assert by_aiperf["units"] == {
+        tag: load.metrics[tag].unit if tag in load.metrics else "ns" for tag in by_aiperf["units"]
+    }
+    assert by_aiperf["unknown"] == [
+        "client_invocation_errors",
+        "client_invocations",
+        "empty_inference_response",
+        "tokenizer_failed",
+    ]
+    assert by_aiperf["phase"] == {"type": "concurrency", "concurrency": 8}
+    assert by_aiperf["records"] == 300
+    failed = load.metrics["error_request_count"].avg
+    assert by_aiperf["errors"] == by_aiperf["failed_records"] == failed > 20
+    assert by_aiperf["left_over"] == ["round"]
+
+
+def test_aiperf_computes_the_same_metrics(by_aiperf: dict[str, Any]) -> None:
+    expected = by_aiperf["metrics"]
+
+    found = load_figures([made_run(1)], LIMITS).metrics
+
+    assert set(expected) - set(found) == NOT_OURS
+    assert set(found) - set(expected) == set()
+    for tag, metric in found.items():
+        assert metric.model_dump(exclude_none=True) == pytest.approx(
+            expected[tag], rel=1e-6, abs=1e-6
+        ), tag
+
+
+def test_aiperf_calls_an_answer_in_one_piece_infinitely_fast_and_we_do_not(
+    consumers: Path, tmp_path: Path
+) -> None:
+    whole = LoadResult(
+        number=0,
+        sent_s=0.0,
+        ended_s=0.6,
+        chunks=(Chunk(at_s=0.5),),
+        text="x",
+        input_tokens=9,
+        output_tokens=40,
+    )
+    run = replace(made_run(1), results=(whole,))
+
+    expected = read_by_aiperf(run, consumers, tmp_path)["metrics"]
+
+    assert expected["inter_token_latency"]["avg"] == 0.0
+    assert "inter_token_latency" not in load_figures([run], LIMITS).metrics
+
+
+def put(bucket: Bucket, files: dict[str, bytes]) -> None:
+    for name, content in files.items():
+        bucket.put(f"bench/{name}", content)
+
+
+def test_sagemakers_sdk_reads_and_compares_archives_in_a_bucket(
+    consumers: Path, server: str
+) -> None:
+    runs = made_run(4), made_run(5, concurrency=16)
+    report = report_of(*runs)
+    bucket = Bucket(server)
+    put(bucket, aws_files(report, {(0, 0): [runs[0]], (0, 1): [runs[1]]}, {}))
+    folder = f"{bucket.url}/bench/docker_tiny-llama_awq"
+
+    read = ask(
+        "sagemaker_reads.py",
+        consumers / "sagemaker",
+        f"{folder}/concurrency_8/",
+        f"{folder}/concurrency_16/",
+        **bucket.environment,
+    )
+
+    first, second = read["results"]
+    assert first["version"] == "packager 0.9.0"
+    for one, load in zip((first, second), report.variants[0].loads, strict=True):
+        assert {
+            name: values for name, values in one["metrics"].items() if name in load.metrics
+        } == {
+            name: [metric.unit, metric.avg, metric.p50, metric.p99, metric.std or None]
+            for name, metric in load.metrics.items()
+        }
+        assert one["search"] is None
+    assert "request_throughput" in first["shown"]
+    averages, latencies = read["compared"]
+    lines = averages.splitlines()
+    assert lines[1].strip() == "baseline: run1  |  stat: avg  (+Δ = better)"
+    (throughput,) = [line for line in lines if line.split()[:1] == ["output_token_throughput"]]
+    assert throughput.split()[1] == "tokens/sec"
+    assert throughput.rstrip().endswith("%")
+    assert "stat: p90" in latencies
+
+
+def test_sagemakers_sdk_reads_the_end_of_a_search(consumers: Path, server: str) -> None:
+    run = made_run(6)
+    history = {
+        "boundary_summary": {
+            "swept_dim_path": "phases.profiling.concurrency",
+            "feasible_max": {"value": 8, "iteration_idx": 0, "objective_value": 120.5},
+            "infeasible_min": {
+                "value": 9,
+                "iteration_idx": 1,
+                "first_breach": {"metric_tag": "time_to_first_token", "threshold": 400.0},
+            },
+        }
+    }
+    bucket = Bucket(server)
+    put(bucket, aws_files(report_of(run), {(0, 0): [run]}, {0: history}))
+
+    read = ask(
+        "sagemaker_reads.py",
+        consumers / "sagemaker",
+        f"{bucket.url}/bench/docker_tiny-llama_awq/search/",
+        **bucket.environment,
+    )
+
+    (found,) = read["results"]
+    assert found["search"] == [
+        "phases.profiling.concurrency",
+        8.0,
+        9.0,
+        {"metric_tag": "time_to_first_token", "threshold": 400.0},
+    ]
+    assert found["metrics"] == {}
