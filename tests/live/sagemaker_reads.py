@@ -44,7 +44,13 @@ def _told(one: Any) -> dict[str, Any]:
         },
         "search": None
         if search is None
-        else [search.swept_dim, search.winner, search.infeasible_min, search.first_breach],
+        else [
+            search.swept_dim,
+            search.winner,
+            search.winner_objective,
+            search.infeasible_min,
+            search.first_breach,
+        ],
     }
 
 

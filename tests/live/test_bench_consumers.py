@@ -17,11 +17,14 @@ import pytest
 from packager.bench.export import aws_files, load_files
 from packager.bench.metrics import load_figures
 from packager.bench.request_metrics import LIMITED
+from packager.bench.search import Breach, Found, Point, Trial
+from packager.bench.search_history import history_document
 from packager.core.bench import (
     BenchReport,
     BenchSetup,
     BenchVariant,
     BenchWorkload,
+    Boundary,
     Limits,
 )
 from packager.load.values import Chunk, Level, LoadResult, LoadRun
@@ -270,17 +273,22 @@ def test_sagemakers_sdk_reads_and_compares_archives_in_a_bucket(
 
 def test_sagemakers_sdk_reads_the_end_of_a_search(consumers: Path, server: str) -> None:
     run = made_run(6)
-    history = {
-        "boundary_summary": {
-            "swept_dim_path": "phases.profiling.concurrency",
-            "feasible_max": {"value": 8, "iteration_idx": 0, "objective_value": 120.5},
-            "infeasible_min": {
-                "value": 9,
-                "iteration_idx": 1,
-                "first_breach": {"metric_tag": "time_to_first_token", "threshold": 400.0},
-            },
-        }
-    }
+    breach = Breach(tag="time_to_first_token", statistic="p95", limit=400.0, observed=612.5)
+    found = Found(
+        boundary=Boundary(what="max-concurrency", feasible=8, infeasible=9),
+        reason="boundary",
+        trials=(
+            Trial(number=0, point=Point(concurrency=8, output_token_throughput=120.5)),
+            Trial(
+                number=1,
+                point=Point(concurrency=9, output_token_throughput=119.0),
+                breaches=(breach,),
+            ),
+        ),
+        objective=120.5,
+        limits={"time_to_first_token": 400.0},
+    )
+    history = history_document(found)
     bucket = Bucket(server)
     put(bucket, aws_files(report_of(run), {(0, 0): [run]}, {0: history}))
 
@@ -291,11 +299,18 @@ def test_sagemakers_sdk_reads_the_end_of_a_search(consumers: Path, server: str) 
         **bucket.environment,
     )
 
-    (found,) = read["results"]
-    assert found["search"] == [
+    (told,) = read["results"]
+    assert told["search"] == [
         "phases.profiling.concurrency",
         8.0,
+        120.5,
         9.0,
-        {"metric_tag": "time_to_first_token", "threshold": 400.0},
+        {
+            "metric_tag": "time_to_first_token",
+            "stat": "p95",
+            "op": "lt",
+            "threshold": 400.0,
+            "observed": 612.5,
+        },
     ]
-    assert found["metrics"] == {}
+    assert told["metrics"] == {}
