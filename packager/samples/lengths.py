@@ -9,6 +9,7 @@ a recorded answer's `usage`.  Tokens of a text without counts are estimated with
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -42,38 +43,65 @@ def load_workload(
     Rows that are no requests are passed over; where nothing else is there, `BrokenSamples`
     says so.  Where no row has an answer, answers are taken as those of the default workload.
     """
-    prompts: list[int] = []
-    answers: list[int] = []
-    counted = broken = 0
-    first: Skipped | None = None
-    for place, value in read_rows(reference, download):
-        if len(prompts) >= MOST_ROWS:
-            break
-        try:
-            if isinstance(value, NotASample):
-                raise value
-            lengths = stated_lengths(value)
-            prompt, answer = lengths or estimated_lengths(read_row(value)[1])
-        except NotASample as why:
-            broken += 1
-            first = first or Skipped(place=place, reason=str(why))
-            continue
-        counted += lengths is not None
-        prompts.append(prompt)
-        if answer:
-            answers.append(answer)
-    if not prompts:
-        if first is not None:
-            raise BrokenSamples(reference, broken, first, refused=False)
-        raise NotFound(f"{reference!r} holds no requests", hint="see docs/data.md for the formats")
+    found = _read(reference, download)
+    prompts = [prompt for prompt, _ in found.lengths]
+    answers = [answer for _, answer in found.lengths if answer]
     return Workload(
         name=f"{len(prompts):,} requests of {Path(reference).name}",
         input_tokens=max(1, round(fmean(prompts))),
         output_tokens=max(1, round(fmean(answers))) if answers else QUESTIONS.output_tokens,
         p95_input_tokens=max(1, percentile(prompts, 95)),
         p95_output_tokens=max(1, percentile(answers, 95)) if answers else 0,
-        source=_source(len(prompts), counted, len(answers), broken),
+        source=_source(len(prompts), found.counted, len(answers), found.broken),
     )
+
+
+def load_lengths(
+    reference: str, *, download: Callable[[str, str, str | None], Path] | None = None
+) -> tuple[tuple[int, int], ...]:
+    """Read the tokens of each prompt and answer of a file; raises as `load_workload`.
+
+    An answer that was not recorded is as long as the mean of those that were, or as that of
+    the default workload.
+    """
+    found = _read(reference, download).lengths
+    answers = [answer for _, answer in found if answer]
+    mean = max(1, round(fmean(answers))) if answers else QUESTIONS.output_tokens
+    return tuple((max(1, prompt), answer or mean) for prompt, answer in found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """Rows of a file: tokens of prompts and answers, 0 for an answer that was not recorded."""
+
+    lengths: tuple[tuple[int, int], ...]
+    counted: int  # rows that state their tokens
+    broken: int
+
+
+def _read(reference: str, download: Callable[[str, str, str | None], Path] | None) -> _Found:
+    rows: list[tuple[int, int]] = []
+    counted = broken = 0
+    first: Skipped | None = None
+    for place, value in read_rows(reference, download):
+        if len(rows) >= MOST_ROWS:
+            break
+        try:
+            if isinstance(value, NotASample):
+                raise value
+            lengths = stated_lengths(value)
+            row = lengths or estimated_lengths(read_row(value)[1])
+        except NotASample as why:
+            broken += 1
+            first = first or Skipped(place=place, reason=str(why))
+            continue
+        counted += lengths is not None
+        rows.append(row)
+    if not rows:
+        if first is not None:
+            raise BrokenSamples(reference, broken, first, refused=False)
+        raise NotFound(f"{reference!r} holds no requests", hint="see docs/data.md for the formats")
+    return _Found(lengths=tuple(rows), counted=counted, broken=broken)
 
 
 def stated_lengths(row: object) -> tuple[int, int] | None:

@@ -11,7 +11,7 @@ import pytest
 from packager import wiring
 from packager.core.workload import Workload
 from packager.errors import NotFound, UsageError
-from packager.samples.lengths import load_workload, percentile
+from packager.samples.lengths import load_lengths, load_workload, percentile
 from packager.samples.load import BrokenSamples
 
 
@@ -137,3 +137,23 @@ def test_a_word_that_is_neither_name_nor_file_is_told_the_names() -> None:
 )
 def test_95_of_100_do_not_exceed_the_percentile(numbers: list[int], expected: int) -> None:
     assert percentile(numbers, 95) == expected
+
+
+def test_each_length_of_a_file_is_kept_and_missing_answers_are_as_long_as_the_others(
+    tmp_path: Path,
+) -> None:
+    path = written(
+        tmp_path / "requests.jsonl",
+        {"input_tokens": 900, "output_tokens": 100},
+        {"no": "request"},
+        {"prompt": "four letters each"},
+        {"input_length": 30, "output_length": 200},
+    )
+
+    assert load_lengths(str(path)) == ((900, 100), (5, 150), (30, 200))
+
+
+def test_without_any_answer_they_are_those_of_the_default_workload(tmp_path: Path) -> None:
+    path = written(tmp_path / "requests.jsonl", {"prompt": "four letters each"})
+
+    assert load_lengths(str(path)) == ((5, 250),)
