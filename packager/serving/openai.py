@@ -11,13 +11,12 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 import urllib3
 
 from packager.core.documents import NotStrict, field, parse_json, parse_object
 from packager.core.probes import ProbeRequest, ProbeResponse
-from packager.errors import UsageError
+from packager.serving.address import parse_address
 
 _ANSWER_S = 600.0  # without any byte
 _CONNECT_S = 10.0
@@ -37,8 +36,9 @@ class Server:
     def __init__(
         self, url: str, *, connections: int = 8, headers: Mapping[str, str] | None = None
     ) -> None:
-        self.shown, self._base, by_address = _parts(url)
-        self._headers = {**(headers or {}), **by_address}
+        address = parse_address(url)
+        self.shown = self._base = address.base
+        self._headers = {**(headers or {}), **address.headers}
         self._http = urllib3.PoolManager(maxsize=connections, retries=False, block=False)
         self._extras: dict[str, Any] = {"return_token_ids": True}
 
@@ -245,25 +245,6 @@ def _count(value: object) -> int:
 def _said(delta: Mapping[str, Any]) -> str:
     """Return the text of a chunk, or the reasoning that a model reports separately."""
     return delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning") or ""
-
-
-def _parts(url: str) -> tuple[str, str, dict[str, str]]:
-    """Return the URL to show, the one to request, and the headers of user and password."""
-    try:
-        parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError as error:
-        raise UsageError("the server's address cannot be read", hint="http://HOST:PORT") from error
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError("the server's address is not a URL", hint="write http://HOST:PORT")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    path = parts.path.rstrip("/").removesuffix("/v1")
-    base = urlunsplit((parts.scheme, f"{host}{port}", path, "", ""))
-    headers: dict[str, str] = {}
-    if parts.username is not None:
-        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        headers = dict(urllib3.make_headers(basic_auth=user))
-    return base, base, headers
 
 
 def _reason(error: Exception) -> str:

@@ -1,0 +1,162 @@
+"""One load of a server: so many requests at a time, or so many a second, timed token by token."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from packager.load.client import LoadClient
+from packager.load.phase import Phase
+from packager.load.tokenizer import TokenCounter, TokenizerFailed
+from packager.load.values import Level, LoadPlan, LoadRequest, LoadResult, LoadRun
+
+_SETTLE_S, _SETTLE_READS = 0.2, 15
+_STOP_POLL_S = 0.05
+_COUNTED = ("spec", "skipped", "generation_tokens", "request_success")  # what engines count
+
+
+def run_load(
+    url: str,
+    model: str,
+    requests: Iterator[LoadRequest] | Sequence[LoadRequest],
+    plan: LoadPlan,
+    *,
+    on_result: Callable[[LoadResult], None] | None = None,
+    tokenizer: TokenCounter | None = None,
+    stop: threading.Event | None = None,
+    headers: Mapping[str, str] | None = None,
+    token_ids: bool = False,
+) -> LoadRun:
+    """Send requests as the plan says, and return all results.
+
+    The first `plan.warm_up` requests are sent before and count nowhere.  Where the plan says how
+    many are sent, all are made before the first is; else each is made during the load, which it
+    delays.  `on_result` is called as results come, before their tokens are counted by
+    `tokenizer`.  `stop` or an interrupt ends the load: requests that run are `cancelled`, and so
+    is the run.  Failures are in the results; raises `UsageError` for an address that is none.
+    """
+    taken = iter(requests)
+    if plan.requests is not None:
+        taken = iter(list(itertools.islice(taken, plan.warm_up + plan.requests)))
+    client = LoadClient(
+        url,
+        model=model,
+        headers=headers,
+        connections=plan.level.concurrency or 0,
+        timeout_s=plan.request_timeout_s,
+        token_ids=token_ids,
+    )
+    run = asyncio.run(_load(client, taken, plan, on_result, stop))
+    return replace(run, results=tuple(_counted(one, tokenizer) for one in run.results))
+
+
+async def settled(
+    read: Callable[[], Coroutine[Any, Any, str]],
+    sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
+) -> str:
+    """Read a server's metrics until they stand still: an engine counts after it has answered."""
+    last = await read()
+    for _ in range(_SETTLE_READS):
+        if not last:
+            break
+        await sleep(_SETTLE_S)
+        now = await read()
+        if _counts(now) == _counts(last):
+            return now
+        last = now
+    return last
+
+
+async def _load(
+    client: LoadClient,
+    requests: Iterator[LoadRequest],
+    plan: LoadPlan,
+    on_result: Callable[[LoadResult], None] | None,
+    stop: threading.Event | None,
+) -> LoadRun:
+    at_once = Level(concurrency=plan.level.concurrency or 1)
+    warming = LoadPlan(level=at_once, requests=plan.warm_up)
+    warm = Phase(client, requests, warming)
+    phase = Phase(client, requests, plan, on_result)
+    before = after = ""
+    cancelled = False
+    cpu_s = 0.0
+    started = datetime.now(UTC)
+    async with client:
+        watch = _watched(stop)
+        try:
+            if plan.warm_up:
+                await warm.run()
+            if not warm.lost:
+                before = await settled(client.metrics)
+                started = datetime.now(UTC)
+                cpu_s = -time.process_time()
+                try:
+                    await phase.run()
+                finally:
+                    cpu_s += time.process_time()
+                after = await settled(client.metrics) if before else ""
+        except asyncio.CancelledError:  # an interrupt, or `stop`; what there is is kept
+            cancelled = True
+            _uncancel()
+        finally:
+            watch.cancel()
+    results = phase.results
+    return LoadRun(
+        level=plan.level,
+        results=results,
+        seconds=_seconds(results),
+        started=started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        cancelled=cancelled,
+        lost=warm.lost or phase.lost,
+        client_cpu_s=cpu_s,
+        metrics_before=before,
+        metrics_after=after,
+    )
+
+
+def _watched(stop: threading.Event | None) -> asyncio.Task[None]:
+    """Cancel the task that runs now, as an interrupt does, when `stop` is set."""
+    task = asyncio.current_task()
+
+    async def watch() -> None:
+        while stop is not None and not stop.is_set():
+            await asyncio.sleep(_STOP_POLL_S)
+        if stop is not None and task is not None:
+            task.cancel()
+
+    return asyncio.create_task(watch())
+
+
+def _uncancel() -> None:
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()
+
+
+def _counts(metrics: str) -> list[str]:
+    return [line for line in metrics.splitlines() if any(name in line for name in _COUNTED)]
+
+
+def _seconds(results: Sequence[LoadResult]) -> float:
+    """Return the time from the first sending to the last end, of requests that came to one."""
+    ended = [one for one in results if one.failure != "cancelled"] or results
+    if not ended:
+        return 0.0
+    return max(one.ended_s for one in ended) - min(one.sent_s for one in results)
+
+
+def _counted(result: LoadResult, tokenizer: TokenCounter | None) -> LoadResult:
+    """Count the answer's tokens with the client's own tokenizer."""
+    if tokenizer is None or not result.is_answered:
+        return result
+    try:
+        return replace(result, own_output_tokens=tokenizer.count(result.text))
+    except TokenizerFailed:
+        return replace(result, tokenizer_failed=True)
