@@ -18,6 +18,7 @@ from packager.core.samples import Sample
 from packager.core.workload import estimate_tokens
 from packager.errors import UsageError
 from packager.load.draws import draws, normal, shuffled
+from packager.load.server_counts import ServerCounter
 from packager.load.spec import PATHS, Lengths, RequestShape
 from packager.load.texts import TextWriter, Written
 from packager.load.tokenizer import TokenCounter, TokenizerFailed
@@ -121,7 +122,7 @@ def _writer(
     shape: RequestShape, counter: TokenCounter | None, count_prompt: CountPrompt | None
 ) -> TextWriter:
     if counter is not None:
-        return TextWriter(counter.count)
+        return TextWriter(counter.count, asks=isinstance(counter, ServerCounter))
     if count_prompt is None:
         return TextWriter(estimate_tokens)
 

@@ -1,0 +1,85 @@
+"""Tokens as servers count them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from packager.load.server_counts import ServerCounter, count_by_tokenize
+from packager.load.tokenizer import TokenizerFailed
+from packager.load.values import LoadRequest
+
+CHAT = LoadRequest(
+    endpoint="/v1/chat/completions",
+    body={"messages": [{"role": "user", "content": "one two"}], "max_tokens": 1, "stream": False},
+)
+TEXT = LoadRequest(endpoint="/v1/completions", body={"prompt": "one two", "max_tokens": 1})
+
+
+def vllm(path: str, body: Mapping[str, Any]) -> tuple[int, bytes]:
+    """Answer as vLLM: two tokens around a text, three around a chat."""
+    if path != "/tokenize" or set(body) - {"model", "prompt", "messages", "add_special_tokens"}:
+        return 400, b"{}"
+    text = body["prompt"] if "prompt" in body else body["messages"][0]["content"]
+    around = 3 if "messages" in body else 2 * body.get("add_special_tokens", True)
+    tokens = list(range(len(text.split()) + around))
+    return 200, json.dumps({"count": len(tokens), "max_model_len": 9, "tokens": tokens}).encode()
+
+
+def tgi(path: str, body: Mapping[str, Any]) -> tuple[int, bytes]:
+    """Answer as TGI: with the place of each token, and one that stands for no text."""
+    if path == "/tokenize" and set(body) == {"inputs"}:
+        words = body["inputs"].split()
+    elif path == "/chat_tokenize" and "messages" in body:
+        words = ["<user>", *body["messages"][0]["content"].split()]
+    else:
+        return 422, b"Failed to deserialize"
+    found = [{"id": 1, "text": "<s>", "start": 0, "stop": 0}]
+    found += [{"id": 5, "text": word, "start": 1, "stop": 4} for word in words]
+    return 200, json.dumps(
+        found if path == "/tokenize" else {"tokenize_response": found, "templated_text": ""}
+    ).encode()
+
+
+def other(answer: Any, status: int = 200) -> Any:
+    return lambda path, body: (status, answer if isinstance(answer, bytes) else b"")
+
+
+@pytest.mark.parametrize("post", [vllm, tgi])
+def test_a_text_is_counted_without_what_the_server_puts_around_it(post: Any) -> None:
+    counter = ServerCounter(post, "a model")
+
+    assert counter.count("one two three") == 3
+
+
+@pytest.mark.parametrize(
+    ("post", "request_", "tokens"),
+    [(vllm, CHAT, 5), (vllm, TEXT, 4), (tgi, CHAT, 4), (tgi, TEXT, 3)],
+)
+def test_a_prompt_is_counted_with_it(post: Any, request_: LoadRequest, tokens: int) -> None:
+    assert count_by_tokenize(post, request_, "a model") == tokens
+
+
+@pytest.mark.parametrize(
+    "post",
+    [
+        other(b"", 404),
+        other(b"not JSON"),
+        other(b'{"tokens": "five"}'),
+        other(b'{"tokens": [1, "x"]}'),
+        other(b'{"tokens": [true]}'),
+        other(b"[[1]]"),
+        other(b"7"),
+    ],
+)
+def test_a_server_that_does_not_tell_counts_nothing(post: Any) -> None:
+    assert count_by_tokenize(post, CHAT) is None
+    with pytest.raises(TokenizerFailed, match="the server has no /tokenize"):
+        ServerCounter(post).count("one")
+
+
+def test_a_prompt_of_no_tokens_is_no_count() -> None:
+    assert count_by_tokenize(other(b'{"tokens": []}'), CHAT) is None
