@@ -19,7 +19,7 @@ from packager.architectures.mtp import MtpHead, read_mtp
 from packager.architectures.numbers import read_numbers
 from packager.architectures.quantized import read_quantization
 from packager.architectures.reading import PUBLISHED, Config, shown, text_config
-from packager.architectures.spellings import find_architecture, is_native
+from packager.architectures.spellings import Architecture, find_architecture, is_native
 from packager.architectures.states import KV_ELEMENT_BYTES
 from packager.architectures.sums import PackedSizes, Sums, active_parameters, add_up
 from packager.catalog.model_types import generating_classes
@@ -88,7 +88,7 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...], P
     cache = read_cache(config, row, numbers)
     head = frozenset(tensor.name for tensor in _read_head(same).tensors)
     sums = add_up(model.tensors, head, numbers["layers"], quantization)
-    findings += _disagreements(numbers, model.tensors, sums)
+    findings += _disagreements(config, row, numbers, model.tensors, sums)
     experts = read_experts(config, row, has_weights=sums.expert_bytes > 0)
     unknown = (*_unknown(name), *_unclear_layers(cache), *_unclear_experts(experts, sums))
 
@@ -249,20 +249,30 @@ def _dtype(tensors: tuple[TensorInfo, ...], config: Mapping[str, Any]) -> tuple[
 
 
 def _disagreements(
-    numbers: Mapping[str, int], tensors: tuple[TensorInfo, ...], sums: Sums
+    config: Config,
+    row: Architecture,
+    numbers: Mapping[str, int],
+    tensors: tuple[TensorInfo, ...],
+    sums: Sums,
 ) -> list[Finding]:
     """Compare config.json with the weights: a mixed-up pair loads for minutes, then fails."""
     findings = []
     embedding = next((t for t in tensors if t.name.endswith("embed_tokens.weight")), None)
     hidden_size = numbers["hidden_size"]
     if embedding and hidden_size and embedding.shape[1:] != (hidden_size,):
-        message = (
-            f"config.json says hidden_size {hidden_size}, "
-            f"but the embedding's shape is {list(embedding.shape)}"
-        )
+        said = _said(config, row.fields["hidden_size"], f"hidden_size {hidden_size}")
+        message = f"{said}, but the embedding's shape is {list(embedding.shape)}"
         findings.append(Finding("error", "config-mismatch", message, PUBLISHED))
     stated = numbers["layers"]
     if sums.layers and sums.layers < stated:
-        message = f"config.json says {stated} layers, but the weights have {sums.layers}"
+        said = _said(config, row.fields["layers"], f"{stated} layers")
+        message = f"{said}, but the weights have {sums.layers}"
         findings.append(Finding("error", "config-mismatch", message, PUBLISHED))
     return findings
+
+
+def _said(config: Config, keys: tuple[str, ...], value: str) -> str:
+    """Return who says so: config.json, or the class that it names."""
+    if config.has(*keys):
+        return f"config.json says {value}"
+    return f"config.json does not state {keys[0]}, which means {value}"

@@ -165,6 +165,30 @@ def test_a_wrong_config_is_said(change: dict[str, Any], code: str) -> None:
     assert codes(replace(model_of(TINY), config=TINY | change)) == [code]
 
 
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        (
+            "num_hidden_layers",
+            "config.json does not state num_hidden_layers, which means 32 layers, "
+            "but the weights have 4",
+        ),
+        (
+            "hidden_size",
+            "config.json does not state hidden_size, which means hidden_size 4096, "
+            "but the embedding's shape is [2048, 256]",
+        ),
+    ],
+)
+def test_a_number_that_is_not_stated_is_not_said_to_be(key: str, message: str) -> None:
+    """config.json was said to say 32 layers where it states none."""
+    config = {name: value for name, value in TINY.items() if name != key}
+
+    _, findings = make_profile(replace(model_of(TINY), config=config))
+
+    assert [finding.message for finding in findings] == [message]
+
+
 def test_everything_that_is_wrong_is_said_at_once() -> None:
     config = TINY | {"hidden_size": "x", "vocab_size": 0, "architectures": None}
 
