@@ -14,8 +14,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def guessed(name: str, known: Iterable[str], hint: str) -> str:
     """Return the hint, behind the known name nearest to `name` where one is near."""
-    close = nearest(name, known)
-    return f"did you mean {close!r}? {hint}" if close else hint
+    close = guess(name, known)
+    return f"{close} {hint}" if close else hint
 
 
 def guess(name: str, known: Iterable[str], otherwise: str = "") -> str:
