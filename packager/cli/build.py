@@ -14,7 +14,6 @@ from packager.build.record import RUNNING
 from packager.build.records import load_record
 from packager.build.report import dry_run_document, dry_run_text, summary_lines
 from packager.cli.cache_options import cache_options, take_cache_settings
-from packager.cli.field_options import flag_of
 from packager.cli.options import (
     catalog_option,
     format_option,
@@ -33,6 +32,7 @@ from packager.cli.terminal import (
     print_text,
     warn,
 )
+from packager.core.command_line import flag_of
 from packager.core.record import BuildRecord
 from packager.core.references import HubReference, RegistryTarget, spell_hub_id
 from packager.core.request import BuildRequest
@@ -192,7 +192,7 @@ def _recorded_request(record: BuildRecord, given: dict[str, Any]) -> BuildReques
     changed -= {"model", "base", "outputs", *RUNNING}
     if changed:
         raise UsageError(
-            f"{flag_of(BuildRequest, min(changed))} cannot be combined with --from-record",
+            f"{flag_of(min(changed))} cannot be combined with --from-record",
             hint="a record fixes everything but --model, --base, --output and where steps run: "
             "--gpus, --threads, --executor and --address",
         )

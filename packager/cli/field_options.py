@@ -86,11 +86,6 @@ def take_fields(owner: type[Owner], given: dict[str, Any], **others: Any) -> Own
     return owner(**{name: value for name, value in found.items() if value is not None}, **others)
 
 
-def flag_of(owner: type, name: str) -> str:
-    """Return how the command line spells a field, such as `--tp-degree`."""
-    return _described_fields(owner)[name].flag
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FieldType:
     """A type without `Annotated` and `None`, and what these said."""
@@ -111,7 +106,7 @@ class _Field:
 
     @property
     def flag(self) -> str:
-        return self.type.spelling.flag or f"--{self.name.replace('_', '-')}"
+        return self.type.spelling.flag_of(self.name)
 
     @property
     def help(self) -> str:

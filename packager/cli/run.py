@@ -18,7 +18,7 @@ from packager import wiring
 from packager.build import pipeline
 from packager.build.report import brief_lines
 from packager.cli.cache_options import cache_options, take_cache_settings
-from packager.cli.field_options import FiniteRange, flag_of, options_from
+from packager.cli.field_options import FiniteRange, options_from
 from packager.cli.options import (
     catalog_option,
     container_environment,
@@ -30,6 +30,7 @@ from packager.cli.options import (
 )
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import note_lines, print_json, print_lines, print_text, warn
+from packager.core.command_line import flag_of
 from packager.core.events import EventSink, StepEvent, StepState, followed_by
 from packager.core.instance import LOCAL
 from packager.core.plan import Plan
@@ -182,7 +183,7 @@ def _request(model: str | None, request_file: Path | None, given: dict[str, Any]
 
 def _refuse_options(given: Mapping[str, Any], request_file: Path | None) -> None:
     """Refuse what an image has decided when it was built."""
-    named = [flag_of(BuildRequest, one) for one, value in given.items() if value not in (None, ())]
+    named = [flag_of(one) for one, value in given.items() if value not in (None, ())]
     named += ["--request"] if request_file is not None else []
     if named:
         raise UsageError(

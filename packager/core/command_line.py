@@ -22,8 +22,16 @@ def request_words(request: BuildRequest, *, leave_out: Iterable[str] = ()) -> tu
         word
         for name, info in BuildRequest.model_fields.items()
         if name not in skipped and (value := getattr(request, name)) != info.default
-        for word in _option(_flag(name), value)
+        for word in _option(flag_of(name), value)
     )
+
+
+@cache
+def flag_of(name: str) -> str:
+    """Return how the command line spells a field of a request, such as `--tp-degree`."""
+    info = BuildRequest.model_fields[name]
+    found = (one for one in _spellings(info.annotation, info.metadata) if one.flag)
+    return next(found, CommandOption()).flag_of(name)
 
 
 def command_text(words: Iterable[str]) -> str:
@@ -33,7 +41,7 @@ def command_text(words: Iterable[str]) -> str:
 
 def named_fields(options: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield the fields that options set, with their values as text."""
-    fields = {_flag(name): name for name in BuildRequest.model_fields}
+    fields = {flag_of(name): name for name in BuildRequest.model_fields}
     return ((fields[flag], value) for flag, value in options)
 
 
@@ -48,13 +56,6 @@ def _option(flag: str, value: Any) -> Iterator[str]:
             yield from _option(flag, one)
     else:
         yield from (flag, str(value))
-
-
-@cache
-def _flag(name: str) -> str:
-    info = BuildRequest.model_fields[name]
-    spelled = [one.flag for one in _spellings(info.annotation, info.metadata) if one.flag]
-    return spelled[0] if spelled else f"--{name.replace('_', '-')}"
 
 
 def _spellings(annotation: Any, metadata: Iterable[Any]) -> Iterator[CommandOption]:

@@ -11,3 +11,7 @@ class CommandOption:
 
     flag: str = ""  # such as `--output` of the field `outputs`; "": the field's name
     metavar: str = ""  # such as `MS`; "": `N` for a whole number, else the name's last word
+
+    def flag_of(self, name: str) -> str:
+        """Return the option of the field `name`."""
+        return self.flag or f"--{name.replace('_', '-')}"

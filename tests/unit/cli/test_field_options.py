@@ -14,7 +14,7 @@ from packager.cli.build import build
 from packager.cli.draft_measure import measure
 from packager.cli.draft_train import train
 from packager.cli.evaluate import evaluate
-from packager.cli.field_options import flag_of, options_from, take_fields
+from packager.cli.field_options import options_from, take_fields
 from packager.cli.plan import plan
 from packager.cli.warm import kubernetes
 from packager.core.fields import CommandOption
@@ -165,15 +165,3 @@ def test_help_shows_a_default_but_not_one_that_stands_for_none() -> None:
 def test_a_field_that_is_none_is_refused_when_options_are_made() -> None:
     with pytest.raises(KeyError, match="no described field 'modle'"):
         options_from(BuildRequest, "modle")
-
-
-@pytest.mark.parametrize(
-    ("name", "flag"),
-    [
-        ("tp_degree", "--tp-degree"),
-        ("outputs", "--output"),
-        ("engine_options", "--engine-option"),
-    ],
-)
-def test_flags_are_spelled_as_on_the_command_line(name: str, flag: str) -> None:
-    assert flag_of(BuildRequest, name) == flag

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packager.cli.options import make_request, request_options
-from packager.core.command_line import command_text, named_fields, request_words
+from packager.core.command_line import command_text, flag_of, named_fields, request_words
 from packager.core.request import BuildRequest
 
 # A value of each field that has an option of `packager plan`, unlike its default.
@@ -112,3 +112,15 @@ def test_options_name_their_fields() -> None:
         ("tp_degree", "2"),
         ("engine_options", "a=b"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        ("tp_degree", "--tp-degree"),
+        ("outputs", "--output"),
+        ("engine_options", "--engine-option"),
+    ],
+)
+def test_flags_are_spelled_as_on_the_command_line(name: str, flag: str) -> None:
+    assert flag_of(name) == flag
