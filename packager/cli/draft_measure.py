@@ -19,7 +19,7 @@ from packager.build.records import (
     put_speculation,
 )
 from packager.cli.field_options import FiniteRange, options_from, take_fields
-from packager.cli.options import container_environment, format_option
+from packager.cli.options import container_environment, env_option, format_option
 from packager.cli.terminal import note, print_json, print_lines
 from packager.core.samples import DEFAULT, choose_samples
 from packager.core.speculation import MEASURED_SAMPLES, Demands, SpeculationReport
@@ -86,7 +86,7 @@ class _Measure(click.Command):
     metavar="SECONDS",
     help="Time until /ping of an image must answer.",
 )
-@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment of the container.")
+@env_option
 @click.option("--gpus", is_flag=True, help="Give the container all GPUs.")
 @click.option(
     "--record",

@@ -93,6 +93,14 @@ def _platform(context: click.Context, parameter: click.Parameter, text: str) -> 
     return Platform(system, architecture)
 
 
+env_option = click.option(
+    "--env",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Environment of the container, such as OMP_NUM_THREADS=1 on a busy machine.",
+)
+
+
 def container_environment(pairs: tuple[str, ...]) -> dict[str, str]:
     """Parse `--env NAME=VALUE`; refuse what lets a server run code from a model's files."""
     wrong = next((pair for pair in pairs if "=" not in pair), None)

@@ -22,6 +22,7 @@ from packager.cli.field_options import FiniteRange, options_from
 from packager.cli.options import (
     catalog_option,
     container_environment,
+    env_option,
     format_option,
     make_request,
     registry_options,
@@ -77,12 +78,7 @@ class Asked:
 @click.option(
     "--detach", "-d", is_flag=True, help="Leave it running; `packager stop NAME` ends it."
 )
-@click.option(
-    "--env",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Environment of the container, such as OMP_NUM_THREADS=1 on a busy machine.",
-)
+@env_option
 @click.option(
     "--timeout",
     "deadline_s",

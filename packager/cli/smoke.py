@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from packager.cli.field_options import FiniteRange
-from packager.cli.options import container_environment, format_option
+from packager.cli.options import container_environment, env_option, format_option
 from packager.cli.terminal import note, print_json, print_line, print_lines
 from packager.core.events import ignore
 from packager.core.text import quoted_lines
@@ -41,12 +41,7 @@ from packager.serving.smoke import smoke as run_smoke
     metavar="SECONDS",
     help="Time until /ping must answer.",
 )
-@click.option(
-    "--env",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Environment of the container, such as OMP_NUM_THREADS=1 on a busy machine.",
-)
+@env_option
 @format_option
 def smoke(
     image: str,
