@@ -17,7 +17,7 @@ from packager.core.record import BuildRecord
 from packager.engines.without_draft import without_draft
 from packager.errors import UsageError
 from packager.images.stored import RECORD
-from packager.images.target import engine_name
+from packager.images.target import engine_name, refuse_layout
 from packager.serving.containers import digests_of, find_image
 from packager.serving.openai import Server
 from packager.serving.opening import MeasuredServer, is_address
@@ -72,13 +72,7 @@ def _find_image(
     state_dir: Path,
     needs_gpus: Callable[[str], bool],
 ) -> tuple[BenchTarget, Mapping[str, Any]]:
-    if text.startswith("oci:"):
-        name = Path(text.removeprefix("oci:").partition(":")[0]).name or "NAME"
-        raise UsageError(
-            f"{text!r} is no image of a Docker Engine",
-            hint=f"load it first: `packager copy {text} docker:{name}:latest`, then "
-            f"`packager bench docker:{name}:latest`",
-        )
+    refuse_layout(text, "bench")
     name = engine_name(text)
     image = find_image(engine, name)
     config = image.attrs.get("Config") or {}

@@ -38,10 +38,11 @@ from packager.core.plan import Plan
 from packager.core.request import BuildRequest
 from packager.core.stopping import PLATFORM_GRACE_S
 from packager.errors import UsageError
+from packager.images.target import is_image
 from packager.models.local import refuse_missing_directory
 from packager.run.containers import Started, Wanted, check_free, find_engine, started
 from packager.run.here import NotThisMachine, why_not_here
-from packager.run.images import find_packaged, is_image
+from packager.run.images import find_packaged
 from packager.run.names import check_name, image_name, run_name
 from packager.run.report import (
     Serving,

@@ -79,6 +79,23 @@ def engine_name(text: str) -> str:
     return text.removeprefix(f"{ENGINE}:")
 
 
+def is_image(text: str) -> bool:
+    """Whether it names an image and no model: `docker:NAME`, `NAME@sha256:…` or `oci:DIR`."""
+    return text.startswith((f"{ENGINE}:", f"{LAYOUT}:")) or "@sha256:" in text
+
+
+def refuse_layout(text: str, command: str) -> None:
+    """Refuse `oci:DIR[:TAG]` for a command that starts images of a Docker Engine."""
+    if not text.startswith(f"{LAYOUT}:"):
+        return
+    name = parse_layout_target(text).directory.name or "NAME"
+    raise UsageError(
+        f"{text!r} is no image of a Docker Engine",
+        hint=f"load it first: `packager copy {text} docker:{name}:latest`, then "
+        f"`packager {command} docker:{name}:latest`",
+    )
+
+
 def is_archive(text: str) -> bool:
     """Whether it is a file `*.tar`, and no image."""
     return text.endswith(".tar") and _scheme_of(text, SCHEMES) != LAYOUT

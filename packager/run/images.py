@@ -15,10 +15,9 @@ from packager.core.documents import NotStrict, parse_object
 from packager.core.instance import LOCAL
 from packager.core.stopping import PLATFORM_GRACE_S
 from packager.errors import NotFound, UsageError
-from packager.images.target import engine_name
+from packager.images.target import engine_name, refuse_layout
 from packager.serving.containers import digests_of, find_image
 
-_LAYOUT = "oci:"
 _RECORD = "dev.packager.record"
 
 
@@ -32,23 +31,12 @@ class PackagedImage:
     grace_s: int
 
 
-def is_image(text: str) -> bool:
-    """Return whether it names an image: `docker:NAME`, `NAME@sha256:…` or `oci:DIR`."""
-    return text.startswith(("docker:", _LAYOUT)) or "@sha256:" in text
-
-
 def find_packaged(engine: Any, text: str, state_dir: Path) -> PackagedImage:
     """Find an image that packager built; `NAME:TAG@DIGEST` must be of that digest.
 
     Raises `NotFound`, and `UsageError` for what cannot be run.
     """
-    if text.startswith(_LAYOUT):
-        name = Path(text.removeprefix(_LAYOUT).partition(":")[0]).name or "NAME"
-        raise UsageError(
-            f"{text!r} is no image of a Docker Engine",
-            hint=f"load it first: `packager copy {text} docker:{name}:latest`, then "
-            f"`packager run docker:{name}:latest`",
-        )
+    refuse_layout(text, "run")
     name, found = _find(engine, engine_name(text), state_dir)
     labels = (found.attrs.get("Config") or {}).get("Labels") or {}
     if _RECORD not in labels:

@@ -8,7 +8,7 @@ import pytest
 
 from packager.core.references import ImageTarget, LayoutTarget, Reference, RegistryTarget
 from packager.errors import UsageError
-from packager.images.target import is_archive, parse_target
+from packager.images.target import is_archive, is_image, parse_target, refuse_layout
 
 BASES = ("registry", "oci", "docker", "embedded", "scratch")
 DIGEST = "sha256:" + "0a" * 32
@@ -106,3 +106,38 @@ def test_an_archive_is_a_file_and_no_layout() -> None:
     assert is_archive("entries.tar")
     assert not is_archive("oci:entries.tar")
     assert not is_archive("r.example/a:1")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("docker:tiny:1", True),
+        (f"tiny:1@{DIGEST}", True),
+        ("oci:out", True),
+        ("examples/tiny-llama", False),
+        ("org/name@main", False),
+        ("s3://bucket/model", False),
+        ("./docker", False),
+    ],
+)
+def test_what_names_an_image(text: str, expected: bool) -> None:
+    assert is_image(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("oci:dir/out", "out"), ("oci:out:2", "out"), ("oci:/a:b/out", "out"), ("oci:/", "NAME")],
+)
+def test_a_layout_is_loaded_before_it_is_started(text: str, name: str) -> None:
+    with pytest.raises(UsageError, match="is no image of a Docker Engine") as refused:
+        refuse_layout(text, "bench")
+
+    assert refused.value.hint == (
+        f"load it first: `packager copy {text} docker:{name}:latest`, "
+        f"then `packager bench docker:{name}:latest`"
+    )
+
+
+@pytest.mark.parametrize("text", ["docker:i:1", "i:1", "oci", f"host/i@sha256:{'1' * 64}"])
+def test_what_is_in_no_layout_may_be_started(text: str) -> None:
+    refuse_layout(text, "run")

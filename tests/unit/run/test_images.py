@@ -11,7 +11,7 @@ import pytest
 from docker.errors import ImageNotFound
 
 from packager.errors import NotFound, UsageError
-from packager.run.images import PackagedImage, find_packaged, is_image
+from packager.run.images import PackagedImage, find_packaged
 
 DIGEST = "sha256:" + "1" * 64
 LABELS = {
@@ -35,22 +35,6 @@ def engine_with(name: str, labels: dict[str, str] | None, *digests: str) -> Any:
         return image
 
     return SimpleNamespace(images=SimpleNamespace(get=get))
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("docker:tiny:1", True),
-        (f"tiny:1@{DIGEST}", True),
-        ("oci:out", True),
-        ("examples/tiny-llama", False),
-        ("org/name@main", False),
-        ("s3://bucket/model", False),
-        ("./docker", False),
-    ],
-)
-def test_what_names_an_image(text: str, expected: bool) -> None:
-    assert is_image(text) is expected
 
 
 def test_an_image_says_what_it_serves(tmp_path: Path) -> None:
