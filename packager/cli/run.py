@@ -17,6 +17,7 @@ import click
 from packager import wiring
 from packager.build import pipeline
 from packager.build.report import brief_lines
+from packager.build.stages import FIRST_STAGES
 from packager.cli.cache_options import cache_options, take_cache_settings
 from packager.cli.field_options import FiniteRange, options_from
 from packager.cli.options import (
@@ -226,10 +227,12 @@ def _of_model(
     plan = pipeline.plan(request, services).plan
     wanted = _container_of(plan, asked, gpus=here.kind == "nvidia")
     check_free(engine, wanted.name, asked.port)
-    wiring.build_missing_base(request.base or plan.container.default_base, say)
+    base = request.base or plan.container.default_base
     finished = request.model_copy(update={"outputs": (f"docker:{wanted.image}",)})
 
     def build_image(on_event: EventSink) -> list[str]:
+        whole = followed_by(on_event, *FIRST_STAGES.stages, "start")
+        wiring.build_missing_base(base, say, whole)
         settings = replace(
             wiring.settings_for(finished), **own, on_event=followed_by(on_event, "start")
         )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
+from packager.core.events import Event, EventSink, StagesEvent, StepEvent
 from packager.images.bases.embedded import BASES, build_base, find_built
 
 _EMBEDDED = "embedded:"
 
 
-def build_missing_base(reference: str, say: Callable[[str], None]) -> None:
+def build_missing_base(reference: str, say: Callable[[str], None], on_event: EventSink) -> None:
     """Build the base of an `embedded:` reference that was never built; it is kept for good.
 
     Without the rights to do so nothing is done: who reads the base tells how it is built.
@@ -19,4 +21,17 @@ def build_missing_base(reference: str, say: Callable[[str], None]) -> None:
     if name == reference or name not in BASES or find_built(name) or os.geteuid() != 0:
         return
     say(f"building the serving base {name!r}, once: some minutes and 7 GB of disk meanwhile")
-    build_base(name)
+    build_base(name, on_event=_of_the_base(on_event), say=say)
+
+
+def _of_the_base(on_event: EventSink) -> EventSink:
+    """Return a receiver of the builder's stages; a build of an image has `layers` of its own."""
+
+    def tell(event: Event) -> None:
+        if isinstance(event, StagesEvent):
+            event = StagesEvent(stages=tuple(f"base {name}" for name in event.stages))
+        elif isinstance(event, StepEvent):
+            event = replace(event, step=f"base {event.step}")
+        on_event(event)
+
+    return tell

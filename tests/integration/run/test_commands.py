@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +17,8 @@ from packager.cli import ps as ps_command
 from packager.cli import run as run_command
 from packager.cli import stop as stop_command
 from packager.cli.run import hangup_interrupts
+from packager.core.events import Event, EventSink, StagesEvent, StepEvent
+from packager.errors import PackagerError
 from packager.run.names import MODEL_LABEL, RUN_LABEL
 from packager.wiring import bases
 from tests.support.commandline import TINY
@@ -162,24 +164,62 @@ def test_a_base_of_ours_is_built_once_where_it_is_missing(
 ) -> None:
     built: list[str] = []
     said: list[str] = []
+    events: list[Event] = []
     there: dict[str, Path | None] = {"vllm-cpu": None}
     monkeypatch.setattr(bases, "find_built", lambda name: there[name])
-    monkeypatch.setattr(bases, "build_base", built.append)
+
+    def build(name: str, *, on_event: EventSink, say: Callable[[str], None]) -> None:
+        built.append(name)
+        on_event(StagesEvent(stages=("pip", "layers")))
+        on_event(StepEvent(step="layers", state="started"))
+        say("a line of the builder")
+
+    monkeypatch.setattr(bases, "build_base", build)
     monkeypatch.setattr(bases.os, "geteuid", lambda: 0)
 
     for reference in ("embedded:vllm-cpu", "embedded:other", "vllm-cpu", "docker:x", ""):
-        wiring.build_missing_base(reference, said.append)
+        wiring.build_missing_base(reference, said.append, events.append)
 
     assert built == ["vllm-cpu"]
     assert said == [
-        "building the serving base 'vllm-cpu', once: some minutes and 7 GB of disk meanwhile"
+        "building the serving base 'vllm-cpu', once: some minutes and 7 GB of disk meanwhile",
+        "a line of the builder",
+    ]
+    assert events == [
+        StagesEvent(stages=("base pip", "base layers")),
+        StepEvent(step="base layers", state="started"),
     ]
     there["vllm-cpu"] = tmp_path
-    wiring.build_missing_base("embedded:vllm-cpu", said.append)
+    wiring.build_missing_base("embedded:vllm-cpu", said.append, events.append)
     there["vllm-cpu"] = None
     monkeypatch.setattr(bases.os, "geteuid", lambda: 1000)  # the line says who may
-    wiring.build_missing_base("embedded:vllm-cpu", said.append)
+    wiring.build_missing_base("embedded:vllm-cpu", said.append, events.append)
     assert built == ["vllm-cpu"]
+
+
+def test_a_run_shows_how_its_base_is_built(
+    engine: FakeEngine, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took minutes and showed one line."""
+
+    def build(name: str, *, on_event: EventSink, say: Callable[[str], None]) -> None:
+        on_event(StagesEvent(stages=("pip",)))
+        on_event(StepEvent(step="pip", state="started"))
+        on_event(StepEvent(step="pip", state="finished"))
+        say("a line of the builder")
+        raise PackagerError("the mirror is not there")
+
+    monkeypatch.setattr(bases, "find_built", lambda name: None)
+    monkeypatch.setattr(bases, "build_base", build)
+    monkeypatch.setattr(bases.os, "geteuid", lambda: 0)
+
+    status = app.run(["run", str(TINY), "--base", "embedded:vllm-cpu", "--progress", "plain"])
+
+    told = capsys.readouterr().err
+    assert status == 70
+    assert "base pip, " in told
+    assert "a line of the builder" in told
+    assert told.index("base pip") < told.index("the mirror is not there")
 
 
 @pytest.fixture
