@@ -11,7 +11,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from packager.bench.search import MOST_ERRORS_PERCENT
+from packager.bench.decision import GOOD_SHARE
+from packager.bench.pareto import has_few_errors
 from packager.core.bench import BenchLoad, Metric, Prices
 from packager.performance.pricing import (
     HOUR_S,
@@ -100,19 +101,16 @@ class BreakEven:
 
 
 def capacity_of(name: str, loads: Iterable[BenchLoad]) -> Capacity | None:
-    """Return a machine's greatest measured throughput, of loads with at most 1 % errors.
+    """Return a machine's greatest measured throughput, of loads that served their users.
 
+    Those have at most 1 % errors, and 95 % of their requests within the limits, if there are any.
     None: no such load has both an answer and a price.
     """
     best: Capacity | None = None
     for load in loads:
         requests_s = _average(load, "request_throughput")
-        failed = sum(error.count for error in load.errors)
-        if (
-            not requests_s
-            or load.prices is None
-            or 100 * failed > MOST_ERRORS_PERCENT * load.requests
-        ):
+        is_late = load.good is not None and load.good < GOOD_SHARE
+        if not requests_s or load.prices is None or is_late or not has_few_errors(load):
             continue
         if best is None or requests_s * HOUR_S > best.requests_hour:
             usd_hour = load.prices.usd_hour * (1 - load.prices.discount)

@@ -181,6 +181,16 @@ def test_bills_are_of_whole_machines() -> None:
     assert SMALL.bill(1001) == pytest.approx(14.18)
 
 
+def test_a_load_beyond_the_limits_is_no_capacity() -> None:
+    paid = Prices(usd_hour=10.0, output=1.0)
+    late = load(requests_s=9.0, prices=paid).model_copy(update={"good": 0.94})
+    kept = load(requests_s=2.0, prices=paid).model_copy(update={"good": 0.95})
+
+    assert capacity_of("one", [late, kept]) == Capacity(
+        name="one", requests_hour=7200.0, usd_hour=10.0
+    )
+
+
 def test_capacity_is_the_best_throughput_without_many_errors() -> None:
     paid = Prices(usd_hour=10.0, discount=0.2, output=1.0)
     loads = [

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from packager.bench.compare import compare
-from packager.bench.verdict import closing_sentence, describe, describe_one
-from packager.core.bench import BenchVariant, Compared
-from tests.unit.bench.test_pareto import quality
-from tests.unit.bench.variants import load, variant
+from packager.bench.verdict import describe, describe_one
+from packager.core.bench import Compared
 
 OUTPUT, PRICE = "output_token_throughput", "cost_per_million_output_tokens"
 
 
 def one(metric: str, ratio: float, is_noise: bool | None = False) -> Compared:
     return Compared(variant="awq", concurrency=8, metric=metric, ratio=ratio, is_noise=is_noise)
-
-
-def closing(*variants: BenchVariant) -> str:
-    return closing_sentence(variants, compare(variants))
 
 
 @pytest.mark.parametrize(
@@ -65,80 +58,3 @@ def test_too_few_rounds_are_said_once() -> None:
     assert line == (
         "1.8x as many tokens/s, 61 % cheaper, from fewer than 3 rounds, so it may be noise"
     )
-
-
-def test_the_closing_sentence_is_of_the_cheapest_under_the_greatest_load() -> None:
-    sentence = closing(
-        variant("bf16", load([100] * 3, concurrency=1), load([400, 404, 398], usd_hour=25.0)),
-        variant("fp8", load([90] * 3, concurrency=1), load([500, 505, 499], usd_hour=25.0)),
-        variant(
-            "awq",
-            load([10] * 3, concurrency=1),
-            load([920, 930, 915], usd_hour=22.5),
-            quality=quality(0.0009, 0.001),
-        ),
-    )
-
-    assert sentence == (
-        "awq against bf16, at 8 requests at once: same quality within noise,"
-        " 2.3x as many tokens/s, 61 % cheaper per token."
-    )
-
-
-def test_a_measurable_loss_of_quality_is_said() -> None:
-    sentence = closing(
-        variant("bf16", load([100] * 3)),
-        variant("awq", load([200] * 3), quality=quality(0.0183, 0.001)),
-    )
-
-    assert sentence == (
-        "awq against bf16, at 8 requests at once: measurably other answers (mean KLD 0.0183),"
-        " 2.0x as many tokens/s."
-    )
-
-
-def test_a_load_with_many_errors_is_not_the_one_to_take_home() -> None:
-    sentence = closing(
-        variant("bf16", load([100] * 3), load([100] * 3, concurrency=64)),
-        variant("awq", load([200] * 3), load([900] * 3, concurrency=64, failed=50)),
-    )
-
-    assert sentence == "awq against bf16, at 8 requests at once: 2.0x as many tokens/s."
-
-
-def test_noise_is_called_no_difference() -> None:
-    sentence = closing(variant("bf16", load([100, 110, 90])), variant("awq", load([110, 90, 105])))
-
-    assert sentence == "No measurable difference between bf16 and awq, at 8 requests at once."
-
-
-def test_a_measurable_gain_comes_before_a_greater_one_that_may_be_noise() -> None:
-    sentence = closing(
-        variant("bf16", load([100, 100, 100])),
-        variant("lucky", load([90, 100, 300])),
-        variant("fp8", load([120, 121, 122])),
-    )
-
-    assert sentence == "fp8 against bf16, at 8 requests at once: 21 % more tokens/s."
-
-
-def test_a_first_variant_that_is_best_is_not_beaten() -> None:
-    sentence = closing(
-        variant("bf16", load([100] * 3, usd_hour=10.0)),
-        variant("large", load([120] * 3, usd_hour=15.6)),
-    )
-
-    assert sentence == "bf16 is not beaten; next is large: 30 % dearer, at 8 requests at once."
-
-
-def test_a_single_round_is_said() -> None:
-    sentence = closing(variant("bf16", load([100])), variant("awq", load([200])))
-
-    assert sentence == (
-        "awq against bf16, at 8 requests at once, from fewer than 3 rounds: 2.0x as many tokens/s."
-    )
-
-
-def test_without_a_shared_load_there_is_no_sentence() -> None:
-    assert closing(variant("bf16", load([100])), variant("awq", load([1], concurrency=2))) == ""
-    assert closing(variant("bf16", load([100]))) == ""
