@@ -9,7 +9,7 @@ import pytest
 
 from packager.core.probes import ProbeResponse
 from packager.core.speculation import Acceptance
-from packager.serving.acceptance import acceptance, speculates
+from packager.serving.acceptance import acceptance, combine, speculates
 
 VLLM = """\
 # HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
@@ -143,3 +143,56 @@ def test_numbers_that_nothing_counts_to_tell_nothing(value: str) -> None:
     assert acceptance([EARLIER, vllm], [], []) is None
     assert acceptance(["", tgi], [answer(4, 2)], []) is None
     assert acceptance(["", sglang], [], []) is None
+
+
+def test_rounds_with_counters_are_added() -> None:
+    one = Acceptance(
+        source="vllm",
+        length=2.0,
+        rate=0.5,
+        drafts=10,
+        draft_tokens=20,
+        accepted_tokens=10,
+        by_position=(0.8, 0.2),
+    )
+    two = Acceptance(
+        source="vllm",
+        length=4.0,
+        rate=1.0,
+        drafts=30,
+        draft_tokens=90,
+        accepted_tokens=90,
+        by_position=(1.0, 1.0, 1.0),
+    )
+
+    assert combine([one, two]) == Acceptance(
+        source="vllm",
+        length=3.5,
+        rate=0.9091,
+        drafts=40,
+        draft_tokens=110,
+        accepted_tokens=100,
+        by_position=(0.95, 0.8, 0.75),
+    )
+
+
+def test_rounds_without_counters_count_the_same() -> None:
+    one = Acceptance(source="sglang", length=2.0, rate=0.5)
+    two = Acceptance(source="sglang", length=3.0, rate=None)
+
+    assert combine([one, two]) == Acceptance(source="sglang", length=2.5, rate=0.5)
+
+
+def test_one_round_stays_as_it_is_and_none_tells_nothing() -> None:
+    one = Acceptance(source="tgi", length=2.1234, rate=None, accepted_tokens=7)
+
+    assert combine([one]) is one
+    assert combine([]) is None
+
+
+def test_rounds_that_proposed_nothing_have_no_length() -> None:
+    nothing = Acceptance(
+        source="vllm", length=None, rate=None, drafts=0, draft_tokens=0, accepted_tokens=0
+    )
+
+    assert combine([nothing, nothing]) == nothing

@@ -1,0 +1,144 @@
+"""Figures of any load are those of a slow reference that numpy computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from packager.bench.metrics import load_figures
+from packager.core.bench import Limits
+from packager.load.values import Chunk, Level, LoadResult, LoadRun
+
+LIMITS = Limits(ttft_ms=300, latency_ms=2000)
+FAILURES = [None, None, None, None, "status", "cut", "cancelled"]
+seconds = st.integers(0, 3_000_000).map(lambda micros: micros / 1e6)
+counts = st.none() | st.integers(0, 200)
+
+
+@st.composite
+def results(draw: st.DrawFn) -> LoadResult:
+    sent = draw(seconds)
+    gaps = draw(st.lists(seconds, max_size=6))
+    at = [sent + float(moment) for moment in numpy.cumsum(gaps)]
+    return LoadResult(
+        number=0,
+        sent_s=sent,
+        ended_s=(at[-1] if at else sent) + draw(seconds),
+        chunks=tuple(Chunk(at_s=moment, is_reasoning=draw(st.booleans())) for moment in at),
+        is_streamed=draw(st.booleans()),
+        text="x" * len(at),
+        input_tokens=draw(counts),
+        output_tokens=draw(counts),
+        own_input_tokens=draw(counts),
+        own_output_tokens=draw(counts),
+        asked_tokens=draw(st.none() | st.integers(1, 200)),
+        failure=draw(st.sampled_from(FAILURES)),
+    )
+
+
+def reference(found: list[LoadResult]) -> dict[str, Any]:
+    """Return the values of every metric of requests, and of those of a load the value."""
+    sent = [one for one in found if one.failure != "cancelled"]
+    valid = [one for one in sent if one.failure is None and len(one.chunks) > 0]
+    rows = []
+    for one in valid:
+        moments = numpy.array([chunk.at_s for chunk in one.chunks])
+        server, own = one.output_tokens, one.own_output_tokens
+        osl = server if server is not None else own
+        isl = one.input_tokens if one.input_tokens is not None else one.own_input_tokens
+        row: dict[str, Any] = {"request_latency": (moments[-1] - one.sent_s) * 1000}
+        if one.is_streamed:
+            row["time_to_first_token"] = (moments[0] - one.sent_s) * 1000
+            row["decode_duration"] = (moments[-1] - moments[0]) * 1000
+            row["inter_chunk_latency"] = list(numpy.diff(moments) * 1000)
+            if len(moments) >= 2:
+                row["time_to_second_token"] = row["inter_chunk_latency"][0]
+            if osl is not None and osl >= 2 and len(moments) >= 2:
+                row["inter_token_latency"] = row["decode_duration"] / (osl - 1)
+                if row["decode_duration"] > 0:
+                    row["output_token_throughput_per_user"] = 1000 / row["inter_token_latency"]
+            if isl is not None and row["time_to_first_token"] > 0:
+                row["prefill_throughput_per_user"] = isl / (row["time_to_first_token"] / 1000)
+        if osl is not None:
+            row["output_sequence_length"] = osl
+            if row["request_latency"] > 0:
+                row["e2e_output_token_throughput"] = osl / (row["request_latency"] / 1000)
+            if one.asked_tokens:
+                row["osl_mismatch_diff_pct"] = (osl / one.asked_tokens - 1) * 100
+        if isl is not None:
+            row["input_sequence_length"] = isl
+        rows.append(row)
+    tags = {tag for row in rows for tag in row}
+    values = {
+        tag: [
+            value
+            for row in rows
+            if tag in row
+            for value in (row[tag] if isinstance(row[tag], list) else [row[tag]])
+        ]
+        for tag in tags
+    }
+    good = [
+        row
+        for row in rows
+        if row.get("time_to_first_token", numpy.inf) <= 300 and row["request_latency"] <= 2000
+    ]
+    whole = {
+        "request_count": len(rows),
+        "error_request_count": len(sent) - len(rows),
+        "good_request_count": len(good),
+    }
+    if valid:
+        end = max(chunk.at_s for one in valid for chunk in one.chunks)
+        duration = end - min(one.sent_s for one in valid)
+        if duration > 0:
+            whole["benchmark_duration"] = duration
+            whole["request_throughput"] = len(rows) / duration
+            whole["goodput"] = len(good) / duration
+            for name, tag in (("output", "output"), ("input", "input")):
+                if f"{tag}_sequence_length" in values:
+                    whole[f"{name}_token_throughput"] = (
+                        sum(values[f"{tag}_sequence_length"]) / duration
+                    )
+    return {"values": {tag: found for tag, found in values.items() if found}, "whole": whole}
+
+
+@settings(deadline=None, max_examples=60, derandomize=True)
+@given(st.lists(results(), max_size=12))
+def test_every_metric_is_the_references(found: list[LoadResult]) -> None:
+    run = LoadRun(
+        level=Level(concurrency=1),
+        results=tuple(found),
+        seconds=9.0,
+        started="2026-11-23T10:00:00Z",
+    )
+
+    metrics = load_figures([run], LIMITS).metrics
+
+    expected = reference(found)
+    for tag, values in expected["values"].items():
+        array = numpy.array(values, dtype=float)
+        metric = metrics[tag]
+        assert metric.count == len(values), tag
+        told = [metric.avg, metric.std, metric.min, metric.max, metric.sum, metric.p50, metric.p99]
+        assert told == pytest.approx(
+            [
+                array.mean(),
+                array.std(),
+                array.min(),
+                array.max(),
+                array.sum(),
+                numpy.percentile(array, 50),
+                numpy.percentile(array, 99),
+            ],
+            rel=1e-6,
+            abs=1e-5,
+        ), tag
+    for tag in ("time_to_first_token", "inter_token_latency", "inter_chunk_latency"):
+        assert (tag in metrics) == (tag in expected["values"])
+    for tag, value in expected["whole"].items():
+        assert metrics[tag].avg == pytest.approx(value, rel=1e-6), tag
