@@ -28,6 +28,7 @@ from packager.bench.request_metrics import (
     input_tokens,
     is_good,
     is_other_length,
+    last_content_s,
     output_tokens,
     request_metrics,
 )
@@ -302,7 +303,7 @@ def _duration(run: LoadRun) -> float:
     valid = [result for result in run.results if has_content(result)]
     if not valid:
         return 0.0
-    return max(one.chunks[-1].at_s for one in valid) - min(one.sent_s for one in valid)
+    return max(map(last_content_s, valid)) - min(one.sent_s for one in valid)
 
 
 def _started(run: LoadRun) -> str:
@@ -310,7 +311,7 @@ def _started(run: LoadRun) -> str:
 
 
 def _ended(run: LoadRun) -> str:
-    ends = (one.chunks[-1].at_s for one in run.results if has_content(one))
+    ends = (last_content_s(one) for one in run.results if has_content(one))
     return _time(run, max(ends, default=run.seconds))
 
 

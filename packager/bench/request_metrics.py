@@ -55,7 +55,12 @@ OTHER_LENGTH, OTHER_LENGTH_TOKENS = 0.05, 50  # share and tokens an answer may d
 
 def has_content(result: LoadResult) -> bool:
     """Whether a whole answer came and held something: AIPerf's valid request."""
-    return result.is_answered and bool(result.chunks)
+    return result.is_answered and bool(result.chunks if result.is_streamed else result.text)
+
+
+def last_content_s(result: LoadResult) -> float:
+    """Return when the last content of an answer with content came, in seconds of its load."""
+    return result.chunks[-1].at_s if result.is_streamed else result.ended_s
 
 
 def input_tokens(result: LoadResult) -> int | None:
@@ -100,10 +105,11 @@ def is_other_length(result: LoadResult) -> bool:
 
 
 def _times(result: LoadResult) -> dict[str, float]:
-    first, last = result.chunks[0].at_s, result.chunks[-1].at_s
+    last = last_content_s(result)
     times = {LATENCY: 1e3 * (last - result.sent_s)}
     if not result.is_streamed:
         return times
+    first = result.chunks[0].at_s
     times[TTFT] = 1e3 * (first - result.sent_s)
     times["decode_duration"] = 1e3 * (last - first)
     if len(result.chunks) > 1:

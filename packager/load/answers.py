@@ -53,6 +53,11 @@ class AnswerReader:
         self.is_complete = False  # its end has come, whatever comes after it
 
     @property
+    def is_streamed(self) -> bool:
+        """Whether it came in pieces, whatever was asked for."""
+        return not self._is_whole
+
+    @property
     def text(self) -> str:
         """Return the text so far; half of a surrogate pair becomes a replacement character."""
         text = "".join(self._texts)
@@ -107,8 +112,9 @@ class AnswerReader:
             raise AnswerFailed("server", f"it broke off: {said}")
         if event.get("usage"):
             self._count(event["usage"])
-        text = ""
+        text, is_reasoning = "", False
         if "choices" in event:
+            is_reasoning = all(_is_thought(choice) for choice in event["choices"] or ())
             self.prompt_token_ids = self.prompt_token_ids or _ids(event.get("prompt_token_ids"))
             for choice in event["choices"] or ():
                 text += self._choice(choice, choice.get("delta"))
@@ -117,7 +123,7 @@ class AnswerReader:
         if text:
             self._texts.append(text)
             told = self.output_tokens if event.get("usage") else len(self._ids) or None
-            self.chunks.append(Chunk(at_s=at_s, tokens=told))
+            self.chunks.append(Chunk(at_s=at_s, tokens=told, is_reasoning=is_reasoning))
 
     def _take_whole(self) -> None:
         """Parse an answer that came in one piece; it has no chunks."""
@@ -186,6 +192,15 @@ def _said(message: Mapping[str, Any]) -> str:
         called = call.get("function") or {}
         text += _text(called.get("name") or "") + _text(called.get("arguments") or "")
     return text
+
+
+def _is_thought(choice: Mapping[str, Any]) -> bool:
+    """Whether a piece has reasoning, and nothing of the answer or of a tool's call."""
+    said = choice.get("delta") or {}
+    has_answer = choice.get("text") or any(
+        said.get(key) for key in ("content", "refusal", "tool_calls")
+    )
+    return bool(said.get("reasoning_content") or said.get("reasoning")) and not has_answer
 
 
 def _ids(value: object) -> tuple[int, ...]:

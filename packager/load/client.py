@@ -235,6 +235,8 @@ def _result(request: LoadRequest, number: int, sent: _Exchange) -> LoadResult:
         sent_s=sent.sent_s,
         ended_s=sent.last_s if sent.last_s is not None else sent.now(),
         first_byte_s=sent.first_byte_s,
+        is_streamed=answer.is_streamed if answer else True,
+        asked_tokens=_asked_tokens(request.body),
         chunks=tuple(answer.chunks) if answer else (),
         text=answer.text if answer else "",
         input_tokens=answer.input_tokens if answer else None,
@@ -248,6 +250,15 @@ def _result(request: LoadRequest, number: int, sent: _Exchange) -> LoadResult:
         failure=sent.failure,
         reason=sent.reason,
     )
+
+
+def _asked_tokens(body: Mapping[str, Any]) -> int | None:
+    """Return the most tokens that a body asks for, of OpenAI's form or TGI's."""
+    parameters = body.get("parameters")
+    names = ("max_completion_tokens", "max_tokens", "max_new_tokens")
+    places = (body, parameters if isinstance(parameters, Mapping) else {})
+    found = [place[name] for place in places for name in names if name in place]
+    return found[0] if found and isinstance(found[0], int) else None
 
 
 def _trace() -> aiohttp.TraceConfig:

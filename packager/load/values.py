@@ -34,7 +34,7 @@ class LoadRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """A piece of the answer that held content. One that was not streamed has one piece."""
+    """A piece of a streamed answer that held content."""
 
     at_s: float
     tokens: int | None = None  # so far in all, where the server tells with every chunk
@@ -52,7 +52,7 @@ class LoadResult:
     sent_s: float
     ended_s: float  # last byte, or when it failed
     first_byte_s: float | None = None  # of the body
-    is_streamed: bool = True  # whether a stream was asked for
+    is_streamed: bool = True  # whether it came as a stream, whatever was asked for
     asked_tokens: int | None = None  # most tokens that the answer may have, of the request's body
     chunks: tuple[Chunk, ...] = ()  # with content: no role, no usage, no empty delta
     text: str = ""

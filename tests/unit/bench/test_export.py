@@ -119,7 +119,7 @@ def test_a_summary_says_what_was_sent() -> None:
 
 
 def test_a_summary_of_ones_own_requests_at_a_rate() -> None:
-    whole = answer(at=(0.5,), is_streamed=False)
+    whole = answer(at=(), ended=0.5, text="x", is_streamed=False)
     level = Level(rate=2.5, arrivals="constant", concurrency=64)
     workload = BenchWorkload(name="own", data="mine.jsonl", endpoint="/v1/completions")
 

@@ -52,7 +52,7 @@ def test_answers_in_one_piece() -> None:
 
 
 def test_limits_that_no_answer_can_keep() -> None:
-    whole = answer(at=(10.0,), output_tokens=5, is_streamed=False)
+    whole = answer(at=(), ended=10.0, text="x", output_tokens=5, is_streamed=False)
 
     assert load_figures([load(whole)], Limits(ttft_ms=500)).notes == (
         "no request can keep a limit on the time to its first token or on each token: answers "

@@ -24,12 +24,15 @@ def results(draw: st.DrawFn) -> LoadResult:
     sent = draw(seconds)
     gaps = draw(st.lists(seconds, max_size=6))
     at = [sent + float(moment) for moment in numpy.cumsum(gaps)]
+    is_streamed = draw(st.booleans())
     return LoadResult(
         number=0,
         sent_s=sent,
         ended_s=(at[-1] if at else sent) + draw(seconds),
-        chunks=tuple(Chunk(at_s=moment, is_reasoning=draw(st.booleans())) for moment in at),
-        is_streamed=draw(st.booleans()),
+        chunks=tuple(Chunk(at_s=moment, is_reasoning=draw(st.booleans())) for moment in at)
+        if is_streamed
+        else (),
+        is_streamed=is_streamed,
         text="x" * len(at),
         input_tokens=draw(counts),
         output_tokens=draw(counts),
@@ -43,10 +46,10 @@ def results(draw: st.DrawFn) -> LoadResult:
 def reference(found: list[LoadResult]) -> dict[str, Any]:
     """Return the values of every metric of requests, and of those of a load the value."""
     sent = [one for one in found if one.failure != "cancelled"]
-    valid = [one for one in sent if one.failure is None and len(one.chunks) > 0]
+    valid = [one for one in sent if one.failure is None and one.text]
     rows = []
     for one in valid:
-        moments = numpy.array([chunk.at_s for chunk in one.chunks])
+        moments = numpy.array([chunk.at_s for chunk in one.chunks] or [one.ended_s])
         server, own = one.output_tokens, one.own_output_tokens
         osl = server if server is not None else own
         isl = one.input_tokens if one.input_tokens is not None else one.own_input_tokens
@@ -93,7 +96,11 @@ def reference(found: list[LoadResult]) -> dict[str, Any]:
         "good_request_count": len(good),
     }
     if valid:
-        end = max(chunk.at_s for one in valid for chunk in one.chunks)
+        end = max(
+            moment
+            for one in valid
+            for moment in ([chunk.at_s for chunk in one.chunks] or [one.ended_s])
+        )
         duration = end - min(one.sent_s for one in valid)
         if duration > 0:
             whole["benchmark_duration"] = duration

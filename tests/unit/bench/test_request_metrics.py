@@ -47,7 +47,7 @@ def test_gaps_are_between_pieces() -> None:
 
 
 def test_an_answer_that_was_not_streamed_has_no_first_token() -> None:
-    one = answer(at=(2.0,), is_streamed=False, **TOKENS)
+    one = answer(at=(), ended=2.0, text="x", is_streamed=False, **TOKENS)
 
     found = request_metrics(one)
 
@@ -187,3 +187,5 @@ def test_only_whole_answers_with_content_count() -> None:
     assert not has_content(answer(at=()))
     assert not has_content(failure())
     assert not has_content(answer(at=(0.5,), failure="cut"))
+    assert has_content(answer(at=(), text="x", is_streamed=False))
+    assert not has_content(answer(at=(), text="", is_streamed=False))
