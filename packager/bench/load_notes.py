@@ -32,10 +32,16 @@ def load_notes(
 
 
 def _of_counts(valid: Sequence[LoadResult], metrics: Mapping[str, Metric]) -> Iterable[str]:
+    unknown = sum(output_tokens(one) is None for one in valid)
     if valid and OUTPUT not in metrics:
         yield (
             "output tokens are unknown: the server sends no `usage` and there is no tokenizer "
             "to count them with"
+        )
+    elif unknown:
+        yield (
+            f"the output tokens of {unknown:,} of {len(valid):,} answers are unknown: tokens per "
+            "second are too low, and prices too high"
         )
     yield _apart("input", [(one.input_tokens, one.own_input_tokens) for one in valid])
     yield _apart("output", [(one.output_tokens, one.own_output_tokens) for one in valid])

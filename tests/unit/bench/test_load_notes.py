@@ -36,6 +36,15 @@ def test_counts_ten_percent_apart_are_alike() -> None:
     assert load_figures([load(one)]).notes == ()
 
 
+def test_tokens_of_some_answers_that_nobody_counted() -> None:
+    one = answer(at=(0.5, 10.0))
+
+    assert load_figures([load(GOOD, one, GOOD)]).notes == (
+        "the output tokens of 1 of 3 answers are unknown: tokens per second are too low, and "
+        "prices too high",
+    )
+
+
 def test_tokens_nobody_counted() -> None:
     assert load_figures([load(answer(at=(0.5, 10.0)))]).notes == (
         "output tokens are unknown: the server sends no `usage` and there is no tokenizer to "

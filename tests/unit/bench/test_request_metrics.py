@@ -136,7 +136,7 @@ def test_without_a_count_there_are_no_tokens() -> None:
     }
 
 
-def test_both_counts_are_compared_in_percent_of_the_clients() -> None:
+def test_the_servers_counts_win_and_are_compared_in_percent_of_the_clients() -> None:
     found = request_metrics(
         answer(
             at=(0.5,),
@@ -147,6 +147,7 @@ def test_both_counts_are_compared_in_percent_of_the_clients() -> None:
         )
     )
 
+    assert (found["input_sequence_length"], found["output_sequence_length"]) == (110.0, 45.0)
     assert found["usage_prompt_tokens_diff_pct"] == pytest.approx(10.0)
     assert found["usage_completion_tokens_diff_pct"] == pytest.approx(10.0)
 
