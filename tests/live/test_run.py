@@ -106,8 +106,9 @@ def containers(engine: str) -> Iterator[Any]:
 @contextmanager
 def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     """Start `packager run` in the foreground; give its process and what it printed."""
+    heard = ("env", "--default-signal=HUP")  # under nohup a hangup would be ignored, as it should
     with subprocess.Popen(
-        [sys.executable, "-m", "packager", "run", *arguments, "--format", "json"],
+        [*heard, sys.executable, "-m", "packager", "run", *arguments, "--format", "json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
