@@ -118,6 +118,12 @@ class SpeculationRejected(PackagerError):
     exit_code = 7
 
 
+class BenchRejected(PackagerError):
+    """A server kept the limits less often than was demanded. The figures were printed."""
+
+    exit_code = 7
+
+
 class NotCached(PackagerError):
     """A step would have to run, and the build was told that everything is in the cache."""
 

@@ -247,17 +247,20 @@ def _timestamps(load: BenchLoad) -> dict[str, Any]:
 def _error_summary(load: BenchLoad) -> list[dict[str, Any]]:
     """Return errors as AIPerf counts them: an answer without content is one."""
     found = [
-        {"error_details": _error(error.kind, error.reason, error.status), "count": error.count}
+        {
+            "error_details": _error_details(error.kind, error.reason, error.status),
+            "count": error.count,
+        }
         for error in load.errors
     ]
     failed = load.metrics.get("error_request_count")
     empty = round(failed.avg) - sum(error.count for error in load.errors) if failed else 0
     if empty > 0:
-        found.append({"error_details": _error("empty", EMPTY, 200), "count": empty})
+        found.append({"error_details": _error_details("empty", EMPTY, 200), "count": empty})
     return found
 
 
-def _error(kind: str, reason: str, status: int | None) -> dict[str, Any]:
+def _error_details(kind: str, reason: str, status: int | None) -> dict[str, Any]:
     code = {} if status is None else {"code": status}
     return {**code, "type": kind, "message": reason or kind}
 
@@ -267,9 +270,9 @@ def _record(result: LoadResult, start: int, round_number: int) -> dict[str, Any]
     ended = start + round(result.ended_s * 1e9)
     error = None
     if not result.is_answered:
-        error = _error(result.failure or "", result.reason, result.status)
+        error = _error_details(result.failure or "", result.reason, result.status)
     elif not has_content(result):
-        error = _error("empty", EMPTY, result.status)
+        error = _error_details("empty", EMPTY, result.status)
     return {
         "metadata": {
             "session_num": result.number,

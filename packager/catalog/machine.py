@@ -22,6 +22,7 @@ GPU_QUERY = (
     "--format=csv,noheader,nounits",
 )
 
+USED_QUERY = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits")
 DRIVER_QUERY = ("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
 
 # CPU flags that give a format its own instructions.  w4a16 and int8_w8a8 were served with
@@ -90,6 +91,24 @@ def memory_bytes(proc: Path, cgroups: Path) -> int:
         if line.startswith("MemTotal:")
     )
     return min([total, *_limits(proc, cgroups)])
+
+
+def available_bytes(proc: Path = Path("/proc")) -> int | None:
+    """Return the memory that can be taken without swapping; None where the kernel does not tell."""
+    try:
+        lines = (proc / "meminfo").read_text().splitlines()
+        return next(int(one.split()[1]) * 1024 for one in lines if one.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        return None
+
+
+def used_gpu_bytes() -> int | None:
+    """Return the memory in use of all GPUs together; None where there are none."""
+    try:
+        used = [int(line) for line in _answer(USED_QUERY)]
+    except ValueError:
+        return None
+    return sum(used) * MIB if used else None
 
 
 def nvidia_driver() -> str:

@@ -50,6 +50,7 @@ SECTIONS = {
         "logs": ("packager.cli.logs:logs", "Print the log of a model that runs here."),
         "stop": ("packager.cli.stop:stop", "Stop models that run here."),
         "smoke": ("packager.cli.smoke:smoke", "Start an image, send a prompt, stop it."),
+        "bench": ("packager.cli.bench:bench", "Measure servers under load: speed, price, limits."),
     },
     "Look up and check": {
         "list": ("packager.cli.list_:list_", "List instances, containers and plug-ins."),

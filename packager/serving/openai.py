@@ -70,6 +70,31 @@ class Server:
                 error=reason, lost=not isinstance(error, BadAnswer), first_s=seconds, last_s=seconds
             )
 
+    def post(self, path: str, body: Mapping[str, Any]) -> tuple[int, bytes]:
+        """Return the status and the whole answer to a body; raises `BadAnswer` without an end."""
+        response = self._post(path, body)
+        try:
+            return response.status, b"".join(_pieces(response))
+        finally:
+            response.close()
+
+    def count_prompt(self, endpoint: str, body: Mapping[str, Any], model: str) -> int:
+        """Return the tokens of a prompt as the server counts them, with an answer of one token.
+
+        Raises `BadAnswer` where it does not answer or count.
+        """
+        asked = {name: value for name, value in body.items() if name != "stream_options"}
+        asked |= {"max_tokens": 1, "stream": False, **({"model": model} if model else {})}
+        status, data = self.post(endpoint, asked)
+        if status != 200:
+            said = data[:300].decode("utf-8", "replace")
+            raise BadAnswer(f"{endpoint} answered {status}: {said}")
+        try:
+            usage = field(parse_object(data), "usage", dict)
+            return _count(field(usage, "prompt_tokens", int, "usage"))
+        except (NotStrict, ValueError) as error:
+            raise BadAnswer("it does not count the tokens of a prompt") from error
+
     def next_token_chances(self, tokens: Sequence[int], model: str) -> dict[int, float]:
         """Return the log-probabilities of the best tokens after `tokens`, by token.
 

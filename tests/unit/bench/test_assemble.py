@@ -1,0 +1,126 @@
+"""The report of a benchmark: prices, predictions and failures beside what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from packager.bench.assemble import Circumstances, HourPrice, make_report, total_use
+from packager.bench.session import OneLoad, Results
+from packager.bench.targets import BenchTarget
+from packager.core.bench import BenchLoad, BenchWorkload, ContainerUse, Limits, Predicted
+from packager.errors import SmokeFailed
+from packager.load.values import Level
+from packager.serving.opening import MeasuredServer
+from tests.unit.bench.test_session import answer, run_of
+
+FOUR = Level(concurrency=4)
+FORETOLD = Predicted(tpot_ms=12.0, ttft_ms=90.0, output_token_throughput=40.0, band=0.2)
+
+
+def target(name: str) -> BenchTarget:
+    return BenchTarget(name=name, server=MeasuredServer(name=name, env={}))
+
+
+def one(name: str, number: int, use: ContainerUse | None = None, level: Level = FOUR) -> OneLoad:
+    run = run_of(level, answer(0), answer(1))
+    return OneLoad(target=name, level=level, round=number, run=run, use=use)
+
+
+def about(**changes: Any) -> Circumstances:
+    def predict(target: BenchTarget, loads: Sequence[BenchLoad]) -> Mapping[int, Predicted]:
+        return {4: FORETOLD} if target.name == "a" else {}
+
+    given: dict[str, Any] = {
+        "workload": BenchWorkload(name="chat"),
+        "limits": Limits(ttft_ms=150),
+        "measured": "2026-11-23T06:00:00Z",
+        "machine": "here",
+        "command": "packager bench a b",
+        "price_of": lambda target: HourPrice(usd=3.6, source="--usd-per-hour"),
+        "predict": predict,
+    }
+    return Circumstances(**(given | changes))
+
+
+def test_rounds_of_a_load_are_one_load_with_price_prediction_and_use() -> None:
+    results = Results(rounds=2, start_s={"a": 12.3456})
+    results.loads += [
+        one("a", 1, ContainerUse(peak_memory_bytes=70, cpu_seconds=1.5)),
+        one("a", 0, ContainerUse(peak_memory_bytes=90, cpu_seconds=2.0)),
+    ]
+
+    report = make_report([target("a")], results, about())
+
+    (variant,) = report.variants
+    (load,) = variant.loads
+    assert (load.concurrency, load.requests, load.good, len(load.rounds)) == (4, 4, 1.0, 2)
+    assert load.use == ContainerUse(peak_memory_bytes=90, cpu_seconds=3.5)
+    assert load.predicted == FORETOLD
+    assert load.prices is not None
+    assert (load.prices.usd_hour, load.prices.source) == (3.6, "--usd-per-hour")
+    # 44 tokens in two rounds of 0.2 s are 110 tokens/s; $3.6 an hour are $0.001 a second.
+    assert load.prices.output == pytest.approx(0.001 / 110 * 1e6)
+    assert (variant.start_s, variant.failure, report.incomplete) == (12.346, "", "")
+
+
+def test_without_a_price_nothing_is_priced() -> None:
+    results = Results(loads=[one("a", 0)])
+
+    report = make_report([target("a")], results, about(price_of=lambda target: None))
+
+    assert report.variants[0].loads[0].prices is None
+
+
+def test_loads_at_a_rate_are_not_predicted() -> None:
+    results = Results(loads=[one("a", 0, level=Level(rate=2.0, concurrency=4))])
+
+    report = make_report([target("a")], results, about())
+
+    assert report.variants[0].loads[0].predicted is None
+
+
+def test_a_server_that_failed_is_in_the_report_with_its_reason() -> None:
+    results = Results(loads=[one("a", 0)], failures={"b": SmokeFailed("it ended")})
+
+    report = make_report([target("a"), target("b")], results, about())
+
+    assert [(one.name, len(one.loads), one.failure) for one in report.variants] == [
+        ("a", 1, ""),
+        ("b", 0, "it ended"),
+    ]
+
+
+def test_an_interrupted_benchmark_says_so() -> None:
+    results = Results(loads=[one("a", 0)], is_interrupted=True)
+
+    assert make_report([target("a")], results, about()).incomplete == "interrupted"
+
+
+def test_variants_are_compared_and_the_best_points_marked() -> None:
+    results = Results(loads=[one("a", 0), one("b", 0)])
+
+    report = make_report([target("a"), target("b")], results, about())
+
+    assert {found.variant for found in report.compared} == {"b"}
+    assert report.pareto == (("a", 4), ("b", 4))
+
+
+@pytest.mark.parametrize(
+    ("uses", "total"),
+    [
+        ([], None),
+        ([None, None], None),
+        ([None, ContainerUse(peak_memory_bytes=3)], ContainerUse(peak_memory_bytes=3)),
+        (
+            [ContainerUse(cpu_seconds=1.0, gpu_memory_bytes=5), ContainerUse(cpu_seconds=0.5)],
+            ContainerUse(cpu_seconds=1.5, gpu_memory_bytes=5),
+        ),
+    ],
+)
+def test_use_of_rounds_is_the_highest_memory_and_all_the_time(
+    uses: list[ContainerUse | None], total: ContainerUse | None
+) -> None:
+    assert total_use(uses) == total

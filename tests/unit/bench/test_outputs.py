@@ -1,0 +1,119 @@
+"""Places of results: what each holds by its name, and what is refused before measuring."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from packager.bench.assemble import make_report
+from packager.bench.outputs import (
+    Output,
+    check_archive,
+    files_of,
+    parse_output,
+    write_files,
+)
+from packager.bench.session import Results
+from packager.core.bench import BenchReport
+from packager.errors import UsageError
+from packager.load.values import Level
+from tests.unit.bench.test_assemble import about, one, target
+
+RESULTS = Results(
+    loads=[one("a", 0), one("a", 0, level=Level(concurrency=8)), one("b:1", 0)],
+)
+
+
+def report() -> BenchReport:
+    return make_report([target("a"), target("b:1")], RESULTS, about())
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("r.json", "json"),
+        ("dir.x/r.html", "html"),
+        ("output.tar.gz", "archive"),
+        ("results/", "directory"),
+        ("results", "directory"),
+        ("v1.2/", "directory"),
+        ("s3://bucket/prefix/", "directory"),
+        ("s3://bucket/run/output.tar.gz", "archive"),
+        ("s3://bucket/run.json", "json"),
+    ],
+)
+def test_a_place_holds_what_its_name_says(text: str, kind: str) -> None:
+    assert parse_output(text).kind == kind
+
+
+@pytest.mark.parametrize("text", ["r.yaml", "r.csv", "s3://bucket", "s3://bucket/", "s3:///x"])
+def test_a_name_that_does_not_tell_is_refused(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_output(text)
+
+    assert repr(text) in refused.value.message
+    assert refused.value.hint
+
+
+def test_a_directory_that_is_there_is_one_whatever_its_name(tmp_path: Path) -> None:
+    (tmp_path / "v1.2").mkdir()
+
+    assert parse_output(str(tmp_path / "v1.2")).kind == "directory"
+
+
+@pytest.mark.parametrize(
+    ("servers", "loads", "searches"), [(2, 1, False), (1, 2, False), (1, 0, False), (2, 0, True)]
+)
+def test_an_archive_of_several_loads_is_refused(servers: int, loads: int, searches: bool) -> None:
+    archive = (parse_output("output.tar.gz"),)
+
+    with pytest.raises(UsageError, match="can hold one load of one server"):
+        check_archive(archive, servers, loads, searches=searches)
+    check_archive((parse_output("x/"),), servers, loads, searches=searches)
+
+
+@pytest.mark.parametrize(("loads", "searches"), [(1, False), (0, True)])
+def test_an_archive_of_one_load_or_search_is_written(loads: int, searches: bool) -> None:
+    check_archive((parse_output("output.tar.gz"),), 1, loads, searches=searches)
+
+
+def test_a_directory_has_the_report_the_page_and_each_load_as_readers_want_it() -> None:
+    files = files_of(Output(text="r/", kind="directory"), report(), RESULTS, lambda _: "<page>")
+
+    own = ("output.tar.gz", "profile_export.jsonl", "profile_export_aiperf.json")
+    assert sorted(files) == sorted(
+        ["bench.html", "bench.json"]
+        + [
+            f"{folder}/{name}"
+            for folder in ("a/concurrency_4", "a/concurrency_8", "b_1/concurrency_4")
+            for name in own
+        ]
+    )
+    assert files["bench.html"] == b"<page>"
+    assert BenchReport.model_validate_json(files["bench.json"]) == report()
+    summary = json.loads(files["a/concurrency_8/profile_export_aiperf.json"])
+    assert summary["input_config"]["phases"][0]["concurrency"] == 8
+    assert files["a/concurrency_8/profile_export.jsonl"].count(b"\n") == 2
+
+
+def test_an_archive_alone_holds_the_load() -> None:
+    alone = Results(loads=[one("a", 0)])
+    only = make_report([target("a")], alone, about())
+
+    files = files_of(Output(text="output.tar.gz", kind="archive"), only, alone, lambda _: "")
+
+    with tarfile.open(fileobj=io.BytesIO(files[""])) as tar:
+        assert sorted(tar.getnames()) == ["profile_export.jsonl", "profile_export_aiperf.json"]
+
+
+def test_files_are_written_below_a_place_that_is_made(tmp_path: Path) -> None:
+    write_files(tmp_path / "new", {"a/b.json": b"1", "c.json": b"2"})
+    write_files(tmp_path / "one.json", {"": b"3"})
+
+    assert (tmp_path / "new/a/b.json").read_bytes() == b"1"
+    assert (tmp_path / "new/c.json").read_bytes() == b"2"
+    assert (tmp_path / "one.json").read_bytes() == b"3"
