@@ -147,7 +147,7 @@ class BenchVariant(_Figures):
     """One server: an image that was started, or an address."""
 
     name: str  # in tables: the image's or the address, without anything secret
-    setup: BenchSetup = BenchSetup()
+    setup: BenchSetup = Field(default_factory=BenchSetup)
     loads: tuple[BenchLoad, ...] = ()
     quality: QualityReport | None = None
     boundary: Boundary | None = None
@@ -198,7 +198,7 @@ class BenchReport(_Figures):
     measured: str  # when, in UTC
     machine: str = ""  # what it ran on, such as `local: 2 CPUs, AVX-512, 23 GiB`
     workload: BenchWorkload
-    limits: Limits = Limits()
+    limits: Limits = Field(default_factory=Limits)
     rounds: int = 1
     variants: tuple[BenchVariant, ...]
     compared: tuple[Compared, ...] = ()
