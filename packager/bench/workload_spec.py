@@ -151,7 +151,7 @@ class _Reader:
                 found["temperature"] = self.number_of(node, value, name, least=0.0)
             elif name not in ("min_tokens", "max_tokens"):  # they follow from the lengths
                 extra.append(f"{name}={value}")
-        return {**found, "extra": extra} if extra else found
+        return {**found, "extra": tuple(extra)} if extra else found
 
     def secrets(self, parts: Mapping[str, tuple[Node, Node]]) -> Iterator[str]:
         """Yield a note for each secret; one in plain text is refused and not shown."""
@@ -258,16 +258,12 @@ def _number(least: float, most: float = 1e9) -> _Read:
 def _several(one: _Read) -> _Read:
     """Return what reads one value, several with commas between them, or a list."""
 
-    def read(reader: _Reader, node: Node, name: str) -> str:
-        if node.type == "list":
-            values = [one(reader, item, name) for item in node.items]
-        else:
-            texts = reader.scalar(node, name).split(",")
-            values = [
-                one(reader, Node(type="text", line=node.line, column=0, text=text.strip()), name)
-                for text in texts
-            ]
-        return ",".join(f"{value:g}" for value in values)
+    def read(reader: _Reader, node: Node, name: str) -> tuple[Any, ...]:
+        items = node.items
+        if node.type != "list":
+            texts = map(str.strip, reader.scalar(node, name).split(","))
+            items = [Node(type="text", line=node.line, column=0, text=text) for text in texts]
+        return tuple(one(reader, item, name) for item in items)
 
     return read
 

@@ -48,7 +48,7 @@ def test_what_the_sagemaker_sdk_writes_is_read(read: Read) -> None:
     )
 
     assert found.options == {
-        "concurrency": "4",
+        "concurrency": (4,),
         "requests": 100,
         "input_tokens": 550,
         "input_stddev": 25.0,
@@ -79,7 +79,7 @@ parameters:
     )
 
     assert read_workload_spec(path).options == {
-        "concurrency": "1,2,8",
+        "concurrency": (1, 2, 8),
         "duration_s": 30.0,
         "input_tokens": 200,
         "stream": False,
@@ -87,7 +87,7 @@ parameters:
         "tpot_ms": 20.5,
         "ignore_eos": True,
         "temperature": 0.7,
-        "extra": ["top_p=0.9"],
+        "extra": ("top_p=0.9",),
     }
 
 
@@ -116,8 +116,8 @@ def test_every_parameter_is_an_option_of_the_benchmark(read: Read) -> None:
     known = {*RequestSpec.__slots__, *Asked.__slots__, "tokenizer"}
     assert set(found) <= known
     assert found == {
-        "concurrency": "1,2,4",
-        "rate": "0.5,2",
+        "concurrency": (1, 2, 4),
+        "rate": (0.5, 2.0),
         "arrivals": "constant",
         "requests": 10,
         "duration_s": 60.0,
@@ -130,7 +130,7 @@ def test_every_parameter_is_an_option_of_the_benchmark(read: Read) -> None:
         "seed": 7,
         "endpoint": "invocations",
         "latency_ms": 4000.0,
-        "extra": ["top_k=5"],
+        "extra": ("top_k=5",),
     }
 
 
