@@ -1,0 +1,109 @@
+"""Lengths of prompts and answers, as a real engine counts them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import urllib3
+
+from packager.core.workload import WORKLOADS
+from packager.load.server_counts import ServerCounter, count_by_tokenize
+from packager.load.spec import EndpointKind, RequestSpec, settle
+from packager.load.tokenizer import TokenCounter, open_tokenizer
+from packager.load.values import LoadRequest
+from packager.load.workloads import CountPrompt, make_requests, open_source
+from tests.live.servers import SMALL_MODEL, served
+from tests.support.commandline import TINY, Packager
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
+
+MODEL = "lengths"
+
+
+class Asked:
+    """A server, asked without streams."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._http = urllib3.PoolManager(retries=False)
+
+    def post(self, path: str, body: Any) -> tuple[int, bytes]:
+        answer = self._http.request("POST", self._url + path, json=body, timeout=300)
+        return answer.status, answer.data
+
+    def usage(self, request: LoadRequest) -> dict[str, int]:
+        """Return the tokens that the server counted for a request."""
+        body = {name: one for name, one in request.body.items() if name != "stream_options"}
+        answer = self._http.request(
+            "POST",
+            self._url + request.endpoint,
+            json={**body, "stream": False, "model": MODEL},
+            timeout=300,
+        )
+        assert answer.status == 200, answer.data[:500]
+        found: dict[str, int] = answer.json()["usage"]
+        return found
+
+    def prompt_tokens(self, request: LoadRequest) -> int:
+        return self.usage(request)["prompt_tokens"]
+
+
+@pytest.fixture
+def asked(packager: Packager, engine: str, serving_base: str) -> Iterator[Asked]:
+    """Return a vLLM that serves the small model."""
+    image = "packager-test:lengths"
+    built = packager(
+        *("build", "--model", str(TINY), "--instance", "local", "--base", serving_base),
+        *("--output", f"docker:{image}", "--quiet", "--served-name", MODEL),
+    )
+    assert built.status == 0, built.err
+    with served(engine, image, **SMALL_MODEL) as (_, url):
+        yield Asked(url)
+
+
+def test_prompts_and_answers_are_as_long_as_asked_for(asked: Asked) -> None:
+    """The tokens of the chat template are in the length; answers do not end before."""
+
+    def tokenized(request: LoadRequest) -> int:
+        found = count_by_tokenize(asked.post, request, MODEL)
+        assert found is not None
+        return found
+
+    here = open_tokenizer(TINY)
+    wrong = [
+        *_wrong(asked, here, tokenized),
+        *_wrong(asked, None, tokenized),
+        *_wrong(asked, None, asked.prompt_tokens),
+        *_counted_otherwise(asked, tokenized),
+    ]
+
+    assert wrong == []
+    text = "What does the shelve module do?"
+    assert list(ServerCounter(asked.post, MODEL).encode(text)) == list(here.encode(text))
+
+
+def _wrong(asked: Asked, counter: TokenCounter | None, count_prompt: CountPrompt) -> Iterator[Any]:
+    """Yield the requests whose prompt or answer has another length."""
+    kinds: tuple[EndpointKind, ...] = ("chat", "completions", "invocations")
+    cases = [("chat", kind) for kind in kinds] + [(name, kinds[0]) for name in WORKLOADS]
+    for name, endpoint in cases:
+        spec = RequestSpec(workload=name, endpoint=endpoint, input_tokens=500, output_tokens=12)
+        shape = settle(spec, WORKLOADS[name], forces_length=True)
+        source = open_source(shape, counter=counter, count_prompt=count_prompt)
+        for request in itertools.islice(make_requests(source, "a load"), 2):
+            usage = asked.usage(request)
+            if abs(usage["prompt_tokens"] - 500) > 10 or usage["completion_tokens"] != 12:
+                yield name, endpoint, usage
+
+
+def _counted_otherwise(asked: Asked, tokenized: CountPrompt) -> Iterator[Any]:
+    """Yield requests that /tokenize counts otherwise than an answer does."""
+    for name in ("multi_turn_chat", "agent_tool_calling"):
+        spec = RequestSpec(workload=name, input_tokens=300, output_tokens=1)
+        (request,) = itertools.islice(make_requests(open_source(settle(spec))), 1)
+        counts = tokenized(request), asked.prompt_tokens(request)
+        if counts[0] != counts[1]:
+            yield name, counts
