@@ -14,6 +14,7 @@ from packager.core.units import percent, usd
 
 Goal = Literal["cost", "throughput", "latency"]
 
+MIXED = "different requests"  # name of the workload of benchmarks that cannot be compared
 GOOD_SHARE = 0.95  # of requests within the limits, for a load to count as within them
 FAILED_SHARE = 0.01  # of requests, beyond which a load recommends nothing
 
@@ -41,7 +42,7 @@ class Pick:
 class Decision:
     """What a page begins with."""
 
-    verdict: Literal["Best", "Within noise", "Measured", "No answer"]
+    verdict: Literal["Best", "Within noise", "Measured", "Not measured", "No answer"]
     is_sure: bool  # nothing says that it may be otherwise
     sentence: str
     doubts: tuple[str, ...]  # sentences: why it may be otherwise
@@ -54,6 +55,10 @@ def decide(report: BenchReport, goal: Goal | None = None) -> Decision:
     found = pick(report, goal)
     if found is None:
         return _no_answer(report)
+    if is_mixed(report):
+        count = f"{len(report.variants)} variants"
+        sentence = f"{count}, measured with different requests: their figures do not compare."
+        return Decision(verdict="Measured", is_sure=True, sentence=sentence, doubts=(), pick=None)
     name, doubts = _name(report, found.place), tuple(_doubts(report, found))
     if sum(bool(variant.loads) for variant in report.variants) < 2:
         sentence = f"{name} gives {_speeds(found.load)} at {load_words(found.load)}."
@@ -69,8 +74,14 @@ def decide(report: BenchReport, goal: Goal | None = None) -> Decision:
     if rival and noise is None:
         doubts = (_unknown_noise(report), *doubts)
     compared = f": {words}" if words else ""
-    sentence = f"{name} {_BEST[goal]}, {_figure(found)} at {load_words(found.load)}{compared}."
+    best = f"{name} {_BEST[goal]}{_among(report, found)}"
+    sentence = f"{best}, {_figure(found)} at {load_words(found.load)}{compared}."
     return _decision("Best", sentence, doubts, found)
+
+
+def is_mixed(report: BenchReport) -> bool:
+    """Whether variants got different requests."""
+    return report.workload.name == MIXED
 
 
 def default_goal(report: BenchReport) -> Goal:
@@ -142,9 +153,26 @@ def quality_words(variant: BenchVariant) -> str:
 
 _BEST: dict[Goal, str] = {
     "cost": "costs least",
-    "throughput": "is fastest in all",
+    "throughput": "gives the most tokens a second",
     "latency": "is fastest for one reader",
 }
+
+
+def _among(report: BenchReport, found: Pick) -> str:
+    """Return of which loads a pick is the best, where one that was left out has a better figure."""
+    score = _score(found.goal, found.load)
+    better = [
+        load
+        for _, _, load in loads_of(report)
+        if load.answered
+        and (other := _score(found.goal, load)) is not None
+        and other < (score or 0)
+    ]
+    if found.within and not all(is_within(report, load) for load in better):
+        return " of the loads within the limits"
+    if not _loses(found.load) and any(map(_loses, better)):
+        return f" of the loads that lost at most {percent(FAILED_SHARE)} of their requests"
+    return ""
 
 
 def _decision(
@@ -159,6 +187,16 @@ def _decision(
 
 
 def _no_answer(report: BenchReport) -> Decision:
+    failures = [variant.failure for variant in report.variants if variant.failure]
+    if not any(True for _ in loads_of(report)):
+        why = f": {failures[0]}" if failures else ": `packager bench` does it"
+        return Decision(
+            verdict="Not measured",
+            is_sure=True,
+            sentence=f"Nothing was measured{why}.",
+            doubts=(),
+            pick=None,
+        )
     errors = [error for _, _, load in loads_of(report) for error in load.errors]
     most = max(errors, key=lambda error: error.count, default=None)
     why = f": {most.reason}" if most else ""
@@ -192,7 +230,9 @@ def _loses(load: BenchLoad) -> bool:
 def _rival(report: BenchReport, best: Pick) -> Pick | None:
     """Return what a pick is compared with: the first variant, or the next best after it."""
     if best.place == 0:
-        return pick(report, best.goal, without=0)
+        rival = pick(report, best.goal, without=0)
+        counts = rival and rival.within >= best.within and _loses(rival.load) <= _loses(best.load)
+        return rival if counts else None
     first = report.variants[0]
     load = next((one for one in first.loads if same_load(one, best.load)), None)
     if load is None or not load.answered:

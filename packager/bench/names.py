@@ -15,13 +15,15 @@ _SEPARATOR = re.compile(r"[/:@=]")
 
 
 def short_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return names without what all of them begin with; the whole ones stand in the set-up.
+    """Return names without their paths and what all begin with; the whole ones are in the set-up.
 
     Only whole parts of a name are left out, and none is left empty.  Names that would be equal
     once they are cut get a number.
     """
-    start = _shared_start(names) if len(names) > 1 else _place(names)
-    short = [_cut(name[start:]) for name in names]
+    ends = [name[name.rfind("/", 0, len(name) - 1) + 1 :] for name in names]
+    told = ends if len(set(ends)) == len(ends) else list(names)
+    start = _shared_start(told) if len(told) > 1 else 0
+    short = [_cut(name[start:]) for name in told]
     return tuple(
         f"{name} ({short[:at].count(name) + 1})" if short.count(name) > 1 else name
         for at, name in enumerate(short)
@@ -59,8 +61,3 @@ def _shared_start(names: Sequence[str]) -> int:
     shared = "".join(letters[0] for letters in same)
     start = max((found.end() for found in _SEPARATOR.finditer(shared)), default=0)
     return start if all(len(name) > start for name in names) else 0
-
-
-def _place(names: Sequence[str]) -> int:
-    """Return where the last part of the path of a single name begins."""
-    return max((name.rfind("/", 0, len(name) - 1) + 1 for name in names), default=0)

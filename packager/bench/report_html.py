@@ -12,6 +12,7 @@ from packager.bench.decision import (
     Goal,
     Pick,
     decide,
+    is_mixed,
     pick,
     quality_words,
 )
@@ -55,7 +56,13 @@ from packager.performance.pricing import LABELS
 from packager.reports.page import render_page
 
 GOALS: tuple[Goal, ...] = ("cost", "throughput", "latency")
-_TONES = {"Best": "yes", "Within noise": "note", "Measured": "note", "No answer": "error"}
+_TONES = {
+    "Best": "yes",
+    "Within noise": "note",
+    "Measured": "note",
+    "Not measured": "note",
+    "No answer": "error",
+}
 _MINUTE = re.compile(r"(\d{4}-\d{2}-\d{2})T(\d{2}:\d{2}):\d{2}(?:\.\d+)?(?:Z|\+00:00)")
 
 
@@ -89,7 +96,9 @@ def bench_html(
         "quality": quality_table(report),
         "quality_chart": quality_chart(report),
         "quality_by": "price" if priced_quality(report) else "speed",
-        "measured": [latency_table(report), throughput_table(report)],
+        "measured": [
+            table for table in (latency_table(report), throughput_table(report)) if table.rows
+        ],
         "price": price_table(report),
         "speculation": speculation_table(report),
         "differences": comparison_table(report),
@@ -167,7 +176,7 @@ def _tiles(found: Pick | None) -> Iterator[dict[str, str]]:
 
 def _choices(report: BenchReport, chosen: Goal | None) -> list[dict[str, Any]]:
     """Return the best of each goal, once where it is best of several; none of a single load."""
-    if sum(bool(load.answered) for _, _, load in loads_of(report)) < 2:
+    if is_mixed(report) or sum(bool(load.answered) for _, _, load in loads_of(report)) < 2:
         return []
     names = short_names([variant.name for variant in report.variants])
     found: dict[tuple[int, str], list[Pick]] = {}

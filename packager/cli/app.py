@@ -74,6 +74,10 @@ SECTIONS = {
             "packager.cli.evaluate:evaluate",
             "Measure what quantizing changed in a model.",
         ),
+        "report": (
+            "packager.cli.report:report",
+            "Compare benchmarks and builds in tables, or on a page.",
+        ),
         "draft": ("packager.cli.draft:draft", "Train draft heads; measure what a draft gains."),
         "warm": ("packager.cli.warm:warm", "Fill caches ahead of time: plan, run, render jobs."),
         "cache": ("packager.cli.cache:cache", "List, verify, clean up and copy cached artifacts."),

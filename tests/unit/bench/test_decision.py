@@ -48,7 +48,9 @@ def test_the_fastest_is_best_for_latency() -> None:
 def test_where_a_price_is_missing_the_most_tokens_a_second_are_best() -> None:
     found = decide(unpriced())
 
-    assert found.sentence.startswith("other.example:8000 is fastest in all, 178 tokens/s at 4 ")
+    assert found.sentence.startswith(
+        "other.example:8000 gives the most tokens a second of the loads within the limits, 178 "
+    )
     assert found.doubts == (
         "Each load was measured once: the difference may be noise. Three rounds tell.",
     )
@@ -230,3 +232,29 @@ def test_every_goal_has_a_sentence(made: object, goal: object) -> None:
 
     assert sentence.endswith(".")
     assert "None" not in sentence
+
+
+def test_what_is_cheapest_of_those_that_answered_is_not_called_the_cheapest_of_all() -> None:
+    plain, awq, _ = quantized().variants
+    losing = awq.model_copy(
+        update={
+            "loads": tuple(
+                load.model_copy(update={"answered": load.requests - 2}) for load in awq.loads[:2]
+            )
+        }
+    )
+    found = decide(report((plain.model_copy(update={"loads": plain.loads[:2]}), losing)))
+
+    assert found.sentence == (
+        "bf16 costs least of the loads that lost at most 1 % of their requests, $5.92 per million "
+        "tokens out at 2 requests at once."
+    )
+
+
+def test_what_is_cheapest_within_the_limits_is_called_so() -> None:
+    fast = variant("shop:fast", tpot_ms=20.0, ttft_ms=50.0, levels=(1, 32))
+    slow = variant("shop:slow", tpot_ms=29.0, ttft_ms=50.0, levels=(1, 32))
+
+    assert decide(report((slow, fast))).sentence.startswith(
+        "fast costs least of the loads within the limits, $8.15 per million tokens out at 1 "
+    )

@@ -1,0 +1,113 @@
+"""`packager report` as it is typed: files in, text, JSON or a page out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from packager.core.bench import BenchReport
+from tests.support.bench_reports import drafts, even, hostile, quantized
+from tests.support.commandline import Packager, packager_in
+from tests.support.report_values import quality_report
+from tests.unit.build.test_records import record
+
+
+@pytest.fixture
+def packager(tmp_path: Path) -> Packager:
+    return packager_in(tmp_path)
+
+
+def write(directory: Path, name: str, report: BenchReport) -> None:
+    place = directory / name
+    place.parent.mkdir(exist_ok=True)
+    place.write_text(report.model_dump_json(exclude_none=True), encoding="utf-8")
+
+
+def test_a_report_is_printed_with_its_decision_first(tmp_path: Path, packager: Packager) -> None:
+    write(tmp_path, "bench.json", quantized())
+
+    done = packager("report", "bench.json")
+
+    assert (done.status, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert lines[0].startswith("best       awq costs least, $0.32 per million tokens out")
+    for title in ("Latency", "Throughput", "Price", "Against bf16", "Predicted and measured"):
+        assert title in lines
+
+
+def test_json_is_a_report_that_is_read_again(tmp_path: Path, packager: Packager) -> None:
+    write(tmp_path, "one.json", even())
+    write(tmp_path, "other.json", drafts())
+
+    done = packager("report", "one.json", "other.json", "--format", "json")
+    (tmp_path / "both.json").write_text(done.out, encoding="utf-8")
+    again = packager("report", "both.json", "--format", "json")
+
+    assert len(json.loads(done.out)["variants"]) == 5
+    assert again.out == done.out
+
+
+def test_a_page_names_its_files_and_the_command_that_makes_it_again(
+    tmp_path: Path, packager: Packager
+) -> None:
+    write(tmp_path, "one.json", even())
+
+    page = packager("report", "one.json", "--goal", "latency", "--format", "html").out
+
+    assert page.startswith("<!doctype html>")
+    assert "<dt>Files</dt><dd>one.json</dd>" in page
+    assert "packager report one.json" in page
+    assert "--goal latency" in page
+
+
+def test_an_output_has_the_form_that_its_ending_tells(tmp_path: Path, packager: Packager) -> None:
+    write(tmp_path, "one.json", even())
+
+    texts = [
+        packager("report", "one.json", "--output", f"report{ending}").out
+        for ending in (".html", ".json", ".txt")
+    ]
+
+    assert len(set(texts)) == 1
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+    assert json.loads((tmp_path / "report.json").read_text())["rounds"] == 3
+    assert (tmp_path / "report.txt").read_text() == texts[0]
+
+
+def test_a_directory_of_a_benchmark_is_read(tmp_path: Path, packager: Packager) -> None:
+    write(tmp_path, "results/bench.json", even())
+
+    done = packager("report", "results")
+
+    assert done.status == 0
+    assert done.out.startswith("within noise")
+
+
+def test_records_of_builds_are_compared_with_benchmarks(tmp_path: Path, packager: Packager) -> None:
+    built = record(quality=quality_report())
+    (tmp_path / "record.json").write_text(
+        built.model_dump_json(exclude_none=True), encoding="utf-8"
+    )
+    write(tmp_path, "bench.json", even())
+
+    done = packager("report", "record.json", "bench.json", "--format", "json")
+
+    assert [one["name"] for one in json.loads(done.out)["variants"]] == [
+        "model",
+        "shop:one",
+        "shop:other",
+    ]
+
+
+def test_names_of_strangers_start_no_line_and_colour_nothing(
+    tmp_path: Path, packager: Packager
+) -> None:
+    write(tmp_path, "bench.json", hostile())
+
+    done = packager("report", "bench.json")
+
+    assert done.status == 0
+    assert "\x1b" not in done.out
+    assert "\u202e" not in done.out
