@@ -25,6 +25,8 @@ LATENCY = "request_latency"
 PRICE = "cost_per_million_output_tokens"  # as in exports: AIPerf knows no prices
 SMALLEST = 1e-9  # of a ratio's logarithm: a difference of arithmetic, not of servers
 
+_UNKNOWN = {"low": None, "high": None, "is_noise": None}
+
 _Measure = Callable[[Round], float | None]
 _ROUNDS: MappingProxyType[str, _Measure] = MappingProxyType(
     {
@@ -54,13 +56,19 @@ class Ratio:
         return self.low <= 1 <= self.high
 
 
-def compare(variants: Sequence[BenchVariant]) -> tuple[Compared, ...]:
-    """Compare every variant with the first one, load by load and metric by metric."""
+def compare(
+    variants: Sequence[BenchVariant], *, are_interleaved: bool = True
+) -> tuple[Compared, ...]:
+    """Compare every variant with the first one, load by load and metric by metric.
+
+    Rounds that were not interleaved, such as those of searches, make no pairs: nobody knows then
+    what is noise.
+    """
     if not variants:
         return ()
     first, *others = variants
     return tuple(
-        found
+        found if are_interleaved else found.model_copy(update=_UNKNOWN)
         for variant in others
         for load in variant.loads
         for base in first.loads

@@ -141,6 +141,18 @@ def test_a_round_without_an_answer_leaves_its_pair_out() -> None:
     assert found["time_to_first_token"].is_noise is False
 
 
+def test_rounds_that_were_not_interleaved_do_not_tell_what_is_noise() -> None:
+    found = compare(
+        [variant("plain", load([100, 104, 99])), variant("awq", load([200, 190, 205]))],
+        are_interleaved=False,
+    )
+
+    assert [(round(one.ratio, 2), one.low, one.high, one.is_noise) for one in found] == [
+        (1.96, None, None, None),
+        (1.0, None, None, None),
+    ]
+
+
 def test_without_rounds_the_whole_loads_are_compared() -> None:
     plain, awq = load([100]), load([150], latency_ms=500.0)
     found = by_metric(
@@ -186,10 +198,10 @@ def test_equal_servers_are_called_different_in_about_5_percent(count: int) -> No
     chance = random.Random(count)
 
     alarms = sum(
-        paired_ratio(*rounds(chance, count, 1.0, 0.03)).is_noise is False for _ in range(4000)
+        paired_ratio(*rounds(chance, count, 1.0, 0.03)).is_noise is False for _ in range(2000)
     )
 
-    assert 160 <= alarms <= 240  # 200 +- 3 standard deviations
+    assert 70 <= alarms <= 130  # 100 +- 3 standard deviations
 
 
 @pytest.mark.parametrize(("count", "least"), [(3, 900), (5, 995)])
@@ -207,10 +219,10 @@ def test_the_interval_holds_the_true_ratio_in_95_percent() -> None:
     chance = random.Random(1)
 
     held = 0
-    for _ in range(4000):
+    for _ in range(2000):
         found = paired_ratio(*rounds(chance, 4, 1.7, 0.05))
         assert found.low is not None
         assert found.high is not None
         held += found.low <= 1.7 <= found.high
 
-    assert 3760 <= held <= 3840
+    assert 1870 <= held <= 1930
