@@ -108,6 +108,9 @@ class _Reader:
             else:
                 known = (*_PARAMETERS, "goodput", "extra_inputs", "custom_dataset_type")
                 raise self.unknown(key, name, known, "parameter of a workload")
+        if needs_data:  # the SDK writes lengths of prompts beside a data set, too
+            for name in ("input_tokens", "input_stddev", "output_stddev", "prefix_tokens"):
+                options.pop(name, None)
         tokenizer = options.get("tokenizer")
         if tokenizer and not Path(tokenizer).exists():
             del options["tokenizer"]

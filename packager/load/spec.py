@@ -176,6 +176,7 @@ def settle(
             "lengths are drawn from those of the workload, and have a standard deviation of it",
             hint="state the means, too: --input-tokens N --output-tokens N",
         )
+    _check_data(spec)
     prompt = spec.input_tokens or workload.input_tokens
     shape = RequestShape(
         name=workload.name,
@@ -228,6 +229,23 @@ def body_fields(given: Sequence[str]) -> dict[str, Any]:
                 ) from None
             found[name] = text
     return found
+
+
+def _check_data(spec: RequestSpec) -> None:
+    """Refuse what would change prompts, where they are the user's own."""
+    made = {
+        "--input-tokens": spec.input_tokens,
+        "--input-stddev": spec.input_stddev,
+        "--output-stddev": spec.output_stddev,
+        "--prefix-tokens": spec.prefix_tokens,
+        "--turns": spec.turns,
+    }
+    stated = [flag for flag, value in made.items() if value]
+    if spec.data and stated:
+        raise UsageError(
+            f"requests of --data are sent as they are, and {stated[0]} is for made ones",
+            hint="leave one of the two out; --workload FILE takes the lengths of requests alone",
+        )
 
 
 def _check(shape: RequestShape, spec: RequestSpec) -> None:

@@ -141,7 +141,10 @@ def test_a_tokenizer_that_is_here_is_used(read: Read, tmp_path: Path) -> None:
 
 
 def test_requests_of_a_data_set_must_be_named_again(read: Read) -> None:
-    assert read({"custom_dataset_type": "single_turn"}).needs_data
+    lengths = {"prompt_input_tokens_mean": 256, "prompt_input_tokens_stddev": 0.0}
+    found = read({"custom_dataset_type": "single_turn", "output_tokens_mean": 9, **lengths})
+
+    assert (found.needs_data, found.options) == (True, {"output_tokens": 9})
     assert not read({}).needs_data
 
 

@@ -122,6 +122,14 @@ def test_a_field_that_cannot_be_sent_is_refused(text: str, said: str) -> None:
             RequestSpec(endpoint="completions", tools=True),
             "the endpoint completions takes one text",
         ),
+        (
+            RequestSpec(data="own.jsonl", turns=2),
+            "requests of --data are sent as they are, and --turns is for made ones",
+        ),
+        (
+            RequestSpec(data="own.jsonl", input_tokens=9),
+            "requests of --data are sent as they are, and --input-tokens is for made ones",
+        ),
         (RequestSpec(prefix_tokens=622), "prompts of 622 tokens have no room for 622 tokens"),
         (
             RequestSpec(workload="production_traffic_mix", input_stddev=3.0),
