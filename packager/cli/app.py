@@ -78,6 +78,10 @@ SECTIONS = {
             "packager.cli.report:report",
             "Compare benchmarks and builds in tables, or on a page.",
         ),
+        "tune": (
+            "packager.cli.tune:tune",
+            "Find the best build of a model by measuring candidates.",
+        ),
         "draft": ("packager.cli.draft:draft", "Train draft heads; measure what a draft gains."),
         "warm": ("packager.cli.warm:warm", "Fill caches ahead of time: plan, run, render jobs."),
         "cache": ("packager.cli.cache:cache", "List, verify, clean up and copy cached artifacts."),

@@ -20,6 +20,8 @@ def tune_lines(report: TuneReport) -> Iterator[str]:
     yield from wrapped("model", escape(f"{report.model} on {report.instance}"))
     yield from wrapped("goal", f"{report.goal}: {report.unit} at concurrency {levels}")
     yield from wrapped("best", escape(_decision(report)))
+    for image in report.images:
+        yield from wrapped("image", escape(image))
     yield from wrapped("measured", _effort(report))
     yield ""
     header = ("candidate", "result", "rounds", report.unit, "95 % interval", "predicted")
@@ -109,7 +111,7 @@ def _figure(value: float) -> str:
 
 def _not_tried_lines(found: Sequence[NotTried]) -> Iterator[str]:
     shown = [one for one in found if one.kind in _KINDS]
-    if shown:
+    if found:
         yield ""
     for one in shown:
         yield from wrapped("left out", escape(f"{one.name}, {_KINDS[one.kind]}: {one.why}"))

@@ -14,9 +14,11 @@ from types import TracebackType
 from typing import Any
 
 from packager.bench.metrics import load_figures
+from packager.bench.session import Send
+from packager.bench.usage import UseMeter
 from packager.core.bench import BenchLoad, Limits
 from packager.core.quality import QualityReport
-from packager.load.values import Level, LoadRun
+from packager.load.values import Level
 from packager.serving.opening import MeasuredServer, Opener, OpenServer
 from packager.tune.candidates import Candidate
 from packager.tune.journal import Built
@@ -24,9 +26,6 @@ from packager.tune.session import Taken
 
 SPARE = 1.25  # times the largest server so far, that must be free to start another beside it
 REPOSITORY = "packager-tune"
-
-Send = Callable[[OpenServer, Level, int, Callable[[], None]], LoadRun]
-"""Puts a server under a load of a round, and calls back for every answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,11 +168,12 @@ class ImageWorkshop:
             self.on_answers(f"{words}: {answered} answers")
 
         self.on_answers(words)
-        run = self.send(server, level, number, on_answer)
+        with UseMeter(server.container) as meter:
+            run = self.send(server, level, number, on_answer)
         if run.cancelled:
             raise KeyboardInterrupt  # nothing of an unfinished load is kept
         server.check(run.lost)
-        return load_figures([run], self.limits)
+        return load_figures([run], self.limits).model_copy(update={"use": meter.use})
 
 
 def image_name(candidate: Candidate) -> str:

@@ -109,7 +109,8 @@ def misspelt(line: str) -> str:
         command, rest = below, rest[1:]
     known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
     known |= {"-h", "--help", "--version"}
-    asked = [word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)]
+    options = [word for word in rest if re.fullmatch(r"--?[a-z][^\s=]*(=.*)?", word, re.DOTALL)]
+    asked = [word.partition("=")[0] for word in options]  # options in quotes are a value
     return ", ".join(word for word in asked if word not in known)
 
 

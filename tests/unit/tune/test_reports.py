@@ -115,7 +115,13 @@ def test_the_decision_comes_first_then_every_candidate_then_what_was_left_out() 
         NotTried(name="--draft auto", kind="same", why="the same build as: as requested"),
     )
 
-    text = "\n".join(tune_lines(report(BEST, TIED, BASE, FAILED, not_tried=left_out)))
+    text = "\n".join(
+        tune_lines(
+            report(
+                BEST, TIED, BASE, FAILED, not_tried=left_out, images=("packager-tune:1@sha256:01",)
+            )
+        )
+    )
 
     assert text == (
         "model      examples/tiny-llama on local\n"
@@ -123,6 +129,7 @@ def test_the_decision_comes_first_then_every_candidate_then_what_was_left_out() 
         "best       --quantize awq: 180 output tokens/s, 1.80 times the request as it is; no "
         "measurable\n"
         "           difference from it: --draft ngram\n"
+        "image      packager-tune:1@sha256:01\n"
         "measured   7 rounds of 4 candidates, 12 would be all; 12 min of work\n"
         "\n"
         "candidate       result       rounds  output tokens/s  95 % interval  predicted\n"
