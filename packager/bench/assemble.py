@@ -9,6 +9,7 @@ from packager.bench.compare import compare
 from packager.bench.metrics import load_figures
 from packager.bench.pareto import pareto
 from packager.bench.prices import prices_of
+from packager.bench.report_notes import report_notes
 from packager.bench.session import OneLoad, Results
 from packager.bench.targets import BenchTarget
 from packager.core.bench import (
@@ -54,6 +55,7 @@ def make_report(
 ) -> BenchReport:
     """Compute all figures; a server that failed is in it with its reason."""
     variants = tuple(_variant(target, results, about) for target in targets)
+    compared = compare(variants, are_interleaved=not results.searches)
     return BenchReport(
         packager_version=__version__,
         measured=about.measured,
@@ -62,8 +64,9 @@ def make_report(
         limits=about.limits,
         rounds=results.rounds,
         variants=variants,
-        compared=compare(variants),
+        compared=compared,
         pareto=pareto(variants),
+        notes=report_notes(variants, compared),
         command=about.command,
         incomplete=INTERRUPTED if results.is_interrupted else "",
     )

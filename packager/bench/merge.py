@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from packager.bench.compare import compare
 from packager.bench.decision import MIXED
 from packager.bench.pareto import pareto
+from packager.bench.report_notes import bill_notes
 from packager.core.bench import (
     BenchLoad,
     BenchReport,
@@ -91,7 +92,7 @@ def merge(reports: Sequence[Named], *, mixed: bool = False) -> BenchReport:
         variants=variants,
         compared=tuple(_compared(reports, variants)) if same else (),
         pareto=pareto(variants) if same else (),
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(dict.fromkeys((*notes, *(bill_notes(variants) if same else ())))),
         incomplete="; ".join(
             f"{one.name}: {one.report.incomplete}" for one in reports if one.report.incomplete
         ),

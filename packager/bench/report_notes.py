@@ -13,7 +13,7 @@ from packager.core.units import usd
 
 def report_notes(variants: Sequence[BenchVariant], compared: Sequence[Compared]) -> tuple[str, ...]:
     """Return notes on a benchmark as a whole, in the order of their weight."""
-    return (*_chance(compared), *_bills(variants))
+    return (*_chance(compared), *bill_notes(variants))
 
 
 def _chance(compared: Sequence[Compared]) -> Iterator[str]:
@@ -27,7 +27,7 @@ def _chance(compared: Sequence[Compared]) -> Iterator[str]:
     )
 
 
-def _bills(variants: Sequence[BenchVariant]) -> Iterator[str]:
+def bill_notes(variants: Sequence[BenchVariant]) -> Iterator[str]:
     """Yield from which load on a dearer machine makes the smaller bill than the first one."""
     names = short_names([variant.name for variant in variants])
     capacities = [

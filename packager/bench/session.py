@@ -80,7 +80,8 @@ class Session:
     def measure(self) -> Results:
         """Measure everything that is asked for; raises only where nothing was measured at all."""
         results = self.results
-        results.rounds = self.asked.rounds_of(len(self.targets))
+        if not self.asked.find:
+            results.rounds = self.asked.rounds_of(len(self.targets))
         results.failures = self.pool.failures
         results.start_s = self.pool.start_s
         self.on_event(StepEvent(step=STEP, state="started"))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from packager.bench.assemble import Circumstances, HourPrice, make_report, total_use
+from packager.bench.search import Point, find_knee
 from packager.bench.session import OneLoad, Results
 from packager.bench.targets import BenchTarget
 from packager.core.bench import BenchLoad, BenchWorkload, ContainerUse, Limits, Predicted
@@ -106,6 +108,34 @@ def test_variants_are_compared_and_the_best_points_marked() -> None:
 
     assert {found.variant for found in report.compared} == {"b"}
     assert report.pareto == (("a", 4), ("b", 4))
+
+
+def test_of_searches_nobody_knows_what_is_noise() -> None:
+    results = Results(loads=[one(name, number) for name in "ab" for number in range(3)])
+    known = make_report([target("a"), target("b")], results, about()).compared
+
+    results.searches["a"] = find_knee(lambda n: Point(concurrency=n, output_token_throughput=1.0))
+    unknown = make_report([target("a"), target("b")], results, about()).compared
+
+    assert {found.is_noise for found in known} == {True}
+    assert {found.is_noise for found in unknown} == {None}
+
+
+def test_a_report_notes_from_where_on_a_dearer_machine_pays() -> None:
+    def price_of(target: BenchTarget) -> HourPrice:
+        return HourPrice(usd={"a": 1.0, "b": 1.5}[target.name], source="")
+
+    results = Results(loads=[one("a", 0), one("b", 0)])
+    quick = run_of(FOUR, *(answer(number) for number in range(8)))
+    results.loads[1] = replace(results.loads[1], run=quick)
+
+    report = make_report([target("a"), target("b")], results, about(price_of=price_of))
+
+    (note,) = report.notes
+    assert note.startswith("above ")
+    assert note.endswith(
+        "1 machine of 'b' ($1.50 an hour each) costs less than 2 machines of 'a' ($1.00)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from packager.core.bench import BenchReport, BenchWorkload, Limits
 from packager.core.record import RecordedDraft, RecordedLayer
 from tests.support.bench_reports import drafts, even, quantized, report, tiny, variant
 from tests.support.report_values import quality_report, speculation_report
+from tests.unit.bench.test_report_notes import priced
 from tests.unit.build.test_records import MANIFEST, record
 
 
@@ -113,6 +114,15 @@ def test_different_requests_are_shown_and_not_compared_where_that_is_asked_for()
     page = bench_html(found)
     assert 'id="choices"' not in page
     assert 'class="halo"' not in page
+
+
+def test_machines_of_several_benchmarks_are_told_by_their_bills() -> None:
+    one, other = (
+        with_workload().model_copy(update={"variants": (priced(name, rate, usd),)})
+        for name, rate, usd in (("g5", 1 / 3.6, 7.09), ("p4d", 6 / 3.6, 25.251))
+    )
+
+    assert any(note.startswith("above 3,000 requests") for note in merge(named(one, other)).notes)
 
 
 def test_limits_that_differ_are_applied_to_nothing() -> None:

@@ -229,6 +229,7 @@ def test_a_search_finds_the_boundary_of_each_server_and_keeps_its_loads() -> Non
     assert results.searches["b"].boundary.feasible == 2
     levels = [level.concurrency for level, _ in results.by_level("a")]
     assert levels == [1, 2, 4, 5, 6, 8]
+    assert results.rounds == 1  # points are measured again, but not by turns
 
 
 def test_of_answers_only_what_figures_are_made_of_is_kept() -> None:
