@@ -34,7 +34,7 @@
   addEventListener("beforeprint", () => all("details").forEach((one) => { one.open = true; }));
 
   const cell = (row, at) => row.cells[at]?.colSpan > 1 ? "" : row.cells[at]?.textContent.trim() ?? "";
-  const number = (text) => parseFloat(text.replace(/[^\d.+-]/g, " ").trim().replace(/\s.*/, ""));
+  const number = (text) => parseFloat(text.replaceAll(",", "").replace(/^[^\d.+-]+/, ""));
   const order = (at, numeric, down) => (a, b) => {
     const [x, y] = [cell(a, at), cell(b, at)].map((text) => numeric ? number(text) : text);
     const lacks = (value) => numeric ? isNaN(value) : value === "";
@@ -87,7 +87,7 @@
       });
       form.querySelector("output").textContent = shown < rows.length ? shown + " of " + rows.length + " rows" : "";
     };
-    form.addEventListener("input", filter);
+    form.addEventListener("change", filter);
     form.addEventListener("reset", () => setTimeout(filter));
     form.addEventListener("submit", (event) => event.preventDefault());
   }
