@@ -12,6 +12,7 @@ import math
 import os
 import re
 import struct
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -384,7 +385,9 @@ def _span(name: str, entry: Any, file: str) -> Span:
             f"{shorten(name)} has {stop - start} bytes; dtype {dtype} and shape {shorten(shape)} "
             f"need {bits // 8}",
         )
-    return start, stop, TensorInfo(name=name, dtype=dtype, shape=shape, size=bits // 8, file=file)
+    # One text for all tensors of a type, or a header takes more than ten times its size.
+    kept = sys.intern(dtype)
+    return start, stop, TensorInfo(name=name, dtype=kept, shape=shape, size=bits // 8, file=file)
 
 
 def _check_name(name: str, file: str) -> None:

@@ -427,7 +427,7 @@ def run(tmp_path: Path, reference: str = "org/name", **environment: str) -> tupl
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     return json.loads(done.stdout), done.stderr
 

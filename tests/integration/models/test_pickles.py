@@ -69,20 +69,22 @@ def test_a_bomb_is_refused_soon(name: str, line: bytes, why: str) -> None:
 
 
 PEAK = """
-import io, resource, sys
+import io, sys
 from pathlib import Path
 from packager.models.pickles import pickle_kind
+# Not getrusage: a child starts with the peak of the process that made it.
+peak = lambda: int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 data = Path(sys.argv[1]).read_bytes()
 pickle_kind(io.BytesIO(b"\\x28\\xb5\\x2f\\xfd"))
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 kind = pickle_kind(io.BytesIO(data))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, kind)
+print(peak() - before, kind)
 """
 
 
 @pytest.mark.parametrize("name", ["gzip", "bzip2", "xz", "zstd"])
 def test_a_bomb_takes_little_memory(tmp_path: Path, name: str) -> None:
-    line = b"V" + b"a" * 400_000_000
+    line = b"V" + b"a" * 150_000_000
     (tmp_path / "bomb").write_bytes(COMPRESSIONS[name][1](line))
 
     done = subprocess.run(

@@ -185,11 +185,11 @@ def test_the_failure_is_told_and_not_what_it_cost_another_layer(tmp_path: Path) 
 
     def writer(layer: Layer) -> None:
         if layer.created_by == "first":
-            started.wait(10)
+            started.wait(120)
             broken.set()
             raise BrokenOff("the archive was broken off")
         started.set()
-        broken.wait(10)
+        broken.wait(120)
         threading.Event().wait(0.1)
         raise SourceChanged("shard")
 
