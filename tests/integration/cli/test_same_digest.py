@@ -97,6 +97,7 @@ def test_the_user_does_not_matter(place: Path) -> None:
     code = (
         "import os, sys\n"
         "from packager.cli.app import run\n"
+        "os.umask(0o022)\n"  # what the first leaves is for the other to read
         "status = run(sys.argv[1:])\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534); os.umask(0o077)\n"
         f"os.chdir({str(theirs)!r})\n"

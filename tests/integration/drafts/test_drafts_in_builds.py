@@ -279,7 +279,7 @@ def test_a_wrong_head_is_refused_before_a_byte_of_weights_is_read(
     write_target(tmp_path / "model")
     head = tmp_path / "head"
     head.mkdir()
-    wide = 81_920
+    wide = 163_840
     write_json(head / "config.json", {"medusa_num_heads": 4, "medusa_num_layers": 1})
     sparse(
         head / "medusa_lm_head.safetensors",
@@ -293,7 +293,7 @@ def test_a_wrong_head_is_refused_before_a_byte_of_weights_is_read(
             )
         },
     )
-    assert (head / "medusa_lm_head.safetensors").stat().st_size > 100e9
+    assert (head / "medusa_lm_head.safetensors").stat().st_size > 400e9
 
     asked = ("--model", "./model", "--draft", "medusa:./head", "--output", "oci:out")
     started = time.monotonic()
@@ -301,7 +301,9 @@ def test_a_wrong_head_is_refused_before_a_byte_of_weights_is_read(
 
     assert done.status != 0
     assert "has the shape" in done.err
-    assert time.monotonic() - started < 60  # a machine under load, and never minutes
+    assert (
+        time.monotonic() - started < 200
+    )  # a machine under load, and never the many minutes of reading it
     assert not (tmp_path / "out").exists()
 
 

@@ -136,7 +136,7 @@ def test_a_large_tokenizer_is_scanned_at_once() -> None:
     assert len(data) > 40_000_000
     started = time.process_time()
     assert kind_of(data) == ""
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 10
 
 
 @pytest.mark.parametrize(

@@ -716,7 +716,7 @@ def test_a_draft_that_does_not_fit_is_refused_from_headers(pair: Pair) -> None:
     refusals = {finding.code: finding for finding in errors_in(caught.value.findings)}
     assert pair.code in refusals, refusals
     assert refusals[pair.code].hint
-    assert seconds < 1
+    assert seconds < 10  # and never the minutes that reading weights takes
 
 
 def test_there_are_pairs_of_every_sort_the_field_gets_wrong() -> None:

@@ -387,7 +387,7 @@ def test_gigabytes_of_zeros_in_weights_are_not_read(tmp_path: Path, first: str) 
     """A header whose length begins with a `V` began a line that was read to the file's end."""
     model = write_model(tmp_path / "model", shards=1)
     path = model / "model.safetensors"
-    size = 8_000_000_000
+    size = 80_000_000_000
     header = {"large": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}
     text = json.dumps(header).encode()
     text = text.ljust((len(text) // 256 + 1) * 256 + ord(first))
@@ -398,7 +398,7 @@ def test_gigabytes_of_zeros_in_weights_are_not_read(tmp_path: Path, first: str) 
 
     assert len(LocalSource().facts(parse_model_reference(str(model))).tensors) == 1
 
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 10
 
 
 def test_a_safetensors_file_that_is_a_pickle_too_is_refused(tmp_path: Path) -> None:

@@ -54,4 +54,4 @@ def test_a_line_that_is_no_metric_is_refused_in_linear_time(line: str) -> None:
     with pytest.raises(ValueError, match=r"no metric|could not convert"):
         list(read_metrics(line))
 
-    assert time.process_time() - started < 1.0
+    assert time.process_time() - started < 5.0

@@ -208,7 +208,7 @@ def test_a_challenge_takes_time_in_proportion_to_its_length(header: str) -> None
 
     parse_challenges(header)
 
-    assert time.process_time() - started < 1.0
+    assert time.process_time() - started < 5.0
 
 
 def test_a_registry_whose_challenge_is_all_blanks_is_refused_at_once() -> None:
@@ -220,7 +220,7 @@ def test_a_registry_whose_challenge_is_all_blanks_is_refused_at_once() -> None:
         with pytest.raises(AccessDenied):
             at(server).get_manifest("a/b", "1")
 
-        assert time.process_time() - started < 1.0
+        assert time.process_time() - started < 5.0
 
 
 def test_the_link_to_the_next_page_is_found_in_linear_time() -> None:
@@ -233,7 +233,7 @@ def test_the_link_to_the_next_page_is_found_in_linear_time() -> None:
         started = time.process_time()
         assert referrers(at(server), "a/b", DIGEST) == ()
 
-        assert time.process_time() - started < 1.0
+        assert time.process_time() - started < 5.0
 
 
 def told_token(body: bytes) -> Callable[[Request], Reply]:
