@@ -128,7 +128,7 @@ class Work:
         return BenchWorkload(
             name=shape.name if made else "own requests",
             input_tokens=shape.input_tokens if made else None,
-            output_tokens=shape.output_tokens,
+            output_tokens=shape.output_tokens if made or shape.states_output else None,
             data=self.samples.source if self.samples else "",
             data_digest=self.samples.digest if self.samples else "",
             seed=self.spec.seed,
