@@ -24,7 +24,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 
-from packager.core.bench import BenchLoad, BenchReport, BenchVariant
+from packager.core.bench import BenchLoad, BenchReport, BenchSetup, BenchVariant
 from packager.core.documents import NotStrict, field, parse_object, shorten
 from packager.core.measurement import MeasuredLoad, MeasuredRun, MeasuredSetup
 from packager.core.validation import first_fault
@@ -169,21 +169,23 @@ def _of_bench(
 
 
 def _of_variant(path: Path, variant: BenchVariant, setup: MeasuredSetup | None) -> MeasuredRun:
-    stated = variant.setup
     lengths = [one.acceptance.length for one in variant.loads if one.acceptance]
     known = [length for length in lengths if length is not None]
     return MeasuredRun(
         source=str(path),
-        setup=setup
-        or MeasuredSetup(
-            model=stated.model,
-            instance=stated.instance,
-            tp_degree=stated.tp_degree,
-            quantization=stated.quantization,
-            draft=stated.draft,
-        ),
+        setup=setup or _setup_of(variant.setup),
         loads=tuple(_of_bench_loads(variant.loads)),
         acceptance_length=fmean(known) if known else None,
+    )
+
+
+def _setup_of(stated: BenchSetup) -> MeasuredSetup:
+    return MeasuredSetup(
+        model=stated.model,
+        instance=stated.instance,
+        tp_degree=stated.tp_degree,
+        quantization=stated.quantization,
+        draft=stated.draft,
     )
 
 
@@ -230,7 +232,7 @@ def _of_record(path: Path, document: Mapping[str, Any]) -> MeasuredRun:
 
 
 def _of_aiperf(path: Path, document: Mapping[str, Any]) -> MeasuredRun:
-    """Read AIPerf's summary of one run: one concurrency."""
+    """Read AIPerf's summary of one run: one concurrency. Ours states its whole setup beside it."""
     if document.get("was_cancelled") is True:
         raise NotStrict("the benchmark was cancelled before its end")
     config = document.get("input_config")
@@ -246,8 +248,15 @@ def _of_aiperf(path: Path, document: Mapping[str, Any]) -> MeasuredRun:
         input_tokens=_average(document, "input_sequence_length"),
         output_tokens=_average(document, "output_sequence_length"),
     )
+    own = document.get("packager")
+    stated = own.get("setup") if isinstance(own, dict) else None
     return MeasuredRun(
-        source=str(path), setup=MeasuredSetup(model=_aiperf_model(config)), loads=(load,)
+        source=str(path),
+        setup=MeasuredSetup(model=_aiperf_model(config))
+        if stated is None
+        else _setup_of(BenchSetup.model_validate(stated)),
+        loads=(load,),
+        acceptance_length=_average(document, "spec_decode_token_weighted_acceptance_length"),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from packager.core.bench import (
     Limits,
     Prices,
 )
+from packager.core.measurement import MeasuredSetup
 from packager.errors import UsageError
 from packager.load.values import Level
 from packager.performance.measurements import load_measurements
@@ -199,7 +201,7 @@ def test_records_are_one_a_request() -> None:
 
 
 def test_a_planned_pair_reads_the_summary_as_a_measurement(tmp_path: Path) -> None:
-    figures = load_figures([RUN])
+    figures = load_figures([replace(RUN, metrics_before=vllm(0, 0), metrics_after=vllm(8, 12))])
     path = tmp_path / "profile_export_aiperf.json"
     path.write_bytes(
         load_files(report_of(figures), report_of(figures).variants[0], figures)[path.name]
@@ -214,6 +216,29 @@ def test_a_planned_pair_reads_the_summary_as_a_measurement(tmp_path: Path) -> No
     assert found.ttft_s == pytest.approx(0.25)
     assert found.output_tokens_s == pytest.approx(6 / 1.8)
     assert (found.input_tokens, found.output_tokens) == (20.0, 3.0)
+    assert measured.acceptance_length == 2.5
+
+
+def vllm(drafts: int, accepted: int) -> str:
+    return (
+        f"vllm:spec_decode_num_drafts_total {drafts}\n"
+        f"vllm:spec_decode_num_accepted_tokens_total {accepted}\n"
+    )
+
+
+def test_the_setup_of_a_summary_is_read_and_an_address_is_no_model(tmp_path: Path) -> None:
+    figures = load_figures([RUN])
+    path = tmp_path / "profile.json"
+
+    def read(setup: BenchSetup) -> MeasuredSetup:
+        variant = BenchVariant(name="http://host:8080", setup=setup, loads=(figures,))
+        path.write_bytes(json_bytes(profile(report_of(variants=(variant,)), variant, figures)))
+        return load_measurements(path).setup
+
+    assert read(BenchSetup()) == MeasuredSetup()
+    assert read(
+        BenchSetup(model="m", instance="local", tp_degree=2, quantization="awq", draft="none")
+    ) == MeasuredSetup(model="m", instance="local", tp_degree=2, quantization="awq", draft="none")
 
 
 def test_a_load_at_a_rate_is_no_measurement_of_a_concurrency(tmp_path: Path) -> None:
