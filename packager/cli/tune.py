@@ -9,20 +9,21 @@ from typing import Any
 import click
 
 from packager.bench.asked import Asked as LoadAsked
+from packager.bench.report_html import bench_html
 from packager.build.records import check_place
 from packager.cli.cache_options import cache_options, take_cache_settings
 from packager.cli.field_options import FiniteRange, options_from, take_fields
 from packager.cli.options import (
     catalog_option,
     container_environment,
-    format_option,
+    format_option_of,
     make_request,
     registry_options,
     request_choices,
     request_file_option,
 )
 from packager.cli.progress import progress_options, shown_progress
-from packager.cli.terminal import note, note_lines, print_json, print_lines, warn
+from packager.cli.terminal import note, note_lines, print_json, print_lines, print_text, warn
 from packager.cli.tune_choices import named_variations, time_span, varied_axes
 from packager.cli.tune_work import (
     Loads,
@@ -129,14 +130,14 @@ _NOT_HERE = ("ttft_limit_ms", "tpot_limit_ms", "weights")  # --ttft-ms, --tpot-m
     "figures_out",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write all measurements here, as JSON, as packager bench writes them.",
+    help="Write all measurements here, as JSON: packager report FILE shows them.",
 )
 @click.option("--dry-run", is_flag=True, help="List the candidates, and build nothing.")
 @registry_options
 @catalog_option
 @cache_options
 @progress_options
-@format_option
+@format_option_of("json", "html", help="Output format on stdout; html is a self-contained page.")
 def tune(
     request_file: Path | None,
     output_format: str,
@@ -172,7 +173,7 @@ def tune(
     if dry_run:
         listed = field_document(field, work.race, **work.names())
         print_json(listed) if as_json else print_lines(field_lines(listed))
-        return
+        return  # nothing was measured that a page could show
     work.check_here()
     place = journal_file or work.journal_place()
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -190,7 +191,7 @@ def tune(
                 done = run_tune(field, work.race, journal, workshop, on_event=on_event)
             found = make_report(field, work.race, done, journal, **work.names())
             report = finish(work, engine, found, field, on_event)
-        figures = figures_of(work, field, journal)
+        figures = figures_of(work, field, journal, report.best)
     report = report.model_copy(update={"bench": figures})
     if request_out is not None and report.request is not None:
         _write(request_out, _request_text(request_out, report))
@@ -198,6 +199,8 @@ def tune(
         _write(figures_out, figures.model_dump_json(indent=2) + "\n")
     if as_json:
         print_json(report.model_dump(mode="json"))
+    elif output_format == "html":
+        print_text(bench_html(figures, goal=report.goal, command=figures.command))
     else:
         print_lines(tune_lines(report))
     if report.best is None:

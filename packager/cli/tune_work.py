@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from packager.build import pipeline
 from packager.build.resolve import find_workload
 from packager.build.services import BuildServices
 from packager.catalog.machine import available_bytes
+from packager.cli.bench_work import command_words
 from packager.core.bench import BenchReport, Limits
 from packager.core.events import Event, EventSink, StepEvent
 from packager.core.image import FileRange
@@ -300,7 +302,7 @@ def finish(
     return report.model_copy(update={"images": names})
 
 
-def figures_of(work: Work, field: Field, journal: Journal) -> BenchReport:
+def figures_of(work: Work, field: Field, journal: Journal, best: str | None) -> BenchReport:
     """Return all measurements as `packager bench` would."""
     here = work.services.find_instance(LOCAL)
     return bench_report(
@@ -310,6 +312,8 @@ def figures_of(work: Work, field: Field, journal: Journal) -> BenchReport:
         workload=work.workload,
         machine=f"{here.devices} x {here.device_name}, {gib(here.device_bytes)} each",
         data=work.loads.spec.data,
+        command=command_words(sys.argv[1:]),
+        best=best,
     )
 
 

@@ -29,6 +29,11 @@ from packager.version import __version__
 
 MIDDLE = "figures of a load are those of its middle round by tokens/s"
 
+FOUND = (
+    "packager tune found {!r} the best, by all rounds; a candidate that dropped out was measured "
+    "in fewer"
+)
+
 
 def bench_report(
     field: Field,
@@ -38,6 +43,8 @@ def bench_report(
     workload: Workload,
     machine: str,
     data: str = "",
+    command: str = "",
+    best: str | None = None,
 ) -> BenchReport:
     """Return all measurements of a tune; the request as it is comes first, as the one compared."""
     variants = tuple(_variant(one, race, journal.events) for one in field.candidates)
@@ -57,7 +64,8 @@ def bench_report(
         variants=variants,
         compared=compare(variants),
         pareto=pareto(variants),
-        notes=(MIDDLE,),
+        notes=(MIDDLE, *((FOUND.format(best),) if best else ())),
+        command=command,
     )
 
 
