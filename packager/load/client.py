@@ -37,7 +37,6 @@ class _Exchange:
 
     now: Now
     sent_s: float
-    connects: bool = False  # on a connection that had to be opened for it
     first_byte_s: float | None = None
     last_s: float | None = None  # of the last bytes
     status: int | None = None
@@ -262,24 +261,19 @@ def _asked_tokens(body: Mapping[str, Any]) -> int | None:
 
 
 def _trace() -> aiohttp.TraceConfig:
-    """Return what notes the time when a request is written to a connection that is open already.
+    """Return what notes the time when a request is written to its connection.
 
-    Many requests of one moment are written one after the other: what passes before is the
-    client's.  Where a connection is opened for a request, that is the server's, and counts.
+    Many requests of one moment are written one after the other, and may have to open connections
+    first: what passes before is the client's, or the network's.
     """
     import aiohttp
 
-    async def opens(_session: object, context: Any, _params: object) -> None:
-        if isinstance(context.trace_request_ctx, _Exchange):
-            context.trace_request_ctx.connects = True
-
     async def writes(_session: object, context: Any, _params: object) -> None:
         sent = context.trace_request_ctx
-        if isinstance(sent, _Exchange) and not sent.connects:
+        if isinstance(sent, _Exchange):
             sent.sent_s = sent.now()
 
     config = aiohttp.TraceConfig()
-    config.on_connection_create_start.append(opens)
     config.on_request_headers_sent.append(writes)
     return config
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
 
 Mode = Literal[
     "ok",
@@ -69,6 +70,19 @@ class Record:
     prompt_tokens: int = 0
     running: int = 0  # requests at its begin, itself included
     body: dict[str, Any] = field(default_factory=dict)
+
+
+_CAME: dict[int, float] = {}  # when bytes came last, by connection
+_take = RequestHandler.data_received
+
+
+def _note_and_take(handler: RequestHandler[Any], data: bytes) -> None:
+    """Note when bytes come: of many requests at once the last waits for its handler."""
+    _CAME[id(handler)] = time.monotonic()
+    _take(handler, data)
+
+
+RequestHandler.data_received = _note_and_take  # type: ignore[method-assign]
 
 
 class Service:
@@ -161,7 +175,7 @@ class Service:
             number=number,
             path=path,
             mode=how.mode,
-            came_s=time.monotonic(),
+            came_s=_CAME.get(id(request.protocol), time.monotonic()),
             prompt_tokens=len(_prompt(body).split()),
             running=self.running + 1,
             body=body,
