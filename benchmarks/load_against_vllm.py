@@ -137,10 +137,10 @@ def ours_at(url: str, texts: Sequence[str], level: int) -> dict[str, float]:
         for text in texts
     ]
     plan = LoadPlan(level=Level(concurrency=level), requests=len(requests))
-    run = run_load(url, "model", requests, plan)
+    run = run_load(url, TINY.name, requests, plan)
     metrics = load_figures([run]).metrics
     tokens = sum(one.output_tokens or 0 for one in run.results)
-    assert tokens == ANSWER_TOKENS * len(texts), [one.reason for one in run.results]
+    assert tokens == ANSWER_TOKENS * len(texts), run.results[0].reason
     return {
         "throughput": metrics["output_token_throughput"].avg,
         "ttft": metrics["time_to_first_token"].p50 or 0.0,
@@ -171,7 +171,7 @@ class VllmBench:
         command = [
             *("python3", "/tmp/timed.py", "bench", "serve"),
             *("--backend", "openai", "--base-url", self._url, "--endpoint", "/v1/completions"),
-            *("--model", "model", "--tokenizer", "/opt/packager/model", "--temperature", "0"),
+            *("--model", TINY.name, "--tokenizer", "/opt/packager/model", "--temperature", "0"),
             *("--dataset-name", "sharegpt", "--dataset-path", "/tmp/prompts.json"),
             *("--sharegpt-output-len", str(ANSWER_TOKENS), "--num-prompts", str(self._count)),
             *("--max-concurrency", str(level), "--disable-shuffle", "--disable-tqdm"),

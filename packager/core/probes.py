@@ -21,7 +21,6 @@ class ProbeResponse:
     first_s: float  # until the first of them
     last_s: float
     error: str = ""  # why there is no answer
-    lost: bool = False  # whether that is the connection's fault, or the server's end
 
     @property
     def tpot_s(self) -> float | None:

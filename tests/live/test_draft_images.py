@@ -20,6 +20,8 @@ import pytest
 from packager.core.probes import probe_request
 from packager.core.samples import Message, Sample
 from packager.core.speculation import NUMERIC_NOISE
+from packager.load.run import run_load
+from packager.load.values import Level, LoadPlan, LoadRequest
 from packager.serving.openai import Server
 from tests.live.processors import cap_words, caps
 from tests.live.servers import SMALL_MODEL, ask, served, small_model_words
@@ -157,9 +159,12 @@ def test_a_server_tells_its_prompts_tokens_and_the_chances_of_the_next_one(
 ) -> None:
     """Which is how a tie is told from a difference."""
     server = Server(plain)
-    answer = server.ask(probe_request(sample, 6), TINY.name)
+    asked = probe_request(sample, 6)
+    request = LoadRequest(endpoint=asked.endpoint, body=asked.body)
+    plan = LoadPlan(level=Level(concurrency=1), requests=1)
+    (answer,) = run_load(plain, TINY.name, [request], plan, token_ids=True).results
 
-    assert not answer.error, answer.error
+    assert answer.is_answered, answer.reason
     assert len(answer.prompt_token_ids) > 3
     for place, token in enumerate(answer.token_ids[:4]):
         before = (*answer.prompt_token_ids, *answer.token_ids[:place])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from packager.core.probes import ProbeRequest, ProbeResponse
 from packager.core.speculation import Difference, Load, Sameness, Speed, Verdict
-from packager.drafts.measure.load import LoadResult
+from packager.drafts.measure.load import Answered
 from packager.drafts.measure.ties import Weigh, Weighed, parting
 
 _SHOWN = 5  # differences that are kept
@@ -14,7 +14,7 @@ _LONGEST = 60  # characters of an answer from where it parts
 _FIRST: dict[Verdict, int] = {"difference": 0, "unknown": 1, "tie": 2}  # in which order
 
 
-def speed(speculative: LoadResult, plain: LoadResult | None) -> Speed:
+def speed(speculative: Answered, plain: Answered | None) -> Speed:
     """Compare two servers under the same load."""
     first = load(speculative)
     second = load(plain) if plain else None
@@ -26,7 +26,7 @@ def speed(speculative: LoadResult, plain: LoadResult | None) -> Speed:
     )
 
 
-def load(done: LoadResult) -> Load:
+def load(done: Answered) -> Load:
     """Add up the answers of a load; those that failed count as failed, and as nothing else."""
     answered = [answer for answer in done.answers if answer and not answer.error]
     tokens = sum(answer.tokens for answer in answered)
@@ -45,8 +45,8 @@ def load(done: LoadResult) -> Load:
 
 def sameness(
     questions: Sequence[ProbeRequest],
-    speculative: LoadResult,
-    plain: LoadResult,
+    speculative: Answered,
+    plain: Answered,
     weigh: Weigh,
     noise: float,
 ) -> Sameness:

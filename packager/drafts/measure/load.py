@@ -1,65 +1,72 @@
-"""Putting a server under load: so many questions at a time, each asked once.
-
-Threads wait for the network nearly all of the time; a thread takes the next
-question when it has its answer.
-"""
+"""Putting a server under load: so many questions at a time, each asked once."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from packager.core.probes import ProbeRequest, ProbeResponse
 from packager.drafts.measure.servers import OpenServer
+from packager.load.run import run_load
+from packager.load.values import Level, LoadPlan, LoadRequest, LoadResult
 
-_LOST = 3  # answers, after which the rest is not worth asking
+_ANSWER_S = 3600.0  # of one answer, to its end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadResult:
-    """Result of all requests under one load. None: the request was not sent."""
+class Answered:
+    """All questions under one load. None: the request was not sent, or not answered in time."""
 
     concurrency: int
     answers: tuple[ProbeResponse | None, ...]  # in the order of the questions
     seconds: float
-
-    @property
-    def lost(self) -> str:
-        """Return why the server stopped answering; "" when it did not."""
-        lost = [answer.error for answer in self.answers if answer and answer.lost]
-        return lost[0] if len(lost) >= min(_LOST, len(self.answers)) else ""
+    metrics: str = ""  # of the server, after it
+    lost: str = ""  # why the server stopped answering; "" when it did not
 
 
-def send_all(found: OpenServer, questions: Sequence[ProbeRequest], concurrency: int) -> LoadResult:
-    """Send every request, `concurrency` at a time."""
+def ask_all(found: OpenServer, questions: Sequence[ProbeRequest], concurrency: int) -> Answered:
+    """Send every request, `concurrency` at a time. Raises `KeyboardInterrupt` for an interrupt."""
+    run = run_load(
+        found.url,
+        found.model,
+        [LoadRequest(endpoint=one.endpoint, body=one.body) for one in questions],
+        LoadPlan(
+            level=Level(concurrency=concurrency),
+            requests=len(questions),
+            request_timeout_s=_ANSWER_S,
+        ),
+        token_ids=True,
+    )
+    if run.cancelled:
+        raise KeyboardInterrupt
     answers: list[ProbeResponse | None] = [None] * len(questions)
-    lock = threading.Lock()
-    waiting = iter(range(len(questions)))
-    lost = 0
+    for result in run.results:
+        if result.failure != "cancelled":
+            answers[result.number] = response_of(result)
+    return Answered(
+        concurrency=concurrency,
+        answers=tuple(answers),
+        seconds=run.seconds,
+        metrics=run.metrics_after,
+        lost=run.lost,
+    )
 
-    def work() -> None:
-        nonlocal lost
-        while True:
-            with lock:
-                number = next(waiting, None)
-                if number is None or lost >= _LOST:
-                    return
-            answer = found.server.ask(questions[number], found.model)
-            with lock:
-                answers[number] = answer
-                lost += answer.lost
 
-    threads = [
-        threading.Thread(target=work, name=f"ask-{number}", daemon=True)
-        for number in range(min(concurrency, len(questions)))
-    ]
-    started = time.monotonic()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return LoadResult(
-        concurrency=concurrency, answers=tuple(answers), seconds=time.monotonic() - started
+def response_of(result: LoadResult) -> ProbeResponse:
+    """Return the result as an answer; one that does not count its tokens is a failure."""
+    end_s = result.ended_s - result.sent_s
+    reason = result.reason
+    if not reason and result.output_tokens is None:
+        reason = "it does not count its tokens: the answer has no usage"
+    if reason:
+        return ProbeResponse(error=reason, first_s=end_s, last_s=end_s)
+    times = [chunk.at_s - result.sent_s for chunk in result.chunks] or [end_s]
+    return ProbeResponse(
+        text=result.text,
+        tokens=result.output_tokens or 0,
+        token_ids=result.token_ids,
+        prompt_token_ids=result.prompt_token_ids,
+        chunks=len(result.chunks),
+        first_s=times[0],
+        last_s=times[-1],
     )

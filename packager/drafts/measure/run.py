@@ -7,7 +7,6 @@ other, for two engines on one machine would measure each other.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -26,14 +25,13 @@ from packager.core.speculation import (
     SpeculationReport,
 )
 from packager.drafts.measure.figures import sameness, speed
-from packager.drafts.measure.load import LoadResult, send_all
+from packager.drafts.measure.load import Answered, ask_all
 from packager.drafts.measure.servers import MeasuredServer, Opener, OpenServer, check_speculation
 from packager.drafts.measure.ties import weigh_with
 from packager.errors import UsageError
 from packager.serving.acceptance import acceptance
 
 MOST_AT_ONCE = 1024
-_SETTLE_S, _SETTLED_S = 0.2, 3.0
 _SHOWN = 3  # reasons of failures that are kept
 
 
@@ -62,7 +60,7 @@ class ServerRun:
     """Results of one server so far."""
 
     shown: str
-    passes: dict[int, LoadResult] = field(default_factory=dict)
+    passes: dict[int, Answered] = field(default_factory=dict)
     metrics: list[str] = field(default_factory=list)  # before the first load, after each
 
     @property
@@ -163,40 +161,22 @@ class MeasurementWork:
 
     def _begun(self, found: OpenServer, *, wanted: bool, switched_off: bool = False) -> ServerRun:
         """Send one warm-up request, and read from the metrics whether a draft is active."""
-        warm = send_all(found, self.questions[:1], 1)
+        warm = ask_all(found, self.questions[:1], 1)
         found.check(warm.lost)
-        metrics = _settled_metrics(found)
-        check_speculation(found, metrics, wanted=wanted, switched_off=switched_off)
-        return ServerRun(shown=found.shown, metrics=[metrics])
+        check_speculation(found, warm.metrics, wanted=wanted, switched_off=switched_off)
+        return ServerRun(shown=found.shown, metrics=[warm.metrics])
 
     def _take(self, found: OpenServer, run: ServerRun, load: int) -> None:
-        done = send_all(found, self.questions, load)
+        done = ask_all(found, self.questions, load)
         found.check(done.lost)
         answered = [answer for answer in done.answers if answer and not answer.error]
         if not answered:
             reason = next((answer.error for answer in done.answers if answer), "")
             raise found.failure(f"{found.shown!r} answered nothing: {reason}")
         run.passes[load] = done
-        run.metrics.append(_settled_metrics(found))
+        run.metrics.append(done.metrics)
         rate = sum(answer.tokens for answer in answered) / done.seconds
         self.on_progress(f"{found.shown}, concurrency {load}: {rate:.1f} tokens/s")
-
-
-def _settled_metrics(found: OpenServer) -> str:
-    """Read the metrics when they stand still: an engine counts after it has answered."""
-    deadline = time.monotonic() + _SETTLED_S
-    last = found.metrics()
-    while last and time.monotonic() < deadline:
-        time.sleep(_SETTLE_S)
-        now = found.metrics()
-        if _of_speculation(now) == _of_speculation(last):
-            return now
-        last = now
-    return last
-
-
-def _of_speculation(metrics: str) -> list[str]:
-    return [line for line in metrics.splitlines() if "spec" in line or "skipped" in line]
 
 
 def _failures(runs: Sequence[ServerRun]) -> Iterator[str]:

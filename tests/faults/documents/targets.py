@@ -792,13 +792,17 @@ def bucket_listings() -> Iterator[bytes]:
 
 
 def server_answer(data: bytes, place: Path) -> None:
+    from packager.load.answers import AnswerFailed, AnswerReader
     from packager.serving.acceptance import acceptance, speculates
-    from packager.serving.openai import BadAnswer, _collected, _events
 
     del place
-    raw = urllib3.HTTPResponse(body=io.BytesIO(data), status=200, preload_content=False)
-    with contextlib.suppress(BadAnswer):
-        _collected(_events(raw), 0.0, lambda: 1.0)
+    for kind in ("text/event-stream", "application/json", "application/jsonlines"):
+        answer = AnswerReader(kind)
+        with contextlib.suppress(AnswerFailed):
+            answer.feed(data[:7], 1.0)
+            answer.feed(data[7:], 2.0)
+            answer.end(2.0)
+        answer.text.encode()
     text = data.decode("utf-8", "replace")
     speculates(text)
     acceptance([text, text], [], [])

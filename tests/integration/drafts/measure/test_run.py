@@ -10,7 +10,6 @@ import pytest
 
 from packager.core.samples import Message, Sample, Samples
 from packager.core.speculation import Acceptance, SpeculationReport
-from packager.drafts.measure import run
 from packager.drafts.measure.run import Asked, measure
 from packager.drafts.measure.servers import (
     MeasuredServer,
@@ -20,6 +19,7 @@ from packager.drafts.measure.servers import (
     targets,
 )
 from packager.errors import NotFound, SmokeFailed, UsageError
+from packager.load import run
 from tests.support.doubles.speculating import SpeculatingServer
 from tests.support.measured_engine import Engine
 
