@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from packager.bench.decision import decide
+from packager.bench.decision import Goal, decide
 from packager.bench.names import load_words, short_names
 from packager.bench.page_tables import (
     boundary_words,
@@ -15,8 +15,10 @@ from packager.bench.page_tables import (
     note_sentences,
     predicted_table,
     price_sources,
+    quality_table,
 )
 from packager.bench.tables import (
+    NOTHING,
     OUTPUT,
     TPOT,
     TTFT,
@@ -39,8 +41,8 @@ _MOST_NOTES = 8
 _LONGEST_LABEL = 10
 
 
-def bench_lines(report: BenchReport) -> Iterator[str]:
-    """Yield the whole report."""
+def bench_lines(report: BenchReport, goal: Goal | None = None) -> Iterator[str]:
+    """Yield the whole report; `goal` is what the best variant is best for."""
     yield from _head(report)
     tables = (
         latency_table(report),
@@ -49,13 +51,13 @@ def bench_lines(report: BenchReport) -> Iterator[str]:
         speculation_table(report),
         goodput_table(report),
         predicted_table(report),
+        quality_table(report),
         fault_table(report),
     )
     for table in tables:
         if table is not None and table.rows:
-            yield ""
             yield from _table_lines(table, alone=len(report.variants) == 1)
-    after = list(_after_tables(report))
+    after = list(_after_tables(report, goal))
     if after:
         yield ""
         yield from after
@@ -86,10 +88,18 @@ def request_words(workload: BenchWorkload) -> str:
 
 
 def _table_lines(table: Table, *, alone: bool) -> Iterator[str]:
-    """Yield a table; the column of names is left out where there is one name."""
-    first = 1 if alone else 0
+    """Yield a table without the columns of which nothing is known.
+
+    The column of names is left out where there is one name, and a table that has no figures.
+    """
+    columns = zip(table.columns, *(row.cells for row in table.rows), strict=True)
+    shown = [column for column in columns if set(column[1:]) != {NOTHING}]
+    if len(shown) < 2 or (len(shown) == 2 and shown[1][0] == table.columns[1]):
+        return
+    yield ""
     yield table.title
-    yield from right_table_lines(table.columns[first:], [row.cells[first:] for row in table.rows])
+    header, *rows = zip(*shown[1 if alone else 0 :], strict=True)
+    yield from right_table_lines(header, rows)
     for note in table.notes:
         yield escape(f"  {note}")
 
@@ -139,7 +149,7 @@ def _setup_words(setup: BenchSetup) -> Iterator[str]:
         yield f"for {setup.instance}"
 
 
-def _after_tables(report: BenchReport) -> Iterator[str]:
+def _after_tables(report: BenchReport, goal: Goal | None) -> Iterator[str]:
     several = len(report.variants) > 1
     for variant in report.variants:
         name = f"{variant.name}: " if several else ""
@@ -151,7 +161,10 @@ def _after_tables(report: BenchReport) -> Iterator[str]:
             yield from wrapped("failed", escape(f"{variant.name}: {variant.failure}"))
     yield from _comparison_lines(report)
     if several:
-        yield from wrapped("so", escape(decide(report).sentence))
+        decision = decide(report, goal)
+        yield from wrapped("so", escape(decision.sentence))
+        for doubt in decision.doubts:
+            yield from wrapped("but", escape(doubt))
     for words in losses(report):
         yield from wrapped("lost", escape(words))
     notes = note_sentences(report)

@@ -10,8 +10,8 @@ import click
 from packager.bench.decision import Goal
 from packager.bench.merge import merge
 from packager.bench.reading import read_benchmark
+from packager.bench.report import bench_lines
 from packager.bench.report_html import bench_html
-from packager.bench.summary import summary_lines
 from packager.cli.terminal import print_json_text, print_report, print_text
 from packager.core.command_line import command_text
 from packager.core.text import escape_text, json_text
@@ -71,7 +71,7 @@ def report(
         if form == "json":
             return json_text(found.model_dump(mode="json", exclude_none=True))
         if form == "text":
-            return "\n".join(summary_lines(found, chosen))
+            return "\n".join(bench_lines(found, chosen))
         return bench_html(
             found,
             goal=chosen,

@@ -25,16 +25,21 @@ def write(directory: Path, name: str, report: BenchReport) -> None:
     place.write_text(report.model_dump_json(exclude_none=True), encoding="utf-8")
 
 
-def test_a_report_is_printed_with_its_decision_first(tmp_path: Path, packager: Packager) -> None:
+def test_a_report_is_printed_with_tables_and_the_decision(
+    tmp_path: Path, packager: Packager
+) -> None:
     write(tmp_path, "bench.json", quantized())
 
     done = packager("report", "bench.json")
 
     assert (done.status, done.err) == (0, "")
     lines = done.out.splitlines()
-    assert lines[0].startswith("best       awq costs least, $0.32 per million tokens out")
-    for title in ("Latency", "Throughput", "Price", "Against bf16", "Predicted and measured"):
+    for title in ("Latency", "Throughput", "Price", "Predicted and measured", "Quality"):
         assert title in lines
+    assert (
+        "so         awq costs least, $0.32 per million tokens out at 32 requests at once:"
+        in done.out
+    )
 
 
 def test_json_is_a_report_that_is_read_again(tmp_path: Path, packager: Packager) -> None:
@@ -82,7 +87,7 @@ def test_a_directory_of_a_benchmark_is_read(tmp_path: Path, packager: Packager) 
     done = packager("report", "results")
 
     assert done.status == 0
-    assert done.out.startswith("within noise")
+    assert "No difference beyond noise between other and one" in done.out
 
 
 def test_records_of_builds_are_compared_with_benchmarks(tmp_path: Path, packager: Packager) -> None:
