@@ -68,6 +68,17 @@ def test_rounds_of_a_load_are_one_load_with_price_prediction_and_use() -> None:
     assert (variant.start_s, variant.failure, report.incomplete) == (12.346, "", "")
 
 
+def test_a_discount_is_in_the_prices() -> None:
+    results = Results(loads=[one("a", 0)])
+
+    report = make_report([target("a")], results, about(discount=0.25))
+
+    prices = report.variants[0].loads[0].prices
+    assert prices is not None
+    assert (prices.usd_hour, prices.discount) == (3.6, 0.25)
+    assert prices.output == pytest.approx(0.75 * 0.001 / 110 * 1e6)
+
+
 def test_without_a_price_nothing_is_priced() -> None:
     results = Results(loads=[one("a", 0)])
 

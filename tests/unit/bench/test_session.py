@@ -198,6 +198,21 @@ def test_a_server_that_stops_answering_is_not_asked_again() -> None:
     assert failed.value.message == "'a' stopped answering: the connection failed"
 
 
+def test_a_server_that_fails_on_its_own_leaves_out_the_rest_of_its_loads() -> None:
+    asked: list[tuple[str, int | None]] = []
+
+    def lost(server: OpenServer, level: Level, *_: Any) -> LoadRun:
+        asked.append((server.shown, level.concurrency))
+        return run_of(level, answer(0, failed=True), lost="the connection failed")
+
+    with pytest.raises(SmokeFailed):
+        session(
+            lost, "a", "b", pool=FakePool(together=False), concurrency=(1, 2), rounds=2
+        ).measure()
+
+    assert asked == [("a", 1), ("b", 1)]
+
+
 def test_an_interrupted_load_is_kept_and_the_last() -> None:
     def send(server: OpenServer, level: Level, *_: Any) -> LoadRun:
         return run_of(level, answer(0), cancelled=level.concurrency == 2)
