@@ -47,6 +47,13 @@ class Asked:
         found: dict[str, int] = answer.json()["usage"]
         return found
 
+    def cached_tokens(self) -> float:
+        """Return the tokens of prompts so far that were found in the prefix cache."""
+        text = self._http.request("GET", f"{self._url}/metrics", timeout=300).data.decode()
+        hits = [one for one in text.splitlines() if one.startswith("vllm:prefix_cache_hits_total")]
+        assert hits, text[:2000]
+        return sum(float(one.split()[-1]) for one in hits)
+
     def prompt_tokens(self, request: LoadRequest) -> int:
         return self.usage(request)["prompt_tokens"]
 
@@ -83,6 +90,8 @@ def test_prompts_and_answers_are_as_long_as_asked_for(asked: Asked) -> None:
     ]
 
     assert wrong == []
+    assert _found_in_the_cache(asked, here, shared=0) == 0
+    assert _found_in_the_cache(asked, here, shared=400) >= 3 * 256  # blocks may have 128 tokens
     text = "What does the shelve module do?"
     assert list(ServerCounter(asked.post, MODEL).encode(text)) == list(here.encode(text))
 
@@ -102,6 +111,17 @@ def _wrong(
             usage = asked.usage(request)
             if abs(usage["prompt_tokens"] - 500) > 10 or usage["completion_tokens"] != 12:
                 yield name, endpoint, usage
+
+
+def _found_in_the_cache(asked: Asked, counter: TokenCounter, *, shared: int) -> float:
+    """Send two loads of two requests; return their tokens that the prefix cache had."""
+    spec = RequestSpec(input_tokens=500, output_tokens=1, prefix_tokens=shared, seed=1)
+    source = open_source(settle(spec, forces_length=True), counter=counter)
+    before = asked.cached_tokens()
+    for load in ("one", "two"):
+        for request in itertools.islice(make_requests(source, load), 2):
+            asked.usage(request)
+    return asked.cached_tokens() - before
 
 
 def _counted_otherwise(asked: Asked, tokenized: CountPrompt) -> Iterator[Any]:

@@ -1,0 +1,72 @@
+"""Workload specifications as SageMaker's SDK, unchanged, writes them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from packager.bench.workload_spec import BadWorkloadSpec, read_workload_spec
+from tests.conftest import SCRIPTS, unavailable
+
+pytestmark = pytest.mark.live
+
+WRITES = Path(__file__).resolve().parent / "sagemaker_writes.py"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return a file of each specification."""
+    found = subprocess.run([SCRIPTS / "bench-consumers", "path"], capture_output=True, text=True)
+    if found.returncode != 0:
+        unavailable("scripts/bench-consumers")
+    done = subprocess.run(
+        [sys.executable, WRITES],
+        env={**os.environ, "PYTHONPATH": f"{found.stdout.strip()}/sagemaker"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    directory = tmp_path_factory.mktemp("workloads")
+    for name, text in json.loads(done.stdout.splitlines()[-1]).items():
+        (directory / name).write_text(text)
+    return {path.name: path for path in directory.iterdir()}
+
+
+def test_made_requests_are_read(written: dict[str, Path]) -> None:
+    found = read_workload_spec(written["synthetic"])
+
+    assert found.options == {
+        "concurrency": (8,),
+        "requests": 100,
+        "input_tokens": 550,
+        "input_stddev": 0.0,
+        "output_tokens": 150,
+        "output_stddev": 0.0,
+        "stream": True,
+        "seed": 3,
+        "ignore_eos": True,
+    }
+    assert [told.split(" is ")[0] for told in found.notes] == [
+        "the secret 'hf_token'",
+        "the tokenizer 'org/name'",
+    ]
+
+
+def test_a_data_set_must_be_named_and_a_template_is_refused(written: dict[str, Path]) -> None:
+    found = read_workload_spec(written["dataset"])
+
+    assert found.needs_data
+    assert found.options == {
+        "concurrency": (1,),
+        "requests": 100,
+        "output_tokens": 256,
+        "stream": True,
+    }
+    with pytest.raises(BadWorkloadSpec, match="payload_template is for endpoints of a form"):
+        read_workload_spec(written["template"])
