@@ -19,7 +19,7 @@ from tests.support.places import SCRIPTS
 # Every part of the page is on one of these.
 DIFFERENT = ("quantized", "drafts", "twelve", "partly failed", "tiny")
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
 
 @pytest.fixture(scope="module")

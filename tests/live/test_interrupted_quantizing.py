@@ -19,7 +19,7 @@ from packager.sizing.quantizable import find_support
 from tests.support.commandline import TINY
 from tests.support.places import ROOT
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
 TOOL = ROOT / "containers/tools"
 BLOCKS = 11  # embeddings, and ten layers

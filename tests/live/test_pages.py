@@ -17,7 +17,7 @@ from tests.support.pages import plan_page, ranking_page
 from tests.support.places import SCRIPTS
 from tests.support.report_values import quality_report
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
 SEVERAL = ("ml.g5.xlarge", "ml.g6e.12xlarge", "ml.p5.48xlarge", "ml.p5en.48xlarge", "ml.p3.2xlarge")
 

@@ -455,7 +455,7 @@ def _killed(place: Path, command: list[str], env: dict[str, str], *, whom: str) 
             assert process.poll() is None, "it ended before a block was kept"
             time.sleep(0.005)
         os.kill(worker if whom == "worker" else process.pid, signal.SIGKILL)
-        status = process.wait(120)
+        status = process.wait(300)
     return status, (place / "told").read_text()
 
 
@@ -615,7 +615,7 @@ def _write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def _wait_for_worker(parent: int) -> int:
     """Find the worker among the descendants of a build."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while time.monotonic() < until:
         for pid in _descendants(parent):
             try:

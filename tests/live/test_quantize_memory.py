@@ -21,7 +21,7 @@ from tests.live.checkpoints import read_tensors
 from tests.support.commandline import TINY
 from tests.support.doubles.models import llama_tensors
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
 LARGE: Mapping[str, Any] = {
     "architectures": ["LlamaForCausalLM"],

@@ -87,7 +87,7 @@ def test_a_started_image_is_healthy_quiet_and_says_what_is_wrong_with_a_body(
     assert built.status == 0, built.err
 
     with served(engine, image, OMP_NUM_THREADS="1") as (container, url):
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 600
         while (health := health_of(container)) != "healthy" and time.monotonic() < deadline:
             time.sleep(1)
         answers = [

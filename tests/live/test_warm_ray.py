@@ -23,7 +23,7 @@ from tests.support.doubles.ray_nodes import Nodes, ray_nodes
 from tests.support.doubles.s3 import Bucket, bucket_server
 from tests.support.tool_steps import OUTSIDE
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
 JOBS = 40 if os.environ.get("PACKAGER_FAULTS") == "long" else 16
 
@@ -153,7 +153,7 @@ def test_every_key_is_there_after_worker_raylet_and_head_were_killed(warmth: War
     with ray_nodes(warmth.place, warmth.environment) as nodes:
         driver = warmth.start(nodes.address)
         warmth.wait_for_builds(JOBS // 8, driver)
-        wait_until(lambda: bool(busy_workers(nodes)), 30)
+        wait_until(lambda: bool(busy_workers(nodes)), 240)
         os.kill(busy_workers(nodes)[0], signal.SIGKILL)
         killed += 1
         warmth.wait_for_builds(JOBS // 4, driver)
@@ -164,19 +164,19 @@ def test_every_key_is_there_after_worker_raylet_and_head_were_killed(warmth: War
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         killed += 2  # what the two others were doing
-        assert driver.wait(120) != 0
+        assert driver.wait(300) != 0
 
     with ray_nodes(warmth.place, warmth.environment) as nodes:
         driver = warmth.start(nodes.address)
-        assert driver.wait(240) == 0, warmth.err
+        assert driver.wait(300) == 0, warmth.err
         again = warmth.start(nodes.address)
-        assert again.wait(120) == 0, warmth.err
+        assert again.wait(300) == 0, warmth.err
         assert f"{JOBS} there" in (warmth.place / "driver.out").read_text()
 
     assert JOBS <= warmth.builds <= JOBS + killed
     seeds = [job["request"]["quantize"].split("seed=")[1].split(",")[0] for job in plan["jobs"]]
     assert [str(warmth.demo_of(key)) for key in keys] == seeds
-    wait_until(lambda: not warmth.left(), 20)
+    wait_until(lambda: not warmth.left(), 240)
 
 
 def test_ctrl_c_leaves_nothing_on_the_nodes(warmth: Warmth) -> None:
@@ -188,9 +188,9 @@ def test_ctrl_c_leaves_nothing_on_the_nodes(warmth: Warmth) -> None:
         wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2, 240)
         driver.send_signal(signal.SIGINT)
 
-        assert driver.wait(60) == 130
+        assert driver.wait(300) == 130
         left = pids.read_text().split()
-        wait_until(lambda: not any(os.path.lexists(f"/proc/{pid}") for pid in left), 20)
+        wait_until(lambda: not any(os.path.lexists(f"/proc/{pid}") for pid in left), 240)
 
 
 def test_what_no_node_can_do_is_said_at_once_and_what_fails_for_good_is_not_repeated(
@@ -205,7 +205,7 @@ def test_what_no_node_can_do_is_said_at_once_and_what_fails_for_good_is_not_repe
 
     with ray_nodes(warmth.place, warmth.environment, count=2) as nodes:
         driver = warmth.start(nodes.address, "--format", "json")
-        assert driver.wait(180) == 6, warmth.err
+        assert driver.wait(300) == 6, warmth.err
 
         ended = json.loads((warmth.place / "driver.out").read_text())["jobs"]
         assert [one["state"] for one in ended] == ["infeasible", "built", "failed"]
@@ -218,4 +218,4 @@ def test_what_no_node_can_do_is_said_at_once_and_what_fails_for_good_is_not_repe
         )
         assert alone.status == 2
         assert "no shared store takes their results" in alone.err
-    wait_until(lambda: not warmth.left(), 20)
+    wait_until(lambda: not warmth.left(), 240)

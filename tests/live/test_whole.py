@@ -21,7 +21,7 @@ from tests.live.checkpoints import Tensors, dequantized, read_tensors
 from tests.support.commandline import TINY
 from tests.support.places import ROOT
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
 EVERY = ("fp8", "static", "awq", "gemm", "gptq", "rtn", "smoothquant", "nvfp4")
 CASES = (

@@ -33,7 +33,7 @@ class Done:
 Packager = Callable[..., Done]
 
 
-def packager_in(directory: Path, *, timeout_s: float = 500) -> Packager:
+def packager_in(directory: Path, *, timeout_s: float = 1000) -> Packager:
     """Return a function that runs `packager` with arguments from `directory`.
 
     Its process is a fork of one that has packager's modules (see `preloaded_commands`); where the
