@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from packager.bench.asked import Asked as LoadAsked
-from packager.bench.report_html import bench_html
 from packager.build.records import check_place
 from packager.cli.cache_options import cache_options, take_cache_settings
 from packager.cli.field_options import FiniteRange, options_from, take_fields
@@ -34,6 +33,7 @@ from packager.cli.tune_work import (
     make_work,
     work_in_engine,
 )
+from packager.core.bench import BenchReport
 from packager.core.request import BuildRequest
 from packager.core.tuning import TuneReport
 from packager.core.units import counted
@@ -181,9 +181,7 @@ def tune(
         engine = find_engine()
         if retry_failed and failures_in(journal.events):
             journal.append(Retried())
-        for one in field.dropped:
-            if one.is_asked:
-                warn(f"the candidate {one.name!r} is left out: {one.why}")
+        _warn_of_refused(field)
         if not (quiet or as_json):
             note_lines(_start_lines(journal, field))
         with shown_progress(progress, quiet=quiet, as_json=as_json) as on_event:
@@ -197,12 +195,7 @@ def tune(
         _write(request_out, _request_text(request_out, report))
     if figures_out is not None:
         _write(figures_out, figures.model_dump_json(indent=2) + "\n")
-    if as_json:
-        print_json(report.model_dump(mode="json"))
-    elif output_format == "html":
-        print_text(bench_html(figures, goal=report.goal, command=figures.command))
-    else:
-        print_lines(tune_lines(report))
+    _print_report(report, figures, output_format)
     if report.best is None:
         raise SmokeFailed(
             "no candidate could be built, started and measured",
@@ -235,6 +228,24 @@ def _take_work(request_file: Path | None, asked: TuneAsked, given: dict[str, Any
 
 def _named(given: dict[str, Any]) -> tuple[Variation, ...]:
     return named_variations(given.pop("tries"), given.pop("files"))
+
+
+def _warn_of_refused(field: Field) -> None:
+    """Tell at once of candidates that the user named and rules refuse."""
+    for one in field.dropped:
+        if one.is_asked and one.kind == "refused":
+            warn(f"the candidate {one.name!r} is left out: {one.why}")
+
+
+def _print_report(report: TuneReport, figures: BenchReport, output_format: str) -> None:
+    if output_format == "json":
+        print_json(report.model_dump(mode="json"))
+    elif output_format == "html":
+        from packager.bench.report_html import bench_html  # templates are loaded for a page alone
+
+        print_text(bench_html(figures, goal=report.goal, command=figures.command))
+    else:
+        print_lines(tune_lines(report))
 
 
 def _start_lines(journal: Journal, field: Field) -> list[str]:
