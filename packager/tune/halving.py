@@ -163,12 +163,13 @@ def _intervals(scores: Mapping[str, tuple[float, ...]]) -> dict[str, Interval]:
     """Compute intervals with one noise for all, as a share of each mean.
 
     One candidate's two or three rounds say little about its noise; those of all together, and a
-    guess of the noise worth four measurements, say enough from the first stage on.
+    guess of the noise worth four measurements, say enough from the first stage on.  Scores on both
+    sides of 0 are no noise but a limit that is sometimes kept: they do not count.
     """
     squares, freedom = NOISE_FREEDOM * NOISE**2, NOISE_FREEDOM
     means = {name: math.fsum(values) / len(values) for name, values in scores.items() if values}
     for name, mean in means.items():
-        if mean and len(scores[name]) > 1:
+        if len(scores[name]) > 1 and min(scores[name]) * max(scores[name]) > 0:
             squares += math.fsum((value / mean - 1) ** 2 for value in scores[name])
             freedom += len(scores[name]) - 1
     half = t_quantile(freedom) * math.sqrt(squares / freedom)

@@ -97,6 +97,20 @@ def test_candidates_that_cannot_be_told_apart_tie() -> None:
     assert [one.candidate for one in done.standings if one.ties_with_best] == ["b"]
 
 
+def test_a_limit_that_is_kept_now_and_then_does_not_make_all_others_equal() -> None:
+    rounds = {"a": (100.0,) * 3, "b": (80.0,) * 3, "flips": (90.0, -1.1, 90.0)}
+    rounds |= {"d": (10.0,), "e": (9.0,), "f": (8.0,)}
+
+    done, _ = run(
+        HalvingState(candidates=tuple(rounds)),
+        lambda work: Measured(candidate=work.candidate, score=rounds[work.candidate][work.round]),
+    )
+
+    assert done.best == "a"
+    assert [one.candidate for one in done.standings if one.ties_with_best] == []
+    assert [len(one.rounds) for one in done.standings] == [3, 3, 2, 1, 1, 1]
+
+
 def test_equal_scores_are_decided_by_the_seed_alone() -> None:
     equal = dict.fromkeys("abcd", 10.0)
 
