@@ -231,7 +231,7 @@ def _named(given: dict[str, Any]) -> tuple[Variation, ...]:
 
 
 def _warn_of_refused(field: Field) -> None:
-    """Tell at once of candidates that the user named and rules refuse."""
+    """Write a warning for each candidate that the user named and rules refuse."""
     for one in field.dropped:
         if one.is_asked and one.kind == "refused":
             warn(f"the candidate {one.name!r} is left out: {one.why}")
