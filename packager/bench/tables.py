@@ -134,7 +134,7 @@ def speculation_table(report: BenchReport) -> Table | None:
         ("ITL, ms", lambda load: value(load, CHUNKS, "p50")),
         ("requests/s", lambda load: value(load, "request_throughput")),
         ("output tokens/s", lambda load: value(load, OUTPUT)),
-        ("tokens/s of a request", lambda load: value(load, OUTPUT_USER)),
+        ("tokens/s of a request", lambda load: value(load, OUTPUT_USER, "p50")),
         ("acceptance length", lambda load: load.acceptance.length if load.acceptance else None),
     )
     found = _measured(report, "speculation", "With and without a draft", columns)
