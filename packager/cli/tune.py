@@ -185,7 +185,7 @@ def tune(
         if not (quiet or as_json):
             note_lines(_start_lines(journal, field))
         with shown_progress(progress, quiet=quiet, as_json=as_json) as on_event:
-            with work_in_engine(work, engine, on_event) as workshop:
+            with work_in_engine(work, engine, journal, on_event) as workshop:
                 done = run_tune(field, work.race, journal, workshop, on_event=on_event)
             found = make_report(field, work.race, done, journal, **work.names())
             report = finish(work, engine, found, field, on_event)

@@ -48,7 +48,14 @@ from packager.tune.figures import bench_report
 from packager.tune.journal import Journal, key_of
 from packager.tune.session import STEP, Budget, Race
 from packager.tune.space import Axis, Variation, base_of, request_with, variations
-from packager.tune.workshop import BuiltImage, ImageWorkshop, Servers, remove_images
+from packager.tune.workshop import (
+    BuiltImage,
+    ImageWorkshop,
+    Servers,
+    purpose_of,
+    remove_images,
+    remove_leftovers,
+)
 from packager.version import __version__
 
 
@@ -225,7 +232,9 @@ def make_candidates(
 
 
 @contextmanager
-def work_in_engine(work: Work, engine: Any, on_event: EventSink) -> Iterator[ImageWorkshop]:
+def work_in_engine(
+    work: Work, engine: Any, journal: Journal, on_event: EventSink
+) -> Iterator[ImageWorkshop]:
     """Yield a workshop in this machine's Docker Engine; end its servers with the block."""
 
     def tell(words: str) -> None:
@@ -240,12 +249,14 @@ def work_in_engine(work: Work, engine: Any, on_event: EventSink) -> Iterator[Ima
             return bool(find_image(engine, name))
         return False
 
+    purpose = purpose_of(journal.path)
+    remove_leftovers(engine, purpose)
     opener = Opener(
         connect=lambda: engine,
         deadline_s=work.loads.deadline_s,
         connections=max(work.concurrency),
         on_progress=tell,
-        purpose="tune",
+        purpose=purpose,
     )
     servers = Servers(
         opener,

@@ -7,9 +7,11 @@ they hold devices, one is up at a time.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -179,6 +181,21 @@ class ImageWorkshop:
 def image_name(candidate: Candidate) -> str:
     """Return the name of a candidate's image in the engine: the same in every run."""
     return f"{REPOSITORY}:{candidate.id}"
+
+
+def purpose_of(journal: Path) -> str:
+    """Return the part of containers' names that tells whose they are: one for each journal."""
+    path = str(journal.absolute()).encode("utf-8", "surrogateescape")
+    return f"tune-{hashlib.sha256(path).hexdigest()[:12]}"
+
+
+def remove_leftovers(engine: Any, purpose: str) -> None:
+    """Remove containers that a killed run of the same journal left, whose lock is ours now."""
+    from docker.errors import DockerException
+
+    with suppress(DockerException, OSError):
+        for one in engine.api.containers(all=True, filters={"name": f"packager-{purpose}-"}):
+            engine.api.remove_container(one["Id"], force=True, v=True)
 
 
 def remove_images(engine: Any, images: Sequence[str]) -> None:
