@@ -19,6 +19,7 @@ from importlib import resources
 from random import Random
 
 from packager.load.draws import draws, pick, shuffled
+from packager.load.tokenizer import TokenizerFailed
 
 CountTokens = Callable[[str], int]
 
@@ -39,6 +40,7 @@ class Written:
 
     text: str
     tokens: int
+    failed: bool = False  # it could not be counted as a whole
 
 
 class TextWriter:
@@ -47,7 +49,7 @@ class TextWriter:
     def __init__(self, count: CountTokens, *, asks: bool = False) -> None:
         """Count sentences and words with `count`; `asks` says that each count is a request.
 
-        Then few sentences are used, all of them are counted here, and no text is counted again.
+        Then few of them are used, and no text is counted again.  Raises what `count` raises.
         """
         self._count = count
         self._mends = not asks
@@ -60,9 +62,8 @@ class TextWriter:
         self._filler_cost = min(costs.values())
         self._fillers = [word for word, cost in costs.items() if cost == self._filler_cost]
         self._shortest = min(map(self.cost, self._sentences))
-        if asks:
-            for word in self._words:
-                self.cost(word)
+        for word in self._words:
+            self.cost(word)
 
     def cost(self, part: str) -> int:
         """Return the tokens that `part` adds to a text."""
@@ -71,8 +72,13 @@ class TextWriter:
         return self._costs[part]
 
     def measured(self, text: str, added: int) -> Written:
-        """Return a text with its tokens, which are `added` where counting is a request."""
-        return Written(text, self._count(text) if self._mends else added)
+        """Return a text with its tokens, which are `added` where they cannot be counted again."""
+        if not self._mends:
+            return Written(text, added)
+        try:
+            return Written(text, self._count(text))
+        except TokenizerFailed:
+            return Written(text, added, failed=True)
 
     def write(
         self,
@@ -128,8 +134,7 @@ class TextWriter:
         """Add or remove words until the count is right, or comes no nearer."""
         best: Written | None = None
         for _ in range(_MENDS):
-            text = draft.text
-            found = Written(text, self._count(text))
+            found = self.measured(draft.text, sum(map(self.cost, draft.parts)))
             nearer = best is None or abs(found.tokens - tokens) < abs(best.tokens - tokens)
             best = found if best is None or nearer else best
             if abs(found.tokens - tokens) <= tokens // _CLOSE or not nearer:

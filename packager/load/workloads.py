@@ -16,7 +16,7 @@ from typing import Any
 from packager.core.probes import has_prompt, probe_request, prompt_end
 from packager.core.samples import Sample
 from packager.core.workload import estimate_tokens
-from packager.errors import UsageError
+from packager.errors import ModelRefused, UsageError
 from packager.load.draws import draws, normal, shuffled
 from packager.load.server_counts import ServerCounter
 from packager.load.spec import PATHS, Lengths, RequestShape
@@ -61,8 +61,8 @@ def open_source(
 
     Tokens are counted by `counter`, the client's own tokenizer; without one by the server, with
     some 60 short requests; and estimated where neither is there.  `count_prompt` also tells what
-    the server adds to a prompt.  Raise `TokenizerFailed` where `counter` cannot encode English,
-    and `UsageError` where no sample can be asked.
+    the server adds to a prompt.  Raise `ModelRefused` where `counter` cannot encode English, and
+    `UsageError` where no sample can be asked.
     """
     if samples:
         asked = tuple(sample for sample in samples if has_prompt(sample))
@@ -71,11 +71,17 @@ def open_source(
         return RequestSource(
             shape=shape, writer=writer, counter=counter, tools=tools, samples=asked
         )
-    writer = _writer(shape, counter, count_prompt)
-    tools = tuple(_tools(shape, writer))
-    source = RequestSource(shape=shape, writer=writer, counter=counter, tools=tools)
-    if count_prompt is not None:
+    try:
+        writer = _writer(shape, counter, count_prompt)
+        tools = tuple(_tools(shape, writer))
+        source = RequestSource(shape=shape, writer=writer, counter=counter, tools=tools)
         probe, tokens = _made(source, (shape.input_tokens, 1), ("probe",))
+    except TokenizerFailed as error:
+        raise ModelRefused(
+            f"the tokenizer cannot encode English sentences: {error}",
+            hint="name the served model's own with --tokenizer, or let the server count",
+        ) from error
+    if count_prompt is not None:
         body = {name: value for name, value in probe.body.items() if name != "stream_options"}
         probe = replace(probe, body={**body, "stream": False})
         added = max(0, count_prompt(probe) - tokens)
@@ -157,11 +163,14 @@ def _made(
         else:
             turns.append(_Turn(role, writer.write(wanted, *place, tagged=number == 0)))
     tokens = sum(turn.said.tokens for turn in turns)
+    failed = any(turn.said.failed for turn in turns)
+    own_count = None if source.counter is None or failed else tokens + source.template_tokens
     request = LoadRequest(
         endpoint=PATHS[shape.endpoint],
         body={**_texts_body(shape, turns), **_settings(source, answer)},
         shown=prompt_end(turns[-1].said.text),
-        input_tokens=None if source.counter is None else tokens + source.template_tokens,
+        input_tokens=own_count,
+        tokenizer_failed=failed,
     )
     return request, tokens
 

@@ -13,7 +13,7 @@ import pytest
 
 from packager.core.samples import Message, Sample
 from packager.core.workload import WORKLOADS, Workload, estimate_tokens
-from packager.errors import UsageError
+from packager.errors import ModelRefused, UsageError
 from packager.load.spec import RequestSpec, settle
 from packager.load.tokenizer import TokenCounter, TokenizerFailed, open_tokenizer
 from packager.load.values import LoadRequest
@@ -334,6 +334,39 @@ def test_a_sample_that_the_tokenizer_cannot_encode_is_sent_and_marked() -> None:
 
     assert (request.tokenizer_failed, request.input_tokens) == (True, None)
     assert request.body["max_tokens"] == 250
+
+
+class FailsOnLongTexts:
+    """A tokenizer that counts words, and fails on more than fifty of them."""
+
+    def count(self, text: str) -> int:
+        return len(self.encode(text))
+
+    def encode(self, text: str) -> list[int]:
+        words = text.split()
+        if len(words) > 50:
+            raise TokenizerFailed("its library gave up")
+        return list(range(len(words)))
+
+
+def test_a_prompt_that_the_tokenizer_cannot_encode_is_sent_and_marked() -> None:
+    source = open_source(settle(RequestSpec(input_tokens=60)), counter=FailsOnLongTexts())
+    short = open_source(settle(RequestSpec(input_tokens=40)), counter=FailsOnLongTexts())
+
+    (request,) = sent(source, count=1)
+    assert (request.tokenizer_failed, request.input_tokens) == (True, None)
+    assert 55 <= len(texts(request)[0].split()) <= 65
+    (request,) = sent(short, count=1)
+    assert (request.tokenizer_failed, request.input_tokens) == (False, 40)
+
+
+def test_a_tokenizer_that_cannot_encode_english_is_refused() -> None:
+    class Fails(FailsOnLongTexts):
+        def encode(self, text: str) -> list[int]:
+            raise TokenizerFailed("its library gave up")
+
+    with pytest.raises(ModelRefused, match="cannot encode English sentences: its library gave up"):
+        open_source(settle(RequestSpec()), counter=Fails())
 
 
 @pytest.mark.parametrize(
