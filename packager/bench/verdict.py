@@ -10,37 +10,39 @@ from packager.core.units import percent
 
 UNCHANGED = "no measurable change"
 _TIMES_TOKENS, _TIMES = 1.5, 2.0  # from here on `1.8x as many` reads better than `80 % more`
-_NAMES = {TTFT: "TTFT", TPOT: "TPOT", LATENCY: "latency"}
+_NAMES = {OUTPUT: "tokens/s", PRICE: "price", TTFT: "TTFT", TPOT: "TPOT", LATENCY: "latency"}
 
 
 def describe(compared: Sequence[Compared]) -> str:
     """Return the comparisons of one variant under one load in words.
 
-    `1.8x as many tokens/s, 61 % cheaper, TTFT no measurable change`.
+    `1.8x as many tokens/s, 61 % cheaper; no measurable change of TTFT`.
     """
-    parts = [describe_one(one) for one in compared]
+    noise = [_NAMES.get(one.metric, one.metric) for one in compared if one.is_noise]
+    if compared and len(noise) == len(compared):
+        return "no measurable difference"
+    parts = [describe_one(one) for one in compared if not one.is_noise]
     if any(one.is_noise is None for one in compared):
         parts.append("from fewer than 3 rounds, so it may be noise")
-    return ", ".join(parts)
+    told = ", ".join(parts)
+    if not noise:
+        return told
+    return f"{told}; {UNCHANGED} of {', '.join([*noise[:-2], ' and '.join(noise[-2:])])}"
 
 
 def describe_one(one: Compared) -> str:
     """Return one comparison in words."""
+    name = _NAMES.get(one.metric, one.metric)
+    if one.is_noise:
+        return f"{name} {UNCHANGED}"
     if one.metric == OUTPUT:
-        if one.is_noise:
-            return f"tokens/s {UNCHANGED}"
         if one.ratio >= _TIMES_TOKENS:
             return f"{_times(one.ratio)} as many tokens/s"
         return f"{_share(one.ratio)} {'more' if one.ratio > 1 else 'fewer'} tokens/s"
     if one.metric == PRICE:
-        if one.is_noise:
-            return f"price {UNCHANGED}"
         if one.ratio >= _TIMES:
             return f"{_times(one.ratio)} as expensive"
         return f"{_share(one.ratio)} {'dearer' if one.ratio > 1 else 'cheaper'}"
-    name = _NAMES.get(one.metric, one.metric)
-    if one.is_noise:
-        return f"{name} {UNCHANGED}"
     if one.ratio >= _TIMES:
         return f"{name} {_times(one.ratio)} as long"
     return f"{name} {_share(one.ratio)} {'longer' if one.ratio > 1 else 'shorter'}"

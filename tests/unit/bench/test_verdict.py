@@ -49,7 +49,27 @@ def test_noise_has_no_number(metric: str, words: str) -> None:
 def test_a_whole_load_is_one_line() -> None:
     line = describe([one(OUTPUT, 1.83), one(PRICE, 0.39), one("time_to_first_token", 1.1, True)])
 
-    assert line == "1.8x as many tokens/s, 61 % cheaper, TTFT no measurable change"
+    assert line == "1.8x as many tokens/s, 61 % cheaper; no measurable change of TTFT"
+
+
+def test_what_did_not_change_is_named_together() -> None:
+    line = describe(
+        [
+            one(OUTPUT, 1.12),
+            one("time_to_first_token", 0.9, True),
+            one("inter_token_latency", 1.1, True),
+            one("request_latency", 1.1, True),
+        ]
+    )
+
+    assert line == "12 % more tokens/s; no measurable change of TTFT, TPOT and latency"
+
+
+def test_where_all_is_noise_nothing_differs() -> None:
+    noise = [one(OUTPUT, 1.12, True), one("request_latency", 1.1, True)]
+
+    assert describe(noise) == "no measurable difference"
+    assert describe([]) == ""
 
 
 def test_too_few_rounds_are_said_once() -> None:
