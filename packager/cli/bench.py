@@ -291,6 +291,8 @@ def _interruptible() -> Iterator[None]:
     """Make a termination request end a load as Ctrl-C does: with what was measured."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's job in the background
+            raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
     if threading.current_thread() is not threading.main_thread():

@@ -192,8 +192,8 @@ def _setup_of(stated: BenchSetup) -> MeasuredSetup:
 def _of_bench_loads(loads: Iterable[BenchLoad]) -> Iterable[MeasuredLoad]:
     for load in loads:
         tpot = load.metrics.get("inter_token_latency")
-        if load.rate is not None or load.concurrency is None or tpot is None:
-            continue  # at a rate the concurrency is only a limit; one token has no time per token
+        if load.rate is not None or load.concurrency is None or not (tpot and tpot.avg):
+            continue  # at a rate it is only a limit; answers in one piece have no time per token
         means = {name: metric.avg for name, metric in load.metrics.items()}
         yield MeasuredLoad(
             concurrency=_concurrency(load.concurrency, "concurrency"),

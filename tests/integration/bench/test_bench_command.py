@@ -1,0 +1,265 @@
+"""`packager bench` of servers whose every answer is known: what is printed, written and demanded.
+
+No figure is compared with a time: what a loaded machine makes of one is measured elsewhere.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+
+from packager.core.bench import BenchReport
+from packager.performance.measurements import load_measurements
+from tests.support.commandline import TINY, Packager
+from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.llm_double import Behaviour, LlmDouble, Mode
+
+FEW = ("--workload", "20:6", "--requests", "4", "--warm-up", "1")
+CREDENTIALS = {
+    "region_name": "us-east-1",
+    "aws_access_key_id": "x",
+    "aws_secret_access_key": "x",
+}
+BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "-q")
+
+
+@pytest.fixture(scope="module")
+def one() -> Iterator[LlmDouble]:
+    with LlmDouble(Behaviour(itl_s=0.003)) as double:
+        yield double
+
+
+@pytest.fixture(scope="module")
+def other() -> Iterator[LlmDouble]:
+    with LlmDouble(Behaviour(itl_s=0.003, tokens_per_chunk=2)) as double:
+        yield double
+
+
+def test_two_servers_are_measured_in_turns_and_compared(
+    packager: Packager, one: LlmDouble, other: LlmDouble
+) -> None:
+    done = packager(
+        *("bench", one.url, other.url, *FEW, "--concurrency", "1,2", "--rounds", "2"),
+        *("--usd-per-hour", "2", "--discount", "0.5", "--ttft-ms", "60000"),
+    )
+
+    assert done.status == 0, done.err
+    assert done.out.startswith("requests   as asked: 20 tokens in, 6 tokens out; seed 0\n")
+    assert "limits     the first token within 60000 ms" in done.out
+    assert "rounds     2, in turns" in done.out
+    for title in ("Latency", "Throughput", "Price", "Requests within the limits"):
+        assert f"\n{title}\n" in done.out
+    assert "$2.00 an hour, less 50 % (--usd-per-hour)" in done.out
+    assert "from fewer than 3 rounds, so it may be noise" in done.out
+    assert f"{one.url}, concurrency 1, round 1 of 2" in done.err
+
+
+def test_json_is_the_report_and_alone_on_stdout(packager: Packager, one: LlmDouble) -> None:
+    done = packager("bench", one.url, *FEW, "--concurrency", "2", "--format", "json")
+
+    assert done.status == 0, done.err
+    assert done.err == ""
+    report = BenchReport.model_validate_json(done.out)
+    (variant,) = report.variants
+    (load,) = variant.loads
+    assert (variant.name, variant.setup.digest) == (one.url, "")
+    assert (load.concurrency, load.requests, load.answered, load.empty) == (2, 4, 4, 0)
+    assert load.metrics["output_sequence_length"].avg == 6
+    assert load.metrics["input_sequence_length"].avg == 20
+    assert report.workload.output_tokens == 6
+    assert report.command.startswith(f"packager bench {one.url} --workload 20:6")
+
+
+def test_a_page_is_one_file_with_every_table(packager: Packager, one: LlmDouble) -> None:
+    done = packager("bench", one.url, *FEW, "--concurrency", "2", "--format", "html")
+
+    assert done.status == 0, done.err
+    assert done.out.startswith("<!doctype html>")
+    assert "Latency" in done.out
+
+
+def test_a_directory_gets_what_every_reader_wants(
+    packager: Packager, tmp_path: Path, one: LlmDouble
+) -> None:
+    done = packager(
+        *("bench", one.url, *FEW, "--concurrency", "1,2", "--output", "results/"),
+        *("--output", "alone.json"),
+    )
+
+    assert done.status == 0, done.err
+    assert "written to results/" in done.err
+    results = tmp_path / "results"
+    (server,) = (path for path in results.iterdir() if path.is_dir())
+    assert sorted(path.name for path in server.iterdir()) == ["concurrency_1", "concurrency_2"]
+    summary = server / "concurrency_2" / "profile_export_aiperf.json"
+    assert load_measurements(summary).loads[0].concurrency == 2
+    records = (server / "concurrency_2" / "profile_export.jsonl").read_text().splitlines()
+    assert len(records) == 4
+    assert (results / "bench.html").read_text().startswith("<!doctype html>")
+    alone = load_measurements(tmp_path / "alone.json")
+    assert [load.concurrency for load in alone.loads] == [1, 2]
+
+
+def test_one_load_fits_the_archive_that_sagemaker_reads(
+    packager: Packager, tmp_path: Path, one: LlmDouble
+) -> None:
+    done = packager("bench", one.url, *FEW, "--concurrency", "2", "--output", "output.tar.gz")
+
+    assert done.status == 0, done.err
+    with tarfile.open(tmp_path / "output.tar.gz") as tar:
+        assert sorted(tar.getnames()) == ["profile_export.jsonl", "profile_export_aiperf.json"]
+
+
+def test_a_search_ends_at_the_boundary_and_leaves_its_history(
+    packager: Packager, tmp_path: Path, one: LlmDouble
+) -> None:
+    """Every load is within a minute: the search ends where it may not go on."""
+    done = packager(
+        *("bench", one.url, *FEW, "--find", "max-concurrency", "--latency-ms", "60000"),
+        *("--find-up-to", "4", "--output", "output.tar.gz"),
+    )
+
+    assert done.status == 0, done.err
+    assert "found      up to 4 requests at once are within the limits" in done.out
+    with tarfile.open(tmp_path / "output.tar.gz") as tar:
+        history = tar.extractfile("search_history.json")
+        assert history is not None
+        found = json.load(io.BytesIO(history.read()))
+    assert found["boundary_summary"]["feasible_max"]["value"] == 4
+
+
+def test_a_share_that_is_demanded_and_missed_ends_with_7_after_the_figures(
+    packager: Packager, one: LlmDouble
+) -> None:
+    done = packager(
+        *("bench", one.url, *FEW, "--concurrency", "1", "--latency-ms", "0.001"),
+        *("--min-goodput", "0.99", "--quiet"),
+    )
+
+    assert done.status == 7
+    assert "Requests within the limits" in done.out
+    assert done.err.startswith(
+        "error: only 0 % of the requests of a load keep the limits; 99 % are demanded\n"
+    )
+
+
+def test_what_fails_is_told_as_what_it_is(packager: Packager) -> None:
+    modes: tuple[Mode, ...] = ("ok", "empty", "cut", "status")
+    with LlmDouble(Behaviour(), modes=modes) as failing:
+        done = packager(
+            *("bench", failing.url, "--workload", "20:6", "--requests", "4", "--warm-up", "0"),
+            *("--concurrency", "1", "--format", "json"),
+        )
+
+    assert done.status == 0, done.err
+    (load,) = json.loads(done.out)["variants"][0]["loads"]
+    assert (load["requests"], load["empty"]) == (4, 1)
+    assert {error["kind"] for error in load["errors"]} == {"cut", "status"}
+
+
+def test_a_server_that_answers_nothing_ends_with_4(packager: Packager) -> None:
+    with LlmDouble(Behaviour(mode="status", status=503)) as failing:
+        done = packager("bench", failing.url, *FEW, "--concurrency", "1", "--quiet")
+
+    assert done.status == 4
+    assert "error: no request was answered: " in done.err
+    assert "503" in done.err
+
+
+def test_a_server_that_is_not_there_is_no_reason_against_the_other(
+    packager: Packager, one: LlmDouble
+) -> None:
+    done = packager("bench", one.url, "http://127.0.0.1:9", *FEW, "--concurrency", "1", "--quiet")
+
+    assert done.status == 4
+    assert "Latency" in done.out
+    assert "failed     http://127.0.0.1:9: " in done.out
+    assert "error: 'http://127.0.0.1:9' could not be measured to the end: " in done.err
+
+
+def test_passwords_and_keys_are_sent_and_never_shown(
+    packager: Packager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: LlmDouble
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-geheim")
+    url = one.url.replace("http://", "http://user:verrat@")
+
+    done = packager("bench", url, *FEW, "--concurrency", "1", "--output", "results/")
+
+    assert done.status == 0, done.err
+    told = done.out + done.err
+    files = [path for path in tmp_path.rglob("*.*") if path.is_file()]
+    assert files
+    told += "".join(path.read_text(errors="replace") for path in files)
+    assert "verrat" not in told
+    assert "geheim" not in told
+
+
+def test_figures_go_into_the_build_record_that_is_named(
+    packager: Packager, tmp_path: Path, one: LlmDouble
+) -> None:
+    assert packager(*BUILD, "--output", "oci:out", "--record", "built.json").status == 0
+
+    done = packager("bench", one.url, *FEW, "--concurrency", "2", "--record", "built.json")
+
+    assert done.status == 0, done.err
+    assert "in the record built.json" in done.err
+    record = json.loads((tmp_path / "built.json").read_text())
+    assert record["schema_version"] == 2
+    assert record["bench"]["variants"][0]["loads"][0]["concurrency"] == 2
+    assert [load.concurrency for load in load_measurements(tmp_path / "built.json").loads] == [2]
+
+
+def test_an_interrupted_benchmark_prints_and_writes_what_it_has(tmp_path: Path) -> None:
+    """The second load waits for an answer that never comes."""
+    modes: tuple[Mode, ...] = ("ok",) * 4 + ("silent",) * 96
+    command = ("bench", "URL", "--workload", "20:6", "--requests", "4", "--warm-up", "0")
+    with LlmDouble(Behaviour(), modes=modes) as double:
+        words = [double.url if word == "URL" else word for word in command]
+        with subprocess.Popen(
+            [sys.executable, "-m", "packager", *words, "--concurrency", "1,2"]
+            + ["--output", "kept.json"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            deadline = time.monotonic() + 120
+            while len(double.records()) < 5:
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=120)
+
+    assert process.returncode == 130, err
+    assert "incomplete interrupted; loads may be missing or short" in out
+    report = json.loads((tmp_path / "kept.json").read_text())
+    assert report["incomplete"] == "interrupted"
+    assert report["variants"][0]["loads"][0]["answered"] == 4
+
+
+def test_results_go_into_a_bucket(packager: Packager, one: LlmDouble) -> None:
+    with bucket_server() as server:
+        bucket = Bucket(server)
+        done = packager(
+            *("bench", one.url, *FEW, "--concurrency", "2", "--output", f"{bucket.url}/run/"),
+            env=bucket.environment,
+        )
+        client = boto3.client("s3", endpoint_url=server, **CREDENTIALS)
+        found = client.list_objects_v2(Bucket=bucket.name)["Contents"]
+        report = client.get_object(Bucket=bucket.name, Key="run/bench.json")["Body"].read()
+
+    assert done.status == 0, done.err
+    assert {"run/bench.json", "run/bench.html"} < {one["Key"] for one in found}
+    assert len(found) == 5
+    assert BenchReport.model_validate_json(report).variants[0].name == one.url
