@@ -12,9 +12,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 
 from packager.bench.targets import BenchTarget
+from packager.core.events import EventSink, ignore, working
 from packager.errors import PackagerError
 from packager.serving.opening import Opener, OpenServer
 
+START = "start"  # of progress
 SPARE = 1.25  # times the largest server so far, that must be free to start another beside it
 
 
@@ -27,10 +29,12 @@ class ServerPool:
         *,
         free_bytes: Callable[[], int | None],
         used_bytes: Callable[[OpenServer], int | None],
+        on_event: EventSink = ignore,
     ) -> None:
         self._opener = opener
         self._free_bytes = free_bytes
         self._used_bytes = used_bytes
+        self._on_event = on_event
         self._open: dict[str, tuple[OpenServer, ExitStack]] = {}
         self._largest = 0
         self._takes_turns = False  # several containers are up
@@ -103,7 +107,11 @@ class ServerPool:
     def _start(self, target: BenchTarget) -> None:
         ending = ExitStack()
         try:
-            server = ending.enter_context(self._opener.open(target.server))
+            if target.server.is_address:
+                server = ending.enter_context(self._opener.open(target.server))
+            else:
+                with working(self._on_event, START, target.name):
+                    server = ending.enter_context(self._opener.open(target.server))
         except PackagerError as error:
             self.failures[target.name] = error
             raise

@@ -5,6 +5,7 @@ Labels and records are data of whoever wrote them: what is not as packager write
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,9 @@ from packager.serving.opening import MeasuredServer, is_address
 
 INSTANCE, TITLE = "dev.packager.instance", "org.opencontainers.image.title"
 NONE = "none"
+_ADDRESS = re.compile(
+    r"(?:localhost|\d{1,3}(?:\.\d{1,3}){3}|\[[\da-f:]+\]):\d{1,5}(?:/.*)?", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +61,8 @@ def find_targets(
             server = MeasuredServer(name=name, env={})
             found.append(BenchTarget(name=Server(name).shown, server=server))
             continue
-        target, config = _find_image(name, env, connect(), state_dir, needs_gpus)
+        _refuse_bare_address(name)
+        target, config = _find_image(name, env, connect, state_dir, needs_gpus)
         found.append(target)
         if drafts_off and target.setup.draft not in (None, NONE):
             found.append(_without_draft(target, config))
@@ -68,13 +73,13 @@ def find_targets(
 def _find_image(
     text: str,
     env: Mapping[str, str],
-    engine: Any,
+    connect: Callable[[], Any],
     state_dir: Path,
     needs_gpus: Callable[[str], bool],
 ) -> tuple[BenchTarget, Mapping[str, Any]]:
     refuse_layout(text, "bench")
     name = engine_name(text)
-    image = find_image(engine, name)
+    image = find_image(connect(), name)
     config = image.attrs.get("Config") or {}
     labels = config.get("Labels") or {}
     digests = digests_of(image)
@@ -134,6 +139,15 @@ def _without_draft(target: BenchTarget, config: Mapping[str, Any]) -> BenchTarge
         ),
         setup=target.setup.model_copy(update={"draft": NONE}),
     )
+
+
+def _refuse_bare_address(text: str) -> None:
+    """Refuse an address without its scheme, which would be looked for as an image."""
+    if _ADDRESS.fullmatch(text):
+        raise UsageError(
+            f"{text!r} is read as an image of that name",
+            hint=f"a server is named by its URL: http://{text}",
+        )
 
 
 def _refuse_repeated(found: Iterable[BenchTarget]) -> None:

@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,12 +19,13 @@ from packager import wiring
 from packager.bench.asked import Asked, check_asked
 from packager.bench.assemble import make_report
 from packager.bench.outputs import Output, check_archive, files_of, parse_output, write_files
+from packager.bench.pool import START
 from packager.bench.report import bench_lines
 from packager.bench.session import STEP, Results, Session
 from packager.bench.targets import BenchTarget, find_targets
 from packager.bench.workload_spec import read_workload_spec
 from packager.build.records import check_place, is_record_of, load_record, put_bench
-from packager.cli.bench_work import START, make_work
+from packager.cli.bench_work import make_work
 from packager.cli.field_options import FiniteRange, options_from, take_fields
 from packager.cli.options import (
     catalog_option,
@@ -136,7 +137,7 @@ def bench(
     check_asked(asked)
     outputs = tuple(map(parse_output, places))
     _check_places(outputs, record_file)
-    engine = cache(connect_engine)
+    engine = cache(partial(connect_engine, without="or give the URL of a server that runs"))
     work = make_work(asked, spec, engine=engine, **given)
     targets = find_targets(
         servers,

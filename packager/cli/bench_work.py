@@ -16,7 +16,7 @@ from packager import wiring
 from packager.bench.asked import Asked
 from packager.bench.assemble import Circumstances, HourPrice
 from packager.bench.planned import predict_loads
-from packager.bench.pool import ServerPool
+from packager.bench.pool import START, ServerPool
 from packager.bench.sending import Sender
 from packager.bench.targets import BenchTarget
 from packager.bench.usage import UseMeter, memory_bytes
@@ -37,7 +37,6 @@ from packager.samples.lengths import load_lengths
 from packager.samples.load import load_samples
 from packager.serving.opening import Opener, OpenServer
 
-START = "start"
 API_KEY = "OPENAI_API_KEY"
 _SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
@@ -83,7 +82,9 @@ class Work:
             purpose="bench",
             headers=self.headers,
         )
-        return ServerPool(opener, free_bytes=available_bytes, used_bytes=_used_bytes)
+        return ServerPool(
+            opener, free_bytes=available_bytes, used_bytes=_used_bytes, on_event=on_event
+        )
 
     @property
     def headers(self) -> dict[str, str]:

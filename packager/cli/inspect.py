@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
 
 from packager import wiring
+from packager.bench.report import brief_lines, request_words
+from packager.build.records import find_record, load_record
 from packager.cli.options import format_option, image_options
-from packager.cli.terminal import print_json, print_report
+from packager.cli.terminal import print_json, print_line, print_lines, print_report
+from packager.core.bench import BenchReport
 from packager.core.image import Platform
 from packager.images.report import inspect_document, inspect_text
+from packager.images.stored import StoredImage
 
 
 @click.command()
@@ -35,7 +40,8 @@ def inspect(
 
     IMAGE is HOST/REPOSITORY:TAG, oci:DIR[:TAG] or docker:NAME.  No layer is read.
     Of a registry's image it also says which layers builds on this machine have
-    met in the registry's other repositories.
+    met in the registry's other repositories; of one that was built here, what
+    `packager bench` measured of it.
 
     \b
     packager inspect oci:out
@@ -47,7 +53,22 @@ def inspect(
     found = tools.open(target, platform).image
     others = [tools.open(wiring.parse_output(other), platform).image for other in shared_with]
     seen = tools.seen(target, [layer.descriptor.digest for layer in found.layers])
+    measured = _benchmark_of(found)
     if output_format == "json":
-        print_json(inspect_document(found, others, seen))
-    else:
-        print_report(inspect_text(found, others, seen))
+        document = inspect_document(found, others, seen)
+        if measured is not None:
+            document["bench"] = measured.model_dump(mode="json", exclude_none=True)
+        print_json(document)
+        return
+    print_report(inspect_text(found, others, seen))
+    if measured is not None:
+        print_line()
+        print_line(f"measured   {measured.measured}, {request_words(measured.workload)}")
+        print_lines(f"  {line}" for line in brief_lines(measured))
+
+
+def _benchmark_of(image: StoredImage) -> BenchReport | None:
+    """Return what `packager bench` put into the record of the image's build on this machine."""
+    digests = (image.digest, image.sealed.config_descriptor.digest)
+    place = find_record(wiring.state_dir(os.environ), digests)
+    return load_record(place).bench if place else None

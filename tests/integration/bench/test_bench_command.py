@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -217,6 +218,20 @@ def test_figures_go_into_the_build_record_that_is_named(
     assert record["schema_version"] == 2
     assert record["bench"]["variants"][0]["loads"][0]["concurrency"] == 2
     assert [load.concurrency for load in load_measurements(tmp_path / "built.json").loads] == [2]
+
+
+def test_inspect_shows_what_was_measured_of_an_image_that_was_built_here(
+    packager: Packager, one: LlmDouble
+) -> None:
+    assert packager(*BUILD, "--output", "oci:out").status == 0
+    (record,) = Path(os.environ["XDG_STATE_HOME"]).glob("packager/records/*.json")
+    measured = ("bench", one.url, *FEW, "--concurrency", "2", "--record", str(record), "-q")
+    assert packager(*measured).status == 0
+
+    text, document = packager("inspect", "oci:out"), packager("inspect", "oci:out", "--format=json")
+
+    assert "as asked: 20 tokens in, 6 tokens out; seed 0\n  2 requests at once: " in text.out
+    assert json.loads(document.out)["bench"]["variants"][0]["loads"][0]["concurrency"] == 2
 
 
 def test_an_interrupted_benchmark_prints_and_writes_what_it_has(tmp_path: Path) -> None:

@@ -1,0 +1,72 @@
+"""A benchmark as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from packager.bench.report import bench_lines, brief_lines
+from packager.core.bench import BenchReport
+from tests.support import bench_reports as reports
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(reports.quantized, reports.drafts, reports.tiny, reports.unpriced, reports.even),
+        *(reports.twelve, reports.searched, reports.failed),
+    ],
+)
+def test_every_report_has_text(make: Callable[[], BenchReport]) -> None:
+    report = make()
+
+    lines = list(bench_lines(report))
+
+    assert lines[0].startswith("requests   ")
+    assert all("\n" not in line and "None" not in line.replace("None of", "") for line in lines)
+    assert lines.count("Latency") == any(variant.loads for variant in report.variants)
+
+
+def test_of_one_server_the_tables_need_no_names() -> None:
+    lines = list(bench_lines(reports.tiny()))
+
+    header = lines[lines.index("Latency") + 1]
+    assert header.split()[0] == "concurrency"
+
+
+def test_variants_with_drafts_are_compared_as_announcements_do() -> None:
+    text = "\n".join(bench_lines(reports.drafts()))
+
+    assert "With and without a draft" in text
+    assert "acceptance" in text
+    assert "\nso         " in text
+
+
+def test_a_search_says_what_it_found() -> None:
+    text = "\n".join(bench_lines(reports.searched()))
+
+    assert "\nfound      the knee is at 24 requests at once: more adds latency, not speed." in text
+
+
+def test_a_server_that_failed_and_an_early_end_are_said() -> None:
+    base = reports.tiny()
+    broken = base.variants[0].model_copy(update={"failure": "it ended with status 137"})
+    report = base.model_copy(update={"variants": (broken,), "incomplete": "interrupted"})
+
+    lines = list(bench_lines(report))
+
+    assert f"failed     {broken.name}: it ended with status 137" in lines
+    assert lines[-1] == "incomplete interrupted; loads may be missing or short"
+
+
+def test_an_image_is_inspected_with_a_line_for_each_load() -> None:
+    report = reports.quantized()
+    one = report.model_copy(update={"variants": report.variants[:1]})
+
+    lines = list(brief_lines(one))
+
+    assert len(lines) == len(one.variants[0].loads)
+    assert lines[0].startswith("1 request at once: ")
+    assert " tokens/s, TTFT " in lines[0]
+    assert lines[0].endswith(" for a million output tokens")

@@ -1,0 +1,141 @@
+"""What is measured: images with what their labels say, addresses without what is secret."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager.bench.targets import BenchTarget, find_targets, setup_of_labels
+from packager.core.bench import BenchSetup
+from packager.errors import UsageError
+
+TOLD = {
+    "schema": 1,
+    "request": {"quantize": "awq"},
+    "engine": "vllm 0.32.0",
+    "tp_degree": 4,
+    "precision": "w4a16",
+    "draft": {"kind": "eagle3", "speculative_tokens": 3},
+}
+LABELS = {
+    "org.opencontainers.image.title": "llama",
+    "dev.packager.instance": "ml.g5.12xlarge",
+    "dev.packager.record": json.dumps(TOLD),
+}
+
+
+@dataclass
+class FakeEngine:
+    """An engine with one image; `images.get` finds it by any name."""
+
+    labels: dict[str, str]
+    entrypoint: list[str] = field(default_factory=lambda: ["/opt/packager/serving/launch.py"])
+
+    @property
+    def images(self) -> FakeEngine:
+        return self
+
+    def get(self, name: str) -> Any:
+        @dataclass
+        class Image:
+            id: str
+            attrs: dict[str, Any]
+
+        config = {"Labels": self.labels, "Entrypoint": self.entrypoint, "Env": []}
+        digests = ["llama@sha256:" + "d" * 64]
+        return Image("sha256:" + "1" * 64, {"Config": config, "RepoDigests": digests})
+
+
+def found(
+    *names: str, place: Path, labels: dict[str, str] = LABELS, **changes: Any
+) -> tuple[BenchTarget, ...]:
+    given: dict[str, Any] = {"needs_gpus": lambda instance: instance.startswith("ml.g"), **changes}
+    return find_targets(
+        names,
+        {"A": "1"},
+        connect=lambda: FakeEngine(labels),
+        state_dir=place,
+        **given,
+    )
+
+
+def test_an_image_of_ours_says_what_it_is(tmp_path: Path) -> None:
+    (target,) = found("docker:llama:awq", place=tmp_path)
+
+    assert target.name == "llama:awq"
+    assert target.setup == BenchSetup(
+        model="llama",
+        instance="ml.g5.12xlarge",
+        tp_degree=4,
+        precision="w4a16",
+        quantization="awq",
+        draft="eagle3",
+        engine="vllm 0.32.0",
+        digest="sha256:" + "d" * 64,
+    )
+    assert (target.server.env, target.server.gpus, target.record) == ({"A": "1"}, True, None)
+
+
+def test_an_image_of_others_says_nothing_but_its_digest(tmp_path: Path) -> None:
+    (target,) = found("vllm:0.9", place=tmp_path, labels={})
+
+    assert target.setup == BenchSetup(digest="sha256:" + "d" * 64)
+    assert not target.server.gpus
+
+
+@pytest.mark.parametrize(
+    "label", ["", "[]", "no json", '{"draft": 3, "request": [], "tp_degree": "4", "engine": 7}']
+)
+def test_labels_of_another_form_say_nothing(label: str) -> None:
+    setup = setup_of_labels({"dev.packager.record": label, "dev.packager.instance": 5})
+
+    assert setup.tp_degree is None
+    assert (setup.model, setup.instance, setup.engine) == ("", "", "")
+
+
+def test_an_address_is_named_without_its_password(tmp_path: Path) -> None:
+    (target,) = found("http://user:secret@host:8000/v1", place=tmp_path)
+
+    assert target.name == "http://host:8000"
+    assert target.server.is_address
+    assert target.server.env == {}
+
+
+def test_an_image_is_measured_without_its_draft_too(tmp_path: Path) -> None:
+    first, second = found("llama:1", place=tmp_path, drafts_off=True)
+
+    assert second.name == "llama:1 without its draft"
+    assert (first.setup.draft, second.setup.draft) == ("eagle3", "none")
+    assert second.server.name == "llama:1"
+    assert second.server.env == {"A": "1", "PACKAGER_SPECULATION": "off"}
+
+
+def test_an_image_without_a_draft_is_measured_once(tmp_path: Path) -> None:
+    labels = {**LABELS, "dev.packager.record": json.dumps({**TOLD, "draft": None})}
+
+    assert len(found("llama:1", place=tmp_path, labels=labels, drafts_off=True)) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (("http://host:1", "http://host:1/v1"), "'http://host:1' is named twice"),
+        (("llama:1", "docker:llama:1"), "'llama:1' is named twice"),
+        (("127.0.0.1:8000",), "is read as an image of that name"),
+        (("localhost:8000/v1",), "is read as an image of that name"),
+        (("[::1]:8000",), "is read as an image of that name"),
+        (("oci:out",), "is no image of a Docker Engine"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    tmp_path: Path, names: tuple[str, ...], told: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        found(*names, place=tmp_path)
+
+    assert told in refused.value.message
+    assert refused.value.hint
