@@ -36,6 +36,7 @@ class Sender:
     counter: TokenCounter | None = None  # the client's own tokenizer
     headers: Mapping[str, str] = field(default_factory=dict)  # for addresses
     stop: threading.Event | None = None
+    is_sending: bool = False  # a load runs, which `stop` ends
     _sources: dict[str, RequestSource] = field(default_factory=dict)
     _sent: dict[str, int] = field(default_factory=dict)  # of the user's own samples
 
@@ -46,16 +47,20 @@ class Sender:
         source = self.source_of(server)
         plan = self.asked.plan(level, self.spec.seed + number)
         skip = self._sent.get(server.shown, 0)
-        run = run_load(
-            server.url,
-            server.model,
-            make_requests(source, f"{level.words}, round {number}", skip=skip),
-            plan,
-            on_result=lambda _: on_answer(),
-            tokenizer=self.counter,
-            stop=self.stop,
-            headers=self.headers if server.container is None else None,
-        )
+        self.is_sending = True
+        try:
+            run = run_load(
+                server.url,
+                server.model,
+                make_requests(source, f"{level.words}, round {number}", skip=skip),
+                plan,
+                on_result=lambda _: on_answer(),
+                tokenizer=self.counter,
+                stop=self.stop,
+                headers=self.headers if server.container is None else None,
+            )
+        finally:
+            self.is_sending = False
         self._sent[server.shown] = skip + plan.warm_up + len(run.results)
         return run
 

@@ -21,6 +21,7 @@ from packager.bench.assemble import make_report
 from packager.bench.outputs import Output, check_archive, files_of, parse_output, write_files
 from packager.bench.pool import START
 from packager.bench.report import bench_lines
+from packager.bench.sending import Sender
 from packager.bench.session import STEP, Results, Session
 from packager.bench.targets import BenchTarget, find_targets
 from packager.bench.workload_spec import read_workload_spec
@@ -151,16 +152,19 @@ def bench(
     check_archive(outputs, len(targets), len(loads), searches=bool(asked.find))
     records = record_places(targets, record_file, engine)
     as_json = output_format != "text"
-    with shown_progress(progress, quiet=quiet, as_json=as_json) as on_event, _interruptible():
+    sender = work.sender(threading.Event())
+    with (
+        shown_progress(progress, quiet=quiet, as_json=as_json) as on_event,
+        _interruptible(sender),
+    ):
         starts = any(not target.server.is_address for target in targets)
         on_event(StagesEvent(stages=(START, STEP) if starts else (STEP,)))
-        stop = threading.Event()
         with work.open_pool(on_event) as pool:
             results = Session(
                 targets=targets,
                 asked=asked,
                 pool=pool,
-                send=work.sender(stop),
+                send=sender,
                 on_event=on_event,
                 meter=work.meter,
             ).measure()
@@ -288,13 +292,14 @@ def _judge(report: BenchReport, results: Results, asked: Asked) -> None:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def _interruptible(sender: Sender) -> Iterator[None]:
     """Make a termination request end a load as Ctrl-C does: with what was measured."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's job in the background
+        assert sender.stop is not None
+        sender.stop.set()
+        if not sender.is_sending:
             raise KeyboardInterrupt
-        signal.raise_signal(signal.SIGINT)
 
     if threading.current_thread() is not threading.main_thread():
         yield
