@@ -53,7 +53,7 @@ class Phase:
         self._began = time.monotonic()
         try:
             if self._plan.level.rate:
-                await self._send_by_rate()
+                self._spawn(self._send_by_rate())
             else:
                 for _ in range(self._plan.level.concurrency or 1):
                     self._spawn(self._work())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -10,6 +12,7 @@ import pytest
 
 from packager.core.probes import probe_request
 from packager.core.samples import Message, Sample
+from packager.load import client as client_module
 from packager.load import run as run_module
 from packager.load.run import run_load
 from packager.load.tokenizer import TokenizerFailed
@@ -73,6 +76,26 @@ def test_times_of_chunks_are_not_before_the_server_sent_them() -> None:
     assert all(ours >= theirs for ours, theirs in zip(seen, sent, strict=True))
 
 
+def test_a_request_is_sent_when_it_is_written_and_not_when_its_turn_came() -> None:
+    """Opening connections is not the server's time. The clock goes a second when it is asked."""
+    seconds = itertools.count()
+    noted: list[float] = []
+
+    async def send() -> LoadResult:
+        def now() -> float:
+            noted.append(float(next(seconds)))
+            return noted[-1]
+
+        async with client_module.LoadClient(double.url) as client:
+            return await client.send(prompts(1)[0], 0, now)
+
+    with LlmDouble() as double:
+        result = asyncio.run(send())
+
+    assert result.sent_s == 2.0  # 0: its turn, 1: made into a body, 2: written
+    assert result.first_byte_s == 3.0
+
+
 def test_several_chunks_of_one_write_have_one_time() -> None:
     with LlmDouble(Behaviour(chunks_per_write=3)) as double:
         (result,) = run_load(double.url, "m", prompts(1, tokens=7), plan(requests=1)).results
@@ -110,6 +133,16 @@ def test_a_load_by_rate_may_be_capped() -> None:
         records = double.records()
 
     assert max(record.running for record in records) == 2
+
+
+def test_a_request_beyond_the_cap_is_not_begun() -> None:
+    """Nothing is answered: two are sent, and all others wait for their turn."""
+    level = Level(rate=1000.0, concurrency=2)
+    with LlmDouble(Behaviour(mode="silent")) as double:
+        load = LoadPlan(level=level, duration_s=0.2, grace_s=0.0)  # else it would never end
+        done = run_load(double.url, "m", iter(prompts(50)), load)
+
+    assert len(done.results) == 2
 
 
 def test_sending_ends_with_the_duration_and_what_still_runs_with_its_grace() -> None:
