@@ -65,7 +65,7 @@ def test_whole_answers_are_timed_no_earlier_than_they_were_sent() -> None:
     took = max(record.sent_s[-1] for record in records) - min(one.came_s for one in records)
     assert figures.metrics["benchmark_duration"].avg >= took - LATE_MS / 1e3
     assert figures.metrics["benchmark_duration"].avg <= run.seconds
-    assert figures.metrics["output_token_throughput"].avg <= 96 / took
+    assert figures.metrics["output_token_throughput"].avg <= 96 / took * 1.001
     assert figures.interrupted == ""
 
 
