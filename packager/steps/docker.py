@@ -39,6 +39,7 @@ from packager.steps.protocol import (
     lay_out,
     listen,
     make_spec,
+    memory_settings,
     thread_settings,
 )
 from packager.steps.resume import kept_bytes, step_places
@@ -162,6 +163,7 @@ class DockerExecutor:
                 "TMPDIR": f"{ROOT}/tmp",
                 "PYTHONPATH": f"{ROOT}/helper",
                 **thread_settings(step),
+                **memory_settings(step),
                 **step.env,
             },
             "working_dir": f"{ROOT}/work",

@@ -27,6 +27,7 @@ from packager.steps.protocol import (
     lay_out,
     listen,
     make_spec,
+    memory_settings,
     thread_settings,
 )
 from packager.steps.resume import kept_bytes, step_places
@@ -124,5 +125,6 @@ class LocalExecutor:
             "CUDA_VISIBLE_DEVICES": visible_gpus(step.gpus),
             **{name: os.environ[name] for name in PROCESSOR_CAPS if name in os.environ},
             **thread_settings(step),
+            **memory_settings(step),
             **step.env,
         }
