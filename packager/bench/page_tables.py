@@ -10,6 +10,7 @@ from packager.bench.compare import PRICE
 from packager.bench.decision import is_within, quality_words
 from packager.bench.names import load_name, load_words, short_names
 from packager.bench.page_charts import is_reference
+from packager.bench.search import ERRORS, STATISTICS
 from packager.bench.tables import (
     LATENCY,
     NOTHING,
@@ -41,6 +42,7 @@ WORDS = {
     LATENCY: "client latency",
     OUTPUT: "output tokens/s",
     PRICE: "$/1M output",
+    ERRORS: "failed requests",
 }
 
 
@@ -199,19 +201,34 @@ def boundary_sentences(report: BenchReport) -> Iterator[str]:
 
 def boundary_words(found: Boundary) -> str:
     """Return the result of a search as a sentence."""
+    if found.what == "knee":
+        if found.feasible is None:
+            return "no knee was found: more requests at once still added speed, or got no answer."
+        return f"the knee is at {_requests(found.feasible)} at once: more adds latency, not speed."
     if found.feasible is None:
         start = "no load that was tried is within the limits"
-    elif found.what == "knee":
-        start = f"the knee is at {_requests(found.feasible)} at once: more adds latency, not speed"
     else:
-        start = f"up to {_requests(found.feasible)} at once are within the limits"
+        start = (
+            f"up to {_requests(found.feasible)} at once {_are(found.feasible)} within the limits"
+        )
     if found.infeasible is not None:
-        start += f"; {found.infeasible:,} are not"
+        start += f"; {found.infeasible:,} {_are(found.infeasible)} not"
     if found.breach:
         start += f", by {metric_words(found.breach)}"
         if found.breach_value is not None:
-            start += f" ({found.breach_value:,.4g})"
+            start += f" ({_breach_words(found.breach, found.breach_value)})"
     return f"{start}."
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _breach_words(tag: str, value: float) -> str:
+    if tag == ERRORS:
+        return f"{value:.3g} %"
+    shown = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{STATISTICS.get(tag, '')} {shown} ms".lstrip()
 
 
 def limit_words(limits: Limits) -> str:

@@ -174,8 +174,8 @@ def test_limits_and_what_a_search_found_are_told() -> None:
         "A request is good with the first token within 500 ms, each further one within 30" in text
     )
     assert (
-        "awq: up to 24 requests at once are within the limits; 25 are not, by first token (512)."
-        in text
+        "awq: up to 24 requests at once are within the limits; 25 are not, by first token "
+        "(p95 512 ms)." in text
     )
     assert "shop:awq: the knee is at 24 requests at once: more adds latency, not speed." in text_of(
         bench_html(searched())
