@@ -139,7 +139,7 @@ def test_a_request_beyond_the_cap_is_not_begun() -> None:
     """Nothing is answered: two are sent, and all others wait for their turn."""
     level = Level(rate=1000.0, concurrency=2)
     with LlmDouble(Behaviour(mode="silent")) as double:
-        load = LoadPlan(level=level, duration_s=0.2, grace_s=0.0)  # else it would never end
+        load = LoadPlan(level=level, duration_s=2.0, grace_s=0.0)  # else it would never end
         done = run_load(double.url, "m", iter(prompts(50)), load)
 
     assert len(done.results) == 2
@@ -148,16 +148,16 @@ def test_a_request_beyond_the_cap_is_not_begun() -> None:
 def test_sending_ends_with_the_duration_and_what_still_runs_with_its_grace() -> None:
     """The server never answers; nothing but the clock ends the load."""
     with LlmDouble(Behaviour(mode="silent")) as double:
-        done = run_load(double.url, "m", iter(prompts(9)), plan(2, duration_s=0.2, grace_s=0.1))
+        done = run_load(double.url, "m", iter(prompts(9)), plan(2, duration_s=2.0, grace_s=0.1))
 
     assert [result.failure for result in done.results] == ["cancelled", "cancelled"]
     assert not done.cancelled
-    assert done.results[0].ended_s >= 0.29
+    assert done.results[0].ended_s >= 2.09
 
 
 def test_requests_that_run_when_the_duration_has_passed_may_end() -> None:
-    with LlmDouble(Behaviour(ttft_s=0.3)) as double:
-        done = run_load(double.url, "m", iter(prompts(9)), plan(1, duration_s=0.1, grace_s=60.0))
+    with LlmDouble(Behaviour(ttft_s=2.5)) as double:
+        done = run_load(double.url, "m", iter(prompts(9)), plan(1, duration_s=2.0, grace_s=60.0))
 
     assert [result.failure for result in done.results] == [None]
 
