@@ -27,11 +27,12 @@ from tests.support.bench_reports import REPORTS, drafts, failed, open_loop, quan
         (("registry/team/llama:awq",), ("llama:awq",)),
         (("http://one:8000/",), ("one:8000/",)),
         (("same:1", "same:1"), ("1 (1)", "1 (2)")),
+        (("one/llama:1", "two/llama:1"), ("one/llama:1", "two/llama:1")),
         (("", ""), (" (1)", " (2)")),
         ((), ()),
     ],
     ids=["tags", "paths", "addresses", "start of another", "words", "one", "one address"]
-    + ["equal", "empty", "none"],
+    + ["equal", "equal ends", "empty", "none"],
 )
 def test_a_name_is_as_short_as_tells_variants_apart(
     names: tuple[str, ...], short: tuple[str, ...]
