@@ -173,14 +173,16 @@ def test_links_lead_to_parts_of_the_page_by_keyboard(
     browser: Browser, page_of: Callable[[str], Path]
 ) -> None:
     from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.wait import WebDriverWait
 
     browser.show(page_of("quantized"))
     driver = browser.driver
     link = driver.find_element("css selector", "nav a[href='#price']")
     link.send_keys(Keys.ENTER)
 
-    top = driver.execute_script(
-        "return document.getElementById('price').getBoundingClientRect().top"
+    where = "return document.getElementById('price').getBoundingClientRect().top"
+    WebDriverWait(driver, 60).until(
+        lambda _: (
+            driver.current_url.endswith("#price") and -1 <= driver.execute_script(where) <= 900
+        )
     )
-    assert driver.current_url.endswith("#price")
-    assert -1 <= top <= 900

@@ -137,7 +137,7 @@ def test_a_command_is_copied_with_the_keyboard_and_announced(
 
     button.send_keys(Keys.ENTER)
 
-    WebDriverWait(driver, 10).until(
+    WebDriverWait(driver, 60).until(
         lambda found: (
             found.find_element("id", "said").get_attribute("textContent") == "Command copied"
         )
