@@ -26,6 +26,7 @@ from packager.errors import PlanRejected, UsageError
 from packager.findings import NEEDED_BYTES, USABLE_BYTES, errors_in
 from packager.performance.calibration import predict_measured
 from packager.performance.choice import Objective, target_of
+from packager.performance.interpolated import predict_between
 from packager.performance.measured import measured_acceptance, measured_points
 from packager.performance.monthly import REQUESTS_PER_DAY
 from packager.performance.predict import Prediction, Workload, concurrencies_of, setup_of
@@ -139,14 +140,16 @@ def predict_plan(
     measured: Sequence[MeasuredRun] = (),
     known_as: Iterable[str] = (),
 ) -> Prediction | None:
-    """Predict a plan at every concurrency its shape holds; None without figures of the device.
+    """Predict a plan at every concurrency its shape holds; None where nothing tells of the device.
 
     The formula is fitted to what was `measured` of this plan, whose model may also be
-    `known_as` other names.
+    `known_as` other names; without figures, what was measured is all that is told.
     """
     setup = setup_of(plan, accelerator, acceptance_length=measured_acceptance(plan, measured))
     points = measured_points(plan, setup, workload, measured, known_as=known_as)
-    return predict_measured(setup, workload, concurrencies_of(plan), points)
+    concurrencies = concurrencies_of(plan)
+    found = predict_measured(setup, workload, concurrencies, points)
+    return found or predict_between(workload, concurrencies, points)
 
 
 def _try(

@@ -199,7 +199,10 @@ def _make_page(asked: _Asked, planned: Planned) -> PlanPage:
         known_as=(request.model,),
     )
     if asked.measured and prediction is None:
-        warn("--measured changes nothing: no figures of the device are published")
+        warn(
+            "--measured changes nothing: no figures of the device are published, and requests of "
+            "these lengths were not measured (--workload IN:OUT)"
+        )
     opinion = None
     if asked.second_opinion:
         as_json = asked.output_format == "json"

@@ -102,7 +102,7 @@ def predict_measured(
         return general
     check_units(measured)
     fit = calibrate(measured, general.band)
-    alike = all(_are_alike(point.workload, workload) for point in measured)
+    alike = all(are_alike(point.workload, workload) for point in measured)
     if not alike:
         fit = replace(fit, band=fit.outside, ttft_band=None, throughput_band=None)
     fitted = predict(setup, workload, wanted, fit.scale)
@@ -363,6 +363,7 @@ def _spread(places: Sequence[Measured], most: int) -> tuple[Measured, ...]:
     return tuple(places[round(n * (len(places) - 1) / (most - 1))] for n in range(most))
 
 
-def _are_alike(one: Workload, other: Workload) -> bool:
+def are_alike(one: Workload, other: Workload) -> bool:
+    """Return whether requests are of about the same lengths."""
     pairs = ((one.input_tokens, other.input_tokens), (one.output_tokens, other.output_tokens))
     return all(1 / ALIKE <= first / second <= ALIKE for first, second in pairs)

@@ -90,10 +90,12 @@ def test_runs_of_several_benchmarks_are_taken_together(packager: Packager, tmp_p
     assert found["assumptions"][0].startswith("fitted to 3 measured points at 1-4 requests: ±")
 
 
-def test_measurements_of_a_device_without_figures_are_said_to_change_nothing(
+def test_measurements_of_a_device_without_figures_and_of_other_requests_change_nothing(
     packager: Packager, tmp_path: Path
 ) -> None:
-    (tmp_path / "results.json").write_text('{"points": [{"concurrency": 1, "tpot_ms": 5}]}')
+    (tmp_path / "results.json").write_text(
+        '{"points": [{"concurrency": 1, "tpot_ms": 5, "input_tokens": 9}]}'
+    )
 
     done = packager(
         *("plan", "--model", str(TINY), "--instance", "local", "--measured", "results.json")
@@ -101,3 +103,19 @@ def test_measurements_of_a_device_without_figures_are_said_to_change_nothing(
 
     assert done.status == 0, done.err
     assert "--measured changes nothing" in done.err
+
+
+def test_measurements_alone_predict_a_device_without_figures(
+    packager: Packager, tmp_path: Path
+) -> None:
+    points = [{"concurrency": n, "tpot_ms": 5 * n, "ttft_ms": 90} for n in (1, 2, 4)]
+    (tmp_path / "results.json").write_text(json.dumps({"points": points}))
+
+    done = packager(
+        *("plan", "--model", str(TINY), "--instance", "local", "--measured", "results.json")
+    )
+
+    assert done.status == 0, done.err
+    assert "drawn through 3 measured concurrencies, 1-4 requests" in done.out
+    assert "per token ±10 %" in done.out
+    assert done.err == ""
