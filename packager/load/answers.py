@@ -153,10 +153,12 @@ class AnswerReader:
     def _choice(self, choice: Mapping[str, Any], said: Mapping[str, Any] | None) -> str:
         """Return the text of one choice; keep what else it tells."""
         self.prompt_token_ids = self.prompt_token_ids or _ids(choice.get("prompt_token_ids"))
-        self._ids += map(_number, choice.get("token_ids") or ())
+        if choice.get("token_ids"):
+            self._ids += map(_number, choice["token_ids"])
         if choice.get("finish_reason"):
             self.is_complete = True
-        return _text(choice.get("text") or "") + _said(said or {})
+        text = _text(choice.get("text") or "")
+        return text + _said(said) if said else text
 
     def _token(self, event: Mapping[str, Any]) -> str:
         """Return the text of one token of TGI or LMI; the last has the details of all."""

@@ -40,7 +40,13 @@ class EventReader:
             whole[0] = b"".join(self._begun)
             self._begun = [rest] if rest else []
             for line in whole:
-                yield from self._line(line)
+                event = self._common(line) if line else None
+                if not line and not self._parted:
+                    self._is_error = False
+                elif event is None:
+                    yield from self._line(line)
+                else:
+                    yield event
         elif rest:
             self._begun.append(rest)
 
@@ -49,6 +55,15 @@ class EventReader:
         yield from self._line(b"".join(self._begun))
         self._begun = []
         yield from self._line(b"")
+
+    def _common(self, line: bytes) -> Any:
+        """Return the event of nearly every line, in half of the time; None for all others."""
+        if self._parted or self._is_error or self._lines or not line.startswith(b"data: {"):
+            return None
+        try:
+            return json.loads(line[6:].decode("utf-8"))
+        except (ValueError, RecursionError):
+            return None
 
     def _line(self, line: bytes) -> Iterator[Any]:
         line = line.strip()
