@@ -112,6 +112,20 @@ def test_the_server_of_the_plan_is_chosen_from_a_report(tmp_path: Path, plan: Pl
     assert measured_acceptance(plan, [run]) is None
 
 
+def test_what_another_draft_yielded_is_not_taken_for_the_plans(tmp_path: Path, plan: Plan) -> None:
+    heads = DRAFTED.model_copy(
+        update={
+            "name": "llama:medusa",
+            "setup": SETUP.model_copy(update={"draft": "medusa"}),
+            "loads": (load_at(4, 7.5, 260.0, 3.9),),
+        }
+    )
+    run = load_measurements(written(tmp_path, report(DRAFTED, heads).model_dump(mode="json")))
+    drafted = replace(plan, draft=Draft(kind="eagle3", speculative_tokens=3))
+
+    assert measured_acceptance(drafted, [run]) == 2.6
+
+
 def test_a_report_of_other_servers_alone_is_refused_with_the_first_ones_difference(
     tmp_path: Path, plan: Plan
 ) -> None:
