@@ -53,5 +53,5 @@ def _value(value: Any) -> str:
 
 
 def _string(text: str) -> str:
-    """Return a basic string: JSON's escapes are TOML's, where DEL is escaped as well."""
-    return json.dumps(text).replace("\x7f", "\\u007f")
+    """Return a basic string: JSON's escapes are TOML's."""
+    return json.dumps(text)

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from packager.core.bench import Limits
+from packager.core.workload import QUESTIONS
 from packager.errors import OutputFailed, QualityRejected, SmokeFailed, Unavailable, UsageError
+from packager.tune.figures import bench_report
 from packager.tune.halving import Done
 from packager.tune.journal import Failed, Journal, Rated, Retried, open_journal
 from packager.tune.results import make_report
@@ -201,3 +203,34 @@ def test_failures_are_tried_again_when_told_to(journal: Journal) -> None:
 
     assert run(journal, mended).best == BEST.replace(" ", "")
     assert f"build {BEST}" not in mended.done  # it was built before it failed to start
+
+
+def test_what_cannot_be_told_from_the_best_is_tied_with_it(journal: Journal) -> None:
+    workshop = FakeWorkshop(speeds={**SPEEDS, "--quantize awq": 200.0}, noise=0.0)
+
+    done = run(journal, workshop)
+
+    report = make_report(
+        a_field(), RACE, done, journal, model="m", instance="local", concurrency=(8,)
+    )
+    states = {one.name: one.state for one in report.candidates}
+    assert {states[BEST], states["--quantize awq"]} == {"best", "tied"}
+    assert states["--quantize fp8"] == "worse"
+
+
+def test_figures_of_a_candidate_are_those_of_its_middle_round(journal: Journal) -> None:
+    for number, speed in enumerate((300.0, 100.0, 200.0)):
+        rated = Rated(
+            candidate="asrequested",
+            name="as requested",
+            round=number,
+            loads=(a_load(speed),),
+            seconds=1.0,
+        )
+        journal.append(rated)
+
+    report = bench_report(a_field(), RACE, journal, workload=QUESTIONS, machine="")
+
+    (load,) = report.variants[0].loads
+    assert load.metrics["output_token_throughput"].avg == 200.0
+    assert report.variants[1].loads == ()
