@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from packager.bench.export import ARCHIVE, HISTORY, aws_files, json_bytes, load_files
+from packager.bench.export import ARCHIVE, HISTORY, aws_files, json_bytes, load_files, records
 from packager.bench.search_history import history_document
-from packager.bench.session import Results
+from packager.bench.session import OneLoad, Results
 from packager.core.bench import BenchReport
 from packager.core.text import json_text
 from packager.errors import UsageError
@@ -18,7 +19,7 @@ from packager.load.values import LoadRun
 
 Kind = Literal["json", "html", "archive", "directory"]
 
-REPORT, PAGE = "bench.json", "bench.html"
+REPORT, PAGE, REQUESTS = "bench.json", "bench.html", "requests.jsonl"
 _KINDS: Mapping[str, Kind] = {".json": "json", ".html": "html", ".tar.gz": "archive"}
 
 
@@ -116,6 +117,30 @@ def write_files(place: Path, files: Mapping[str, bytes]) -> None:
         with explain_disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, data)
+
+
+def append_requests(output: Output, done: OneLoad) -> None:
+    """Append the requests of a load that has just ended; only a directory of this machine has them.
+
+    A benchmark that is killed leaves those of all loads that ended before.
+    """
+    if output.kind != "directory" or output.is_bucket:
+        return
+    path = Path(output.text) / REQUESTS
+    load = {"server": done.target, "load": done.level.words, "round": done.round}
+    lines = [json.dumps({**load, **record}) + "\n" for record in records([done.run])]
+    with explain_disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(lines)
+
+
+def forget_requests(output: Output) -> None:
+    """Remove the requests of an earlier benchmark."""
+    if output.kind == "directory" and not output.is_bucket:
+        path = Path(output.text) / REQUESTS
+        with explain_disk_errors(path):
+            path.unlink(missing_ok=True)
 
 
 def _single_files(

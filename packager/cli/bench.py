@@ -18,11 +18,19 @@ from click.core import ParameterSource
 from packager import wiring
 from packager.bench.asked import Asked, check_asked
 from packager.bench.assemble import make_report
-from packager.bench.outputs import Output, check_archive, files_of, parse_output, write_files
+from packager.bench.outputs import (
+    Output,
+    append_requests,
+    check_archive,
+    files_of,
+    forget_requests,
+    parse_output,
+    write_files,
+)
 from packager.bench.pool import START
 from packager.bench.report import bench_lines
 from packager.bench.sending import Sender
-from packager.bench.session import STEP, Results, Session
+from packager.bench.session import STEP, OneLoad, Results, Session
 from packager.bench.targets import BenchTarget, find_targets
 from packager.bench.workload_spec import read_workload_spec
 from packager.build.records import check_place, is_record_of, load_record, put_bench
@@ -153,6 +161,8 @@ def bench(
     records = record_places(targets, record_file, engine)
     as_json = output_format != "text"
     sender = work.sender(threading.Event())
+    for output in outputs:
+        forget_requests(output)
     with (
         shown_progress(progress, quiet=quiet, as_json=as_json) as on_event,
         _interruptible(sender),
@@ -166,6 +176,7 @@ def bench(
                 pool=pool,
                 send=sender,
                 on_event=on_event,
+                on_load=lambda done: _append(outputs, done),
                 meter=work.meter,
             ).measure()
         report = make_report(targets, results, work.circumstances(targets))
@@ -218,6 +229,11 @@ def record_places(
                 hint="name the record that its build wrote, or leave --record out",
             )
     return {first.name: record_file}
+
+
+def _append(outputs: Sequence[Output], done: OneLoad) -> None:
+    for output in outputs:
+        append_requests(output, done)
 
 
 def _check_places(outputs: Sequence[Output], record_file: Path | None) -> None:

@@ -12,8 +12,10 @@ import pytest
 from packager.bench.assemble import make_report
 from packager.bench.outputs import (
     Output,
+    append_requests,
     check_archive,
     files_of,
+    forget_requests,
     parse_output,
     write_files,
 )
@@ -108,6 +110,25 @@ def test_an_archive_alone_holds_the_load() -> None:
 
     with tarfile.open(fileobj=io.BytesIO(files[""])) as tar:
         assert sorted(tar.getnames()) == ["profile_export.jsonl", "profile_export_aiperf.json"]
+
+
+def test_requests_of_a_load_are_on_disk_when_the_load_has_ended(tmp_path: Path) -> None:
+    output = Output(text=str(tmp_path / "r"), kind="directory")
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "requests.jsonl").write_text("of an earlier benchmark\n")
+
+    forget_requests(output)
+    append_requests(output, one("a", 0))
+    append_requests(output, one("b:1", 1))
+    append_requests(Output(text=str(tmp_path / "r.json"), kind="json"), one("a", 0))
+
+    rows = [json.loads(row) for row in (tmp_path / "r" / "requests.jsonl").read_text().splitlines()]
+    assert [(row["server"], row["load"], row["round"]) for row in rows] == [
+        *(("a", "concurrency 4", 0), ("a", "concurrency 4", 0)),
+        *(("b:1", "concurrency 4", 1), ("b:1", "concurrency 4", 1)),
+    ]
+    assert "metrics" in rows[0]
+    assert not (tmp_path / "r.json").exists()
 
 
 def test_files_are_written_below_a_place_that_is_made(tmp_path: Path) -> None:
