@@ -119,7 +119,7 @@ def bench_html(
         "commands": _commands(report, command),
     }
     page["contents"] = _contents(page)
-    return render_page("bench.html.j2", page)
+    return render_page("bench.html.j2", page, own="bench")
 
 
 def when_words(measured: str) -> str:

@@ -22,9 +22,12 @@ from packager.share import share_dir
 _COMMENTS = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
-def render_page(template: str, page: dict[str, Any]) -> str:
-    """Print a page; every value is escaped, and one that is missing is an error."""
-    style, script = _style(), _script()
+def render_page(template: str, page: dict[str, Any], *, own: str = "") -> str:
+    """Print a page; every value is escaped, and one that is missing is an error.
+
+    `own` names the style and the script of its kind of page, behind those of all.
+    """
+    style, script = _style(own), _script(own)
     policy = "; ".join(
         (
             "default-src 'none'",
@@ -56,14 +59,18 @@ def _source(text: str) -> str:
 
 
 @cache
-def _style() -> str:
-    return _compact(_COMMENTS.sub("", _read("page.css")))
+def _style(own: str) -> str:
+    return _compact(_COMMENTS.sub("", _both(own, "css")))
 
 
 @cache
-def _script() -> str:
-    lines = _read("page.js").splitlines()
+def _script(own: str) -> str:
+    lines = _both(own, "js").splitlines()
     return _compact("\n".join(line for line in lines if not line.lstrip().startswith("//")))
+
+
+def _both(own: str, ending: str) -> str:
+    return "\n".join(_read(f"{name}.{ending}") for name in ("page", own) if name)
 
 
 def _read(name: str) -> str:
