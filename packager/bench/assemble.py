@@ -88,9 +88,10 @@ def _variant(target: BenchTarget, results: Results, about: Circumstances) -> Ben
     search = results.searches.get(target.name)
     failure = results.failures.get(target.name)
     start_s = results.start_s.get(target.name)
+    model = target.setup.model or results.models.get(target.name, "")
     return BenchVariant(
         name=target.name,
-        setup=target.setup,
+        setup=target.setup.model_copy(update={"model": model}),
         loads=loads,
         quality=target.record.quality if target.record else None,
         boundary=search.boundary if search else None,

@@ -35,6 +35,7 @@ from packager.core.bench import (
     Predicted,
 )
 from packager.core.units import gib, percent, usd
+from packager.reports.cells import fitted
 
 WORDS = {
     TTFT: "first token",
@@ -44,6 +45,7 @@ WORDS = {
     PRICE: "$/1M output",
     ERRORS: "failed requests",
 }
+LONGEST_REASON = 120  # characters; the report has the whole
 
 
 def comparison_table(report: BenchReport) -> Table | None:
@@ -143,7 +145,10 @@ def fault_table(report: BenchReport) -> Table | None:
             variant=place,
             cells=(
                 *(names[place], load_name(load), f"{error.count:,}", error.kind),
-                f"HTTP {error.status}: {error.reason}" if error.status else error.reason,
+                fitted(
+                    f"HTTP {error.status}: {error.reason}" if error.status else error.reason,
+                    LONGEST_REASON,
+                ),
             ),
         )
         for place, _, load in loads_of(report)

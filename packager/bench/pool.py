@@ -39,6 +39,7 @@ class ServerPool:
         self._largest = 0
         self._takes_turns = False  # several containers are up
         self.start_s: dict[str, float] = {}  # of the first start
+        self.models: dict[str, str] = {}  # as servers name them
         self.failures: dict[str, PackagerError] = {}
 
     def __enter__(self) -> ServerPool:
@@ -116,6 +117,7 @@ class ServerPool:
             self.failures[target.name] = error
             raise
         self._open[target.name] = server, ending
+        self.models[target.name] = server.model
         if server.start_s is not None:
             self.start_s.setdefault(target.name, server.start_s)
             self._largest = max(self._largest, self._used_bytes(server) or 0)

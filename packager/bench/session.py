@@ -50,6 +50,7 @@ class Results:
     searches: dict[str, Found] = field(default_factory=dict)  # by server
     failures: dict[str, PackagerError] = field(default_factory=dict)  # the same
     start_s: Mapping[str, float] = field(default_factory=dict)
+    models: Mapping[str, str] = field(default_factory=dict)  # as servers name them
     rounds: int = 1
     is_interrupted: bool = False
 
@@ -84,6 +85,7 @@ class Session:
             results.rounds = self.asked.rounds_of(len(self.targets))
         results.failures = self.pool.failures
         results.start_s = self.pool.start_s
+        results.models = self.pool.models
         self.on_event(StepEvent(step=STEP, state="started"))
         try:
             if self.asked.find:

@@ -74,6 +74,7 @@ def test_json_is_the_report_and_alone_on_stdout(packager: Packager, one: LlmDoub
     (variant,) = report.variants
     (load,) = variant.loads
     assert (variant.name, variant.setup.digest) == (one.url, "")
+    assert variant.setup.model == "double"
     assert (load.concurrency, load.requests, load.answered, load.empty) == (2, 4, 4, 0)
     assert load.metrics["output_sequence_length"].avg == 6
     assert load.metrics["input_sequence_length"].avg == 20

@@ -48,7 +48,7 @@ def about(**changes: Any) -> Circumstances:
 
 
 def test_rounds_of_a_load_are_one_load_with_price_prediction_and_use() -> None:
-    results = Results(rounds=2, start_s={"a": 12.3456})
+    results = Results(rounds=2, start_s={"a": 12.3456}, models={"a": "tiny"})
     results.loads += [
         one("a", 1, ContainerUse(peak_memory_bytes=70, cpu_seconds=1.5)),
         one("a", 0, ContainerUse(peak_memory_bytes=90, cpu_seconds=2.0)),
@@ -66,6 +66,7 @@ def test_rounds_of_a_load_are_one_load_with_price_prediction_and_use() -> None:
     # 44 tokens in two rounds of 0.2 s are 110 tokens/s; $3.6 an hour are $0.001 a second.
     assert load.prices.output == pytest.approx(0.001 / 110 * 1e6)
     assert (variant.start_s, variant.failure, report.incomplete) == (12.346, "", "")
+    assert variant.setup.model == "tiny"
 
 
 def test_a_discount_is_in_the_prices() -> None:

@@ -152,3 +152,4 @@ def test_the_first_start_of_a_server_is_the_one_that_counts() -> None:
             pass
 
     assert servers.start_s == {"a": 3.0}
+    assert servers.models["a"] == "m"

@@ -63,6 +63,7 @@ class FakePool:
     containers: dict[str, FakeContainer] = field(default_factory=dict)
     failures: dict[str, PackagerError] = field(default_factory=dict)
     start_s: dict[str, float] = field(default_factory=dict)
+    models: dict[str, str] = field(default_factory=dict)
 
     def can_be_together(self, targets: Sequence[BenchTarget]) -> bool:
         return self.together
