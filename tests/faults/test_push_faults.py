@@ -188,6 +188,22 @@ def test_tokens_may_expire_at_any_request(tmp_path: Path, uses: int) -> None:
         at.check_tag(pushed)
 
 
+@pytest.mark.parametrize("uses", [1, 2, 3])
+def test_a_refused_token_may_cost_the_connection_before_its_answer_is_read(
+    tmp_path: Path, uses: int
+) -> None:
+    """The reset of a connection that is closed on unread bytes overtakes what was answered."""
+    with bench(tmp_path, auth="bearer") as at:
+        at.registry.quirks.token_uses = uses
+        at.registry.quirks.refusals_lost = True
+
+        pushed = at.push()
+        at.registry.quirks.token_uses = 1000
+
+        assert pushed.error is None
+        at.check_tag(pushed)
+
+
 @pytest.mark.parametrize("location", ["absolute", "relative", "other-host"])
 @pytest.mark.parametrize("auth", ["", "bearer"])
 def test_an_upload_may_be_anywhere(tmp_path: Path, location: str, auth: str) -> None:

@@ -134,7 +134,7 @@ class Authenticator:
         self._challenge: Challenge | None = None
         self._credentials: Credentials | None = None
         self._tokens: dict[Access, _Token] = {}
-        self._wear_out = False  # a token was refused before it expired, while a body was sent
+        self._wear_out = False  # tokens are refused before they expire, while a body is sent
 
     @property
     def scheme(self) -> str:
@@ -192,6 +192,15 @@ class Authenticator:
             token = None if own else self._cached(access)
             token = token or self._fetch(access, challenge.scope.split(), keep=not own)
             return f"Bearer {token.value}"
+
+    def doubt(self) -> None:
+        """Note that the connection of a body was reset: what refused its token may be lost.
+
+        A registry that refuses a body without reading it closes the connection on bytes that are
+        on their way, and the reset that follows may overtake its answer (RFC 9112, 9.6).
+        """
+        with self._lock:
+            self._wear_out = True
 
     def learn(self, header: str) -> None:
         """Store the authentication challenge of a registry."""

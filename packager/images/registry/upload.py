@@ -210,7 +210,7 @@ class BlobUpload:
             read_answer(response)
         except Failures as error:
             request.close()
-            raise self._interrupted(_reason(error)) from error
+            raise self._broken(error) from error
         except PackagerError:
             request.close()
             raise
@@ -247,7 +247,7 @@ class BlobUpload:
             response = request.finish(COMMIT_TIMEOUT_S)
         except Failures as error:
             if self._client.head_blob(self._repository, digest) != self._sent:
-                raise self._interrupted(_reason(error)) from error
+                raise self._broken(error) from error
             return
         if response.status not in (200, 201, 204):
             raise self._failure(response)
@@ -267,7 +267,7 @@ class BlobUpload:
         try:
             return self._failure(request.farewell())
         except Failures as silence:
-            return self._interrupted(_reason(error or silence))
+            return self._broken(error or silence)
 
     def _failure(self, response: http.client.HTTPResponse) -> PackagerError:
         """What an answer that takes no bytes means: send again, or give up."""
@@ -296,6 +296,12 @@ class BlobUpload:
         return self._client.failure(
             status, body, access, f"the bytes of an upload to {self._repository!r}"
         )
+
+    def _broken(self, error: Exception) -> UploadInterrupted:
+        """The connection broke while a body was under way, and nothing came that says why."""
+        if not isinstance(error, TimeoutError):
+            self._client.auth.doubt()
+        return self._interrupted(_reason(error))
 
     def _interrupted(self, reason: str, wish_s: float = 0.0) -> UploadInterrupted:
         error = UploadInterrupted(self._client.host, self._sent, self._size, reason)

@@ -51,6 +51,7 @@ class Quirks:
     account: tuple[str, str] = (USER, PASSWORD)  # who may come in
     token_uses: int = 1_000_000  # requests that a token is good for
     token_seconds: float = 1e6  # how long it is good for, whatever its `expires_in` says
+    refusals_lost: bool = False  # what refuses a token of a PATCH is lost with the connection
     token_moves: bool = False  # the token service redirects to another host
     forbidden: frozenset[tuple[str, str]] = frozenset()  # (repository, action)
     mounts: bool = True
@@ -275,9 +276,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, status: int, headers: dict[str, str]) -> None:
         """Answer before the body was read, as registries do."""
+        if self.server.fake.quirks.refusals_lost and self.command == "PATCH":
+            return self._reset()
         self.close_connection = True
         code = "UNAUTHORIZED" if status == 401 else "DENIED"
         self._answer(status, headers, json.dumps({"errors": [{"code": code}]}).encode())
+        return None
 
     def _wanted(self) -> set[tuple[str, str]]:
         parts = urlsplit(self.path)
