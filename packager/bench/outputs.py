@@ -12,6 +12,7 @@ from packager.bench.export import ARCHIVE, HISTORY, aws_files, json_bytes, load_
 from packager.bench.search_history import history_document
 from packager.bench.session import OneLoad, Results
 from packager.core.bench import BenchReport
+from packager.core.references import BucketPlace, parse_bucket_place
 from packager.core.text import json_text
 from packager.errors import UsageError
 from packager.files.atomic import explain_disk_errors, write_atomically
@@ -29,30 +30,28 @@ class Output:
 
     text: str
     kind: Kind
-
-    @property
-    def is_bucket(self) -> bool:
-        return self.text.startswith("s3://")
+    bucket: BucketPlace | None = None  # None: of this machine's files
 
 
 def parse_output(text: str) -> Output:
     """Return what a place holds, by its name; raise `UsageError` where the name does not tell."""
     name = PurePosixPath(text.rstrip("/")).name
-    if text.startswith("s3://") and not text.removeprefix("s3://").strip("/").partition("/")[2]:
+    bucket = parse_bucket_place(text)
+    if bucket is not None and not (bucket.bucket and bucket.key.strip("/")):
         raise UsageError(
             f"--output {text!r} names a bucket, and no place in it",
             hint="write s3://BUCKET/PREFIX/, or s3://BUCKET/KEY.json",
         )
     for ending, kind in _KINDS.items():
         if name.endswith(ending) and not text.endswith("/"):
-            return Output(text=text, kind=kind)
-    is_there = not text.startswith("s3://") and Path(text).is_dir()
+            return Output(text=text, kind=kind, bucket=bucket)
+    is_there = bucket is None and Path(text).is_dir()
     if "." in name and not (text.endswith("/") or is_there):
         raise UsageError(
             f"--output {text!r} ends like no form of a result",
             hint=f"name a file *.json, *.html or {ARCHIVE}, or a directory with a slash at its end",
         )
-    return Output(text=text, kind="directory")
+    return Output(text=text, kind="directory", bucket=bucket)
 
 
 def check_archive(outputs: Sequence[Output], servers: int, loads: int, *, searches: bool) -> None:
@@ -124,7 +123,7 @@ def append_requests(output: Output, done: OneLoad) -> None:
 
     A benchmark that is killed leaves those of all loads that ended before.
     """
-    if output.kind != "directory" or output.is_bucket:
+    if output.kind != "directory" or output.bucket:
         return
     path = Path(output.text) / REQUESTS
     load = {"server": done.target, "load": done.level.words, "round": done.round}
@@ -137,7 +136,7 @@ def append_requests(output: Output, done: OneLoad) -> None:
 
 def forget_requests(output: Output) -> None:
     """Remove the requests of an earlier benchmark."""
-    if output.kind == "directory" and not output.is_bucket:
+    if output.kind == "directory" and not output.bucket:
         path = Path(output.text) / REQUESTS
         with explain_disk_errors(path):
             path.unlink(missing_ok=True)

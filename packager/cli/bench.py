@@ -239,7 +239,7 @@ def _append(outputs: Sequence[Output], done: OneLoad) -> None:
 def _check_places(outputs: Sequence[Output], record_file: Path | None) -> None:
     """Refuse places that cannot be written before anything is measured."""
     for output in outputs:
-        if not output.is_bucket:
+        if output.bucket is None:
             check_place(Path(output.text))
     if record_file is not None:
         check_place(record_file)
@@ -256,10 +256,10 @@ def _keep(
     """Write everything that was asked for, and the figures into records."""
     for output in outputs:
         files = files_of(output, report, results, page_of)
-        if output.is_bucket:
+        if output.bucket is not None:
             from packager.remote.s3_upload import put_files
 
-            put_files(output.text, files)
+            put_files(output.bucket, files)
         else:
             write_files(Path(output.text), files)
     for variant in report.variants:

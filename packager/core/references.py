@@ -147,3 +147,19 @@ class BucketReference(ModelReference):
 
     bucket: str
     prefix: str  # "" for the whole bucket; else it ends with "/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketPlace:
+    """A place in a bucket: `s3://BUCKET/KEY`."""
+
+    bucket: str
+    key: str  # "" for the bucket itself
+
+
+def parse_bucket_place(text: str) -> BucketPlace | None:
+    """Return the place that a text names; None where it is no `s3://`."""
+    if not text.startswith("s3://"):
+        return None
+    bucket, _, key = text.removeprefix("s3://").partition("/")
+    return BucketPlace(bucket=bucket, key=key)
