@@ -87,7 +87,7 @@ class ServerPool:
         if target.name not in self._open:
             self._start(target)
         else:
-            self._resume(target.name)
+            self._open[target.name][0].resume()
         try:
             yield self._open[target.name][0]
         finally:
@@ -124,12 +124,7 @@ class ServerPool:
 
     def _is_on_host_network(self) -> bool:
         """Return whether containers all serve at the same port: the engine has no bridge."""
-        configs = [
-            (server.container.attrs or {}).get("HostConfig") or {}
-            for server, _ in self._open.values()
-            if server.container is not None
-        ]
-        return any(config.get("NetworkMode") == "host" for config in configs)
+        return any(server.is_on_host_network for server, _ in self._open.values())
 
     def _has_room(self) -> bool:
         free = self._free_bytes()
@@ -137,19 +132,11 @@ class ServerPool:
 
     def _pause(self, name: str) -> None:
         """Pause a container where there are others; one that ended meanwhile stays as it is."""
-        server = self._open[name][0] if name in self._open else None
-        if server is not None and server.container is not None and self._takes_turns:
-            with suppress(Exception):  # an engine without the freezer: it idles beside the others
-                server.container.pause()
-
-    def _resume(self, name: str) -> None:
-        server = self._open[name][0]
-        if server.container is not None:
-            with suppress(Exception):  # it was not paused
-                server.container.unpause()
+        if name in self._open and self._takes_turns:
+            self._open[name][0].pause()
 
     def _close(self, name: str) -> None:
         if name in self._open:
-            self._resume(name)
-            _, ending = self._open.pop(name)
+            server, ending = self._open.pop(name)
+            server.resume()
             ending.close()

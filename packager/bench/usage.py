@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from packager.core.bench import ContainerUse
+from packager.serving.opening import OpenServer
 
 INTERVAL_S = 1.0
 _LARGEST = 2**60
@@ -118,3 +119,10 @@ def _count(found: object, name: str) -> int | None:
 
 def _larger(one: int | None, other: int | None) -> int | None:
     return max(one, other) if one is not None and other is not None else one or other
+
+
+def used_bytes(server: OpenServer) -> int | None:
+    """Return the memory that a server's container uses now; None where the engine does not say."""
+    with suppress(Exception):  # of docker-py: an unknown size is no reason to fail
+        return memory_bytes(server.container.stats(stream=False, one_shot=True))
+    return None

@@ -19,7 +19,7 @@ from packager.bench.planned import predict_loads
 from packager.bench.pool import START, ServerPool
 from packager.bench.sending import Sender
 from packager.bench.targets import BenchTarget
-from packager.bench.usage import UseMeter, memory_bytes
+from packager.bench.usage import UseMeter, used_bytes
 from packager.build.resolve import find_workload
 from packager.build.services import BuildServices
 from packager.catalog.machine import available_bytes, used_gpu_bytes
@@ -83,7 +83,7 @@ class Work:
             headers=self.headers,
         )
         return ServerPool(
-            opener, free_bytes=available_bytes, used_bytes=_used_bytes, on_event=on_event
+            opener, free_bytes=available_bytes, used_bytes=used_bytes, on_event=on_event
         )
 
     @property
@@ -218,10 +218,3 @@ def _samples(spec: RequestSpec) -> Samples | None:
     if not spec.data:
         return None
     return load_samples(spec.data, broken="skip")
-
-
-def _used_bytes(server: OpenServer) -> int | None:
-    try:
-        return memory_bytes(server.container.stats(stream=False, one_shot=True))
-    except Exception:  # of docker-py and the engine: an unknown size is no reason to fail
-        return None

@@ -16,7 +16,7 @@ from packager import wiring
 from packager.architectures.profile import read_head
 from packager.bench.asked import Asked as LoadAsked
 from packager.bench.sending import Sender
-from packager.bench.usage import memory_bytes
+from packager.bench.usage import used_bytes
 from packager.build import pipeline
 from packager.build.resolve import find_workload
 from packager.build.services import BuildServices
@@ -41,7 +41,7 @@ from packager.run.here import why_not_here
 from packager.samples.lengths import load_lengths
 from packager.samples.load import load_samples
 from packager.serving.containers import find_image
-from packager.serving.opening import Opener, OpenServer
+from packager.serving.opening import Opener
 from packager.tune.asked import TuneAsked, levels_for
 from packager.tune.candidates import Candidate, Field, foretell_with, make_field
 from packager.tune.figures import bench_report
@@ -263,7 +263,7 @@ def work_in_engine(
         env=work.loads.env,
         gpus=work.services.find_instance(LOCAL).kind == "nvidia",
         free_bytes=available_bytes,
-        used_bytes=memory_of,
+        used_bytes=used_bytes,
     )
     wiring.build_missing_base(work.serving_base, tell, on_event)
     on_event(StepEvent(step=STEP, state="started"))
@@ -326,13 +326,6 @@ def figures_of(work: Work, field: Field, journal: Journal, best: str | None) -> 
         command=command_words(sys.argv[1:]),
         best=best,
     )
-
-
-def memory_of(server: OpenServer) -> int | None:
-    """Return the bytes of memory that a container uses; None where the engine does not say."""
-    with suppress(Exception):  # of docker-py: a figure is no reason to fail
-        return memory_bytes(server.container.stats(stream=False, one_shot=True))
-    return None
 
 
 def _for_plans(services: BuildServices) -> BuildServices:

@@ -44,6 +44,24 @@ class OpenServer:
     container: Any = None
     start_s: float | None = None  # from the container's start to its first /ping; None: an address
 
+    @property
+    def is_on_host_network(self) -> bool:
+        """Whether its container has no network of its own, so that all serve at one port."""
+        attrs = (self.container.attrs or {}) if self.container is not None else {}
+        return (attrs.get("HostConfig") or {}).get("NetworkMode") == "host"
+
+    def pause(self) -> None:
+        """Keep its container from computing, where the engine can; else it idles."""
+        if self.container is not None:
+            with suppress(Exception):  # of docker-py: no freezer, or it ended meanwhile
+                self.container.pause()
+
+    def resume(self) -> None:
+        """End a pause of its container; one that was not paused stays as it is."""
+        if self.container is not None:
+            with suppress(Exception):
+                self.container.unpause()
+
     def check(self, lost: str = "") -> None:
         """Raise `SmokeFailed` when the container ended, or answers were lost."""
         code = self._exit_code(_ENDING_S if lost else 0.0)

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from packager.bench.metrics import load_figures
+from packager.bench.pool import SPARE
 from packager.bench.session import Send
 from packager.bench.usage import UseMeter
 from packager.core.bench import BenchLoad, Limits
@@ -26,7 +27,6 @@ from packager.tune.candidates import Candidate
 from packager.tune.journal import Built
 from packager.tune.session import Taken
 
-SPARE = 1.25  # times the largest server so far, that must be free to start another beside it
 REPOSITORY = "packager-tune"
 
 
@@ -75,8 +75,7 @@ class Servers:
         """Yield a server that answers while no other of ours computes; end one that fails."""
         if image in self._open:
             self._open[image] = self._open.pop(image)  # used last
-            with suppress(Exception):  # of docker-py: it was not paused
-                self._open[image][0].container.unpause()
+            self._open[image][0].resume()
         else:
             self._make_room()
             self._start(image)
@@ -85,15 +84,13 @@ class Servers:
         except BaseException:
             self.end(image)
             raise
-        with suppress(Exception):  # an engine without the freezer: it idles beside the others
-            self._open[image][0].container.pause()
+        self._open[image][0].pause()
 
     def end(self, image: str) -> None:
         """End the server of an image, where there is one."""
         if image in self._open:
             server, ending = self._open.pop(image)
-            with suppress(Exception):
-                server.container.unpause()
+            server.resume()
             ending.close()
 
     def _make_room(self) -> None:
@@ -102,11 +99,7 @@ class Servers:
 
     def _shares_port(self) -> bool:
         """Return whether containers are on the host's network, where all serve at one port."""
-        servers = [server for server, _ in self._open.values()]
-        modes = [
-            (one.container.attrs.get("HostConfig") or {}).get("NetworkMode") for one in servers
-        ]
-        return "host" in modes
+        return any(server.is_on_host_network for server, _ in self._open.values())
 
     def _has_room(self) -> bool:
         free = self._free_bytes()

@@ -32,7 +32,7 @@ HOSTILE = "</title><script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
 
 
 def metric(unit: str, p50: float, spread: float = 0.1) -> Metric:
-    """Give a metric whose percentiles lie around its median."""
+    """Return a metric whose percentiles lie around its median."""
     return Metric(
         unit=unit,
         avg=round(p50 * (1 + spread / 5), 4),
@@ -51,7 +51,7 @@ def whole(unit: str, amount: float) -> Metric:
 
 
 def prices(usd_hour: float, load_s: float, output_s: float, input_s: float) -> Prices:
-    """Give the prices of a load by F1, F2 and F3."""
+    """Return the prices of a load by F1, F2 and F3."""
 
     def of(tokens_s: float) -> float:
         return round(usd_hour / (tokens_s * 3600 / 1e6), 6)
@@ -80,7 +80,7 @@ def load(
     limits: bool = True,
     **changes: Any,
 ) -> BenchLoad:
-    """Give a load; a step of the engine takes longer with more requests at once."""
+    """Return a load; a step of the engine takes longer with more requests at once."""
     tpot = tpot_ms * (1 + 0.035 * concurrency)
     ttft = ttft_ms * (1 + 0.12 * concurrency)
     latency = ttft + (OUTPUT - 1) * tpot
@@ -142,7 +142,7 @@ def acceptance(length: float) -> Acceptance:
 
 
 def variant(name: str, *, levels: tuple[int, ...] = LEVELS, **changes: Any) -> BenchVariant:
-    """Give a variant; `setup` and settings of loads are told apart by their names."""
+    """Return a variant; `setup` and settings of loads are told apart by their names."""
     kept = {"quality", "boundary", "start_s"} & set(changes)
     setup = {
         "model": "meta-llama/Llama-3.1-8B-Instruct",
@@ -164,7 +164,7 @@ def variant(name: str, *, levels: tuple[int, ...] = LEVELS, **changes: Any) -> B
 
 
 def report(variants: tuple[BenchVariant, ...], **changes: Any) -> BenchReport:
-    """Give a report of variants that were all measured alike."""
+    """Return a report of variants that were all measured alike."""
     given: dict[str, Any] = {
         "packager_version": "1.2.3",
         "measured": "2026-09-01T12:30:00Z",

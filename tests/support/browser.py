@@ -60,7 +60,7 @@ class Browser:
         self.driver.get(page.as_uri())
 
     def look(self, *, width: int = 1280, dark: bool = False, media: str = "screen") -> None:
-        """Give the page that is open another width, other colours, or paper."""
+        """Set width and colours of the page that is open, or show it as on paper."""
         metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         colours = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -96,7 +96,7 @@ class Browser:
         return found
 
     def faults(self) -> list[str]:
-        """Take what the console was told since the last time."""
+        """Return what the console was told since the last time."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def pdf(self) -> bytes:

@@ -79,7 +79,7 @@ def model_like(architecture: str) -> ModelFiles:
 
 
 def services_with(model: ModelFiles) -> BuildServices:
-    """Give services that find this model, whatever is asked for, on a processor of some kind."""
+    """Return services that find this model, whatever is asked for, on a processor of some kind."""
     found = wiring.services_for(wiring.Settings(headers_only=True))
 
     def find_instance(name: str, **others: Any) -> Instance:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from packager.errors import SmokeFailed
+from packager.serving.opening import OpenServer
 from packager.tune.workshop import Servers, purpose_of, remove_leftovers
 
 
@@ -30,12 +31,6 @@ class Container:
 
 
 @dataclass
-class Server:
-    container: Container
-    shown: str = ""
-
-
-@dataclass
 class Opener:
     """Starts servers in memory."""
 
@@ -44,13 +39,19 @@ class Opener:
     done: list[str] = field(default_factory=list)
 
     @contextmanager
-    def open(self, target: Any) -> Iterator[Server]:
+    def open(self, target: Any) -> Iterator[OpenServer]:
         if target.name == self.broken:
             raise SmokeFailed(f"{target.name} does not start")
         self.done.append(f"start {target.name}")
         place = {"HostConfig": {"NetworkMode": self.network}}
         try:
-            yield Server(container=Container(target.name, self.done, place))
+            yield OpenServer(
+                server=cast("Any", None),
+                model="m",
+                shown=target.name,
+                url="http://here",
+                container=Container(target.name, self.done, place),
+            )
         finally:
             self.done.append(f"end {target.name}")
 
