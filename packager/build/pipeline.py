@@ -19,10 +19,12 @@ from packager.build.record import make_labels, make_record
 from packager.build.running import run_recipe, with_effective_shape, with_tools_installed
 from packager.build.services import BuildServices
 from packager.build.stages import FIRST_STAGES, Assembled, Planned, stages_of
+from packager.build.tree import make_tree, plan_of_tree
 from packager.core.image import Written
 from packager.core.record import BuildRecord, Transfer
 from packager.core.request import BuildRequest
-from packager.images.assemble import assemble_image, check_layers
+from packager.images.assemble import assemble_image, assemble_nothing, check_layers
+from packager.images.trees.layers import with_tree
 from packager.planning.health import health_check
 from packager.sizing.nodes import refuse_nodes
 from packager.steps.running import with_cache_healed
@@ -42,29 +44,37 @@ def assemble(
     """Run the line up to the image without writing it. Without `run_step` no step runs."""
     planned = make_planned(request, services, with_base=True)
     refuse_nodes(planned.plan)
+    tree_plan = plan_of_tree(planned.plan, services) if services.outputs != "images" else None
     forecasts = tuple(map(services.check_cache, planned.recipe.steps))
     planned = apply_miss_policy(replace(planned, forecasts=forecasts), services.on_miss)
     planned = with_tools_installed(planned, services) if run_step else with_times(planned, services)
     if run_step:
         services.on_event(stages_of(planned))
-    artifacts = run_recipe(planned.recipe, planned.facts, run_step)
-    finished = finish_recipe(planned, artifacts, services, run_step)
+    results = run_recipe(planned.recipe, planned.facts, run_step)
+    finished = finish_recipe(planned, results, services, run_step)
     planned, artifacts, facts = finished.planned, finished.artifacts, planned.facts
     plan = with_effective_shape(planned.plan, artifacts)
     planned = replace(planned, plan=plan)  # the record says what is served
     serving = services.family(facts.container.family).render(plan, artifacts)
     assert facts.base is not None
-    image = assemble_image(
-        facts.base,
-        artifacts,
-        serving,
-        labels=make_labels(facts, plan),
-        created=services.created,
-        health=health_check(plan, serving.port),
-        weights=plan.weights,
-        order=facts.request.layer_order or "base-first",
-        compression=facts.request.compression or "none",
-    )
+    if services.outputs == "trees":
+        image = assemble_nothing(facts.base, services.created)
+    else:
+        image = assemble_image(
+            facts.base,
+            artifacts,
+            serving,
+            labels=make_labels(facts, plan),
+            created=services.created,
+            health=health_check(plan, serving.port),
+            weights=plan.weights,
+            order=facts.request.layer_order or "base-first",
+            compression=facts.request.compression or "none",
+        )
+    if tree_plan is not None:
+        same = replace(tree_plan, shape=plan.shape)
+        tree = make_tree(planned, results, services, plan=same)
+        image = with_tree(image, tree)
     limit = facts.request.max_layer_size
     return Assembled(
         planned=planned,
@@ -90,4 +100,5 @@ def build(request: BuildRequest, services: BuildServices) -> BuildRecord:
         assembled, written, transfer = with_cache_healed(services, work)
     record = make_record(assembled, written, transfer, seconds=time.monotonic() - started)
     services.save(record)
+    services.attach(record, written.image)
     return record

@@ -34,12 +34,15 @@ from packager.steps.gpus import check_gpu_use
 def make_planned(request: BuildRequest, services: BuildServices, *, with_base: bool) -> Planned:
     """Pin every name, decide, and order the work; raise `PlanRejected` where it cannot be built."""
     refuse_missing_gpus(request.gpus, services)
+    if services.outputs == "trees":  # whoever serves a tree mounts it
+        request = request.model_copy(update={"weights": "mounted"})
     reference = services.parse_model_reference(request.model)
     headers = services.peek_model(reference)
     chosen: tuple[Finding, ...] = ()
     if request.quantize == AUTO:
         request, chosen = _with_method(request, reference, services, headers)
-    facts = _gather(request, reference, services, headers, with_base=with_base)
+    for_image = services.outputs != "trees"
+    facts = _gather(request, reference, services, headers, with_base=with_base and for_image)
     quantizer = services.find_quantizer(request.quantize)
     compilers = services.find_compilers(request.compile)
     decide = _decider(facts, reference, services)
@@ -54,7 +57,9 @@ def make_planned(request: BuildRequest, services: BuildServices, *, with_base: b
             "nothing is quantized here, so there is nothing to evaluate",
             hint="add --quantize METHOD; `packager evaluate` compares two checkpoints",
         )
-    if plan.compiler and facts.base is None:
+    if with_base and facts.base is None:
+        facts = replace(facts, base=_base_of_tree(facts, plan, services))
+    elif plan.compiler and facts.base is None:
         facts = replace(facts, base=_base_at_hand(facts, services))
     if names := needed_tools(plan, quantizer, compilers.get(plan.compiler)):
         facts, plan = _with_gpus(facts, plan, quantizer, services)
@@ -93,6 +98,7 @@ def _gather(
         containers=services.containers(),
         read_scales=services.read_scales if headers is None else lambda _: None,
         read_workload=services.read_workload,
+        writes_tree=services.outputs != "images",
     )
 
 
@@ -167,6 +173,17 @@ def recipe_of(plan: Plan, facts: Facts, services: BuildServices) -> Recipe:
         services.find_compilers(facts.request.compile).get(plan.compiler),
         services.family(facts.container.family),
     )
+
+
+def _base_of_tree(facts: Facts, plan: Plan, services: BuildServices) -> BaseImage:
+    """Return what a tree is made for: an image's compiled files, or files for any image."""
+    named = facts.request.base or facts.container.default_base
+    if plan.compiler and not named:
+        raise UsageError(
+            f"no image is known to compile for: {facts.container.family} on {facts.instance.name}",
+            hint="name the image that will serve the tree with --base, or leave --compile out",
+        )
+    return services.find_base(named if plan.compiler else "scratch", Platform())
 
 
 def _base_at_hand(facts: Facts, services: BuildServices) -> BaseImage | None:

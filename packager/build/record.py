@@ -20,6 +20,7 @@ from packager.core.record import (
     RecordedModel,
     RecordedRuntime,
     RecordedStep,
+    RecordedTree,
     Transfer,
 )
 from packager.core.request import BuildRequest
@@ -96,8 +97,8 @@ def make_record(
         served_name=plan.served_name,
         shape=shape_of(plan),
         created=assembled.image.created,
-        digest=written.image.digest,
-        config_digest=written.image.config_descriptor.digest,
+        digest=written.image.digest if written.refs else written.trees[0].digest,
+        config_digest=written.image.config_descriptor.digest if written.refs else "",
         layers=tuple(
             RecordedLayer(
                 role=layer.role,
@@ -111,6 +112,7 @@ def make_record(
             RecordedImage(target=ref.target, name=ref.name, digest=ref.digest)
             for ref in written.refs
         ),
+        trees=tuple(_recorded_trees(assembled, written)),
         findings=tuple(
             RecordedFinding(
                 severity=found.severity, code=found.code, message=found.message, hint=found.hint
@@ -155,6 +157,21 @@ def draft_of(draft: Draft) -> dict[str, str | int]:
 def shape_of(plan: Plan) -> dict[str, int]:
     """The planned shape as documents spell it."""
     return asdict(plan.shape)
+
+
+def _recorded_trees(assembled: Assembled, written: Written) -> Iterator[RecordedTree]:
+    tree = assembled.image.tree
+    for ref in written.trees if tree is not None else ():
+        assert tree is not None
+        yield RecordedTree(
+            target=ref.target,
+            name=ref.name,
+            digest=ref.digest,
+            files=len(tree.files),
+            size=sum(file.size for file in tree.files),
+            image=tree.about["container"]["image"],
+            env=tree.about["container"]["env"],
+        )
 
 
 def _recorded_steps(assembled: Assembled) -> Iterator[RecordedStep]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,18 +19,6 @@ from packager.files.user_files import read_user_file
 MAX_RECORD_BYTES = 64 * 1024 * 1024  # it may list thousands of layers and answers
 
 
-def check_place(path: Path) -> None:
-    """Refuse a record file that cannot be written, before there is anything to record."""
-    with explain_disk_errors(path):
-        parent = path.absolute().parent
-        while not parent.exists():
-            parent = parent.parent
-        if not parent.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        if not os.access(parent, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-
 def save_record(
     record: BuildRecord,
     *,
@@ -47,7 +33,7 @@ def save_record(
     the images.
     """
     ours = _place(state_dir, record.digest)
-    data = _document(_with_earlier_figures(record, ours))
+    data = record_document(_with_earlier_figures(record, ours))
     failures = []
     for place in (ours, *beside):
         try:
@@ -103,7 +89,7 @@ def put_bench(place: Path, report: BenchReport) -> None:
 def _put(place: Path, figures: Mapping[str, object]) -> None:
     record = load_record(place)
     changes = {"schema_version": RECORD_SCHEMA, **figures}
-    _write(place, _document(record.model_copy(update=changes)))
+    _write(place, record_document(record.model_copy(update=changes)))
 
 
 def _with_earlier_figures(record: BuildRecord, place: Path) -> BuildRecord:
@@ -121,7 +107,7 @@ def _place(state_dir: Path, digest: str) -> Path:
     return state_dir / "records" / f"{digest.removeprefix('sha256:')}.json"
 
 
-def _document(record: BuildRecord) -> bytes:
+def record_document(record: BuildRecord) -> bytes:
     """Serialize a record without absent fields; NaN becomes null."""
     document = record.model_dump(mode="json", exclude_none=True)
     for name in ("quality", "speculation", "bench"):
@@ -144,16 +130,21 @@ def load_record(path: Path) -> BuildRecord:
         hint="`packager build` writes one beside each oci: output and to --record FILE",
         max_bytes=MAX_RECORD_BYTES,
     )
+    return parse_record(data, str(path))
+
+
+def parse_record(data: bytes, name: str) -> BuildRecord:
+    """Parse a record, refusing what this version would misunderstand; `name` is for messages."""
     try:
         record = parse_model(BuildRecord, data, max_bytes=MAX_RECORD_BYTES)
     except NotStrict as error:
         raise UsageError(
-            f"{str(path)!r} is not a build record: {error}",
+            f"{name!r} is not a build record: {error}",
             hint="use a record written by this version of packager",
         ) from error
     if record.schema_version not in READ_SCHEMAS:
         raise UsageError(
-            f"{str(path)!r} is a record of version {record.schema_version}; "
+            f"{name!r} is a record of version {record.schema_version}; "
             f"this packager reads versions {READ_SCHEMAS[0]} to {READ_SCHEMAS[-1]}",
             hint=f"repeat the build with packager {record.packager_version}, which wrote it",
         )

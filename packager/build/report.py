@@ -8,8 +8,9 @@ from typing import Any
 
 from packager.build.report_plan import plan_document
 from packager.build.stages import Assembled
+from packager.core.image import TreeFile
 from packager.core.record import BuildRecord
-from packager.core.serving import RenderedFile
+from packager.core.serving import MOUNTED_MODEL_DIR, RenderedFile
 from packager.core.text import joined
 from packager.core.units import counted, decimal
 from packager.evaluate.report import quality_lines
@@ -33,7 +34,8 @@ def summary_lines(record: BuildRecord) -> list[str]:
         *_warning_lines(record),
         *ran_lines(record.steps),
         *(quality_lines(record.quality) if record.quality else ()),
-        *table_lines(("layer", "size", "digest"), rows),
+        *(table_lines(("layer", "size", "digest"), rows) if rows else ()),
+        *_tree_lines(record),
         *_believed_lines(record),
         _moved_line(record),
     ]
@@ -54,11 +56,23 @@ def _warning_lines(record: BuildRecord) -> list[str]:
 
 def _moved_line(record: BuildRecord) -> str:
     moved = record.transfer
+    layers = f"{moved.layers_known} of {len(record.layers)} layers known beforehand, "
+    if record.trees:  # files are counted with the layers, and some are in both
+        total = moved.layers_known + moved.layers_streamed
+        layers = f"{moved.layers_known} of {total} layers and files known beforehand, "
     return (
         f"read {decimal(moved.bytes_read)}, sent {decimal(moved.bytes_sent)}, "
-        f"{moved.layers_known} of {len(record.layers)} layers known beforehand, "
-        f"{record.seconds:.1f} s"
+        f"{layers}{record.seconds:.1f} s"
     )
+
+
+def _tree_lines(record: BuildRecord) -> list[str]:
+    """Return what to mount where, for each output that is a tree."""
+    rows = [
+        (f"{tree.files} files", decimal(tree.size), tree.name, MOUNTED_MODEL_DIR)
+        for tree in record.trees
+    ]
+    return table_lines(("tree", "size", "mount this", "at"), rows) if rows else []
 
 
 def _believed_lines(record: BuildRecord) -> list[str]:
@@ -93,6 +107,9 @@ def dry_run_document(assembled: Assembled) -> dict[str, Any]:
             {"role": layer.role, "size": layer.size, "digest": layer.digest or None}
             for layer in image.layers
         ],
+        "tree": [
+            {"path": file.path, "size": file.size, "role": file.role} for file in _tree(assembled)
+        ],
         "left_out": dict(assembled.planned.facts.model.left_out),
         "shape": asdict(assembled.planned.plan.shape),
     }
@@ -104,13 +121,13 @@ def dry_run_text(assembled: Assembled) -> str:
     lines = [f"step {said}" for said in forecast_sentences(assembled.planned.forecasts)]
     if lines:
         lines += ["layers are those of the model as it is now, before the steps", ""]
-    lines += table_lines(
-        ("layer", "size", "what"),
-        [
-            (layer.role, decimal(layer.size), layer.created_by or layer.digest[:19])
-            for layer in image.layers
-        ],
-    )
+    layers = [
+        (layer.role, decimal(layer.size), layer.created_by or layer.digest[:19])
+        for layer in image.layers
+    ]
+    files = [(file.path, decimal(file.size), file.role) for file in _tree(assembled)]
+    lines += table_lines(("layer", "size", "what"), layers) if layers or not files else ()
+    lines += table_lines(("file of the tree", "size", "role"), files) if files else ()
     for file in assembled.serving.files:
         if file.path.endswith(".py"):
             lines += ["", f"--- {file.path} ({decimal(len(file.data))})"]
@@ -131,6 +148,12 @@ def dry_run_text(assembled: Assembled) -> str:
     return joined(lines)
 
 
+def _tree(assembled: Assembled) -> tuple[TreeFile, ...]:
+    """Return the files of the tree that is written; () where only images are."""
+    tree = assembled.image.tree
+    return tree.files if tree is not None else ()
+
+
 def _file_texts(assembled: Assembled, *, for_mount: bool) -> dict[str, str]:
     return {
         file.path: file.data.decode(errors="replace")
@@ -141,7 +164,7 @@ def _file_texts(assembled: Assembled, *, for_mount: bool) -> dict[str, str]:
 
 def _mounted(assembled: Assembled) -> list[tuple[str, str]]:
     """Return what must be mounted where when the container starts, and each file's source."""
-    if assembled.planned.plan.weights == "baked":
+    if assembled.planned.plan.weights == "baked" or assembled.image.tree is not None:
         return []
     facts, serving = assembled.planned.facts, assembled.serving
     files = {f"{serving.model_dir}/{file.path}": "model" for file in facts.model.files}

@@ -39,6 +39,7 @@ def resolve(
     containers: tuple[ContainerFacts, ...] = (),
     read_scales: Callable[[ModelFiles], ScaleValues | None] = lambda _: None,
     read_workload: Callable[[str], Workload] | None = None,
+    writes_tree: bool = False,
 ) -> Facts:
     """Pin the model, the instance, the container and, for a build, the base image.
 
@@ -82,6 +83,7 @@ def resolve(
         containers=containers,
         scales=read_scales(model),
         workload=workload,
+        writes_tree=writes_tree,
     )
 
 

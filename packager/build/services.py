@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from packager.build.resolve import KnownDraftOf
 from packager.core.catalog import Accelerator, Rule
 from packager.core.checkpoint import QuantizedCheckpoint
 from packager.core.facts import ContainerFacts
-from packager.core.image import BaseImage, ImageSpec, Platform, Written
+from packager.core.image import BaseImage, ImageSpec, Platform, SealedImage, Written
 from packager.core.instance import Instance
 from packager.core.model import ModelFile, ModelFiles, ScaleValues, WeightsHeader
 from packager.core.quality import QualityReport
@@ -39,6 +40,8 @@ class BuildServices(StepServices):
     preflight: Callable[[], None]  # check the outputs before any work
     write: Callable[[ImageSpec], tuple[Written, Transfer]]
     save: Callable[[BuildRecord], None]
+    # Attach the record to the image wherever outputs keep such things; a failure is a warning.
+    attach: Callable[[BuildRecord, SealedImage], None] = lambda _record, _image: None
     created: str  # RFC 3339 time that goes into the image
     accelerator_of: Callable[[Instance], Accelerator]
     read_header: Callable[[ModelFile], WeightsHeader]  # of weights to be split, wherever they are
@@ -54,3 +57,5 @@ class BuildServices(StepServices):
     # The model by its headers where `find_model` would download it; None elsewhere.
     peek_model: Callable[[ModelReference], ModelFiles | None] = lambda _: None
     read_workload: Callable[[str], Workload] | None = None  # of a file of requests
+    # What the outputs are; `trees`: no image is written, so that no base is needed.
+    outputs: Literal["images", "trees", "both"] = "images"

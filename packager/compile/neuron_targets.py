@@ -48,7 +48,7 @@ def check_exported(facts: Facts, plan: Plan) -> Iterator[Finding]:
     if any(file.path == EXPORTED for file in facts.model.files):
         return
     served = f"{plan.container.variant} serves nothing but a model exported by optimum-neuron"
-    if plan.weights == "mounted":
+    if plan.weights == "mounted" and not plan.one_mount:
         message = f"{served}; what is mounted must be one, and {facts.model.ref.name} is none"
         hint = "mount what `optimum-cli export neuron` writes, for this shape"
         yield Finding("warning", "neuron-not-exported", message, hint)

@@ -65,3 +65,4 @@ class Facts:
     scales: ScaleValues | None = None  # of quantized weights; None where they were not read
     containers: tuple[ContainerFacts, ...] = ()  # of the catalog, for hints; newest first
     workload: Workload = QUESTIONS  # the requests that are planned for
+    writes_tree: bool = False  # mounted weights are those of a tree that the build writes

@@ -15,9 +15,11 @@ MEDIA_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 MEDIA_INDEX = "application/vnd.oci.image.index.v1+json"
 MEDIA_CONFIG = "application/vnd.oci.image.config.v1+json"
 MEDIA_LAYER = "application/vnd.oci.image.layer.v1.tar"
+MEDIA_FILE = "application/octet-stream"  # a file of a tree by itself, in no image
 
 Compression = Literal["none", "zstd", "auto"]  # `auto`: zstd where samples show that it helps
-LayerRole = Literal["base", "weights", "model", "draft", "compiled", "config"]
+LayerRole = Literal["base", "weights", "model", "draft", "compiled", "config", "file"]
+TreeRole = Literal["weights", "config", "tokenizer", "other", "draft", "compiled", "serving"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,41 @@ class Blob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TreeFile:
+    """A file of a model's tree: what an engine finds in a directory, without an image."""
+
+    path: str  # relative to the tree, POSIX
+    role: TreeRole
+    content: FileRange | RemoteRange | Inline | Blob
+    executable: bool = False
+    sha256: str = ""  # hexadecimal, where the source already proves it
+
+    @property
+    def size(self) -> int:
+        return self.content.length
+
+    @property
+    def blob(self) -> Blob:
+        return self.content if isinstance(self.content, Blob) else Blob((self.content,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTree:
+    """The files of a model as engines want to find them, and what their manifest says beside."""
+
+    files: tuple[TreeFile, ...]
+    about: Mapping[str, Any]  # mounts, container and build, as the manifest spells them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreePart:
+    """A file of a tree as a range of a layer's uncompressed blob."""
+
+    file: TreeFile
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
     """A reference to content, as in the OCI image specification."""
 
@@ -112,6 +149,7 @@ class Layer:
     believed: str = ""  # id of the key whose claim gave `digest`; the layer was not read
     mount_from: str = ""  # `HOST/REPOSITORY` that is known to hold the blob
     annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    parts: tuple[TreePart, ...] = ()  # files of a tree that are read with it, by their offset
 
     @property
     def size(self) -> int:
@@ -180,6 +218,8 @@ class ImageSpec:
     runtime: RuntimeConfig
     created: str  # RFC 3339; fixed, so that equal inputs give equal digests
     annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    tree: ModelTree | None = None  # that is written beside it
+    beside: tuple[Layer, ...] = ()  # files of the tree that are in none of `layers`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -201,6 +241,7 @@ class SealedImage:
     config_descriptor: Descriptor
     manifest_descriptor: Descriptor
     layers: tuple[Descriptor, ...]
+    tree: bytes = b""  # the manifest of the tree that is written beside it
 
     @property
     def digest(self) -> str:
@@ -226,5 +267,14 @@ class Written:
     image: SealedImage
     layers: tuple[Layer, ...]  # with their digests
     refs: tuple[ImageRef, ...]
+    trees: tuple[ImageRef, ...] = ()  # outputs that are trees, by the digest of their manifest
     layers_known: int  # not read: the digest was known and every sink had the bytes
     layers_streamed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attached:
+    """An artifact that is attached to an image: a manifest whose `subject` is the image."""
+
+    manifest: bytes
+    blobs: tuple[bytes, ...]  # all that the manifest names: configuration and layers

@@ -116,6 +116,7 @@ class Plan:
     max_prefill_tokens: int | None = None  # None: the engine's own choice
     kv_dtype: str = "auto"
     weights: Literal["baked", "mounted"] = "baked"
+    one_mount: bool = False  # what is mounted is one tree of ours, the draft in it
     quantization: Quantization | None = None
     draft: Draft | None = None
     rejected: tuple[Rejected, ...] = ()

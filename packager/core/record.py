@@ -11,8 +11,8 @@ from packager.core.quality import QualityReport
 from packager.core.request import BuildRequest
 from packager.core.speculation import SpeculationReport
 
-RECORD_SCHEMA = 2
-READ_SCHEMAS = (1, RECORD_SCHEMA)  # 1 knows no `bench`
+RECORD_SCHEMA = 3
+READ_SCHEMAS = (1, 2, RECORD_SCHEMA)  # 1 knows no `bench`, 2 no `trees`
 
 
 class _Document(BaseModel):
@@ -62,6 +62,18 @@ class RecordedImage(_Document):
     target: str
     name: str
     digest: str
+
+
+class RecordedTree(_Document):
+    """One place that the model's files were written to, without an image."""
+
+    target: str
+    name: str
+    digest: str  # of its manifest, `packager-tree.json`
+    files: int
+    size: int  # of all files
+    image: str = ""  # that serves it, as the catalog names it; "" where none is known
+    env: dict[str, str] = Field(default_factory=dict)  # what that image is told
 
 
 class RecordedFinding(_Document):
@@ -127,6 +139,7 @@ class BuildRecord(_Document):
     config_digest: str = ""  # Docker's id of the image
     layers: tuple[RecordedLayer, ...]
     images: tuple[RecordedImage, ...]
+    trees: tuple[RecordedTree, ...] = ()  # without `images`, `digest` is theirs
     findings: tuple[RecordedFinding, ...] = ()
     steps: tuple[RecordedStep, ...] = ()
     runtime: RecordedRuntime | None = None  # None in records of 0.1

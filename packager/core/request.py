@@ -23,6 +23,7 @@ MOST_NODES = 4  # that serve one copy together; beyond it nothing was ever tried
 
 Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
+YAML_SUFFIXES = (".yaml", ".yml")  # of request files; others are JSON or TOML
 Reference = Annotated[str, Field(max_length=4096)]  # as long as paths are
 Data = Annotated[Reference, CommandOption(metavar="DATA")]
 Milliseconds = Annotated[float, Field(gt=0), CommandOption(metavar="MS")]
@@ -67,7 +68,8 @@ class BuildRequest(BaseModel):
         Field(
             default=(),
             description="where the image goes: `oci:DIR[:TAG]`, `docker:NAME:TAG` or "
-            "`REGISTRY/REPOSITORY:TAG`",
+            "`REGISTRY/REPOSITORY:TAG`; or the model's files alone: `dir:DIR` or "
+            "`s3://BUCKET/PREFIX`",
         )
     )
     served_name: str | None = Field(
@@ -121,7 +123,8 @@ class BuildRequest(BaseModel):
     calibration: Data | None = Field(
         default=None,
         description="texts to quantize with: a file, a directory, "
-        "`hf://datasets/ORG/NAME@REVISION`, or `default`: those that packager brings along",
+        "`s3://BUCKET/PREFIX`, `hf://datasets/ORG/NAME@REVISION`, or `default`: those that "
+        "packager brings along",
     )
     calibration_samples: Positive | None = Field(
         default=None, description="how many texts are taken to quantize with; 256 by default"
@@ -135,7 +138,8 @@ class BuildRequest(BaseModel):
     evaluate: Data | None = Field(
         default=None,
         description="texts to measure the effect of quantization on: a file, a directory, "
-        "`hf://datasets/ORG/NAME@REVISION`, or `default`: those that packager brings along",
+        "`s3://BUCKET/PREFIX`, `hf://datasets/ORG/NAME@REVISION`, or `default`: those that "
+        "packager brings along",
     )
     evaluate_samples: Positive | None = Field(
         default=None, description="how many texts are taken to measure on; 64 by default"

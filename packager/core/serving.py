@@ -14,6 +14,7 @@ SERVING_DIR = "/opt/packager/serving"
 # SageMaker's mounts, where weights that are not baked appear.
 MOUNTED_MODEL_DIR = "/opt/ml/model"
 MOUNTED_DRAFT_DIR = "/opt/ml/additional-model-data-sources/draft_model"
+TREE_DRAFT_DIR = "/opt/ml/model/draft"  # of a draft in one tree with its model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

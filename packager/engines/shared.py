@@ -7,7 +7,13 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from packager.core.plan import Plan
-from packager.core.serving import DRAFT_DIR, MODEL_DIR, MOUNTED_DRAFT_DIR, MOUNTED_MODEL_DIR
+from packager.core.serving import (
+    DRAFT_DIR,
+    MODEL_DIR,
+    MOUNTED_DRAFT_DIR,
+    MOUNTED_MODEL_DIR,
+    TREE_DRAFT_DIR,
+)
 from packager.findings import Finding
 from packager.keys.key_options import credential_option
 
@@ -69,7 +75,9 @@ def model_dir(plan: Plan) -> str:
 
 def draft_dir(plan: Plan) -> str:
     """Return the draft's directory at run time."""
-    return DRAFT_DIR if plan.weights == "baked" else MOUNTED_DRAFT_DIR
+    if plan.weights == "baked":
+        return DRAFT_DIR
+    return TREE_DRAFT_DIR if plan.one_mount else MOUNTED_DRAFT_DIR
 
 
 def checkpoint_format(plan: Plan) -> str:

@@ -37,6 +37,18 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
+def check_place(path: Path) -> None:
+    """Refuse a file or directory that cannot be made, before there is anything to put into it."""
+    with explain_disk_errors(path):
+        parent = path.absolute().parent
+        while not parent.exists():
+            parent = parent.parent
+        if not parent.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
 def read_regular(path: Path, max_bytes: int) -> bytes:
     """Read a regular file; at most one byte more than allowed, so that callers can refuse it.
 

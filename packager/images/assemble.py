@@ -90,6 +90,11 @@ def assemble_image(
     return image
 
 
+def assemble_nothing(base: BaseImage, created: str) -> ImageSpec:
+    """Return an image without layers, for builds whose outputs are trees alone."""
+    return ImageSpec(base=base, layers=(), runtime=RuntimeConfig(), created=created)
+
+
 def is_for_mount(
     file: RenderedFile, serving: ServingConfig, weights: Literal["baked", "mounted"]
 ) -> bool:

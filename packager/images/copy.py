@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import get_args
 
 from packager.core.image import (
+    Attached,
     BaseImage,
     ImageSpec,
     Layer,
@@ -16,10 +17,11 @@ from packager.core.image import (
 )
 from packager.core.record import Transfer
 from packager.errors import UsageError
-from packager.images.opened import OpenImage
+from packager.images.opened import OpenImage, Warn
 from packager.images.stored import StoredImage, StoredLayer
 
 Write = Callable[[ImageSpec, SealedImage], tuple[Written, Transfer]]
+Attach = Callable[[SealedImage, Sequence[Attached]], None]
 
 
 def copy_image(
@@ -44,6 +46,19 @@ def copy_image(
             hint="copy it to a registry or an oci: layout",
         )
     return write(_described(source, image), image.sealed)
+
+
+def copy_attached(source: OpenImage, written: Written, attach: Attach, warn: Warn) -> int:
+    """Attach to the copy what is attached to the source; return how many artifacts there are.
+
+    A view is another image, to which they do not refer.
+    """
+    if written.image.digest != source.image.digest:
+        return 0
+    found = source.attached(on_warning=warn)
+    if found:
+        attach(written.image, found)
+    return len(found)
 
 
 def _described(source: OpenImage, image: StoredImage) -> ImageSpec:

@@ -9,10 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from packager.core.image import Blob, Claim, Descriptor, Platform
+from packager.core.events import ignore
+from packager.core.image import Attached, Blob, Claim, Descriptor, Platform
 from packager.core.references import ImageTarget, LayoutTarget, RegistryTarget
 from packager.images.claims import ClaimKey, judge
 from packager.images.stored import StoredImage, parse_stored
+
+Warn = Callable[[str], None]
+ReadAttached = Callable[[str, Warn], tuple[Attached, ...]]  # of a type; "" stands for all
 
 if TYPE_CHECKING:
     from packager.images.registry.clients import RegistryClients
@@ -27,6 +31,14 @@ class OpenImage:
     mount_from: str = ""  # `HOST/REPOSITORY` whose registry can take layers over by itself
     offered: tuple[str, ...] = ()  # platforms, where the reference stands for several images
     claims: tuple[Claim, ...] = ()  # about its layers, proven with the key at hand
+    read_attached: ReadAttached = lambda _type, _warn: ()
+
+    def attached(self, artifact_type: str = "", on_warning: Warn = ignore) -> tuple[Attached, ...]:
+        """Read what is attached to the image, all of it or of one type; never raises.
+
+        Anybody who may push there may attach: it is what somebody says.
+        """
+        return self.read_attached(artifact_type, on_warning)
 
 
 def open_layout(target: LayoutTarget, platform: Platform) -> OpenImage:
@@ -51,6 +63,7 @@ def open_registry_image(
 
     With a key, the claims about its layers that the key proves are read too.
     """
+    from packager.images.registry.attached import fetch_attached
     from packager.images.registry.base import read_documents
     from packager.images.registry.claims import fetch_claims
     from packager.images.registry.reader import registry_blob
@@ -70,6 +83,9 @@ def open_registry_image(
         locate=lambda descriptor: registry_blob(name, descriptor.digest, descriptor.size),
         mount_from=name,
         offered=found.offered,
+        read_attached=lambda kind, warn: fetch_attached(
+            clients.at(target.image.host), target.image.repository, image.digest, kind, warn
+        ),
     )
 
 
@@ -82,4 +98,5 @@ def _from_layout(reference: str, layout: LayoutTarget, platform: Platform) -> Op
         locate=found.locate,
         mount_from=found.mount_from,
         offered=found.offered,
+        read_attached=found.attached,
     )

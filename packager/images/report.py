@@ -146,7 +146,7 @@ def diff_text(found: ImageComparison) -> str:
 
 
 def copy_document(
-    source: StoredImage, written: Written, transfer: Transfer, view: str | None
+    source: StoredImage, written: Written, transfer: Transfer, view: str | None, attached: int = 0
 ) -> dict[str, Any]:
     """Return the result of a copy."""
     return {
@@ -161,6 +161,7 @@ def copy_document(
             for layer in written.layers
         ],
         "transfer": transfer.model_dump(),
+        "attached": attached,
     }
 
 

@@ -11,11 +11,18 @@ import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from packager.core.references import ImageTarget, LayoutTarget, RegistryTarget
+from packager.core.references import (
+    BucketPlace,
+    ImageTarget,
+    LayoutTarget,
+    RegistryTarget,
+    parse_bucket_place,
+)
 from packager.errors import UsageError
 from packager.images.registry.reference import parse_reference
 
 LAYOUT, REGISTRY, ENGINE = "oci", "registry", "docker"
+DIRECTORY, BUCKET = "dir", "s3"  # trees of files instead of images
 _PORT = re.compile(r"\d{1,5}/")
 SCHEMES = (LAYOUT, REGISTRY, ENGINE)
 
@@ -74,9 +81,30 @@ def registry_of(target: ImageTarget) -> RegistryTarget:
     return target
 
 
+def directory_of(target: ImageTarget) -> Path:
+    """Return the directory of `dir:DIR`; raise `UsageError` where it names none."""
+    if not target.rest or target.rest.startswith("//"):
+        raise UsageError(f"{target.text!r} names no directory", hint="write it as dir:DIR")
+    return Path(target.rest).absolute()
+
+
+def bucket_of(target: ImageTarget) -> BucketPlace:
+    """Return the place of `s3://BUCKET/PREFIX`; raise `UsageError` where it names no bucket."""
+    place = parse_bucket_place(target.text)
+    if place is None or not place.bucket:
+        raise UsageError(f"{target.text!r} names no bucket", hint="write it as s3://BUCKET/PREFIX")
+    return place
+
+
 def engine_name(text: str) -> str:
     """Return the name of an image in the Docker Engine, written with `docker:` or without it."""
     return text.removeprefix(f"{ENGINE}:")
+
+
+def is_relative(text: str) -> bool:
+    """Return whether a text names another place in another working directory."""
+    scheme, colon, rest = text.partition(":")
+    return bool(colon) and scheme in (LAYOUT, DIRECTORY) and not rest.startswith("/")
 
 
 def is_image(text: str) -> bool:

@@ -30,6 +30,7 @@ from packager.core.events import (
     working,
 )
 from packager.core.image import Blob, Descriptor, ImageSpec, Layer, SealedImage, Written
+from packager.core.tree_manifest import write_manifest
 from packager.core.units import counted
 from packager.errors import NotReproduced, ProtocolFailed, Unavailable
 from packager.images.blobs import BlobReader
@@ -47,6 +48,7 @@ from packager.ports import (
     KeepsClaims,
     MountsBlobs,
     Prefilled,
+    WritesTree,
 )
 
 WORKERS = 4
@@ -85,18 +87,20 @@ def write_image(
         look_ups = KnownLayers(sinks, index, reader, verify=verify, with_claims=with_claims)
         tell = harmless(on_event)
         transfer = _Transfer(sinks, reader, index, look_ups, tell, sleep, verify)
-        with working(tell, "layers", counted(len(image.layers), "layer")):
-            layers = transfer.all_layers(image.layers)
+        with working(tell, "layers", _counted_layers(image)):
+            layers = transfer.all_layers((*image.layers, *image.beside))[: len(image.layers)]
         done = replace(image, layers=layers)
         sealed = sealed or seal(done, [_descriptor(layer) for layer in layers])
-        if expect_digest and sealed.digest != expect_digest:
+        sealed = replace(sealed, tree=_tree_manifest(image, sinks))
+        found = _digest_of(sealed, sinks)
+        if expect_digest and found != expect_digest:
             raise NotReproduced(
-                f"the record says {expect_digest}, this build gives {sealed.digest}",
+                f"the record says {expect_digest}, this build gives {found}",
                 hint="compare the layers of the record with `packager build --format json`",
             )
         blobs = _readable_copies(layers, sinks)
         with working(tell, "publish", counted(len(sinks), "output")):
-            refs = tuple(sink.publish(sealed, blobs) for sink in sinks)
+            refs = [(sink, sink.publish(sealed, blobs)) for sink in sinks]
     except BaseException:
         for sink in sinks:
             sink.abandon()
@@ -108,10 +112,32 @@ def write_image(
     return Written(
         image=sealed,
         layers=layers,
-        refs=refs,
+        refs=tuple(ref for sink, ref in refs if not isinstance(sink, WritesTree)),
+        trees=tuple(ref for sink, ref in refs if isinstance(sink, WritesTree)),
         layers_known=transfer.known,
         layers_streamed=transfer.streamed,
     )
+
+
+def _tree_manifest(image: ImageSpec, sinks: Sequence[ImageSink]) -> bytes:
+    """Return the manifest of the tree that is written beside the image; b"" without one."""
+    digests = next((sink.tree_digests for sink in sinks if isinstance(sink, WritesTree)), None)
+    if image.tree is None or digests is None:
+        return b""
+    return write_manifest(image.tree, digests)
+
+
+def _digest_of(sealed: SealedImage, sinks: Sequence[ImageSink]) -> str:
+    """Return the digest that names the build: the image's, else the tree's."""
+    if sinks and all(isinstance(sink, WritesTree) for sink in sinks):
+        return f"sha256:{hashlib.sha256(sealed.tree).hexdigest()}"
+    return sealed.digest
+
+
+def _counted_layers(image: ImageSpec) -> str:
+    """Return how many layers and files pass, as progress shows it."""
+    counts = ((len(image.layers), "layer"), (len(image.beside), "file"))
+    return ", ".join(counted(*one) for one in counts if one[0]) or "no layers"
 
 
 class _Transfer:
@@ -284,7 +310,10 @@ class _Transfer:
         before = fingerprint_of(layer.blob)
         hashed = hashlib.sha256()
         compressor = ZstdCompressor(layer.blob.size) if layer.compression == "zstd" else None
-        alive = dict(writers)
+        plain: dict[ImageSink, BlobWriter] = {}
+        alive: dict[ImageSink, BlobWriter] = {}
+        for sink, writer in writers.items():
+            (plain if isinstance(sink, WritesTree) else alive)[sink] = writer
         broken: dict[ImageSink, Unavailable] = {}
         done = 0
         try:
@@ -292,10 +321,11 @@ class _Transfer:
                 if self._stop.is_set():
                     raise _Cancelled
                 hashed.update(chunk)
+                feed(chunk, plain, broken)
                 feed(compressor.compress(chunk) if compressor else chunk, alive, broken)
                 done += len(chunk)
                 self._report(position, layer, done, state)
-            plain = digest = "sha256:" + hashed.hexdigest()
+            uncompressed = digest = "sha256:" + hashed.hexdigest()
             if compressor:
                 feed(compressor.flush(), alive, broken)
                 digest = compressor.digest
@@ -308,7 +338,9 @@ class _Transfer:
             if position in self._parts - self._unproven:
                 self._doubtful.add(position)
             elif position not in self._unproven:
-                self._index.put(layer.blob, plain, before, started_ns)
+                self._index.put(layer.blob, uncompressed, before, started_ns)
+            alive |= plain
+            plain.clear()
             for sink, writer in list(alive.items()):
                 try:
                     writer.commit(digest)
@@ -317,11 +349,11 @@ class _Transfer:
                     writer.abort()
                 alive.pop(sink)
         except BaseException:
-            for writer in alive.values():
+            for writer in {**alive, **plain}.values():
                 writer.abort()
             raise
         size = compressor.size if compressor else layer.size
-        return with_digests(layer, plain, digest, size), broken
+        return with_digests(layer, uncompressed, digest, size), broken
 
     def _how_known(self, layer: Layer) -> LayerState:
         mounted = any(

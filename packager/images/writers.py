@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from packager.core.image import Layer
+from packager.core.image import MEDIA_FILE, Layer
 from packager.errors import Unavailable
-from packager.ports import BlobWriter, ImageSink
+from packager.ports import BlobWriter, ImageSink, WritesTree
 
 
 class BrokenOff(Unavailable):
@@ -18,6 +18,8 @@ def open_writers(layer: Layer, sinks: Sequence[ImageSink]) -> dict[ImageSink, Bl
     writers: dict[ImageSink, BlobWriter] = {}
     try:
         for sink in sinks:
+            if layer.media_type == MEDIA_FILE and not isinstance(sink, WritesTree):
+                continue  # in no image
             writer = sink.writer(layer)
             if writer is not None:
                 writers[sink] = writer

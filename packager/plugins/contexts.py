@@ -61,6 +61,7 @@ class SinkContext:
     clients: Callable[[], RegistryClients]
     state_file: Path  # what is remembered of files and of blobs in registries
     sparse_base: bool = False
+    verify: bool = False  # nothing is believed that was not read
     claim_keys: Callable[[], ClaimKeys | None] = lambda: None  # raises for a key of no use
     on_warning: Callable[[str], None] = ignore
     on_event: EventSink = ignore

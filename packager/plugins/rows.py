@@ -47,6 +47,7 @@ class SinkTraits:
     takes_artifacts: bool = True  # False: only images that can run
     takes_compressed: bool = True  # False: layers must not be compressed
     takes_sparse_base: bool = False  # can leave out the base's layers
+    holds_tree: bool = False  # files instead of an image
 
 
 if TYPE_CHECKING:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from packager.core.image import Platform
     from packager.core.references import ImageTarget
+    from packager.images.digest_index import DigestIndex
     from packager.images.opened import OpenImage
     from packager.plugins.contexts import (
         BaseContext,
@@ -191,6 +192,35 @@ def _docker_sink(target: ImageTarget, context: SinkContext) -> ImageSink:
     return DockerSink(target, reader=context.reader, on_event=context.on_event)
 
 
+def _directory_sink(target: ImageTarget, context: SinkContext) -> ImageSink:
+    from packager.images.target import directory_of
+    from packager.images.trees.directory import TreeDirectory
+    from packager.images.trees.sink import TreeSink
+
+    index = _index(context)
+    store = TreeDirectory(directory_of(target), index)
+    return TreeSink(target, store, index, context.reader, verify=context.verify)
+
+
+def _bucket_sink(target: ImageTarget, context: SinkContext) -> ImageSink:
+    from packager.images.target import bucket_of
+    from packager.images.trees.bucket import TreeBucket
+    from packager.images.trees.journal import TreeJournal
+    from packager.images.trees.sink import TreeSink
+    from packager.remote.s3_write import WritableBucket
+
+    place = bucket_of(target)
+    journal = TreeJournal(context.state_file, target.text.rstrip("/"))
+    store = TreeBucket(WritableBucket(place.bucket), place, journal)
+    return TreeSink(target, store, _index(context), context.reader, verify=context.verify)
+
+
+def _index(context: SinkContext) -> DigestIndex:
+    from packager.images.digest_index import DigestIndex
+
+    return DigestIndex(context.state_file)
+
+
 def _llmcompressor() -> Quantizer:
     from packager.quantize.llmcompressor import LlmCompressorQuantizer
 
@@ -288,6 +318,16 @@ SINKS: Table[SinkRow] = Table(
             "docker:NAME:TAG, an engine",
             _docker_sink,
             SinkTraits(order=2, takes_artifacts=False, takes_compressed=False),
+        ),
+        "dir": SinkRow(
+            "dir:DIR, the model's files in a directory",
+            _directory_sink,
+            SinkTraits(order=3, takes_artifacts=False, holds_tree=True),
+        ),
+        "s3": SinkRow(
+            "s3://BUCKET/PREFIX, the model's files in a bucket",
+            _bucket_sink,
+            SinkTraits(order=3, is_remote=True, takes_artifacts=False, holds_tree=True),
         ),
     },
     port="ImageSink",

@@ -115,7 +115,7 @@ class LlmCompressorQuantizer:
         yield from check_options(chosen)
         if not facts.request.quantize_ignore:  # the worker knows what is left of the layers then
             yield from check_groups(facts, chosen.method, chosen.group_size)
-        if plan.weights == "mounted":
+        if plan.weights == "mounted" and not plan.one_mount:
             message = "the quantized weights would only be in the image, and it holds none"
             hint = "use `--weights baked`, or quantize first and mount the result"
             yield Finding("error", "quantize-mounted", message, hint)

@@ -1,4 +1,4 @@
-"""Finds samples: a file or directory, a dataset on a hub, or the small set shipped here."""
+"""Finds samples: a file or directory, a bucket, a dataset on a hub, or the set shipped here."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from packager.core.samples import DEFAULT, Sample, Samples, Skipped
 from packager.core.text import escape
 from packager.core.units import GIB, MIB, decimal
 from packager.errors import ModelRefused, NotFound, UsageError
+from packager.samples.buckets import fetched, is_bucket_data
 from packager.samples.formats import NotASample, read_row
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet", ".txt", ".md")
@@ -49,8 +50,9 @@ def load_samples(
 ) -> Samples:
     """Read every sample of `reference`, once each.
 
-    `reference` is a file, a directory of such files, `hf://datasets/ORG/NAME@REVISION[/FILE]`,
-    or `default`.  Rows that are no samples are counted and, with `broken="refuse"`, refused.
+    `reference` is a file, a directory of such files, `s3://BUCKET/PREFIX` or a manifest of it (see
+    `buckets`), `hf://datasets/ORG/NAME@REVISION[/FILE]`, or `default`.  Rows that are no samples
+    are counted and, with `broken="refuse"`, refused.
     `download(name, revision, file)` fetches a dataset and gives its place on disk.
     """
     rows = read_rows(reference, download)
@@ -89,7 +91,11 @@ def read_rows(
     reference: str, download: Callable[[str, str, str | None], Path] | None = None
 ) -> Iterator[Row]:
     """Yield every row of `reference` with its place, whatever it holds; see `load_samples`."""
-    return _rows(_files(reference, download or _download), reference)
+    if is_bucket_data(reference):
+        with fetched(reference, SUFFIXES) as files:
+            yield from _rows(files, reference)
+    else:
+        yield from _rows(_files(reference, download or _download), reference)
 
 
 def _files(

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
-from packager.core.image import ImageSpec, SealedImage, Written
+from packager.core.image import Attached, ImageSpec, SealedImage, Written
 from packager.core.record import Transfer
 from packager.core.references import ImageTarget
 from packager.errors import UsageError
@@ -15,11 +16,12 @@ from packager.images.blobs import BlobReader
 from packager.images.claim_key import ClaimKeys
 from packager.images.compression import NotForEngines, codec
 from packager.images.digest_index import DigestIndex
+from packager.images.target import DIRECTORY, directory_of
 from packager.images.tee import write_image
 from packager.plugins.contexts import SinkContext
 from packager.plugins.rows import SinkTraits
 from packager.plugins.tables import SINKS
-from packager.ports import CountsBytes, ImageSink, PlacesRecord, Preflight
+from packager.ports import CountsBytes, ImageSink, KeepsAttached, PlacesRecord, Preflight
 from packager.wiring.registries import Clients
 from packager.wiring.settings import Settings, digests_file
 
@@ -37,11 +39,21 @@ def sinks_for(outputs: Sequence[ImageTarget], context: SinkContext) -> list[Imag
         raise UsageError(
             "--sparse-base is for layouts, and no output is one", hint="add --output oci:DIR"
         )
+    _refuse_same_tree(outputs)
     sinks: list[ImageSink] = []
     for output in sorted(outputs, key=lambda output: traits_of(output).order):
         make = SINKS.find(output.scheme).make
         sinks.append(make(output, replace(context, beside=tuple(sinks))))
     return sinks
+
+
+def _refuse_same_tree(outputs: Sequence[ImageTarget]) -> None:
+    """Refuse two trees in one directory: each would wait for the other."""
+    directories = [
+        directory_of(output).resolve() for output in outputs if output.scheme == DIRECTORY
+    ]
+    if len(set(directories)) < len(directories):
+        raise UsageError("two outputs are trees in one directory", hint="name one of them")
 
 
 def sink_context(settings: Settings, reader: BlobReader, clients: Clients) -> SinkContext:
@@ -51,10 +63,29 @@ def sink_context(settings: Settings, reader: BlobReader, clients: Clients) -> Si
         clients=clients,
         state_file=digests_file(settings),
         sparse_base=settings.sparse_base,
+        verify=settings.verify,
         claim_keys=claim_keys_for(settings),
         on_warning=settings.on_warning,
         on_event=settings.on_event,
     )
+
+
+def kinds_of(outputs: Sequence[ImageTarget]) -> Literal["images", "trees", "both"]:
+    """Return what the outputs of a build are; images where there is none."""
+    are_trees = {traits_of(output).holds_tree for output in outputs}
+    if are_trees == {True}:
+        return "trees"
+    return "both" if True in are_trees else "images"
+
+
+def refuse_trees(outputs: Sequence[ImageTarget], command: str) -> None:
+    """Refuse outputs that hold files for a command that writes images."""
+    tree = next((output for output in outputs if traits_of(output).holds_tree), None)
+    if tree is not None:
+        raise UsageError(
+            f"{tree.text!r} holds a model's files, and `packager {command}` writes images",
+            hint=f"have it built: packager build … --output {tree.text}",
+        )
 
 
 def traits_of(output: ImageTarget) -> SinkTraits:
@@ -86,6 +117,15 @@ def check_compression(settings: Settings) -> None:
 def record_places(sinks: Iterable[ImageSink]) -> tuple[Path, ...]:
     """Return the files beside images in which the build record is kept, too."""
     return tuple(sink.record_path for sink in sinks if isinstance(sink, PlacesRecord))
+
+
+def attach_to_all(
+    sinks: Iterable[ImageSink], image: SealedImage, artifacts: Sequence[Attached]
+) -> None:
+    """Attach artifacts to the image wherever it is, in outputs that keep such things."""
+    for sink in sinks:
+        if isinstance(sink, KeepsAttached):
+            sink.attach(image, artifacts)
 
 
 def preflight_all(sinks: Iterable[ImageSink]) -> None:

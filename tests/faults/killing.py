@@ -134,9 +134,13 @@ def layout_image(root: Path) -> str:
 
 
 def unneeded_blobs(root: Path) -> set[str]:
-    """Blobs of a layout that its image does not need."""
+    """Blobs of a layout that neither its image needs nor what is attached to it."""
     blobs = root / "blobs" / "sha256"
-    digest = layout_image(root)
-    document = json.loads((blobs / digest[7:]).read_bytes())
-    needed = {digest, *(part["digest"] for part in (document["config"], *document["layers"]))}
+    [entry] = json.loads((root / "index.json").read_bytes())["manifests"]
+    attached = entry.get("annotations", {}).get("dev.packager.attached", "").split()
+    needed: set[str] = set()
+    for digest in (layout_image(root), *attached):
+        document = json.loads((blobs / digest[7:]).read_bytes())
+        parts = (document["config"], *document["layers"])
+        needed |= {digest, *(part["digest"] for part in parts)}
     return {f"sha256:{path.name}" for path in blobs.iterdir()} - needed

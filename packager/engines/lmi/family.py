@@ -9,7 +9,7 @@ from packager.compile.trtllm import ENGINE as TENSORRT
 from packager.core.artifact import Artifacts
 from packager.core.facts import ContainerFacts
 from packager.core.plan import Plan
-from packager.core.serving import MODEL_DIR, RenderedFile, ServingConfig
+from packager.core.serving import RenderedFile, ServingConfig
 from packager.core.stopping import Stopping
 from packager.core.traits import EngineTraits
 from packager.engines.lmi import trtllm
@@ -122,21 +122,25 @@ class LmiFamily:
         version, facts = plan.container.engine_version, plan_facts(plan)
         yield from check_settings(settings(plan), options, facts, vllm_version=version)
         yield from check_unread(plan, options)
-        if plan.weights == "mounted":
+        if plan.weights == "mounted" and not plan.one_mount:
             message = "a serving.properties among the mounted files wins over what is planned here"
             hint = "mount the model's own files only"
             yield Finding("note", "mounted-file-wins", message, hint)
+        if plan.weights == "mounted":
             yield from check_environment(plan, environment(plan))
 
     def render(self, plan: Plan, artifacts: Artifacts) -> ServingConfig:  # noqa: ARG002
         """Return serving.properties and the same values as environment variables."""
         meant = settings(plan)
         text = render_template("lmi/serving.properties.j2", properties=meant)
-        path = f"{MODEL_DIR}/serving.properties"
+        path = f"{model_dir(plan)}/serving.properties"
         check_properties(path, text, meant)  # of the variables, too: they come from these values
         file = RenderedFile(path=path, data=text.encode("ascii"))
         return ServingConfig(
-            files=(*((file,) if plan.weights == "baked" else ()), *draft_files(plan)),
+            files=(
+                *((file,) if plan.weights == "baked" or plan.one_mount else ()),
+                *draft_files(plan),
+            ),
             env=environment(plan),
             model_dir=model_dir(plan),
             draft_dir=draft_dir(plan),

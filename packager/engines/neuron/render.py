@@ -176,11 +176,12 @@ def compiled_files(plan: Plan, toolchain: str) -> tuple[RenderedFile, ...]:
 
 
 def property_files(plan: Plan) -> tuple[RenderedFile, ...]:
-    if plan.container.variant != "lmi-neuronx" or plan.weights == "mounted":
+    mounted_as_is = plan.weights == "mounted" and not plan.one_mount
+    if plan.container.variant != "lmi-neuronx" or mounted_as_is:
         return ()
     meant = settings(plan)
     text = render_template("lmi/serving.properties.j2", properties=meant)
-    path = f"{MODEL_DIR}/serving.properties"
+    path = f"{model_dir(plan)}/serving.properties"
     check_properties(path, text, meant)
     return (RenderedFile(path=path, data=text.encode("ascii")),)
 

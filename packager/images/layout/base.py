@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packager.core.image import BaseImage, Blob, Descriptor, FileRange, Platform
+from packager.core.events import ignore
+from packager.core.image import Attached, BaseImage, Blob, Descriptor, FileRange, Platform
 from packager.core.references import DEFAULT_TAG, ImageTarget, LayoutTarget
 from packager.core.suggestions import guessed
-from packager.errors import NotFound, ProtocolFailed
+from packager.errors import NotFound, PackagerError, ProtocolFailed
 from packager.files.atomic import read_regular
+from packager.images.attached import MAX_ATTACHED, MAX_BYTES, collect, type_of
 from packager.images.layout.sink import (
     REF_NAME,
     REGISTRY,
     SPARSE_BASE,
+    attached_to,
 )
 from packager.images.oci import (
     LONGEST_DOCUMENT,
     choose_platform,
+    is_digest,
     is_index,
     offered_platforms,
     parse_base,
@@ -60,6 +64,26 @@ class LayoutImage:
     config: bytes
     offered: tuple[str, ...] = ()  # platforms, where the name stands for several images
     base_from: str = ""  # where the base's layers are, in a layout written without them
+    named: tuple[str, ...] = ()  # manifests that may be of artifacts attached to the image
+
+    def attached(
+        self, artifact_type: str = "", on_warning: Callable[[str], None] = ignore
+    ) -> tuple[Attached, ...]:
+        """Read what is attached to the image; warn of what cannot be read."""
+        subject = sha256(self.manifest)
+        found = []
+        for digest in self.named:
+            try:
+                manifest = _checked(self.root, digest, LONGEST_DOCUMENT)
+                artifact = collect(
+                    manifest, subject, lambda blob: _checked(self.root, blob.digest, MAX_BYTES)
+                )
+            except PackagerError as error:
+                on_warning(f"attached artifact {digest} is left out: {error.message}")
+                continue
+            if artifact_type in ("", type_of(artifact)):
+                found.append(artifact)
+        return tuple(found)
 
     @property
     def mount_from(self) -> str:
@@ -105,7 +129,8 @@ def read_documents(target: LayoutTarget, platform: Platform) -> LayoutImage:
             f"{shown} is not an OCI layout" if root.exists() else f"there is no directory {shown}",
             hint=guessed(root.name, _layouts_beside(root), _HINT),
         )
-    entry = _choose(root, target.tag)
+    entries = parse_index(_bytes(root, root / "index.json", LONGEST_DOCUMENT))
+    entry = _choose(root, entries, target.tag)
     document = _read(root, parse_descriptor(entry))
     offered: tuple[str, ...] = ()
     if is_index(target.text, document):
@@ -119,13 +144,29 @@ def read_documents(target: LayoutTarget, platform: Platform) -> LayoutImage:
         config=config,
         offered=offered,
         base_from=base_from if isinstance(base_from, str) else "",
+        named=tuple(_artifacts_in(entries, entry)[:MAX_ATTACHED]),
     )
 
 
-def _choose(root: Path, written: str | None) -> Mapping[str, Any]:
+def _artifacts_in(entries: Sequence[Mapping[str, Any]], image: Mapping[str, Any]) -> list[str]:
+    """Return the manifests of what is attached: as we name them, and as entries, as ORAS does."""
+    others = [str(entry.get("digest")) for entry in entries if _is_artifact(entry)]
+    return [*attached_to(image), *filter(is_digest, others)]
+
+
+def _is_artifact(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry is of something attached, and nothing that a name stands for."""
+    named = (entry.get("annotations") or {}).get(REF_NAME)
+    return not named and isinstance(entry.get("artifactType"), str)
+
+
+def _choose(
+    root: Path, entries: Sequence[Mapping[str, Any]], written: str | None
+) -> Mapping[str, Any]:
     """Find the image of this tag; without one `latest`, or the only image that there is."""
     tag = written or DEFAULT_TAG
-    entries = parse_index(_bytes(root, root / "index.json", LONGEST_DOCUMENT))
+    if len(entries) > 1:
+        entries = [entry for entry in entries if not _is_artifact(entry)] or entries
     names = [(entry.get("annotations") or {}).get(REF_NAME, "") for entry in entries]
     if tag in names:
         return entries[names.index(tag)]
@@ -140,10 +181,15 @@ def _choose(root: Path, written: str | None) -> Mapping[str, Any]:
 
 def _read(root: Path, wanted: Descriptor) -> bytes:
     """Read a document of the layout; its digest must be the one that names it."""
-    data = _bytes(root, _path(root, wanted.digest), min(wanted.size, LONGEST_DOCUMENT))
-    if sha256(data) != wanted.digest:
+    return _checked(root, wanted.digest, min(wanted.size, LONGEST_DOCUMENT))
+
+
+def _checked(root: Path, digest: str, most: int) -> bytes:
+    """Read a small blob whose digest must be the one that names it."""
+    data = _bytes(root, _path(root, digest), most)
+    if sha256(data) != digest:
         raise ProtocolFailed(
-            f"blob {wanted.digest} in {str(root)!r} is damaged", hint="make the layout again"
+            f"blob {digest} in {str(root)!r} is damaged", hint="make the layout again"
         )
     return data
 

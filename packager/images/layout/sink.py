@@ -23,6 +23,7 @@ from typing import Any
 
 from packager.core.image import (
     MEDIA_INDEX,
+    Attached,
     Blob,
     FileRange,
     ImageRef,
@@ -35,16 +36,19 @@ from packager.core.units import decimal
 from packager.errors import ModelRefused, NotFound, OutputFailed, ProtocolFailed, UsageError
 from packager.files.atomic import explain_disk_errors, read_regular, write_atomically
 from packager.files.opening import open_range
+from packager.images.attached import MAX_ATTACHED
 from packager.images.layout.blobs import WRITE_AGAIN, BlobFile, LinkedBlob
 from packager.images.oci import (
     LONGEST_DOCUMENT,
     is_digest,
     parse_index,
     parse_object,
+    sha256,
 )
 from packager.images.sharing import BLOCK, linkable, share_extents
 
 REF_NAME = "org.opencontainers.image.ref.name"
+ATTACHED = "dev.packager.attached"  # manifests of artifacts whose subject the image is
 SPARSE_BASE = "dev.packager.sparse-base"  # from where to get the layers that are not here
 REGISTRY = "registry://"
 _LAYOUT_FILE = b'{"imageLayoutVersion":"1.0.0"}'
@@ -162,6 +166,36 @@ class LayoutSink:
             self._remove_unreachable(replaced)
         self._release()
         return ImageRef(target=self.target, name=f"oci:{self.root}:{self.tag}", digest=image.digest)
+
+    def attach(self, image: SealedImage, artifacts: Sequence[Attached]) -> None:
+        """Keep artifacts beside the image, and name them in its entry of `index.json`.
+
+        They get no entries of their own: programs that take the one image of a layout, such as
+        `skopeo copy oci:DIR`, would find several.
+        """
+        with explain_disk_errors(self.root):
+            self._enter()
+            try:
+                index = self._index()
+                for entry in index["manifests"]:
+                    if entry.get("digest") == image.digest:
+                        self._name_attached(entry, artifacts)
+                data = json.dumps(index, separators=(",", ":")).encode()
+                write_atomically(self.root / _INDEX_FILE, data)
+            finally:
+                self._release()
+
+    def _name_attached(self, entry: dict[str, Any], artifacts: Sequence[Attached]) -> None:
+        """Write the artifacts' blobs, and add their digests to the image's entry."""
+        noted = entry.get("annotations") or {}
+        named = attached_to(entry)
+        for artifact in artifacts:
+            for blob in (*artifact.blobs, artifact.manifest):
+                self._put(sha256(blob), blob)
+            named.append(sha256(artifact.manifest))
+        newest = list(dict.fromkeys(reversed(named)))[:MAX_ATTACHED]
+        if newest:
+            entry["annotations"] = {**noted, ATTACHED: " ".join(reversed(newest))}
 
     def abandon(self) -> None:
         """Remove what this build wrote and no image names: the index may have been replaced."""
@@ -329,6 +363,8 @@ class LayoutSink:
         for other in index["manifests"]:
             same_name = (other.get("annotations") or {}).get(REF_NAME) == self.tag
             (replaced if same_name else kept).append(other)
+            if same_name and other.get("digest") == image.digest and attached_to(other):
+                entry["annotations"][ATTACHED] = " ".join(attached_to(other))
         index["manifests"] = [*kept, entry]
         self._note(self._before - self._reachable(replaced))
         write_atomically(self.root / _INDEX_FILE, json.dumps(index, separators=(",", ":")).encode())
@@ -348,6 +384,7 @@ class LayoutSink:
             if not isinstance(digest, str) or not is_digest(digest) or digest in found:
                 continue
             found.add(digest)
+            waiting += [{"digest": one} for one in attached_to(entry)]
             with suppress(OSError, ProtocolFailed):
                 document = parse_object(
                     read_regular(self.path_of(digest), LONGEST_DOCUMENT), digest
@@ -356,6 +393,14 @@ class LayoutSink:
                 found |= _digests([document.get("config"), *_listed(document, "layers")])
                 waiting += _listed(document, "manifests")
         return found
+
+
+def attached_to(entry: object) -> list[str]:
+    """Return the manifests of artifacts that an entry of an index names, as far as they are."""
+    annotations = entry.get("annotations") if isinstance(entry, dict) else None
+    named = annotations.get(ATTACHED) if isinstance(annotations, dict) else None
+    words = named.split() if isinstance(named, str) else []
+    return [word for word in words if is_digest(word)]
 
 
 def _listed(document: Mapping[str, Any], name: str) -> list[object]:

@@ -18,6 +18,7 @@ from packager.core.documents import shorten
 from packager.core.events import ignore
 from packager.core.image import (
     MEDIA_MANIFEST,
+    Attached,
     Blob,
     Claim,
     Descriptor,
@@ -32,6 +33,7 @@ from packager.findings import errors_in
 from packager.images.claim_key import ClaimKeys
 from packager.images.claims import ClaimDocument, ClaimKey, judge, write_claims
 from packager.images.limits import check_limits
+from packager.images.registry.attached import put_attached
 from packager.images.registry.claims import attach_claims, fetch_claims
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.failures import ContentMismatch, OverLimits
@@ -179,6 +181,16 @@ class RegistrySink:
                 f"the image is in {self._reference.name!r}, the claims about its layers are not: "
                 f"{error.message}; other machines will read the weights"
                 + (f" ({error.hint})" if error.hint else "")
+            )
+
+    def attach(self, image: SealedImage, artifacts: Sequence[Attached]) -> None:  # noqa: ARG002
+        """Attach artifacts to the image, for whoever finds it; a failure is a warning."""
+        try:
+            put_attached(self._client, self._reference.repository, artifacts, on_sent=self._count)
+        except PackagerError as error:
+            self._warn(
+                f"the image is in {self._reference.name!r}, what shall be attached to it is not: "
+                f"{error.message}" + (f" ({error.hint})" if error.hint else "")
             )
 
     def _other_tags(self) -> list[str]:

@@ -20,8 +20,8 @@ from tests.support.places import ROOT
 PACKAGE = ROOT / "packager"
 NAMES = {*FAMILIES, "tensorrt-llm", "tensorrt_llm", "trtllm", "transformers-neuronx", "neuronx"}
 # Rooms that are about engines by name: those that describe them, and what recognizes them in
-# configurations of strangers.
-ABOUT_ENGINES = ("engines", "contrib", "check")
+# configurations of strangers; AWS's documents name engines, too.
+ABOUT_ENGINES = ("engines", "contrib", "check", "sagemaker")
 
 
 @pytest.mark.parametrize("image", containers(), ids=lambda image: f"{image.family}-{image.version}")

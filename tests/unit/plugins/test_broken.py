@@ -150,7 +150,7 @@ def test_an_unknown_name_lists_those_that_there_are() -> None:
     with pytest.raises(UsageError, match="there is no output 'nowhere'") as refused:
         SINKS.find("nowhere")
 
-    assert refused.value.hint == "choose from oci, registry, docker"
+    assert refused.value.hint == "choose from oci, registry, docker, dir, s3"
 
 
 def test_a_tool_that_is_no_directory_is_refused(install: Install) -> None:

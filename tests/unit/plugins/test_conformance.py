@@ -41,7 +41,13 @@ from packager.plugins.tables import (
 )
 from tests.support.commandline import ROOT
 
-TARGETS = {"oci": "oci:out", "registry": "r.example/model:1", "docker": "docker:model:1"}
+TARGETS = {
+    "oci": "oci:out",
+    "registry": "r.example/model:1",
+    "docker": "docker:model:1",
+    "dir": "dir:out",
+    "s3": "s3://bucket/prefix",
+}
 
 # What makes an implementation of each kind, what it must be, and a page that has its name.
 Make = Callable[[Any, str, Path], object]
@@ -66,9 +72,9 @@ KINDS: dict[str, tuple[Table[Any], Make | None, type, str]] = {
     ),
     "output": (
         SINKS,
-        lambda row, name, place: row.make(parse_target(TARGETS[name]), sink_context(place)),
+        lambda row, name, place: row.make(parse_target(TARGETS[name], SINKS), sink_context(place)),
         ports.ImageSink,
-        "docs/layers.md",
+        "docs/build.md",
     ),
     "quantizer": (QUANTIZERS, lambda row, *_: row.make(), ports.Quantizer, "docs/quantization.md"),
     "compiler": (COMPILERS, lambda row, *_: row.make(), ports.Compiler, "docs/compilation.md"),

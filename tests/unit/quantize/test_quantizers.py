@@ -444,6 +444,12 @@ def test_quantized_weights_have_no_place_in_an_image_without_weights() -> None:
     ]
 
 
+def test_quantized_weights_have_their_place_in_a_tree() -> None:
+    given = facts(model_of(TINY), "ml.g6.xlarge", quantize="fp8", weights="mounted")
+
+    planned(replace(given, writes_tree=True))
+
+
 def test_routers_heads_and_vision_stay_as_they_are_besides_what_is_asked_for() -> None:
     step = step_of(
         model_of(TINY), "ml.g6.xlarge", quantize="fp8", quantize_ignore=("model.layers.0.mlp",)

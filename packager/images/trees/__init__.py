@@ -1,0 +1,1 @@
+"""Outputs that are directories of files instead of images: `dir:DIR`, `s3://BUCKET/PREFIX`."""

@@ -1,0 +1,81 @@
+"""The files of a tree as parts of the layers that are read for an image anyway.
+
+A file that is in a layer byte for byte is cut out of it while the layer passes; the others
+are layers of their own, which no image has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from packager.core.image import (
+    MEDIA_FILE,
+    FileRange,
+    ImageSpec,
+    Inline,
+    Layer,
+    ModelTree,
+    RemoteRange,
+    TreeFile,
+    TreePart,
+)
+from packager.core.units import decimal
+
+_Place = tuple[int, int]  # position of the layer, offset in its blob
+
+
+def with_tree(image: ImageSpec, tree: ModelTree) -> ImageSpec:
+    """Return the image with a tree beside it; what both have is read once."""
+    places = dict(_places(image.layers))
+    parts: dict[int, list[TreePart]] = {}
+    alone: list[Layer] = []
+    for file in tree.files:
+        found = _find(file, places)
+        if found is None:
+            alone.append(file_layer(file))
+        else:
+            parts.setdefault(found[0], []).append(TreePart(file=file, offset=found[1]))
+    layers = tuple(
+        replace(layer, parts=tuple(sorted(parts.get(at, ()), key=lambda part: part.offset)))
+        for at, layer in enumerate(image.layers)
+    )
+    return replace(image, layers=layers, tree=tree, beside=tuple(alone))
+
+
+def file_layer(file: TreeFile) -> Layer:
+    """Describe a file as a layer of its own: its blob is the file."""
+    return Layer(
+        role="file",
+        blob=file.blob,
+        media_type=MEDIA_FILE,
+        digest=f"sha256:{file.sha256}" if file.sha256 else "",
+        diff_id=f"sha256:{file.sha256}" if file.sha256 else "",
+        created_by=f"packager: file {file.path} ({decimal(file.size)})",
+        parts=(TreePart(file=file, offset=0),),
+    )
+
+
+def _places(layers: tuple[Layer, ...]) -> Iterator[tuple[FileRange | RemoteRange, _Place]]:
+    """Yield where each range of our own layers is; no layer of the base holds any."""
+    for at, layer in enumerate(layers):
+        position = 0
+        for segment in layer.blob.segments if layer.role != "base" else ():
+            if not isinstance(segment, Inline):
+                yield segment, (at, position)
+            position += segment.length
+
+
+def _find(file: TreeFile, places: dict[FileRange | RemoteRange, _Place]) -> _Place | None:
+    """Return where a layer holds the file: one range, and what is inline before it."""
+    before = 0
+    ranges = [segment for segment in file.blob.segments if not isinstance(segment, Inline)]
+    if len(ranges) != 1 or not isinstance(file.blob.segments[-1], FileRange | RemoteRange):
+        return None
+    for segment in file.blob.segments:
+        if isinstance(segment, Inline):
+            before += segment.length
+        elif segment in places:
+            layer, offset = places[segment]
+            return layer, offset - before
+    return None

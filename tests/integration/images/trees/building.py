@@ -1,0 +1,46 @@
+"""Builds of trees through the whole line, as the command makes them."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from packager import wiring
+from packager.build import pipeline
+from packager.core.record import BuildRecord
+from packager.core.request import BuildRequest
+
+MODEL = "examples/tiny-llama"
+DRAFT = "examples/tiny-llama-draft"
+
+
+def built(*outputs: str, model: str | Path = MODEL, **asked: Any) -> BuildRecord:
+    """Build and return the record; `asked` are fields of the request."""
+    fields = {"instance": "local", **asked}
+    request = BuildRequest(model=str(model), outputs=outputs, **fields)
+    return pipeline.build(request, wiring.services_for(wiring.settings_for(request)))
+
+
+def files_in(root: Path) -> dict[str, bytes]:
+    """Return the bytes of all files below a directory, by path."""
+    return {
+        str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()
+    }
+
+
+def files_of_image(layout: Path) -> dict[str, bytes]:
+    """Return the bytes of all files in the layers of a layout's image, as tarfile reads them."""
+    blobs = layout / "blobs" / "sha256"
+    index = json.loads((layout / "index.json").read_bytes())
+    manifest = json.loads((blobs / index["manifests"][0]["digest"][7:]).read_bytes())
+    found: dict[str, bytes] = {}
+    for layer in manifest["layers"]:
+        with tarfile.open(blobs / layer["digest"][7:]) as archive:
+            for member in archive:
+                if member.isfile():
+                    file = archive.extractfile(member)
+                    assert file is not None
+                    found[f"/{member.name}"] = file.read()
+    return found
