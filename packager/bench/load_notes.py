@@ -20,6 +20,7 @@ def load_notes(
     return tuple(
         note
         for note in (
+            _of_estimates(runs),
             *_of_counts(valid, metrics),
             _of_pieces(valid),
             _of_limits(valid, limits),
@@ -28,6 +29,15 @@ def load_notes(
             _of_client(runs),
         )
         if note
+    )
+
+
+def _of_estimates(runs: Sequence[LoadRun]) -> str:
+    if not any(run.estimated_lengths for run in runs):
+        return ""
+    return (
+        "lengths of prompts are estimates: the server does not count the tokens of a prompt; "
+        "--tokenizer names who does"
     )
 
 

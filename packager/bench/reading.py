@@ -1,49 +1,80 @@
-"""Benchmarks from files: reports, directories that hold one, and build records."""
+"""Benchmarks from files and buckets: reports, AIPerf's summaries, directories, build records."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from packager.bench.aiperf_reports import is_aiperf, report_of_aiperf
 from packager.bench.merge import Named, report_of_record
-from packager.build.records import MAX_RECORD_BYTES, load_record
+from packager.build.records import MAX_RECORD_BYTES, parse_record
 from packager.core.bench import SCHEMA, BenchReport
 from packager.core.documents import NotStrict, parse_model, parse_object, shorten
-from packager.errors import UsageError
+from packager.core.references import BucketPlace, parse_bucket_place
+from packager.errors import NotFound, UsageError
 from packager.files.user_files import read_user_file
 
 REPORT = "bench.json"  # in a directory
 HINT = (
-    "name a benchmark's bench.json, or a build record: `packager build` writes one beside each "
-    "oci: output and to --record FILE"
+    "name a benchmark's bench.json, AIPerf's profile_export_aiperf.json, or a build record: "
+    "`packager build` writes one beside each oci: output and to --record FILE"
 )
 
 
-def read_benchmark(path: Path) -> Named:
-    """Read one file, or a directory that holds `bench.json`.
+def read_benchmark(reference: Path | str) -> Named:
+    """Read one file, or a directory that holds `bench.json`, of this machine or of a bucket.
 
-    Raises `NotFound`, or `UsageError` for what is neither a report nor a record.
+    Raises `NotFound`, `UsageError` for what is no benchmark, and what S3 raises.
     """
-    place = path / REPORT if path.is_dir() else path
+    if isinstance(reference, str) and (place := parse_bucket_place(reference)) is not None:
+        return _parse(_read_object(place, reference), reference, reference)
+    path = Path(reference)
+    file = path / REPORT if path.is_dir() else path
     name = path.name if path.is_absolute() else str(path)  # pages are handed on
-    data = read_user_file(place, what="the benchmark", hint=HINT, max_bytes=MAX_RECORD_BYTES)
+    data = read_user_file(file, what="the benchmark", hint=HINT, max_bytes=MAX_RECORD_BYTES)
+    return _parse(data, str(file), name)
+
+
+def _read_object(place: BucketPlace, text: str) -> bytes:
+    """Read an object, or the report of the directory of that name."""
+    from packager.remote.s3 import S3Reader, s3_client
+    from packager.remote.s3_listing import list_bucket, whole_object
+
+    client = s3_client()
+    directory = place.key.rstrip("/")
+    wanted = [f"{directory}/{REPORT}".lstrip("/")]
+    if directory and directory == place.key:
+        wanted.insert(0, directory)
+    for key in wanted:
+        # Keys are listed in their order: the one that is wanted is the first, or not there.
+        found = next(list_bucket(client, place.bucket, key), None)
+        if found is None or found.key != key:
+            continue
+        if found.size > MAX_RECORD_BYTES:
+            raise UsageError(f"{shorten(text, 200)} is larger than any benchmark", hint=HINT)
+        return b"".join(S3Reader(client).read(whole_object(found)))
+    raise NotFound(f"no benchmark at {shorten(text, 200)}", hint=HINT)
+
+
+def _parse(data: bytes, place: str, name: str) -> Named:
     try:
         document = parse_object(data, max_bytes=MAX_RECORD_BYTES)
         if "request" in document and "variants" not in document:
-            return Named(name=name, report=report_of_record(load_record(place)))
+            record = parse_record(data, place)
+            return Named(name=name, report=report_of_record(record))
+        if is_aiperf(document):
+            return Named(name=name, report=report_of_aiperf(document, name))
         if "variants" not in document:
             raise NotStrict("it has neither 'variants', as a report, nor 'request', as a record")
         version = document.get("schema_version")
         if version != SCHEMA:
             raise UsageError(
-                f"{shorten(str(place), 200)} is a report of version {shorten(version)}; this "
+                f"{shorten(place, 200)} is a report of version {shorten(version)}; this "
                 f"packager reads version {SCHEMA}",
                 hint="measure again, or use the packager that wrote it",
             )
         report = parse_model(BenchReport, data, max_bytes=MAX_RECORD_BYTES)
     except NotStrict as error:
-        raise UsageError(
-            f"{shorten(str(place), 200)} is not a benchmark: {error}", hint=HINT
-        ) from error
+        raise UsageError(f"{shorten(place, 200)} is not a benchmark: {error}", hint=HINT) from error
     if not report.variants:
-        raise UsageError(f"{shorten(str(place), 200)} has no variant", hint=HINT)
+        raise UsageError(f"{shorten(place, 200)} has no variant", hint=HINT)
     return Named(name=name, report=report)

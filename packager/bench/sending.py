@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import urllib3
 
@@ -62,7 +62,7 @@ class Sender:
         finally:
             self.is_sending = False
         self._sent[server.shown] = skip + plan.warm_up + len(run.results)
-        return run
+        return replace(run, estimated_lengths=source.estimates)
 
     def source_of(self, server: OpenServer) -> RequestSource:
         """Return what requests to a server are made from; the first time it is asked for counts."""

@@ -1,6 +1,8 @@
 """Memory and processor time of a container under load, by what the Docker Engine counts.
 
-Memory is read once a second: a peak between two readings is not seen.
+Memory is read once a second: a peak between two readings is not seen.  The kernel's own
+peak (`memory.peak`, `max_usage`) is of no use here: it counts from the container's start, with the
+cache of files that loading the model fills, and engines do not tell it with cgroups of version 2.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ _GOODPUT = {
     "inter_token_latency": "tpot_ms",
     "request_latency": "latency_ms",
 }
+_OF_PROMPTS = ("input_tokens", "input_stddev", "output_stddev", "prefix_tokens")
 _TEMPLATE = ("payload_template", "response_field")
 
 
@@ -45,8 +46,9 @@ class BadWorkloadSpec(UsageError):
 class WorkloadSpec:
     """A workload specification as values of options, by the names of their fields."""
 
-    options: Mapping[str, Any]  # of `RequestSpec`, `Asked` and the tokenizer's
+    options: Mapping[str, Any]  # of `RequestSpec` and `Asked`
     needs_data: bool = False  # its requests are those of a data set, which it does not name
+    tokenizer: str = ""  # a directory, or a model of a hub; whoever measures looks for it
     notes: tuple[str, ...] = ()  # what was passed over
 
 
@@ -60,7 +62,17 @@ def read_workload_spec(path: Path) -> WorkloadSpec:
             f"no workload specification at {shorten(str(path), 200)}: {error.strerror}",
             hint="name a JSON or YAML file",
         ) from error
-    return _Reader(path).read(data)
+    return parse_workload_spec(data, path.name)
+
+
+def parse_workload_spec(data: bytes, name: str) -> WorkloadSpec:
+    """Parse a specification; raise `BadWorkloadSpec`, in which `name` says which it is."""
+    return _Reader(Path(name)).read(data)
+
+
+def without_prompts(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options without those of made prompts: the SDK writes them beside a data set, too."""
+    return {name: value for name, value in options.items() if name not in _OF_PROMPTS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +120,12 @@ class _Reader:
             else:
                 known = (*_PARAMETERS, "goodput", "extra_inputs", "custom_dataset_type")
                 raise self.unknown(key, name, known, "parameter of a workload")
-        if needs_data:  # the SDK writes lengths of prompts beside a data set, too
-            for name in ("input_tokens", "input_stddev", "output_stddev", "prefix_tokens"):
-                options.pop(name, None)
-        tokenizer = options.get("tokenizer")
-        if tokenizer and not Path(tokenizer).exists():
-            del options["tokenizer"]
-            notes += (
-                f"the tokenizer {shorten(tokenizer)} is not here, so the server counts; "
-                "--tokenizer DIRECTORY names one",
-            )
-        return WorkloadSpec(options=options, needs_data=needs_data, notes=notes)
+        if needs_data:
+            options = without_prompts(options)
+        tokenizer = options.pop("tokenizer", "")
+        return WorkloadSpec(
+            options=options, needs_data=needs_data, tokenizer=tokenizer, notes=notes
+        )
 
     def expect_chat(self, node: Node) -> None:
         """Refuse another type than chats for SageMaker's own path."""

@@ -13,7 +13,6 @@ from types import FrameType
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from packager import wiring
 from packager.bench.asked import Asked, check_asked
@@ -32,8 +31,7 @@ from packager.bench.report import bench_lines
 from packager.bench.sending import Sender
 from packager.bench.session import STEP, OneLoad, Results, Session
 from packager.bench.targets import BenchTarget, find_targets
-from packager.bench.workload_spec import read_workload_spec
-from packager.build.records import check_place, is_record_of, load_record, put_bench
+from packager.build.records import is_record_of, load_record, put_bench
 from packager.cli.bench_work import make_work
 from packager.cli.field_options import FiniteRange, options_from, take_fields
 from packager.cli.options import (
@@ -43,10 +41,12 @@ from packager.cli.options import (
     format_option_of,
 )
 from packager.cli.progress import progress_options, shown_progress
-from packager.cli.terminal import note, print_json, print_lines, print_text, warn
+from packager.cli.spec_options import take_spec, workload_spec_option
+from packager.cli.terminal import note, print_json, print_lines, print_text
 from packager.core.bench import BenchReport
 from packager.core.events import StagesEvent
 from packager.errors import BenchRejected, SmokeFailed, UsageError
+from packager.files.atomic import check_place
 from packager.images.docker_engine import connect_engine
 from packager.load.spec import RequestSpec
 from packager.serving.containers import digests_of, find_image
@@ -56,18 +56,11 @@ from packager.serving.containers import digests_of, find_image
 @click.argument("servers", nargs=-1, required=True, metavar="IMAGE|URL...")
 @options_from(Asked)
 @options_from(RequestSpec)
-@click.option(
-    "--workload-spec",
-    "spec_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Take options from a workload specification of SageMaker's benchmark jobs; options that "
-    "are given win.",
-)
+@workload_spec_option
 @click.option(
     "--tokenizer",
-    metavar="DIR|FILE",
-    help="Also count tokens here: a model's directory, or its tokenizer.json.",
+    metavar="MODEL|FILE",
+    help="Also count tokens here: a model's directory, org/name on a hub, or a tokenizer.json.",
 )
 @click.option(
     "--without-draft",
@@ -141,7 +134,7 @@ def bench(
     packager bench http://localhost:8000 --find max-concurrency --ttft-ms 500 --tpot-ms 50
     """
     if spec_file is not None:
-        _take_spec(spec_file, given)
+        take_spec(spec_file, given)
     asked, spec = take_fields(Asked, given), take_fields(RequestSpec, given)
     check_asked(asked)
     outputs = tuple(map(parse_output, places))
@@ -183,22 +176,6 @@ def bench(
     _keep(report, results, outputs, records, quiet=quiet or as_json)
     _print(report, output_format)
     _judge(report, results, asked)
-
-
-def _take_spec(path: Path, given: dict[str, Any]) -> None:
-    """Set options that were not given to what a specification says."""
-    context = click.get_current_context()
-    found = read_workload_spec(path)
-    for told in found.notes:
-        warn(told)
-    for name, value in found.options.items():
-        if context.get_parameter_source(name) is ParameterSource.DEFAULT:
-            given[name] = value
-    if found.needs_data and not given["data"]:
-        raise UsageError(
-            f"the requests of {path.name!r} are those of a data set, which it does not name",
-            hint="name it with --data FILE",
-        )
 
 
 def page_of(report: BenchReport) -> str:

@@ -21,6 +21,9 @@ from packager.load.values import Chunk, Failure
 LONGEST_ANSWER = 64 * 1024 * 1024  # bytes; more cannot be the answer of some thousand tokens
 _MOST_TOKENS = 2**31  # of an answer
 _STREAMS = ("text/event-stream", "application/jsonlines", "application/x-ndjson")
+_BESIDE_CHOICES = ("error", "usage", "prompt_token_ids")
+_BESIDE_TEXT = ("finish_reason", "token_ids", "prompt_token_ids")
+_BESIDE_CONTENT = ("reasoning_content", "reasoning", "refusal", "tool_calls")
 _OTHER_FORM = "a chunk of its answer has another form than OpenAI's"
 
 
@@ -78,8 +81,10 @@ class AnswerReader:
             self._is_stream = not self._is_whole
         if self._is_whole:
             self._whole.append(data)
-        else:
+        elif (event := self._events.only(data)) is None:
             self._take_all(self._events.feed(data), at_s)
+        elif not self._is_common(event, at_s):
+            self._take_all(iter((event,)), at_s)
 
     def end(self, at_s: float) -> None:
         """Check the end of the body. Raises `AnswerFailed` for one that came too early."""
@@ -91,6 +96,27 @@ class AnswerReader:
             raise AnswerFailed("invalid", f"its answer is {escape(self._kind[:80]) or 'nothing'}")
         if not self.is_complete:
             raise AnswerFailed("cut", "its answer has no end: no [DONE], no finish reason")
+
+    def _is_common(self, event: dict[str, Any], at_s: float) -> bool:
+        """Use the event of nearly every read; return False, with nothing used, for all others.
+
+        It is a piece of text of one choice, without its end, usage, numbers of tokens, thoughts.
+        """
+        choices = event.get("choices")
+        if type(choices) is not list or len(choices) != 1 or type(choices[0]) is not dict:
+            return False
+        choice = choices[0]
+        if any(map(event.get, _BESIDE_CHOICES)) or any(map(choice.get, _BESIDE_TEXT)):
+            return False
+        text, said = choice.get("text"), choice.get("delta")
+        if type(said) is dict and not text and not any(map(said.get, _BESIDE_CONTENT)):
+            text = said.get("content")
+        elif said:
+            return False
+        if type(text) is not str:
+            return False
+        self._keep(text, at_s, len(self._ids), is_reasoning=False)
+        return True
 
     def _take_all(self, events: Iterator[Any], at_s: float) -> None:
         try:
@@ -120,10 +146,14 @@ class AnswerReader:
                 text += self._choice(choice, choice.get("delta"))
         elif "token" in event:
             text = self._token(event)
+        told = self.output_tokens if event.get("usage") else len(self._ids)
+        self._keep(text, at_s, told, is_reasoning=is_reasoning)
+
+    def _keep(self, text: str, at_s: float, told: int | None, *, is_reasoning: bool) -> None:
+        """Keep the text of a chunk, if it has any."""
         if text:
             self._texts.append(text)
-            told = self.output_tokens if event.get("usage") else len(self._ids) or None
-            self.chunks.append(Chunk(at_s=at_s, tokens=told, is_reasoning=is_reasoning))
+            self.chunks.append(Chunk(at_s=at_s, tokens=told or None, is_reasoning=is_reasoning))
 
     def _take_whole(self) -> None:
         """Parse an answer that came in one piece; it has no chunks."""

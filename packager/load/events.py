@@ -50,6 +50,23 @@ class EventReader:
         elif rest:
             self._begun.append(rest)
 
+    def only(self, data: bytes) -> Any:
+        """Return the one event of nearly every read, and None for all else, which `feed` takes."""
+        if (
+            self._begun
+            or self._parted
+            or self._is_error
+            or self._lines
+            or not data.startswith(b"data: {")
+            or data.find(b"\n") != len(data) - 2
+            or not data.endswith(b"\n")
+        ):
+            return None
+        try:
+            return json.loads(data[6:-2].decode("utf-8"))
+        except (ValueError, RecursionError):
+            return None
+
     def end(self) -> Iterator[Any]:
         """Yield the last event where no newline ended it."""
         yield from self._line(b"".join(self._begun))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from packager.load.ahead import made_ahead
 from packager.load.client import LoadClient
 from packager.load.phase import Phase
 from packager.load.tokenizer import TokenCounter, TokenizerFailed
@@ -35,15 +35,12 @@ def run_load(
 ) -> LoadRun:
     """Send requests as the plan says, and return all results.
 
-    The first `plan.warm_up` requests are sent before and count nowhere.  Where the plan says how
-    many are sent, all are made before the first is; else each is made during the load, which it
-    delays.  `on_result` is called as results come, before their tokens are counted by
-    `tokenizer`.  `stop` or an interrupt ends the load: requests that run are `cancelled`, and so
-    is the run.  Failures are in the results; raises `UsageError` for an address that is none.
+    The first `plan.warm_up` requests are sent before and count nowhere.  Where the plan tells how
+    many are sent, all are made before the first is; else a thread makes them ahead.
+    `on_result` is called as results come, before their tokens are counted by `tokenizer`.
+    `stop` or an interrupt ends the load: requests that run are `cancelled`, and so is the run.
+    Failures are in the results; raises `UsageError` for an address that is none.
     """
-    taken = iter(requests)
-    if plan.requests is not None:
-        taken = iter(list(itertools.islice(taken, plan.warm_up + plan.requests)))
     client = LoadClient(
         url,
         model=model,
@@ -52,7 +49,16 @@ def run_load(
         timeout_s=plan.request_timeout_s,
         token_ids=token_ids,
     )
-    run = asyncio.run(_load(client, taken, plan, on_result, stop))
+    found: list[LoadRun] = []
+
+    async def load(taken: Iterator[LoadRequest]) -> None:
+        # As a task's result the run would be written out whole: asyncio's handler of SIGINT is a
+        # call with that task, and `signal.signal` makes a text of the handler that it takes away.
+        found.append(await _load(client, taken, plan, on_result, stop))
+
+    with made_ahead(iter(requests), plan) as taken:
+        asyncio.run(load(taken))
+    run = found[0]
     return replace(run, results=tuple(_counted(one, tokenizer) for one in run.results))
 
 

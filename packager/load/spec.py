@@ -51,7 +51,7 @@ class RequestSpec:
         str,
         Field(
             description="send the requests of this data instead of made ones: a file, a "
-            "directory, hf://datasets/…"
+            "directory, s3://…, hf://datasets/…"
         ),
         CommandOption(metavar="DATA"),
     ] = ""

@@ -119,4 +119,5 @@ class LoadRun:
     client_cpu_s: float = 0.0  # of this process, user and system
     metrics_before: str = ""  # the server's /metrics, "" where it has none
     metrics_after: str = ""
+    estimated_lengths: bool = False  # of prompts that were made: nobody counted their tokens
     extra: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))

@@ -48,6 +48,7 @@ class RequestSource:
     template_tokens: int = 0
     tools: tuple[Mapping[str, Any], ...] = ()  # that are described in every request
     samples: tuple[Sample, ...] = ()  # the user's; none: prompts are made
+    estimates: bool = False  # the tokens of prompts: neither client nor server counts them
 
 
 def open_source(
@@ -74,7 +75,13 @@ def open_source(
     try:
         writer = _writer(shape, counter, count_prompt)
         tools = tuple(_tools(shape, writer))
-        source = RequestSource(shape=shape, writer=writer, counter=counter, tools=tools)
+        source = RequestSource(
+            shape=shape,
+            writer=writer,
+            counter=counter,
+            tools=tools,
+            estimates=counter is None and count_prompt is None,
+        )
         probe, tokens = _made(source, (shape.input_tokens, 1), ("probe",))
     except TokenizerFailed as error:
         raise ModelRefused(

@@ -10,7 +10,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -38,19 +40,32 @@ def render_page(template: str, page: dict[str, Any], *, own: str = "") -> str:
         )
     )
     ours = {"policy": policy, "style": Markup(style), "script": Markup(script)}
-    return _environment().get_template(template).render(page | ours)
+    return page_templates().get_template(template).render(page | ours)
 
 
 @cache
-def _environment() -> Environment:
+def page_templates(*folders: str) -> Environment:
+    """Return templates of pages that escape every value: those of `folders`, then the reports'."""
+    places = [share_dir("templates") / folder for folder in (*folders, "report")]
     return Environment(
-        loader=FileSystemLoader(share_dir("templates") / "report", encoding="utf-8"),
+        loader=FileSystemLoader(places, encoding="utf-8"),
         undefined=StrictUndefined,
         finalize=_escaped,
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def compact_style(*files: Path) -> str:
+    """Return style sheets as one, without comments and indentation."""
+    return _compact(_COMMENTS.sub("", _joined(files)))
+
+
+def compact_script(*files: Path) -> str:
+    """Return scripts as one, without comments of whole lines and indentation."""
+    lines = _joined(files).splitlines()
+    return _compact("\n".join(line for line in lines if not line.lstrip().startswith("//")))
 
 
 def _source(text: str) -> str:
@@ -60,21 +75,21 @@ def _source(text: str) -> str:
 
 @cache
 def _style(own: str) -> str:
-    return _compact(_COMMENTS.sub("", _both(own, "css")))
+    return compact_style(*_both(own, "css"))
 
 
 @cache
 def _script(own: str) -> str:
-    lines = _both(own, "js").splitlines()
-    return _compact("\n".join(line for line in lines if not line.lstrip().startswith("//")))
+    return compact_script(*_both(own, "js"))
 
 
-def _both(own: str, ending: str) -> str:
-    return "\n".join(_read(f"{name}.{ending}") for name in ("page", own) if name)
+def _both(own: str, ending: str) -> list[Path]:
+    place = share_dir("templates") / "report"
+    return [place / f"{name}.{ending}" for name in ("page", own) if name]
 
 
-def _read(name: str) -> str:
-    return (share_dir("templates") / "report" / name).read_text(encoding="utf-8")
+def _joined(files: Iterable[Path]) -> str:
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
 
 def _compact(text: str) -> str:

@@ -7,25 +7,29 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from packager.core.request import YAML_SUFFIXES
 from packager.core.text import json_text
 from packager.errors import UsageError
 
 
 def check_request_file(path: Path) -> None:
     """Refuse a name whose ending no request file has."""
-    if path.suffix not in (".toml", ".json"):
+    if path.suffix not in (".toml", ".json", *YAML_SUFFIXES):
         raise UsageError(
-            f"a request file is TOML or JSON, and {path.name!r} ends with neither",
-            hint=f"write it to {path.stem}.toml or {path.stem}.json",
+            f"a request file is TOML, JSON or YAML, and {path.name!r} ends with none of these",
+            hint=f"write it to {path.stem}.toml, {path.stem}.json or {path.stem}.yaml",
         )
 
 
 def request_text(path: Path, fields: Mapping[str, Any], comments: tuple[str, ...]) -> str:
-    """Return the fields as JSON where the name ends with `.json`, else as TOML with comments."""
+    """Return the fields as JSON, or as YAML or TOML with comments, by the ending of the name."""
     if path.suffix == ".json":
         return json_text(dict(fields)) + "\n"
     lines = [f"# {one}" for one in comments]
-    lines += _toml_lines(fields)
+    if path.suffix in YAML_SUFFIXES:
+        lines += [f"{name}: {json.dumps(value)}" for name, value in fields.items()]
+    else:
+        lines += _toml_lines(fields)
     return "\n".join(lines) + "\n"
 
 

@@ -112,7 +112,7 @@ def tune(
             return step
         candidate = by_id[step.candidate]
         on_event(StepEvent(step=STEP, state="running", detail=_words(step, candidate)))
-        journal_work(candidate, step.round, journal, workshop, clock)
+        journal_work(candidate, step.round, journal, workshop, clock, race.limits)
 
 
 def journal_work(
@@ -121,6 +121,7 @@ def journal_work(
     journal: Journal,
     workshop: Workshop,
     clock: Callable[[], float],
+    limits: Limits,
 ) -> None:
     """Build the candidate where it is not, measure one round, and write what came of it."""
     built = built_in(journal.events, candidate.id)
@@ -141,7 +142,7 @@ def journal_work(
         journal.append(_failed(candidate, "start", error.message, clock() - began))
         return
     seconds = round(clock() - began, 3)
-    if why := why_useless(taken.loads):
+    if why := why_useless(taken.loads, limits):
         journal.append(_failed(candidate, "load", why, seconds))
         return
     journal.append(

@@ -124,3 +124,19 @@ def test_a_file_of_requests_gives_the_lengths_of_each(
     found = sorted((one.body["max_tokens"], one.prompt_tokens) for one in asked(server))
     assert [answer for answer, _ in found] == [1, 2, 3]
     assert all(abs(tokens - 40 * answer) <= 3 for answer, tokens in found)
+
+
+@pytest.mark.parametrize(("counts", "notes"), [(True, 0), (False, 1)])
+def test_it_is_said_where_a_server_does_not_count_what_it_is_sent(
+    packager: Packager, counts: bool, notes: int
+) -> None:
+    quick = Behaviour(ttft_s=0.001, itl_s=0.0, usage=counts, tokenize=counts)
+    with LlmDouble(quick) as double:
+        done = packager(
+            *("bench", double.url, "--workload", "40:2", "--requests", "3"),
+            *("--concurrency", "1", "--format", "json"),
+        )
+
+    (load,) = BenchReport.model_validate_json(done.out).variants[0].loads
+    told = [note for note in load.notes if note.startswith("lengths of prompts are estimates")]
+    assert len(told) == notes

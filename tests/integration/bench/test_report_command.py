@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from packager.bench.export import json_bytes, profile
 from packager.core.bench import BenchReport
 from tests.support.bench_reports import drafts, even, hostile, quantized
 from tests.support.commandline import Packager, packager_in
+from tests.support.doubles.s3 import Bucket, bucket_server
 from tests.support.report_values import quality_report
+from tests.unit.bench.test_aiperf_reports import measured_load
 from tests.unit.build.test_records import record
 
 
@@ -116,3 +119,33 @@ def test_names_of_strangers_start_no_line_and_colour_nothing(
     assert done.status == 0
     assert "\x1b" not in done.out
     assert "\u202e" not in done.out
+
+
+def test_benchmarks_of_a_bucket_and_of_aiperf_stand_beside_each_other(
+    tmp_path: Path, packager: Packager
+) -> None:
+    report = quantized()
+    text = report.model_dump_json(exclude_none=True).encode()
+    (variant, *_) = report.variants
+    export = json_bytes(profile(report, variant, measured_load()))
+    with bucket_server() as server:
+        bucket = Bucket(server)
+        bucket.put("results/bench.json", text)
+        bucket.put("results/bench.json.old", b"{")
+        bucket.put("other/profile_export_aiperf.json", export)
+
+        def read(*references: str) -> list[str]:
+            places = [f"{bucket.url}/{one}" for one in references]
+            done = packager(
+                "report", *places, "--mixed", "--format", "json", env=bucket.environment
+            )
+            assert done.status == 0, done.err
+            return [one["name"] for one in json.loads(done.out)["variants"]]
+
+        names = [one.name for one in report.variants]
+        assert read("results/") == read("results") == read("results/bench.json") == names
+        assert len(read("results", "other/profile_export_aiperf.json")) == len(names) + 1
+        missing = packager("report", f"{bucket.url}/resul", env=bucket.environment)
+
+    assert missing.status == 66
+    assert f"no benchmark at '{bucket.url}/resul'" in missing.err

@@ -16,7 +16,7 @@ from packager.load import client as client_module
 from packager.load import run as run_module
 from packager.load.run import run_load
 from packager.load.tokenizer import TokenizerFailed
-from packager.load.values import Level, LoadPlan, LoadRequest, LoadResult
+from packager.load.values import Level, LoadPlan, LoadRequest, LoadResult, LoadRun
 from tests.support.doubles.speculating import SpeculatingServer
 from tests.support.llm_double import Behaviour, LlmDouble
 
@@ -177,6 +177,20 @@ def test_a_load_that_is_stopped_keeps_what_came() -> None:
     assert done.cancelled
     assert done.results[1].is_answered
     assert done.results[-1].failure in (None, "cancelled")
+
+
+def test_a_load_of_many_chunks_is_never_made_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+
+    def kept(run: LoadRun) -> str:
+        texts.append(run.started)
+        return "LoadRun"
+
+    monkeypatch.setattr(LoadRun, "__repr__", kept)
+    with LlmDouble() as double:
+        run_load(double.url, "m", prompts(2), plan(1))
+
+    assert texts == []
 
 
 def test_an_interrupt_ends_a_load_and_keeps_what_came() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import packager.cli.tune as command
 from packager.cli import app, tune_work
-from packager.core.bench import BenchReport
+from packager.core.bench import BenchReport, Limits
 from packager.core.request import parse_request
 from packager.errors import SmokeFailed
 from packager.tune.candidates import Candidate
@@ -153,3 +153,64 @@ def test_the_page_names_every_candidate(
     page = capsys.readouterr().out
     assert page.startswith("<!doctype html>")
     assert [name for name in (*NAMES, "as requested", BOTH) if name not in page] == []
+
+
+SPEC = {
+    "benchmark": {"type": "aiperf"},
+    "parameters": {
+        "tokenizer": "org/tiny",
+        "concurrency": 4,
+        "request_count": 12,
+        "num_profile_runs": 5,
+        "prompt_input_tokens_mean": 64,
+        "prompt_input_tokens_stddev": 8.0,
+        "output_tokens_mean": 16,
+        "goodput": "time_to_first_token:500",
+    },
+}
+
+
+def test_a_workload_specification_says_what_candidates_are_sent(
+    workshop: Workshop,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = tmp_path / "workload.json"
+    spec.write_text(json.dumps(SPEC))
+    works: list[tune_work.Work] = []
+    made = command.make_work
+
+    def make(*arguments: Any, **more: Any) -> tune_work.Work:
+        works.append(made(*arguments, **more))
+        return works[-1]
+
+    monkeypatch.setattr(command, "make_work", make)
+    options = [one for one in OPTIONS if one not in ("--concurrency", "8")]
+
+    status = app.run([*options, "--workload-spec", str(spec), "--dry-run"])
+
+    said = capsys.readouterr().err
+    (work,) = works
+    assert status == 0
+    assert (work.concurrency, work.workload.words) == ((4,), "as asked: 64 tokens in, 16 out")
+    assert (work.loads.load.requests, work.loads.spec.input_stddev) == (12, 8.0)
+    assert work.race.limits == Limits(ttft_ms=500.0)
+    assert work.race.rounds == 3
+    assert work.asked()["input_stddev"] == 8.0
+    assert "num_profile_runs of 'workload.json' is passed over: a tune decides that itself" in said
+
+
+def test_a_workload_specification_of_a_rate_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "workload.json"
+    spec.write_text(json.dumps({**SPEC, "parameters": {"request_rate": 2}}))
+
+    status = app.run([*OPTIONS, "--workload-spec", str(spec), "--dry-run"])
+
+    assert status == 2
+    assert (
+        "'workload.json' has request_rate: candidates are measured by requests at a time"
+        in capsys.readouterr().err
+    )

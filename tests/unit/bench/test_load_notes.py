@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from packager.bench.metrics import load_figures
 from packager.core.bench import Limits
 from tests.unit.bench.loads import answer, failure, load
@@ -89,4 +91,13 @@ def test_a_client_that_is_busy_itself() -> None:
     assert load_figures([load(GOOD, client_cpu_s=9.0)]).notes == (
         "the client used 90% of a processor: times may be its own; measure from a faster or an "
         "idle machine",
+    )
+
+
+def test_lengths_that_nobody_counted() -> None:
+    run = replace(load(GOOD), estimated_lengths=True)
+
+    assert load_figures([load(GOOD), run]).notes == (
+        "lengths of prompts are estimates: the server does not count the tokens of a prompt; "
+        "--tokenizer names who does",
     )

@@ -56,11 +56,8 @@ def test_what_the_sagemaker_sdk_writes_is_read(read: Read) -> None:
         "output_stddev": 0.0,
         "stream": True,
     }
-    assert found.notes == (
-        "the secret 'hf_token' is not read: nothing here needs it",
-        "the tokenizer 'meta-llama/Llama-3.2-1B' is not here, so the server counts; "
-        "--tokenizer DIRECTORY names one",
-    )
+    assert found.tokenizer == "meta-llama/Llama-3.2-1B"
+    assert found.notes == ("the secret 'hf_token' is not read: nothing here needs it",)
 
 
 def test_yaml_means_the_same_as_json(tmp_path: Path) -> None:
@@ -113,7 +110,7 @@ def test_every_parameter_is_an_option_of_the_benchmark(read: Read) -> None:
         }
     ).options
 
-    known = {*RequestSpec.__slots__, *Asked.__slots__, "tokenizer"}
+    known = {*RequestSpec.__slots__, *Asked.__slots__}
     assert set(found) <= known
     assert found == {
         "concurrency": (1, 2, 4),
@@ -132,12 +129,6 @@ def test_every_parameter_is_an_option_of_the_benchmark(read: Read) -> None:
         "latency_ms": 4000.0,
         "extra": ("top_k=5",),
     }
-
-
-def test_a_tokenizer_that_is_here_is_used(read: Read, tmp_path: Path) -> None:
-    found = read({"tokenizer": str(tmp_path)})
-
-    assert (found.options, found.notes) == ({"tokenizer": str(tmp_path)}, ())
 
 
 def test_requests_of_a_data_set_must_be_named_again(read: Read) -> None:

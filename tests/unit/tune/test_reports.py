@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click import Context, Option
 
+from packager.check.yaml_values import parse_yaml_table
+from packager.cli.options import read_request_fields
 from packager.cli.tune_choices import named_variations, time_span, varied_axes
 from packager.core.bench import BenchLoad, Limits, Metric
 from packager.core.documents import parse_object
@@ -69,7 +72,22 @@ def test_the_95th_percentile_is_held_against_a_limit() -> None:
     ],
 )
 def test_answers_that_make_a_candidate_useless(loads: Sequence[BenchLoad], why: str) -> None:
-    assert why_useless(loads) == why
+    assert why_useless(loads, Limits()) == why
+
+
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        pytest.param(Limits(ttft_ms=500.0), "its answers tell no time to first token, of which "
+                     "the limit is 500 ms", id="first token"),
+        pytest.param(Limits(latency_ms=9000.0), "", id="a limit that can be held"),
+    ],
+)  # fmt: skip
+def test_a_limit_that_nothing_tells_of_is_broken(limits: Limits, why: str) -> None:
+    load = a_load(10.0)
+    untold = {tag: one for tag, one in load.metrics.items() if tag != "time_to_first_token"}
+
+    assert why_useless([load.model_copy(update={"metrics": untold})], limits) == why
 
 
 def report(*candidates: TunedCandidate, **more: Any) -> TuneReport:
@@ -168,6 +186,12 @@ def test_names_of_candidates_cannot_write_lines_of_their_own() -> None:
     assert not [line for line in lines if line == "best       b" or "\x1b" in line]
 
 
+READERS: dict[str, Callable[[str], dict[str, Any]]] = {
+    ".toml": tomllib.loads,
+    ".json": lambda text: parse_object(text.encode()),
+    ".yaml": yaml.safe_load,  # a reader of YAML 1.1
+    ".yml": lambda text: parse_yaml_table(text.encode()),
+}
 FIELDS = {
     "model": 'a "quoted"\\ \u00e4 model',
     "instance": "local",
@@ -180,20 +204,22 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("name", ["best.toml", "best.json"])
-def test_a_request_file_says_what_the_request_says(name: str) -> None:
+@pytest.mark.parametrize("name", ["best.toml", "best.json", "best.yaml", "best.yml"])
+def test_a_request_file_says_what_the_request_says(name: str, tmp_path: Path) -> None:
     text = request_text(Path(name), FIELDS, ("the best of 8 candidates",))
+    (tmp_path / name).write_text(text)
 
-    read = tomllib.loads(text) if name.endswith("toml") else parse_object(text.encode())
+    read = READERS[Path(name).suffix](text)
     assert read == FIELDS
     assert parse_request(read).engine_options == FIELDS["engine_options"]
+    assert read_request_fields(tmp_path / name) == FIELDS
 
 
 def test_another_ending_than_a_request_file_has_is_refused() -> None:
     with pytest.raises(UsageError) as refused:
-        check_request_file(Path("out/best.yaml"))
+        check_request_file(Path("out/best.ini"))
 
-    assert refused.value.hint == "write it to best.toml or best.json"
+    assert refused.value.hint == "write it to best.toml, best.json or best.yaml"
 
 
 @pytest.mark.parametrize(
