@@ -22,6 +22,7 @@ WAYS = (
     "copy",
     "rounded",
     "slow",
+    "counted",
     "refuse",
     "status",
     "memory",

@@ -140,6 +140,17 @@ def hang(spec, report):
     time.sleep(600)
 
 
+def counted(spec, report):
+    """Note the beginning and the end of a run that takes its time."""
+    with Path(spec.parameters["ran"]).open("a") as ran:
+        ran.write("begun\n")
+    time.sleep(float(spec.parameters["seconds"]))
+    done = copy(spec, report)
+    with Path(spec.parameters["ran"]).open("a") as ran:
+        ran.write("ended\n")
+    return done
+
+
 def slow(spec, report):
     with Path(spec.parameters["ran"]).open("a") as ran:
         ran.write("x")

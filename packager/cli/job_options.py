@@ -1,0 +1,81 @@
+"""Options of commands that make jobs of documents of the SageMaker API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from packager.cli.field_options import Command
+from packager.cli.options import request_fields
+from packager.cli.train_options import train_option, training_words
+from packager.core.documents import shorten
+from packager.core.references import LayoutTarget
+from packager.errors import UsageError
+from packager.sagemaker.settings import ACCOUNT, JobSettings
+from packager.wiring import parse_output
+
+_REGION = re.compile(r"[a-z]{2,8}(?:-[a-z]{2,16}){1,3}-[0-9]{1,2}")
+_ACCOUNT = re.compile(r"[0-9]{12}")
+_NAME = "job-name"  # stands for a job's in a place that is checked
+
+
+def job_options(command: Command) -> Command:
+    """Add the options that become `JobSettings`; pass what they give to `job_settings`."""
+    for add in reversed(_OPTIONS):
+        command = add(command)
+    return command
+
+
+def job_settings(given: dict[str, Any]) -> JobSettings:
+    """Remove the options of `job_options` from what a command was given; raises `UsageError`."""
+    images = given.pop("images") or ""
+    region, account = given.pop("region"), given.pop("account")
+    if images:
+        parse_output(images)
+        target = parse_output(f"{images}:{_NAME}")
+        if isinstance(target, LayoutTarget):  # jobs run in directories of their own
+            images = LayoutTarget.at(target.directory).text
+    if not _REGION.fullmatch(region):
+        raise UsageError(f"invalid region {shorten(region, 40)}", hint="such as us-east-1")
+    if not _ACCOUNT.fullmatch(account):
+        raise UsageError(f"invalid account {shorten(account, 40)}", hint="give 12 digits")
+    return JobSettings(
+        region=region,
+        account=account,
+        instance=given.pop("instance"),
+        images=images,
+        base=given.pop("base"),
+        executor=given.pop("executor") or "local",
+        address=given.pop("address"),
+        training=training_words(given.pop("train_options")),
+    )
+
+
+_OPTIONS: tuple[Callable[[Command], Command], ...] = (
+    click.option(
+        "--instance",
+        metavar="TYPE",
+        help="Build for this in place of what a job names, such as `local`.",
+    ),
+    click.option(
+        "--images",
+        metavar="PLACE",
+        help="Where images go, tagged with the job's name: docker:NAME or HOST/REPOSITORY.",
+    ),
+    request_fields("base"),
+    request_fields("executor"),
+    request_fields("address"),
+    train_option,
+    click.option(
+        "--region",
+        default="us-east-1",
+        show_default=True,
+        help="Region in ARNs, and of prices.",
+    ),
+    click.option(
+        "--account", default=ACCOUNT, show_default=True, metavar="DIGITS", help="Account in ARNs."
+    ),
+)

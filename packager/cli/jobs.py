@@ -1,0 +1,207 @@
+"""`packager jobs`; commands that change jobs are in the module beside."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from typing import Any, get_args
+
+import click
+
+from packager import wiring
+from packager.cli.field_options import FiniteRange
+from packager.cli.jobs_changes import add, delete, find_job, kind_option, run, stop
+from packager.cli.jobs_register import register_model
+from packager.cli.jobs_render import render
+from packager.cli.options import format_option
+from packager.cli.terminal import note, print_json, print_json_text, print_line, print_lines
+from packager.jobs.folders import is_watched
+from packager.jobs.logs import log_lines
+from packager.jobs.report import job_document, job_lines, show_document, show_lines
+from packager.jobs.store import JobStore, utc_now
+from packager.jobs.values import Job, JobQuery, JobStatus
+from packager.jobs.waiting import check_all_completed, wait_for_all
+
+
+@click.group()
+def jobs() -> None:
+    """List, follow, stop and run jobs: commands of packager in the background.
+
+    Jobs survive the end of what made them. A server of the API runs them, and
+    `packager jobs run` does without one.
+
+    \b
+    Status: 0 done; 2 wrong arguments; 6 a job has failed; 65 the database of jobs
+    is damaged; 66 no such job; 69 busy, or not ended in time; 74 the disk is full;
+    130 a job was stopped.
+    """
+
+
+@click.command("ls")
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice(get_args(JobStatus)),
+    help="List only jobs with this status; may be repeated.",
+)
+@kind_option
+@click.option("--name", "part", metavar="TEXT", default="", help="Only names with this in them.")
+@click.option(
+    "--sort",
+    type=click.Choice(("created", "name", "status")),
+    default="created",
+    show_default=True,
+    help="Sort order; of `created` the newest first.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    default=100,
+    show_default=True,
+    help="Most jobs.",
+)
+@click.option("--after", metavar="TOKEN", default="", help="Go on after a page that was listed.")
+@format_option
+def ls(
+    statuses: tuple[JobStatus, ...],
+    kind: Any,
+    part: str,
+    sort: Any,
+    limit: int,
+    after: str,
+    output_format: str,
+) -> None:
+    """List jobs.
+
+    \b
+    packager jobs ls --status running --status queued
+    """
+    query = JobQuery(
+        kind=kind,
+        name_contains=part,
+        statuses=frozenset(statuses),
+        sort_by=sort,
+        descending=sort == "created",
+        most=limit,
+        after=after,
+    )
+    page = _store().list(query)
+    if output_format == "json":
+        document = {"jobs": [job_document(job) for job in page.jobs], "next": page.token or None}
+        print_json(document)
+        return
+    if page.jobs:
+        print_lines(job_lines(page.jobs, utc_now()))
+    else:
+        note("there are no such jobs" if query != JobQuery() else "there are no jobs")
+    if page.token:
+        note(f"there are more: `packager jobs ls --after {page.token}`, with the same options")
+
+
+@click.command()
+@click.argument("name")
+@kind_option
+@format_option
+def show(name: str, kind: str | None, output_format: str) -> None:
+    """Show a job in full: its stages, how far it is, why it failed.
+
+    \b
+    packager jobs show night-build
+    """
+    job = find_job(_store(), name, kind)
+    if output_format == "json":
+        print_json(show_document(job))
+    else:
+        print_lines(show_lines(job, utc_now()))
+
+
+@click.command()
+@click.argument("name")
+@kind_option
+@click.option("--follow", "-f", is_flag=True, help="Print new lines until the job ends.")
+@click.option(
+    "--tail", type=click.IntRange(0), metavar="N", help="Begin with the last N lines; all of them."
+)
+@format_option
+def logs(name: str, kind: str | None, follow: bool, tail: int | None, output_format: str) -> None:
+    """Print the log of a job, also while it runs.
+
+    Each line begins with its time and the stage. With --format json each is an
+    object.
+
+    \b
+    packager jobs logs night-build --follow
+    """
+    store = _store()
+    job = find_job(store, name, kind)
+    for line in log_lines(job, lambda: store.get(job.kind, job.name), follow=follow, tail=tail):
+        if output_format == "json":
+            print_json_text(json.dumps(asdict(line), ensure_ascii=False))
+        else:
+            print_line(f"{line.time} {line.stage:<8} {line.text}")
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@kind_option
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=FiniteRange(0, 1e7),
+    metavar="SECONDS",
+    help="Wait for so long at most, for all of them; by default as long as it takes.",
+)
+@format_option
+def wait(
+    names: tuple[str, ...], kind: str | None, timeout_s: float | None, output_format: str
+) -> None:
+    """Wait until jobs have ended, and print how.
+
+    \b
+    Status: 0 all completed; 6 one has failed; 69 not ended in time; 130 one was
+    stopped, and none has failed.
+
+    \b
+    packager jobs wait night-build --timeout 3600
+    """
+    store = _store()
+    told = _Told(store)
+    found = [find_job(store, name, kind) for name in dict.fromkeys(names)]
+    ended = wait_for_all(store, found, timeout_s, told.look)
+    if output_format == "json":
+        print_json([job_document(job) for job in ended])
+    else:
+        print_lines(f"{job.name} {job.status}" for job in ended)
+    check_all_completed(ended)
+
+
+class _Told:
+    """Notes, each once, of what a wait is for, and of a queue that nobody works on."""
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+        self._said: set[tuple[str, str]] = set()
+
+    def look(self, job: Job) -> None:
+        """Note how a job stands, when that is new."""
+        if job.status == "queued" and not is_watched(self._store.root):
+            self._say(job, "unwatched", "nobody runs jobs here: `packager jobs run` does")
+        elif job.status in ("running", "stopping"):
+            text = f"{job.name}: {job.asked.stages[job.stage].name}"
+            self._say(job, text, text)
+
+    def _say(self, job: Job, what: str, line: str) -> None:
+        if (job.id, what) not in self._said:
+            self._said.add((job.id, what))
+            note(line)
+
+
+def _store() -> JobStore:
+    return JobStore(wiring.jobs_dir(os.environ))
+
+
+for command in (ls, show, logs, wait, stop, delete, add, run, render, register_model):
+    jobs.add_command(command)

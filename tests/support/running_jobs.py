@@ -1,0 +1,70 @@
+"""Jobs that run in processes of their own, and are waited for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from packager.jobs.folders import LOCK_FILE, STAGE_LOCK_FILE
+from packager.jobs.scheduler import Scheduler
+from packager.jobs.store import JobStore
+from packager.jobs.values import ENDED, Job
+
+PATIENCE_S = 60.0
+
+
+def until(happened: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
+    """Wait for something; fail where it does not happen."""
+    end = time.monotonic() + within_s
+    while not happened():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+def run_to_end(store: JobStore, job: Job, *, at_once: int = 1) -> Job:
+    """Let a scheduler work until the job has ended; the processes of it have, too."""
+    scheduler = Scheduler(store, at_once=at_once)
+
+    def ended() -> bool:
+        scheduler.tick()
+        return store.get(job.kind, job.name).status in ENDED
+
+    until(ended)
+    until(lambda: not processes_of(job))
+    return store.get(job.kind, job.name)
+
+
+def processes_of(job: Job) -> dict[int, str]:
+    """The processes that hold a lock of the job, and which."""
+    found = {}
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit() or int(process.name) == os.getpid():
+            continue
+        with suppress(OSError):
+            for descriptor in (process / "fd").iterdir():
+                place = descriptor.readlink()
+                if place.parent == job.folder and place.name in (LOCK_FILE, STAGE_LOCK_FILE):
+                    found[int(process.name)] = place.name
+    return found
+
+
+def runner_of(job: Job) -> int:
+    """The process that runs the job; waits for it."""
+    until(lambda: LOCK_FILE in processes_of(job).values())
+    return next(number for number, lock in processes_of(job).items() if lock == LOCK_FILE)
+
+
+def commands_of(job: Job) -> list[int]:
+    """The processes of the stage's command."""
+    return [number for number, lock in processes_of(job).items() if lock == STAGE_LOCK_FILE]
+
+
+def kill_all(job: Job) -> None:
+    """End every process of a job, for tests that leave one."""
+    for number in processes_of(job):
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
