@@ -1,0 +1,98 @@
+"""Bodies and stored jobs of the API's benchmarks and recommendations, as clients send them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+from botocore.validate import ParamValidator
+
+from packager.jobs.values import Job, JobStatus, NewJob
+
+ROLE = "arn:aws:iam::111122223333:role/SageMaker"
+CREATED = datetime(2026, 11, 23, 10, 0, 0, 123456, tzinfo=UTC)
+
+# What `Workload.synthetic` of SageMaker's SDK 3.27 writes.
+SYNTHETIC: dict[str, Any] = {
+    "benchmark": {"type": "aiperf"},
+    "parameters": {
+        "tokenizer": "org/tiny",
+        "concurrency": 8,
+        "request_count": 100,
+        "prompt_input_tokens_mean": 550,
+        "prompt_input_tokens_stddev": 0.0,
+        "output_tokens_mean": 150,
+        "output_tokens_stddev": 0.0,
+        "streaming": True,
+    },
+    "tooling": {"api_standard": "openai"},
+}
+
+
+def workload_body(
+    spec: object = SYNTHETIC, *, name: str = "chat", channels: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Return a body of CreateAIWorkloadConfig, with a data set in each of these places."""
+    data = [
+        {"ChannelName": f"data-{number}", "DataSource": {"S3DataSource": {"S3Uri": place}}}
+        for number, place in enumerate(channels)
+    ]
+    text = spec if isinstance(spec, str) else json.dumps(spec)
+    return {
+        "AIWorkloadConfigName": name,
+        "AIWorkloadConfigs": {"WorkloadSpec": {"Inline": text}},
+        **({"DatasetConfig": {"InputDataConfig": data}} if data else {}),
+    }
+
+
+def benchmark_body(**more: Any) -> dict[str, Any]:
+    """Return a body of CreateAIBenchmarkJob."""
+    return {
+        "AIBenchmarkJobName": "bench-1",
+        "BenchmarkTarget": {"Endpoint": {"Identifier": "tiny"}},
+        "OutputConfig": {"S3OutputLocation": "s3://bucket/benchmarks"},
+        "AIWorkloadConfigIdentifier": "chat",
+        "RoleArn": ROLE,
+        **more,
+    }
+
+
+def recommendation_body(metric: str = "throughput", **more: Any) -> dict[str, Any]:
+    """Return a body of CreateAIRecommendationJob."""
+    return {
+        "AIRecommendationJobName": "rec-1",
+        "ModelSource": {"S3": {"S3Uri": "s3://bucket/models/tiny/"}},
+        "OutputConfig": {"S3OutputLocation": "s3://bucket/recommendations/"},
+        "AIWorkloadConfigIdentifier": "chat",
+        "PerformanceTarget": {"Constraints": [{"Metric": metric}]},
+        "RoleArn": ROLE,
+        **more,
+    }
+
+
+def stored(new: NewJob, status: JobStatus = "queued", **more: Any) -> Job:
+    """Return a job as a store has it."""
+    return Job(
+        id="0" * 32,
+        asked=replace(new, files={}),
+        status=status,
+        folder=Path("/jobs/0"),
+        created=CREATED,
+        modified=CREATED,
+        **more,
+    )
+
+
+def faults_of(operation: str, answer: dict[str, Any], *, way: str = "output") -> str:
+    """Return what botocore's own shape of an operation finds wrong with a body or an answer."""
+    model = botocore.session.get_session().get_service_model("sagemaker")
+    found = model.operation_model(operation)
+    shape = found.output_shape if way == "output" else found.input_shape
+    unknown = set(answer) - set(shape.members)
+    assert not unknown, unknown
+    report: str = ParamValidator().validate(answer, shape).generate_report()
+    return report

@@ -1,0 +1,299 @@
+"""AI benchmark jobs and workload configurations: documents as commands, and back."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from packager.jobs.values import JobStatus, Stage
+from packager.sagemaker.benchmarks import (
+    describe_benchmark,
+    make_benchmark,
+    summarize_benchmark,
+    target_of,
+)
+from packager.sagemaker.refusals import ValidationRefused
+from packager.sagemaker.settings import JobSettings
+from packager.sagemaker.workloads import WorkloadConfig, read_workload_config
+from tests.support.ai_jobs import (
+    CREATED,
+    ROLE,
+    SYNTHETIC,
+    benchmark_body,
+    faults_of,
+    stored,
+    workload_body,
+)
+
+ADDRESS = "http://127.0.0.1:49153"
+SETTINGS = JobSettings(region="eu-west-1", account="111122223333")
+
+
+def a_workload(**parameters: Any) -> WorkloadConfig:
+    spec = {**SYNTHETIC, "parameters": {**SYNTHETIC["parameters"], **parameters}}
+    return read_workload_config(workload_body(spec))
+
+
+def a_workload_of_data() -> WorkloadConfig:
+    spec = {**SYNTHETIC, "parameters": {"custom_dataset_type": "openai-chat"}}
+    return read_workload_config(workload_body(spec, channels=("s3://bucket/data/",)))
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/{job}/", "s3://bucket/a\0b", "s3://bucket/\ud800"])
+def test_data_that_a_command_would_be_given_otherwise_are_refused(place: str) -> None:
+    spec = {**SYNTHETIC, "parameters": {"custom_dataset_type": "openai-chat"}}
+
+    with pytest.raises(ValidationRefused, match="is not a place in S3"):
+        read_workload_config(workload_body(spec, channels=(place,)))
+
+
+def test_a_job_is_one_benchmark_of_the_containers_own_port() -> None:
+    job = make_benchmark(
+        benchmark_body(Tags=[{"Key": "team", "Value": "a b"}]), a_workload(), ADDRESS
+    )
+
+    assert (job.kind, job.name, job.tags) == ("benchmark", "bench-1", {"team": "a b"})
+    assert job.stages == (
+        Stage(
+            "bench",
+            (
+                "bench",
+                "http://127.0.0.1:49153",
+                "--workload-spec",
+                "{job}/workload.json",
+                "--endpoint",
+                "invocations",
+                "--output",
+                "s3://bucket/benchmarks/bench-1/",
+                "--format",
+                "json",
+                "--progress",
+                "json",
+            ),
+        ),
+    )
+    assert json.loads(job.files["workload.json"]) == SYNTHETIC
+
+
+def test_a_data_set_is_sent_and_a_path_that_the_workload_states_is_kept() -> None:
+    (data,) = make_benchmark(benchmark_body(), a_workload_of_data(), ADDRESS).stages
+    (path,) = make_benchmark(benchmark_body(), a_workload(endpoint_type="chat"), ADDRESS).stages
+
+    assert data.arguments[4:6] == ("--data", "s3://bucket/data/")
+    assert "--endpoint" not in path.arguments
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "found"),
+    [
+        pytest.param({"Identifier": "tiny"}, ("tiny", ""), id="a name"),
+        pytest.param(
+            {"Identifier": "arn:aws:sagemaker:us-east-1:111122223333:endpoint/tiny"},
+            ("tiny", ""),
+            id="an ARN",
+        ),
+        pytest.param(
+            {"Identifier": "tiny", "InferenceComponents": [{"Identifier": "copy"}]},
+            ("tiny", "copy"),
+            id="a component",
+        ),
+    ],
+)
+def test_the_target_is_an_endpoint_or_a_component(
+    endpoint: dict[str, Any], found: tuple[str, str]
+) -> None:
+    assert target_of({"BenchmarkTarget": {"Endpoint": endpoint}}) == found
+
+
+MLFLOW = {"MlflowResourceArn": "arn:aws:sagemaker:us-east-1:111122223333:mlflow-app/a"}
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        pytest.param({"BenchmarkTarget": {}}, "BenchmarkTarget.Endpoint is missing", id="none"),
+        pytest.param(
+            {"BenchmarkTarget": {"Endpoint": {"Identifier": "a", "TargetContainerHostname": "b"}}},
+            "TargetContainerHostname is not taken here: an endpoint's model has one container",
+            id="a container",
+        ),
+        pytest.param(
+            {
+                "BenchmarkTarget": {
+                    "Endpoint": {
+                        "Identifier": "a",
+                        "InferenceComponents": [{"Identifier": "b"}, {"Identifier": "c"}],
+                    }
+                }
+            },
+            "2 inference components, expected one",
+            id="components",
+        ),
+        pytest.param(
+            {"OutputConfig": {"S3OutputLocation": "s3://b/p", "MlflowConfig": MLFLOW}},
+            "OutputConfig.MlflowConfig is not taken here: nothing is sent to MLflow",
+            id="mlflow",
+        ),
+        pytest.param(
+            {"OutputConfig": {"S3OutputLocation": "https://bucket/p"}},
+            "OutputConfig.S3OutputLocation 'https://bucket/p' is not a place in S3",
+            id="https",
+        ),
+        pytest.param(
+            {"Tags": [{"Key": "a", "Value": "1"}, {"Key": "a", "Value": "2"}]},
+            "the tag 'a' is given twice",
+            id="tags",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationRefused, match=message):
+        make_benchmark(benchmark_body(**more), a_workload(), ADDRESS)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        pytest.param({"AIWorkloadConfigName": "a"}, "WorkloadSpec.Inline is missing", id="none"),
+        pytest.param(
+            workload_body({**SYNTHETIC, "parameters": {"gpu": 1}}),
+            "'gpu' is not a parameter of a workload that is done here",
+            id="unknown",
+        ),
+        pytest.param(
+            workload_body("{"),
+            "AIWorkloadConfigs.WorkloadSpec.Inline: it cannot be read",
+            id="text",
+        ),
+        pytest.param(
+            workload_body({**SYNTHETIC, "parameters": {"custom_dataset_type": "openai-chat"}}),
+            "are those of a data set, and none is named",
+            id="no data",
+        ),
+        pytest.param(
+            workload_body(channels=("s3://b/1", "s3://b/2")), "has 2 channels, expected one", id="2"
+        ),
+        pytest.param(
+            workload_body(channels=("s3://bucket",)),
+            "the data set 's3://bucket' is not a place in S3",
+            id="bucket",
+        ),
+        pytest.param(workload_body("a: \ud800"), "is not Unicode text", id="half a letter"),
+        pytest.param(
+            workload_body({**SYNTHETIC, "parameters": {"tokenizer": "/etc"}}),
+            "the tokenizer '/etc' is not the id of a model on a hub",
+            id="a path",
+        ),
+        pytest.param(
+            workload_body({**SYNTHETIC, "parameters": {"tokenizer": "../../other"}}),
+            "the tokenizer '../../other' is not the id",
+            id="a path upwards",
+        ),
+    ],
+)
+def test_a_workload_that_cannot_be_sent_is_refused(body: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationRefused, match=message):
+        read_workload_config(body)
+
+
+@pytest.mark.parametrize(
+    ("status", "shown"),
+    [
+        ("queued", "InProgress"),
+        ("running", "InProgress"),
+        ("stopping", "Stopping"),
+        ("completed", "Completed"),
+        ("failed", "Failed"),
+        ("stopped", "Stopped"),
+    ],
+)
+def test_statuses_are_the_apis(status: JobStatus, shown: str) -> None:
+    job = stored(make_benchmark(benchmark_body(), a_workload(), ADDRESS), status)
+
+    assert describe_benchmark(job, SETTINGS)["AIBenchmarkJobStatus"] == shown
+
+
+def test_an_answer_names_the_jobs_own_place_and_has_amazons_shape() -> None:
+    new = make_benchmark(
+        benchmark_body(
+            AIWorkloadConfigIdentifier="arn:aws:sagemaker:eu-west-1:111122223333:"
+            "ai-workload-config/chat",
+            Tags=[{"Key": "team", "Value": "a"}],
+        ),
+        a_workload(),
+        ADDRESS,
+    )
+    ended = CREATED + timedelta(seconds=90)
+    job = stored(new, "failed", started=CREATED, ended=ended, failure="x" * 2000)
+
+    answer = describe_benchmark(job, SETTINGS)
+
+    assert faults_of("DescribeAIBenchmarkJob", answer) == ""
+    assert answer == {
+        "AIBenchmarkJobName": "bench-1",
+        "AIBenchmarkJobArn": "arn:aws:sagemaker:eu-west-1:111122223333:ai-benchmark-job/bench-1",
+        "AIBenchmarkJobStatus": "Failed",
+        "FailureReason": "x" * 1024,
+        "BenchmarkTarget": {"Endpoint": {"Identifier": "tiny"}},
+        "OutputConfig": {
+            "S3OutputLocation": "s3://bucket/benchmarks/bench-1/",
+            "CloudWatchLogs": [
+                {
+                    "LogGroupArn": "arn:aws:logs:eu-west-1:111122223333:log-group:"
+                    "/aws/sagemaker/AIBenchmarkJobs",
+                    "LogStreamName": "bench-1",
+                }
+            ],
+        },
+        "AIWorkloadConfigIdentifier": "arn:aws:sagemaker:eu-west-1:111122223333:"
+        "ai-workload-config/chat",
+        "RoleArn": ROLE,
+        "CreationTime": 1795428000.123,
+        "StartTime": 1795428000.123,
+        "EndTime": 1795428090.123,
+        "Tags": [{"Key": "team", "Value": "a"}],
+    }
+    summary = summarize_benchmark(job, SETTINGS)
+    assert faults_of("ListAIBenchmarkJobs", {"AIBenchmarkJobs": [summary]}) == ""
+    assert summary["AIWorkloadConfigName"] == "chat"
+
+
+def test_bodies_of_these_tests_are_amazons() -> None:
+    assert faults_of("CreateAIBenchmarkJob", benchmark_body(), way="input") == ""
+    assert faults_of("CreateAIWorkloadConfig", workload_body(), way="input") == ""
+
+
+WORDS = (
+    "",
+    "0",
+    "-1",
+    "1e999",
+    "\x00",
+    "{{",
+    "&a *a",
+    "true",
+    "null",
+    "\U0001f600",
+    "s3://",
+    "a" * 99,
+)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_workload_is_taken_or_refused_by_type(seed: int) -> None:
+    chance = random.Random(seed)
+    text = json.dumps(SYNTHETIC)
+    for _ in range(10):
+        place, length = chance.randrange(len(text)), chance.choice((0, 1, 5, 40))
+        broken = text[:place] + chance.choice(WORDS) + text[place + length :]
+        try:
+            found = read_workload_config(workload_body(broken))
+        except ValidationRefused as error:
+            assert error.message
+            assert "\x00" not in error.message
+        else:
+            assert make_benchmark(benchmark_body(), found, ADDRESS).files["workload.json"]
