@@ -43,6 +43,7 @@ _LAST_WAIT_S = 0.5  # for threads that are about to end
 # heading → name → (module:function, what `--help` says); it is here so that help imports nothing
 SECTIONS = {
     "Build and serve": {
+        "serve": ("packager.cli.serve:serve", "Answer the SageMaker API on this machine."),
         "plan": ("packager.cli.plan:plan", "Plan how MODEL runs on INSTANCE, without building."),
         "build": ("packager.cli.build:build", "Plan, render and package a model into an image."),
         "run": ("packager.cli.run:run", "Build and start a model here; print how to ask it."),
@@ -56,6 +57,10 @@ SECTIONS = {
         "list": ("packager.cli.list_:list_", "List instances, containers and plug-ins."),
         "explain": ("packager.cli.explain:explain", "Explain a finding and what to do."),
         "inspect": ("packager.cli.inspect:inspect", "Show how an image was made, layer by layer."),
+        "lineage": (
+            "packager.cli.lineage:lineage",
+            "Show what something was made from, and what it went into.",
+        ),
         "diff": ("packager.cli.diff:diff", "Show which layers differ between two images."),
         "check": ("packager.cli.check:check", "Find settings that an engine refuses or ignores."),
         "migrate": (
@@ -85,6 +90,14 @@ SECTIONS = {
         "draft": ("packager.cli.draft:draft", "Train draft heads; measure what a draft gains."),
         "warm": ("packager.cli.warm:warm", "Fill caches ahead of time: plan, run, render jobs."),
         "cache": ("packager.cli.cache:cache", "List, verify, clean up and copy cached artifacts."),
+    },
+    "Jobs": {
+        "optimize": (
+            "packager.cli.optimize:optimize",
+            "Run an optimization job of the SageMaker API.",
+        ),
+        "jobs": ("packager.cli.jobs:jobs", "List, follow, stop and run background jobs."),
+        "neo": ("packager.cli.neo:neo", "Do the work of AWS's optimization container."),
     },
     "This installation": {
         "doctor": (

@@ -33,6 +33,7 @@ from packager.core.workload import Workload, parse_workload
 from packager.errors import NotFound, PackagerError
 from packager.load.spec import Lengths, RequestSpec, settle
 from packager.load.tokenizer import TokenCounter, open_tokenizer
+from packager.models.tokenizers import find_tokenizer
 from packager.samples.lengths import load_lengths
 from packager.samples.load import load_samples
 from packager.serving.opening import Opener, OpenServer
@@ -191,7 +192,7 @@ def make_work(
         workload=workload,
         samples=_samples(spec),
         lengths=lengths,
-        counter=open_tokenizer(tokenizer) if tokenizer else None,
+        counter=open_tokenizer(find_tokenizer(tokenizer)) if tokenizer else None,
         services=services,
         engine=engine,
         deadline_s=deadline_s,

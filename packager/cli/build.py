@@ -113,7 +113,8 @@ def build(
     if not request.outputs and not dry_run:
         raise UsageError(
             "no output is given",
-            hint="add --output oci:DIR, --output docker:NAME:TAG or --output HOST/REPOSITORY:TAG",
+            hint="add --output oci:DIR, docker:NAME:TAG, HOST/REPOSITORY:TAG, dir:DIR or "
+            "s3://BUCKET/PREFIX",
         )
     as_json = output_format == "json"
     with shown_progress(progress, quiet=quiet or dry_run, as_json=as_json) as on_event:
@@ -169,6 +170,8 @@ def _print_record(
             note(_without_base(done))
     for image in done.images:
         print_line(f"{image.name}@{image.digest}")
+    for tree in done.trees:
+        print_line(f"{tree.name}@{tree.digest}")
 
 
 def _on_miss(*, no_compile: bool, nothing: bool) -> OnMiss:

@@ -13,10 +13,11 @@ from packager.cli.terminal import note, note_lines, print_json, print_line, warn
 from packager.core.events import StagesEvent
 from packager.core.image import Platform
 from packager.errors import UsageError
-from packager.images.copy import copy_image
+from packager.images.copy import copy_attached, copy_image
 from packager.images.report import copy_document, copy_lines
 from packager.images.views import VIEWS
 from packager.plugins.tables import SINKS
+from packager.wiring.outputs import refuse_trees
 
 view_option = click.option(
     "--view",
@@ -66,8 +67,9 @@ def copy(
             runnable_only=tools.runnable_only,
             view=VIEWS[view] if view else None,
         )
+        attached = copy_attached(found, written, tools.attach, warn)
     if output_format == "json":
-        print_json(copy_document(found.image, written, transfer, view))
+        print_json(copy_document(found.image, written, transfer, view, attached))
         return
     if not quiet:
         if len(found.offered) > 1:
@@ -99,6 +101,7 @@ def push(ctx: click.Context, /, source: str, outputs: tuple[str, ...], **given: 
             f"{source!r} is not on this machine",
             hint=f"name oci:DIR or docker:NAME, or use packager copy {source} {outputs[0]}",
         )
+    refuse_trees(tuple(map(wiring.parse_output, outputs)), "push")
     local = next((output for output in outputs if not _is_remote(output)), None)
     if local:
         raise UsageError(

@@ -12,7 +12,6 @@ import click
 
 from packager import wiring
 from packager.build.records import (
-    check_place,
     find_record,
     is_record_of,
     load_record,
@@ -29,7 +28,7 @@ from packager.drafts.measure.run import Asked
 from packager.drafts.measure.run import measure as run_measurement
 from packager.drafts.measure.servers import AUTO, Opener, is_address, targets
 from packager.errors import SpeculationRejected, UsageError
-from packager.files.atomic import explain_disk_errors, write_atomically
+from packager.files.atomic import check_place, explain_disk_errors, write_atomically
 from packager.images.docker_engine import connect_engine
 from packager.samples.load import load_samples
 from packager.serving.containers import digests_of, find_image
@@ -50,7 +49,7 @@ class _Measure(click.Command):
     default=DEFAULT,
     show_default=True,
     metavar="DATA",
-    help="Prompts: a file, a directory, hf://datasets/….",
+    help="Prompts: a file, a directory, s3://…, hf://datasets/….",
 )
 @click.option(
     "--samples",

@@ -13,8 +13,9 @@ from packager.cli.field_options import options_from, take_fields
 from packager.cli.options import format_option, gpus_option, threads_option
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import note, print_json, print_lines, warn
+from packager.cli.train_options import samples_option
 from packager.core.samples import DEFAULT
-from packager.core.training import LARGEST, HeadTraining, TrainingTexts
+from packager.core.training import HeadTraining, TrainingTexts
 from packager.drafts.train.report import training_document, training_lines
 from packager.drafts.train.run import train_head
 
@@ -27,14 +28,9 @@ from packager.drafts.train.run import train_head
     default=DEFAULT,
     show_default=True,
     metavar="DATA",
-    help="Texts like those that will be served: a file, a directory, hf://datasets/….",
+    help="Texts like those that will be served: a file, a directory, s3://…, hf://datasets/….",
 )
-@click.option(
-    "--samples",
-    type=click.IntRange(1, LARGEST),
-    metavar="N",
-    help="Number of texts to use; all by default.",
-)
+@samples_option
 @click.option(
     "--held-out",
     metavar="DATA",

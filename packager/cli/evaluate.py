@@ -33,7 +33,7 @@ from packager.steps.report import duration
     default=DEFAULT,
     show_default=True,
     metavar="DATA",
-    help="Texts to compare both on: a file, a directory, hf://datasets/….",
+    help="Texts to compare both on: a file, a directory, s3://…, hf://datasets/….",
 )
 @click.option(
     "--samples",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,11 +10,14 @@ import click
 
 from packager import wiring
 from packager.bench.report import brief_lines, request_words
-from packager.build.records import find_record, load_record
+from packager.build.attached_record import attached_records
+from packager.build.records import find_record, load_record, record_document
 from packager.cli.options import format_option, image_options
 from packager.cli.terminal import print_json, print_line, print_lines, print_report
 from packager.core.bench import BenchReport
 from packager.core.image import Platform
+from packager.core.record import BuildRecord
+from packager.core.text import escape
 from packager.images.report import inspect_document, inspect_text
 from packager.images.stored import StoredImage
 
@@ -39,6 +43,7 @@ def inspect(
     """Show how IMAGE was made, and its layers by role.
 
     IMAGE is HOST/REPOSITORY:TAG, oci:DIR[:TAG] or docker:NAME.  No layer is read.
+    A build record that is attached to the image is shown as what somebody claims.
     Of a registry's image it also says which layers builds on this machine have
     met in the registry's other repositories; of one that was built here, what
     `packager bench` measured of it.
@@ -50,21 +55,33 @@ def inspect(
         wiring.Settings(insecure_registries=insecure_registries, ca_file=ca_file)
     )
     target = wiring.parse_output(image)
-    found = tools.open(target, platform).image
+    opened = tools.open(target, platform)
+    found, records = opened.image, attached_records(opened)
     others = [tools.open(wiring.parse_output(other), platform).image for other in shared_with]
     seen = tools.seen(target, [layer.descriptor.digest for layer in found.layers])
     measured = _benchmark_of(found)
     if output_format == "json":
         document = inspect_document(found, others, seen)
+        document["attached_records"] = [json.loads(record_document(record)) for record in records]
         if measured is not None:
             document["bench"] = measured.model_dump(mode="json", exclude_none=True)
         print_json(document)
         return
     print_report(inspect_text(found, others, seen))
+    if records:
+        print_line()
+        print_lines(f"attached   {_said(record)}" for record in records)
     if measured is not None:
         print_line()
         print_line(f"measured   {measured.measured}, {request_words(measured.workload)}")
         print_lines(f"  {line}" for line in brief_lines(measured))
+
+
+def _said(record: BuildRecord) -> str:
+    """Return what an attached record claims, in a line."""
+    steps = ", ".join(f"{step.name} by {step.tool}" for step in record.steps)
+    made = f"{record.model.name} built by packager {record.packager_version}"
+    return escape(f"a build record, unproven: {made}{', ' + steps if steps else ''}")
 
 
 def _benchmark_of(image: StoredImage) -> BenchReport | None:

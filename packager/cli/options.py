@@ -10,10 +10,11 @@ import click
 
 from packager.cli.choices import NameChoice
 from packager.cli.field_options import Callback, Command, options_from
-from packager.core.documents import shorten
+from packager.core.documents import NotStrict, shorten
 from packager.core.image import Platform
 from packager.core.request import (
     MOST_GPUS,
+    YAML_SUFFIXES,
     BuildRequest,
     InvalidFields,
     parse_request,
@@ -21,7 +22,7 @@ from packager.core.request import (
 )
 from packager.engines.shared import NEVER_PACKAGED, asks_for_code
 from packager.errors import UsageError
-from packager.files.user_files import read_table
+from packager.files.user_files import read_table, read_user_file
 from packager.plugins.tables import FAMILIES
 
 
@@ -74,7 +75,7 @@ request_file_option = click.option(
     "request_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Read the request from a TOML or JSON file; options win.",
+    help="Read the request from a TOML, JSON or YAML file; options win.",
 )
 
 catalog_option = click.option(
@@ -205,13 +206,26 @@ def _label(request_file: Path) -> str:
     return f"request file {shorten(str(request_file), 200)}"
 
 
+def _read_request_table(path: Path) -> dict[str, Any]:
+    what = "request file"
+    hint = "name a TOML, JSON or YAML file with the fields of a request, such as model"
+    if path.suffix.lower() not in YAML_SUFFIXES:
+        return read_table(path, what=what, hint=hint)
+    from packager.check.yaml_values import parse_yaml_table
+
+    data = read_user_file(path, what=what, hint=hint)
+    try:
+        return parse_yaml_table(data)
+    except NotStrict as error:
+        raise UsageError(
+            f"{shorten(str(path), 200)} cannot be parsed: {error}",
+            hint="correct it: it is read as YAML",
+        ) from error
+
+
 def read_request_fields(path: Path) -> dict[str, Any]:
     """Read the fields of a request file; raise `UsageError` for those that no request has."""
-    parsed = read_table(
-        path,
-        what="request file",
-        hint="name a TOML or JSON file with the fields of a request, such as model",
-    )
+    parsed = _read_request_table(path)
     refuse_unknown(parsed, _label(path))
     if isinstance(parsed.get("outputs"), list):
         parsed["outputs"] = tuple(parsed["outputs"])

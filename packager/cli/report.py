@@ -54,14 +54,15 @@ def report(
 ) -> None:
     """Show and compare benchmarks of FILEs.
 
-    FILE is the report of a benchmark (bench.json), a directory that holds one, or a build record.
+    FILE is the report of a benchmark (bench.json), a directory that holds one, AIPerf's
+    profile_export_aiperf.json, or a build record; s3://BUCKET/KEY reads it from a bucket.
     The variants of all files stand side by side; the first one is what the others are compared
     with.  Benchmarks of different requests are refused.
 
     \b
     packager report before.json after.json --format html > page.html
     """
-    named = [read_benchmark(Path(file)) for file in files]
+    named = [read_benchmark(file) for file in files]
     found = merge(named, mixed=mixed)
     chosen = cast("Goal | None", goal)
     form = form_of(output) if output else ""

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from packager.bench.asked import Asked as LoadAsked
-from packager.build.records import check_place
 from packager.cli.cache_options import cache_options, take_cache_settings
 from packager.cli.field_options import FiniteRange, options_from, take_fields
 from packager.cli.options import (
@@ -22,6 +21,7 @@ from packager.cli.options import (
     request_file_option,
 )
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.spec_options import take_tune_spec, workload_spec_option
 from packager.cli.terminal import note, note_lines, print_json, print_lines, print_text, warn
 from packager.cli.tune_choices import named_variations, time_span, varied_axes
 from packager.cli.tune_work import (
@@ -38,7 +38,7 @@ from packager.core.request import BuildRequest
 from packager.core.tuning import TuneReport
 from packager.core.units import counted
 from packager.errors import SmokeFailed
-from packager.files.atomic import explain_disk_errors, write_atomically
+from packager.files.atomic import check_place, explain_disk_errors, write_atomically
 from packager.load.spec import RequestSpec
 from packager.run.containers import find_engine
 from packager.tune.asked import TuneAsked
@@ -53,7 +53,10 @@ from packager.tune.space import Variation
 
 _OF_LOADS = ("requests", "duration_s", "warm_up", "request_timeout_s")
 _LIMITS = ("ttft_ms", "tpot_ms", "latency_ms")
-_OF_REQUESTS = ("data", "endpoint", "temperature", "seed", "extra")
+_OF_REQUESTS = (
+    *("data", "endpoint", "input_stddev", "output_stddev", "prefix_tokens", "ignore_eos"),
+    *("stream", "temperature", "seed", "extra"),
+)
 _NOT_HERE = ("ttft_limit_ms", "tpot_limit_ms", "weights")  # --ttft-ms, --tpot-ms; images alone
 
 
@@ -95,6 +98,7 @@ _NOT_HERE = ("ttft_limit_ms", "tpot_limit_ms", "weights")  # --ttft-ms, --tpot-m
 )
 @options_from(LoadAsked, *_OF_LOADS)
 @options_from(RequestSpec, *_OF_REQUESTS)
+@workload_spec_option
 @click.option(
     "--usd-per-hour",
     type=FiniteRange(min=0, min_open=True, max=1e6),
@@ -140,6 +144,7 @@ _NOT_HERE = ("ttft_limit_ms", "tpot_limit_ms", "weights")  # --ttft-ms, --tpot-m
 @format_option_of("json", "html", help="Output format on stdout; html is a self-contained page.")
 def tune(
     request_file: Path | None,
+    spec_file: Path | None,
     output_format: str,
     progress: str,
     quiet: bool,
@@ -163,6 +168,8 @@ def tune(
     for place in (request_out, figures_out):
         if place is not None:
             check_place(place)
+    if spec_file is not None:
+        take_tune_spec(spec_file, given)
     as_json = output_format == "json"
     varied, named = varied_axes(given.pop("varied")), _named(given)
     journal_file, fresh = given.pop("journal_file"), given.pop("fresh")

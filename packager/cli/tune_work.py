@@ -103,6 +103,7 @@ class Work:
             "seed": self.loads.spec.seed,
             "endpoint": self.loads.spec.endpoint,
             "temperature": self.loads.spec.temperature,
+            **_told(self.loads.spec),
             "extra": list(self.loads.spec.extra),
             "requests": self.loads.load.requests,
             "duration": self.loads.load.duration_s,
@@ -309,7 +310,8 @@ def finish(
     if not work.request.outputs:
         return report.model_copy(update={"images": (f"{best.image}@{best.digest}",)})
     record = build_into(work, request, work.request.outputs, on_event)
-    names = tuple(f"{image.name}@{image.digest}" for image in record.images)
+    written = (f"{image.name}@{image.digest}" for image in record.images)
+    names = (*written, *(f"{tree.name}@{tree.digest}" for tree in record.trees))
     return report.model_copy(update={"images": names})
 
 
@@ -326,6 +328,14 @@ def figures_of(work: Work, field: Field, journal: Journal, best: str | None) -> 
         command=command_words(sys.argv[1:]),
         best=best,
     )
+
+
+def _told(spec: RequestSpec) -> dict[str, Any]:
+    """Return what is asked of the requests beside what `asked` names; nothing by default."""
+    names = ("input_stddev", "output_stddev", "prefix_tokens", "ignore_eos", "stream")
+    plain = RequestSpec()
+    stated = {name: getattr(spec, name) for name in names}
+    return {name: value for name, value in stated.items() if value != getattr(plain, name)}
 
 
 def _for_plans(services: BuildServices) -> BuildServices:

@@ -30,6 +30,7 @@ from packager.wiring.registries import Clients as Clients
 from packager.wiring.settings import EPOCH as EPOCH
 from packager.wiring.settings import Settings as Settings
 from packager.wiring.settings import created_time as created_time
+from packager.wiring.settings import jobs_dir as jobs_dir
 from packager.wiring.settings import parse_output as parse_output
 from packager.wiring.settings import settings_for as settings_for
 from packager.wiring.settings import state_dir as state_dir

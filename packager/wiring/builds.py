@@ -7,18 +7,20 @@ from dataclasses import replace
 from functools import cache
 
 from packager.architectures.profile import SameModel
-from packager.build.records import check_place, save_record
+from packager.build.attached_record import record_artifact
+from packager.build.records import save_record
 from packager.build.services import BuildServices
 from packager.catalog.compatibility import rules
 from packager.catalog.models import quantized_checkpoints
 from packager.checkpoints.gate import quantized_scales
 from packager.core.events import StepEvent, ignore, working
-from packager.core.image import BaseImage, Blob, FileRange, Platform
+from packager.core.image import BaseImage, Blob, FileRange, Platform, SealedImage
 from packager.core.model import ModelFile, ModelFiles, ScaleValues, WeightsHeader
 from packager.core.record import BuildRecord
 from packager.core.references import ModelReference
 from packager.errors import ModelRefused, NotReproduced, UsageError
 from packager.evaluate.quality import read_quality
+from packager.files.atomic import check_place
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.target import parse_target
@@ -32,7 +34,9 @@ from packager.remote.hub import HubReader
 from packager.remote.s3 import S3Reader
 from packager.wiring.caches import OpenCache, past_runs, remember_lookups
 from packager.wiring.outputs import (
+    attach_to_all,
     check_compression,
+    kinds_of,
     preflight_all,
     record_places,
     sink_context,
@@ -97,8 +101,10 @@ def services_for(settings: Settings) -> BuildServices:
         read_quality=read_quality,
         pin_files=lambda model: _pin_files(model, settings, reader, index),
         preflight=lambda: preflight_all(sinks),
+        outputs=kinds_of(settings.outputs),
         write=lambda image: write_out(image, sinks, reader, settings),
         save=lambda record: _save(record, sinks, settings),
+        attach=lambda record, image: _attach(record, image, sinks, settings),
         created=repeat.created if repeat else created_time(settings.environment),
         find_draft=cache(lambda reference: find_model(reference, settings, is_draft=True)),
         known_draft=rows.known_draft,
@@ -147,6 +153,16 @@ def _save(record: BuildRecord, sinks: Sequence[ImageSink], settings: Settings) -
         beside=record_places(sinks),
     ):
         settings.on_warning(f"the image is there, a copy of its record is not: {failure.message}")
+
+
+def _attach(
+    record: BuildRecord, image: SealedImage, sinks: Sequence[ImageSink], settings: Settings
+) -> None:
+    artifact = record_artifact(record, image.manifest_descriptor)
+    if artifact is None:
+        settings.on_warning("the build record is too large to be attached to the image")
+        return
+    attach_to_all(sinks, image, (artifact,))
 
 
 def find_model(

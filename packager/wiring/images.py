@@ -7,16 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packager.core.events import working
-from packager.core.image import ImageSpec, Platform, SealedImage, Written
+from packager.core.image import Attached, ImageSpec, Platform, SealedImage, Written
 from packager.core.record import Transfer
 from packager.core.references import ImageTarget, RegistryTarget
+from packager.errors import UsageError
 from packager.images.blobs import BlobReader
 from packager.images.opened import OpenImage
 from packager.images.seen_blobs import SeenBlobs
 from packager.plugins.contexts import ReadContext
 from packager.plugins.tables import IMAGES
 from packager.ports import KeepsClaims
-from packager.wiring.outputs import sink_context, sinks_for, traits_of, write_out
+from packager.wiring.outputs import (
+    attach_to_all,
+    refuse_trees,
+    sink_context,
+    sinks_for,
+    traits_of,
+    write_out,
+)
 from packager.wiring.registries import RegistryBlobs, registry_clients
 from packager.wiring.settings import Settings, digests_file
 
@@ -28,11 +36,13 @@ class ImageServices:
     open: Callable[[ImageTarget, Platform], OpenImage]
     write: Callable[[ImageSpec, SealedImage], tuple[Written, Transfer]]
     seen: Callable[[ImageTarget, Sequence[str]], Mapping[str, tuple[str, ...]]]  # by digest
+    attach: Callable[[SealedImage, Sequence[Attached]], None]  # where outputs keep artifacts
     runnable_only: tuple[str, ...] = ()  # outputs that take no artifacts
 
 
 def image_services_for(settings: Settings) -> ImageServices:
     """Return the services that open and copy images; raises for unusable outputs."""
+    refuse_trees(settings.outputs, "copy")
     clients = registry_clients(settings)
     reader = BlobReader((RegistryBlobs(clients),))
     context = sink_context(settings, reader, clients)
@@ -42,6 +52,7 @@ def image_services_for(settings: Settings) -> ImageServices:
     return ImageServices(
         open=lambda target, platform: _open_image(target, platform, read, settings),
         write=lambda image, sealed: write_out(image, sinks, reader, settings, sealed=sealed),
+        attach=lambda image, artifacts: attach_to_all(sinks, image, artifacts),
         seen=lambda target, digests: _seen_in(target, digests, digests_file(settings)),
         runnable_only=tuple(
             output.text for output in settings.outputs if not traits_of(output).takes_artifacts
@@ -51,6 +62,11 @@ def image_services_for(settings: Settings) -> ImageServices:
 
 def open_image(target: ImageTarget, platform: Platform, context: ReadContext) -> OpenImage:
     """Open an image that exists, wherever its target says."""
+    if target.scheme not in IMAGES:
+        raise UsageError(
+            f"{target.text!r} holds no image",
+            hint="name an image as oci:DIR, docker:NAME:TAG or HOST/REPOSITORY:TAG",
+        )
     return IMAGES.find(target.scheme).make(target, platform, context)
 
 

@@ -79,6 +79,11 @@ def state_dir(environment: Mapping[str, str]) -> Path:
     return user_dir("state", environment) / "packager"
 
 
+def jobs_dir(environment: Mapping[str, str]) -> Path:
+    """Return the directory of the store of jobs."""
+    return state_dir(environment) / "jobs"
+
+
 def log_dir(settings: Settings) -> Path:
     """Return where logs of steps and installers go."""
     return settings.log_dir or state_dir(settings.environment) / "logs"

@@ -52,10 +52,8 @@ def test_made_requests_are_read(written: dict[str, Path]) -> None:
         "seed": 3,
         "ignore_eos": True,
     }
-    assert [told.split(" is ")[0] for told in found.notes] == [
-        "the secret 'hf_token'",
-        "the tokenizer 'org/name'",
-    ]
+    assert found.tokenizer == "org/name"
+    assert [told.split(" is ")[0] for told in found.notes] == ["the secret 'hf_token'"]
 
 
 def test_a_data_set_must_be_named_and_a_template_is_refused(written: dict[str, Path]) -> None:

@@ -17,7 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 FAULT = os.environ.get("TINY_FAULT", "")
 SLOW_S = 1.5  # of an answer to a request that asks for 7 tokens
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+TOKEN_S = 0.002  # of each token of a stream
+CHAT, COMPLETIONS, INVOCATIONS = "/v1/chat/completions", "/v1/completions", "/invocations"
 
 
 def option(name: str, otherwise: str) -> str:
@@ -46,16 +47,32 @@ class Handler(BaseHTTPRequestHandler):
         if asked.get("max_tokens") == 13:
             logging.info("ERROR the worker died")
             os._exit(3)
-        if asked.get("model") != MODEL:
+        if asked.get("model", MODEL) != MODEL:  # SageMaker's clients need not name it
             self.answer(404, {"error": {"message": "no such model"}})
         elif self.path == CHAT and FAULT == "no-template":
             self.answer(400, {"error": {"message": "the tokenizer has no chat template"}})
+        elif asked.get("stream"):
+            self.stream(asked.get("max_tokens", 4))
+        elif self.path == INVOCATIONS:
+            self.answer(200, {**chat("from a chat"), "usage": usage(1)})
         elif self.path == CHAT:
-            self.answer(200, {"choices": [{"message": {"content": "from a chat"}}]})
+            self.answer(200, chat("from a chat"))
         elif self.path == COMPLETIONS:
             self.answer(200, {"choices": [{"text": "from a completion"}]})
         else:
             self.answer(404, {})
+
+    def stream(self, tokens: int) -> None:
+        """Answer in pieces of a token each, and tell how many there were."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        pieces = [{"choices": [{"index": 0, "delta": {"content": "w "}}]}] * tokens
+        end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+        for piece in (*pieces, end, {"choices": [], "usage": usage(tokens)}):
+            time.sleep(TOKEN_S)
+            self.wfile.write(f"data: {json.dumps(piece)}\n\n".encode())
+        self.wfile.write(b"data: [DONE]\n\n")
 
     def answer(self, status: int, document: object) -> None:
         body = json.dumps(document).encode()
@@ -63,6 +80,16 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+
+def chat(text: str) -> dict[str, object]:
+    """Return an answer to a chat."""
+    return {"choices": [{"message": {"content": text}}]}
+
+
+def usage(tokens: int) -> dict[str, int]:
+    """Return what an answer of so many tokens is said to have taken."""
+    return {"prompt_tokens": 32, "completion_tokens": tokens, "total_tokens": 32 + tokens}
 
 
 class Server(ThreadingHTTPServer):

@@ -134,8 +134,11 @@ class FakeEngine:
         return list(self._listed(all, (filters or {}).get("label", "")))
 
     def _listed(self, every: bool, label: str) -> Iterator[dict[str, Any]]:
+        name, _, value = label.partition("=")
         for one in self.there.values():
-            if (every or one.status == "running") and (not label or label in one.asked["labels"]):
+            labels = one.asked["labels"]
+            fits = not name or (name in labels and value in ("", labels[name]))
+            if (every or one.status == "running") and fits:
                 ports = [
                     {"PublicPort": int(bound["HostPort"])}
                     for bounds in one.attrs["NetworkSettings"]["Ports"].values()

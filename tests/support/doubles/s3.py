@@ -54,7 +54,16 @@ class Bucket:
     def delete(self, key: str) -> None:
         self._client.delete_object(Bucket=self.name, Key=key)
 
+    def get(self, key: str) -> bytes:
+        data: bytes = self._client.get_object(Bucket=self.name, Key=key)["Body"].read()
+        return data
+
+    def names(self) -> list[str]:
+        """Return the names of all objects, of up to 1,000."""
+        found = self._client.list_objects_v2(Bucket=self.name)
+        return [one["Key"] for one in found.get("Contents", ())]
+
     def upload(self, directory: Path, prefix: str) -> None:
-        """Put the files of a directory below a prefix."""
-        for path in directory.iterdir():
+        """Put the files of a directory, but none of those in its directories, below a prefix."""
+        for path in filter(Path.is_file, directory.iterdir()):
             self.put(f"{prefix}/{path.name}" if prefix else path.name, path.read_bytes())

@@ -1,0 +1,1 @@
+"""The SageMaker API on this machine: HTTP, signatures, operations, endpoints, pages."""

@@ -1,0 +1,38 @@
+"""What is known of the request that is being answered."""
+
+from __future__ import annotations
+
+import uuid
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request, for the log and whoever reads it once more."""
+
+    id: str
+    operation: str = ""  # that it names
+    caller: str = ""  # whose key signed it
+    body: bytes | None = field(default=None, repr=False)  # of an operation, once it was read
+
+
+_asked: ContextVar[Asked] = ContextVar("asked")
+
+
+def begin_request() -> Asked:
+    """Start the record of the request that this task answers, with a new id."""
+    asked = Asked(str(uuid.uuid4()))
+    _asked.set(asked)
+    return asked
+
+
+def this_request() -> Asked:
+    """Return the request that this task answers."""
+    return _asked.get()
+
+
+def request_id() -> str:
+    """Return the id of the request that is being answered; a new one where it has none."""
+    asked = _asked.get(None)
+    return asked.id if asked else str(uuid.uuid4())

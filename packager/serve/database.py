@@ -1,0 +1,113 @@
+"""SQLite files of a server: opened for one process, with errors that say what to do."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Literal
+
+from packager.errors import PackagerError, Unavailable, UsageError
+from packager.files.atomic import explain_disk_errors
+from packager.files.sqlite import explain_sqlite_errors
+
+_BUSY_S = 10.0
+
+
+class StateBroken(PackagerError):
+    """A file of the server's state is damaged, or is no database."""
+
+    exit_code = 65
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"the server's state {str(path)!r} cannot be read: {reason}",
+            hint="restore it from a backup, or move its directory away to begin anew",
+        )
+
+
+class StateNewer(UsageError):
+    """A later version of packager wrote the file."""
+
+    def __init__(self, path: Path, version: int) -> None:
+        super().__init__(
+            f"the server's state {str(path)!r} has version {version}, "
+            "which this packager does not know",
+            hint="use the version of packager that wrote it, or a later one",
+        )
+
+
+class StateBusy(Unavailable):
+    """Another process writes to the file for longer than anybody should wait."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"the server's state {str(path)!r} is locked by another process",
+            hint="look which process has it open, such as with `fuser`, and try again",
+        )
+
+
+class Database:
+    """One connection that threads share by turns; every transaction is on disk when it ends."""
+
+    def __init__(
+        self,
+        path: Path,
+        schema: str,
+        *,
+        version: int,
+        synchronous: Literal["FULL", "NORMAL"] = "FULL",
+    ) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        with explain_disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._explained():
+            self._connection = sqlite3.connect(
+                path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._prepare(schema, version, synchronous)
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Yield the connection, to nobody else meanwhile."""
+        with self._lock, self._explained():
+            yield self._connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Yield the connection in a transaction, which an exception undoes."""
+        with self._lock, self._explained():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def _prepare(self, schema: str, version: int, synchronous: str) -> None:
+        (found,) = self._connection.execute("PRAGMA user_version").fetchone()
+        with explain_disk_errors(self._path):
+            self._path.chmod(0o600)  # SQLite gives its other files the same mode
+        if found not in (0, version):
+            raise StateNewer(self._path, found)
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute(f"PRAGMA synchronous={synchronous}")
+        self._connection.execute(schema)
+        self._connection.execute(f"PRAGMA user_version={version}")
+
+    def _explained(self) -> AbstractContextManager[None]:
+        return explain_sqlite_errors(self._path, StateBusy, StateBroken)

@@ -1,0 +1,1 @@
+"""Endpoints of the server: containers of this machine that answer invocations."""

@@ -1,0 +1,409 @@
+"""The states of endpoints and inference components, and what brings them from one to the next.
+
+    create     Creating  → InService | Failed
+    update     Updating  → InService, or RollingBack → InService with a FailureReason
+    delete     Deleting  → gone
+    restart of the server: SystemUpdating → InService | Failed; what was under way goes on
+
+What is to run is written down before anything is started, with the number of its deployment
+(`generation`), which its containers have as a label: after a crash the containers of deployments
+that are written down are adopted, and all others are removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from packager.errors import PackagerError, Unavailable
+from packager.sagemaker.hosting import FAILURE_LENGTH, VariantSpec
+from packager.sagemaker.refusals import ResourceNotFound, ValidationRefused
+from packager.serve.endpoints.containers import Containers
+from packager.serve.endpoints.fleet import Fleet, Wanted, in_thread, reason_of
+from packager.serve.endpoints.traffic import Pool, Server
+from packager.serve.resources import Resource, ResourceQuery, ResourceStore
+
+ENDPOINT, COMPONENT = "endpoint", "inference-component"
+DRAIN_S = 60.0  # as long as an invocation may take
+_WATCH_S = 5.0
+_LONGEST_PAUSE_S = 60.0  # between two attempts to start a container that keeps ending
+_DELETE = "delete"
+_KEPT = "failed"  # stream of a log whose container is gone
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """What an endpoint or a component is to run."""
+
+    id: str  # its generation; a new one for every change but a number of copies
+    config: str  # name of the endpoint configuration; "" of components
+    variants: tuple[VariantSpec, ...]  # of a component one, with the name of its variant
+    copies: int = 1
+
+    @classmethod
+    def new(cls, config: str, variants: tuple[VariantSpec, ...], copies: int = 1) -> Deployment:
+        """Return a deployment whose containers are new."""
+        return cls(id=secrets.token_hex(5), config=config, variants=variants, copies=copies)
+
+    def document(self) -> dict[str, Any]:
+        """Return the same as JSON has it."""
+        variants = [variant.document() for variant in self.variants]
+        return {"id": self.id, "config": self.config, "copies": self.copies, "variants": variants}
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any] | None) -> Deployment | None:
+        """Return what `document` wrote; None of nothing."""
+        if document is None:
+            return None
+        variants = tuple(VariantSpec.read(one) for one in document["variants"])
+        return cls(**{**document, "variants": variants})
+
+    def wanted(self, kind: str, name: str) -> list[Wanted]:
+        """Return the containers that are to run; none of variants that wait for components."""
+        owner = owner_of(kind, name)
+        return [
+            Wanted(
+                owner=f"{owner}/{variant.name}",
+                variant=variant.name,
+                generation=self.id,
+                spec=variant.server,
+                copies=self.copies,
+            )
+            for variant in self.variants
+            if variant.server is not None
+        ]
+
+
+def owner_of(kind: str, name: str) -> str:
+    """Return how the labels of all containers of an endpoint or component begin."""
+    return f"endpoint/{name}" if kind == ENDPOINT else f"component/{name}"
+
+
+@dataclass(slots=True)
+class Live:
+    """The containers that take requests of one endpoint or component now."""
+
+    pools: dict[str, Pool] = field(default_factory=dict)  # by variant
+
+    def servers(self) -> list[Server]:
+        """Return all of them."""
+        return [server for pool in self.pools.values() for server in pool.servers]
+
+
+class Endpoints:
+    """Endpoints and inference components of one server; used in its event loop alone."""
+
+    def __init__(self, store: ResourceStore, containers: Containers, folder: Path) -> None:
+        self.containers = containers
+        self._store = store
+        self._folder = folder
+        self._fleet = Fleet(containers, folder)
+        self._live: dict[tuple[str, str], Live] = {}
+        self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._watch: asyncio.Task[None] | None = None
+        self._restarts: dict[str, int] = {}  # how often a container was started again
+
+    async def start(self) -> None:
+        """Adopt what runs, go on with what was under way, remove what nobody knows."""
+        known = set()
+        for kind in (ENDPOINT, COMPONENT):
+            for resource in await self._all(kind):
+                known |= {one["id"] for one in _deployments(resource)}
+                if resource.status == "Deleting":
+                    self._begin(resource, partial(self._delete, resource), _DELETE)
+                elif resource.status != "Failed":
+                    self._begin(resource, partial(self._resume, resource))
+        with suppress(PackagerError):  # an Engine that is not there has nothing to remove
+            await self._fleet.remove_unknown(known)
+        self._watch = asyncio.create_task(self._watch_all())
+
+    async def close(self) -> None:
+        """Stop what is under way; containers go on, and the next start finds them."""
+        tasks = [*self._tasks.values(), *([self._watch] if self._watch else ())]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._fleet.close()
+
+    def http(self) -> aiohttp.ClientSession:
+        """Return what containers are asked with."""
+        return self._fleet.http()
+
+    def pools(self, kind: str, name: str) -> Mapping[str, Pool]:
+        """Return the containers that take requests now, by variant."""
+        live = self._live.get((kind, name))
+        return live.pools if live else {}
+
+    async def logs(self, kind: str, name: str) -> dict[str, str]:
+        """Return the logs of containers by their names; each line begins with its time.
+
+        Of one that failed, it is what was kept of it.
+        """
+        found = await self._fleet.logs(owner_of(kind, name))
+        kept = self._log_file(kind, name)
+        if not found and kept.exists():
+            return {_KEPT: await asyncio.to_thread(kept.read_text, "utf-8", "replace")}
+        return found
+
+    async def create(
+        self,
+        kind: str,
+        name: str,
+        asked: Deployment,
+        *,
+        arn: str,
+        tags: Mapping[str, str],
+        **more: Any,
+    ) -> Resource:
+        """Keep a new endpoint or component and begin to bring it up; raises `ResourceInUse`.
+
+        `more` are further members of the document.
+        """
+        document = {**more, "active": None, "next": asked.document(), "failure": ""}
+        made = await asyncio.to_thread(
+            lambda: self._store.create(kind, name, document, arn=arn, status="Creating", tags=tags)
+        )
+        self._begin(made, partial(self._deploy, kind, name))
+        return made
+
+    async def update(self, kind: str, name: str, asked: Deployment, **more: Any) -> Resource:
+        """Begin to replace what runs; raises `ValidationRefused` where something is under way.
+
+        `more` are further members of the document.
+        """
+        before = await asyncio.to_thread(self._store.get, kind, name)
+        document = {**before.document, **more, "next": asked.document(), "failure": ""}
+        changed = await self._change(
+            before,
+            document=document,
+            status="Updating",
+            only_from=frozenset({"InService", "UpdateRollbackFailed"}),
+        )
+        if changed.status != "Updating" or changed.document != document:
+            raise ValidationRefused(f'Cannot update in-progress {kind} "{before.arn}".')
+        self._begin(changed, partial(self._deploy, kind, name))
+        return changed
+
+    async def delete(self, kind: str, name: str) -> None:
+        """Begin to end an endpoint or component, whatever is under way."""
+        found = await asyncio.to_thread(self._store.get, kind, name)
+        task = self._tasks.get((kind, name))
+        if task is not None and task.get_name() == _DELETE:
+            return
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        deleting = await self._change(found, status="Deleting")
+        self._begin(deleting, partial(self._delete, deleting), _DELETE)
+
+    async def set_weights(self, name: str, weights: Mapping[str, float]) -> None:
+        """Change shares of requests, at once; raises `ValidationRefused`."""
+        found = await asyncio.to_thread(self._store.get, ENDPOINT, name)
+        active = found.document["active"]
+        if found.status != "InService" or active is None:
+            raise ValidationRefused(f'Cannot update in-progress endpoint "{found.arn}".')
+        variants = [dict(variant) for variant in active["variants"]]
+        unknown = weights.keys() - {variant["name"] for variant in variants}
+        if unknown:
+            raise ValidationRefused(f"There is no production variant {min(unknown)}.")
+        for variant in variants:
+            variant["weight"] = weights.get(variant["name"], variant["weight"])
+            pool = self.pools(ENDPOINT, name).get(variant["name"])
+            if pool is not None:
+                pool.weight = variant["weight"]
+        document = {**found.document, "active": {**active, "variants": variants}}
+        await asyncio.to_thread(lambda: self._store.update(ENDPOINT, name, document=document))
+
+    def _begin(
+        self, resource: Resource, work: Callable[[], Coroutine[Any, Any, None]], purpose: str = ""
+    ) -> None:
+        key = (resource.kind, resource.name)
+        before = self._tasks.get(key)  # it may wait for the last requests of old containers
+
+        async def work_then() -> None:
+            if before is not None:
+                await asyncio.gather(before, return_exceptions=True)
+            await work()
+
+        task = asyncio.create_task(work_then(), name=purpose)
+        self._tasks[key] = task
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if self._tasks.get(key) is task:
+                del self._tasks[key]
+            if not task.cancelled() and (error := task.exception()) is not None:
+                _log.error("%s %s: %r", *key, error)
+
+        task.add_done_callback(ended)
+
+    async def _resume(self, resource: Resource) -> None:
+        """Start what was running, then go on with a deployment that was under way."""
+        kind, name = resource.kind, resource.name
+        active = Deployment.read(resource.document["active"])
+        if active is not None:
+            if kind == ENDPOINT and resource.document["next"] is None:
+                await self._change(resource, status="SystemUpdating")
+            try:
+                self._live[kind, name] = await self._up_when_possible(kind, name, active)
+            except Exception as error:
+                _log.warning("%s %s: %s", kind, name, reason_of(error))
+                await self._settle(resource, "Failed", reason_of(error))
+                return
+        if resource.document["next"] is not None:
+            await self._deploy(kind, name)
+        elif active is not None:
+            await self._settle(resource, "InService", resource.document["failure"])
+
+    async def _up_when_possible(self, kind: str, name: str, asked: Deployment) -> Live:
+        """Start a deployment; wait for an Engine that does not answer yet."""
+        while True:
+            try:
+                return await self._up(kind, name, asked)
+            except Unavailable as error:
+                _log.warning("%s %s waits: %s", kind, name, reason_of(error))
+                await asyncio.sleep(_WATCH_S)
+
+    async def _deploy(self, kind: str, name: str) -> None:
+        """Start the next deployment, switch to it, and end the one before."""
+        found = await asyncio.to_thread(self._store.get, kind, name)
+        asked = Deployment.read(found.document["next"])
+        before = Deployment.read(found.document["active"])
+        assert asked is not None
+        try:
+            live = await self._up(kind, name, asked)
+        except Exception as error:
+            if not isinstance(error, PackagerError):
+                _log.exception("%s %s cannot be deployed", kind, name)
+            await self._roll_back(found, asked, before, reason_of(error))
+            return
+        old = self._live.get((kind, name))
+        self._live[kind, name] = live
+        document = {**found.document, "active": asked.document(), "next": None, "failure": ""}
+        await self._change(found, document=document, status="InService")
+        kept = {server.container for server in live.servers()}
+        leaving = [one for one in (old.servers() if old else ()) if one.container not in kept]
+        await self._fleet.take_down(leaving, DRAIN_S)
+        if before is not None and before.id != asked.id:
+            await self._fleet.remove_generation(before.id)
+
+    async def _roll_back(
+        self, found: Resource, asked: Deployment, before: Deployment | None, reason: str
+    ) -> None:
+        """Remove what was started; an endpoint that ran before goes on as it was."""
+        if before is not None and found.kind == ENDPOINT:
+            await self._change(found, status="RollingBack")
+        live = self._live.get((found.kind, found.name), Live())
+        with suppress(PackagerError):
+            await self._fleet.save_log(asked.id, self._log_file(found.kind, found.name))
+            await self._fleet.remove_generation(
+                asked.id, but={server.container for server in live.servers()}
+            )
+        document = {**found.document, "next": None if before else asked.document()}
+        document["failure"] = reason[:FAILURE_LENGTH]
+        status = "InService" if before is not None else "Failed"
+        await self._change(found, document=document, status=status)
+
+    async def _settle(self, resource: Resource, status: str, failure: str) -> None:
+        document = {**resource.document, "failure": failure[:FAILURE_LENGTH]}
+        await self._change(resource, document=document, status=status)
+
+    async def _change(
+        self,
+        resource: Resource,
+        *,
+        status: str,
+        document: Mapping[str, Any] | None = None,
+        only_from: frozenset[str] = frozenset(),
+    ) -> Resource:
+        """Write a new state down; it is written when this task is cancelled, too."""
+        return await in_thread(
+            lambda: self._store.update(
+                resource.kind,
+                resource.name,
+                document=document,
+                status=status,
+                only_from=only_from,
+            )
+        )
+
+    async def _delete(self, resource: Resource) -> None:
+        """End the containers, requests first, and forget the resource."""
+        key = (resource.kind, resource.name)
+        live = self._live.get(key)
+        await self._fleet.take_down(live.servers() if live else (), DRAIN_S)
+        self._live.pop(key, None)
+        await self._fleet.remove_all_of(owner_of(*key))
+        for deployment in _deployments(resource):
+            await self._fleet.remove_generation(deployment["id"])
+        await asyncio.to_thread(self._log_file(*key).unlink, missing_ok=True)
+        with suppress(ResourceNotFound):
+            await asyncio.to_thread(self._store.delete, *key)
+
+    def _log_file(self, kind: str, name: str) -> Path:
+        return self._folder / f"{kind}-{name}.log"
+
+    async def _up(self, kind: str, name: str, asked: Deployment) -> Live:
+        """Start all containers of a deployment, or none: the first failure ends the others."""
+        weights = {variant.name: variant.weight for variant in asked.variants}
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = {
+                    wanted.variant: group.create_task(self._fleet.bring_up(wanted))
+                    for wanted in asked.wanted(kind, name)
+                }
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return Live({name: Pool(weights[name], task.result()) for name, task in tasks.items()})
+
+    async def _watch_all(self) -> None:
+        """Start containers again that ended by themselves, ever more seldom."""
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            for key, live in tuple(self._live.items()):
+                for server in live.servers():
+                    with suppress(Exception):
+                        await self._watch_one(key, server)
+
+    async def _watch_one(self, key: tuple[str, str], server: Server) -> None:
+        found = await asyncio.to_thread(self.containers.look, server.container)
+        if found is None:
+            server.is_ready = False
+            if key not in self._tasks:  # somebody has removed it
+                resource = await asyncio.to_thread(self._store.get, *key)
+                self._begin(resource, partial(self._resume, resource))
+        elif not found.is_running:
+            server.is_ready = False
+            count = self._restarts.get(server.container, 0) + 1
+            self._restarts[server.container] = count
+            if count & (count - 1) == 0 or count % int(_LONGEST_PAUSE_S / _WATCH_S) == 0:
+                await asyncio.to_thread(self.containers.restart, server.container)
+        elif not server.is_ready or server.url != found.url:
+            server.url = found.url  # Docker gives another port
+            server.is_ready = await self._fleet.answers(found.url)
+
+    async def _all(self, kind: str) -> Sequence[Resource]:
+        found: list[Resource] = []
+        token = ""
+        while True:
+            query = ResourceQuery(kind=kind, after=token)
+            page = await asyncio.to_thread(self._store.list, query)
+            found += page.resources
+            token = page.token
+            if not token:
+                return found
+
+
+def _deployments(resource: Resource) -> list[Mapping[str, Any]]:
+    document = resource.document
+    return [one for one in (document["active"], document["next"]) if one is not None]

@@ -1,0 +1,194 @@
+"""Endpoints: containers of this machine under one name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from packager.sagemaker.hosting import variants_of
+from packager.sagemaker.refusals import ResourceInUse, ValidationRefused
+from packager.serve.endpoints.lifecycle import COMPONENT, ENDPOINT, Deployment
+from packager.serve.operations.common import find, list_resources, tags_of, taken
+from packager.serve.operations.endpoint_configs import CONFIG
+from packager.serve.operations.models import MODEL
+from packager.serve.resources import Resource, ResourceQuery
+from packager.serve.services import Document, Operation, ServeServices
+
+
+def operations(services: ServeServices) -> Mapping[str, Operation]:
+    """Return operations by their names."""
+
+    async def create(body: Document) -> Document:
+        name = body["EndpointName"]
+        _check_deployment(body)
+        asked = await _deployment(services, body["EndpointConfigName"])
+        try:
+            made = await services.endpoints.create(
+                ENDPOINT,
+                name,
+                asked,
+                arn=services.settings.arn(ENDPOINT, name),
+                tags=tags_of(body),
+            )
+        except ResourceInUse:
+            raise taken(services, ENDPOINT, name) from None
+        return {"EndpointArn": made.arn}
+
+    async def update(body: Document) -> Document:
+        name = body["EndpointName"]
+        _check_deployment(body)
+        before = await find(services, ENDPOINT, name)
+        asked = await _deployment(services, body["EndpointConfigName"])
+        if body.get("RetainAllVariantProperties"):
+            excluded = {
+                one["VariantPropertyType"]
+                for one in body.get("ExcludeRetainedVariantProperties") or ()
+            }
+            if "DesiredWeight" not in excluded:
+                asked = _with_weights_of(asked, before)
+        changed = await services.endpoints.update(ENDPOINT, name, asked)
+        return {"EndpointArn": changed.arn}
+
+    async def describe(body: Document) -> Document:
+        return _described(services, await find(services, ENDPOINT, body["EndpointName"]))
+
+    async def list_endpoints(body: Document) -> Document:
+        member = "Endpoints"
+        return await list_resources(services, ENDPOINT, body, member=member, summary=_summary)
+
+    async def delete(body: Document) -> Document:
+        name = body["EndpointName"]
+        found = await find(services, ENDPOINT, name)
+        if await _components_of(services, name):
+            raise ValidationRefused(
+                f'Cannot delete endpoint "{found.arn}": it has inference components.',
+                hint="delete those with DeleteInferenceComponent first",
+            )
+        await services.endpoints.delete(ENDPOINT, name)
+        return {}
+
+    async def set_weights(body: Document) -> Document:
+        found = await find(services, ENDPOINT, body["EndpointName"])
+        weights = {
+            one["VariantName"]: float(one["DesiredWeight"])
+            for one in body["DesiredWeightsAndCapacities"]
+            if one.get("DesiredWeight") is not None
+        }
+        await services.endpoints.set_weights(found.name, weights)
+        return {"EndpointArn": found.arn}
+
+    return {
+        "CreateEndpoint": create,
+        "UpdateEndpoint": update,
+        "DescribeEndpoint": describe,
+        "ListEndpoints": list_endpoints,
+        "DeleteEndpoint": delete,
+        "UpdateEndpointWeightsAndCapacities": set_weights,
+    }
+
+
+async def _deployment(services: ServeServices, config_name: str) -> Deployment:
+    """Return what an endpoint configuration asks for, with its models as they are now."""
+    config = await find(services, CONFIG, config_name)
+    names = [one.get("ModelName") for one in config.document["ProductionVariants"]]
+    models = {name: (await find(services, MODEL, name)).document for name in names if name}
+    return Deployment.new(config_name, variants_of(config.document, models))
+
+
+def _check_deployment(body: Document) -> None:
+    """Refuse ways to switch that are not done here: all requests move at once."""
+    policy = body.get("DeploymentConfig") or {}
+    routing = (policy.get("BlueGreenUpdatePolicy") or {}).get("TrafficRoutingConfiguration") or {}
+    if routing.get("Type", "ALL_AT_ONCE") != "ALL_AT_ONCE":
+        raise ValidationRefused(f"Traffic routing {routing['Type']} is not supported here.")
+    if policy.get("AutoRollbackConfiguration"):
+        raise ValidationRefused("AutoRollbackConfiguration is not supported by packager serve.")
+
+
+def _with_weights_of(asked: Deployment, before: Resource) -> Deployment:
+    active = before.document["active"] or {"variants": ()}
+    weights = {variant["name"]: variant["weight"] for variant in active["variants"]}
+    variants = tuple(
+        replace(variant, weight=weights.get(variant.name, variant.weight))
+        for variant in asked.variants
+    )
+    return replace(asked, variants=variants)
+
+
+async def _components_of(services: ServeServices, endpoint: str) -> bool:
+    token = ""
+    while True:
+        query = ResourceQuery(kind=COMPONENT, after=token)
+        page = await asyncio.to_thread(services.resources.list, query)
+        if any(one.document["endpoint"] == endpoint for one in page.resources):
+            return True
+        token = page.token
+        if not token:
+            return False
+
+
+def _described(services: ServeServices, found: Resource) -> Document:
+    document = found.document
+    active, coming = document["active"], document["next"]
+    shown = active or coming
+    answer: dict[str, Any] = {
+        "EndpointName": found.name,
+        "EndpointArn": found.arn,
+        "EndpointConfigName": shown["config"],
+        "EndpointStatus": found.status,
+        "FailureReason": document["failure"] or None,
+        "CreationTime": found.created,
+        "LastModifiedTime": found.modified,
+    }
+    if active is not None:
+        answer["ProductionVariants"] = [
+            _variant(services, found, variant) for variant in active["variants"]
+        ]
+    if coming is not None and found.status != "Failed":
+        answer["PendingDeploymentSummary"] = {
+            "EndpointConfigName": coming["config"],
+            "ProductionVariants": [_pending(variant) for variant in coming["variants"]],
+            "StartTime": found.modified,
+        }
+    return answer
+
+
+def _variant(services: ServeServices, found: Resource, variant: Mapping[str, Any]) -> Document:
+    pool = services.endpoints.pools(ENDPOINT, found.name).get(variant["name"])
+    ready = sum(server.is_ready for server in pool.servers) if pool else 0
+    server = variant["server"]
+    answer: dict[str, Any] = {
+        "VariantName": variant["name"],
+        "CurrentWeight": variant["weight"],
+        "DesiredWeight": variant["weight"],
+        "CurrentInstanceCount": ready if server else variant["count"],
+        "DesiredInstanceCount": variant["count"],
+    }
+    if server:
+        image = server["image"]
+        answer["DeployedImages"] = [
+            {"SpecifiedImage": image, "ResolvedImage": image, "ResolutionTime": found.created}
+        ]
+    return answer
+
+
+def _pending(variant: Mapping[str, Any]) -> Document:
+    return {
+        "VariantName": variant["name"],
+        "DesiredWeight": variant["weight"],
+        "DesiredInstanceCount": variant["count"],
+        "InstanceType": variant["instance_type"],
+        "VariantStatus": [{"Status": "Creating"}],
+    }
+
+
+def _summary(found: Resource) -> Document:
+    return {
+        "EndpointName": found.name,
+        "EndpointArn": found.arn,
+        "CreationTime": found.created,
+        "LastModifiedTime": found.modified,
+        "EndpointStatus": found.status,
+    }

@@ -1,0 +1,106 @@
+"""Commands of packager whose output pages show: the same words and figures as on a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from packager.core.documents import NotStrict, parse_json
+from packager.core.text import escape
+from packager.errors import PackagerError
+
+AT_ONCE = 2  # commands that run at the same time; the others wait
+LIMIT_S = 120.0  # how long one may take
+_MOST_BYTES = 64 * 1024 * 1024
+
+
+class CommandFailed(PackagerError):
+    """A command said what is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What a command printed, and how it ended."""
+
+    status: int
+    stdout: bytes
+    stderr: bytes
+
+    def document(self) -> Any:
+        """Return the JSON on stdout; raises `CommandFailed` where there is none."""
+        try:
+            return parse_json(self.stdout, max_bytes=_MOST_BYTES)
+        except NotStrict as error:
+            raise self.failure() from error
+
+    def refusal(self) -> Mapping[str, Any]:
+        """Return what the command says in JSON when it fails; empty where it says nothing."""
+        for told in (self.stderr, self.stdout):
+            with suppress(NotStrict):
+                found = parse_json(told, max_bytes=_MOST_BYTES)
+                if isinstance(found, Mapping) and isinstance(found.get("message"), str):
+                    return found
+        return {}
+
+    def failure(self) -> CommandFailed:
+        """Return what went wrong: in the command's own words, else its last line."""
+        if found := self.refusal():
+            return CommandFailed(found["message"], hint=str(found.get("hint") or ""))
+        lines = self.stderr.decode(errors="replace").strip().splitlines()
+        last = escape(lines[-1])[:500] if lines else f"the command ended with {self.status}"
+        return CommandFailed(last.removeprefix("error: "), hint="")
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Runs `packager` with arguments, a few at a time."""
+
+    program: tuple[str, ...] = (sys.executable, "-m", "packager")
+    limit_s: float = LIMIT_S
+    _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+
+    async def run(self, *arguments: str) -> Output:
+        """Return the output; raises `CommandFailed` for one that takes too long."""
+        async with self._gate:
+            process = await asyncio.create_subprocess_exec(
+                *self.program,
+                *arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            try:
+                stdout, stderr = await asyncio.wait_for(process.communicate(), self.limit_s)
+            except TimeoutError:
+                raise CommandFailed(
+                    f"`packager {arguments[0]}` took longer than {self.limit_s:g} s",
+                    hint="run it in a terminal",
+                ) from None
+            finally:
+                if process.returncode is None:
+                    with suppress(ProcessLookupError):
+                        process.kill()
+                    await process.wait()
+        return Output(status=process.returncode or 0, stdout=stdout, stderr=stderr)
+
+    async def run_on_request(self, request: Mapping[str, Any], *arguments: str) -> Output:
+        """Run a command on a request of packager, which it reads from a file."""
+        with tempfile.TemporaryDirectory(prefix="packager-ui-") as folder:
+            file = Path(folder) / "request.json"
+            file.write_text(json.dumps(request), encoding="utf-8")
+            command, *options = arguments
+            return await self.run(command, "--request", str(file), *options)
+
+    async def document(self, *arguments: str) -> Any:
+        """Return what the command prints as JSON; raises `CommandFailed`."""
+        output = await self.run(*arguments, "--format", "json")
+        if output.status:
+            raise output.failure()
+        return output.document()

@@ -1,0 +1,272 @@
+"""The runtime protocol: InvokeEndpoint and InvokeEndpointWithResponseStream.
+
+A body goes to the container's /invocations as it came, and its answer comes back as it is; an
+error of the container is told as SageMaker tells it, with status 424.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import aiohttp
+from aiohttp import web
+
+from packager.sagemaker.refusals import ValidationRefused
+from packager.serve.asked import request_id
+from packager.serve.endpoints.lifecycle import COMPONENT, ENDPOINT
+from packager.serve.endpoints.traffic import Server, pick_variant
+from packager.serve.eventstream import CONTENT_TYPE, exception_message, payload_parts
+from packager.serve.invocation_errors import (
+    InvalidInvocation,
+    InvocationError,
+    InvocationTooLarge,
+    NoServer,
+    model_error,
+    timed_out,
+)
+from packager.serve.operations.common import find
+from packager.serve.services import ServeServices
+
+LONGEST_BODY = 6 * 1024 * 1024  # of a request and of an answer, as in the API's model
+ANSWER_S = 60.0  # SageMaker's limit for an answer
+STREAM_S = 480.0  # and for a stream
+_CONNECT_S = 5.0
+_PREFIX = "X-Amzn-SageMaker-"
+_FORWARDED = ("Custom-Attributes", "Inference-Id", "Session-Id", "Prefix-Aware-Id")
+_RETURNED = ("Custom-Attributes", "New-Session-Id", "Closed-Session-Id")
+
+
+def routes(services: ServeServices) -> list[web.RouteDef]:
+    """Return the routes of the runtime protocol."""
+    runtime = Runtime(services)
+    return [
+        web.post("/endpoints/{name}/invocations", runtime.invoke),
+        web.post("/endpoints/{name}/invocations-response-stream", runtime.stream),
+    ]
+
+
+class Runtime:
+    """Passes invocations on to containers."""
+
+    def __init__(self, services: ServeServices) -> None:
+        self._services = services
+
+    async def invoke(self, request: web.Request) -> web.StreamResponse:
+        """Answer InvokeEndpoint."""
+        try:
+            server = await self._server_of(request)
+            with server.leased():
+                return await self._invoked(request, server)
+        except InvocationError as error:
+            return _refused(error)
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        """Answer InvokeEndpointWithResponseStream."""
+        try:
+            server = await self._server_of(request)
+            with server.leased():
+                return await self._streamed(request, server)
+        except InvocationError as error:
+            return _refused(error)
+
+    async def _invoked(self, request: web.Request, server: Server) -> web.Response:
+        body = await _body(request)
+        endpoint = request.match_info["name"]
+        headers = _headers(request, accept=request.headers.get("Accept"))
+        settings = self._services.settings
+        try:
+            async with self._asked(server, body, headers, ANSWER_S) as answer:
+                data = await answer.content.read(LONGEST_BODY + 1)
+                while len(data) <= LONGEST_BODY and not answer.content.at_eof():
+                    data += await answer.content.read(LONGEST_BODY + 1 - len(data))
+        except TimeoutError:
+            raise timed_out(settings, endpoint) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise model_error(settings, endpoint, 500, _lost(error)) from None
+        if len(data) > LONGEST_BODY:
+            told = f"the answer has more than {LONGEST_BODY} bytes".encode()
+            raise model_error(settings, endpoint, 500, told)
+        if answer.status != 200:
+            raise model_error(settings, endpoint, answer.status, data)
+        kind = answer.headers.get("Content-Type", "application/octet-stream")
+        return web.Response(body=data, headers={"Content-Type": kind, **_told(server, answer)})
+
+    async def _streamed(self, request: web.Request, server: Server) -> web.StreamResponse:
+        body = await _body(request)
+        endpoint = request.match_info["name"]
+        headers = _headers(request, accept=request.headers.get(f"{_PREFIX}Accept"))
+        settings = self._services.settings
+        response: web.StreamResponse | None = None
+        try:
+            async with self._asked(server, body, headers, STREAM_S) as answer:
+                if answer.status != 200:
+                    data = await answer.content.read(LONGEST_BODY)
+                    raise model_error(settings, endpoint, answer.status, data)
+                kind = answer.headers.get("Content-Type", "application/octet-stream")
+                response = web.StreamResponse(
+                    headers={
+                        "Content-Type": CONTENT_TYPE,
+                        f"{_PREFIX}Content-Type": kind,
+                        "x-amzn-RequestId": request_id(),
+                        **_told(server, answer),
+                    }
+                )
+                response.enable_chunked_encoding()
+                await response.prepare(request)
+                async for piece in answer.content.iter_any():
+                    for message in payload_parts(piece):
+                        await _written(response, message)
+        except TimeoutError:
+            if response is None:
+                raise timed_out(settings, endpoint) from None
+            await _broken(response, "ModelInvocationTimeExceeded", "the stream took too long")
+        except _ClientGone:
+            assert response is not None
+            return response
+        except (aiohttp.ClientError, OSError) as error:
+            if response is None:
+                raise model_error(settings, endpoint, 500, _lost(error)) from None
+            await _broken(response, "StreamBroken", _lost(error).decode())
+        assert response is not None
+        await response.write_eof()
+        return response
+
+    async def _server_of(self, request: web.Request) -> Server:
+        """Choose the container of a request; raises an `InvocationError`."""
+        name = request.match_info["name"]
+        for header in ("Target-Model", "Target-Container-Hostname", "Enable-Explanations"):
+            if header_value(request, header):
+                raise InvalidInvocation(f"{_PREFIX}{header} is not supported by packager serve.")
+        pools = self._services.endpoints.pools(ENDPOINT, name)
+        component = header_value(request, "Inference-Component")
+        if component:
+            return await self._of_component(name, component)
+        if not pools:
+            raise await self._unready(name)
+        target = header_value(request, "Target-Variant")
+        variant = target or pick_variant(pools)
+        if variant is None or variant not in pools:
+            raise InvalidInvocation(f"Variant {target} was not found in endpoint {name}.")
+        server = pools[variant].pick()
+        if server is None:
+            raise NoServer(f"No container of endpoint {name} is ready; try again.")
+        return server
+
+    async def _of_component(self, endpoint: str, component: str) -> Server:
+        try:
+            found = await find(self._services, COMPONENT, component)
+        except ValidationRefused:
+            found = None
+        if found is None or found.document["endpoint"] != endpoint:
+            raise InvalidInvocation(
+                f"Inference component {component} of endpoint {endpoint} was not found."
+            )
+        for pool in self._services.endpoints.pools(COMPONENT, component).values():
+            server = pool.pick()
+            if server is not None:
+                return server
+        raise NoServer(f"No copy of inference component {component} is ready; try again.")
+
+    async def _unready(self, name: str) -> InvocationError:
+        """Return why an endpoint has no container of its own."""
+        account = self._services.settings.account
+        try:
+            found = await find(self._services, ENDPOINT, name)
+        except ValidationRefused:
+            return InvalidInvocation(f"Endpoint {name} of account {account} not found.")
+        if found.status == "InService":
+            return InvalidInvocation(
+                "Inference Component Name header is required for endpoints to which you plan to "
+                "deploy inference components."
+            )
+        return InvalidInvocation(f"Endpoint {name} of account {account} is {found.status}.")
+
+    @asynccontextmanager
+    async def _asked(
+        self, server: Server, body: bytes, headers: Mapping[str, str], most_s: float
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        session = self._services.endpoints.http()
+        times = aiohttp.ClientTimeout(total=most_s, sock_connect=_CONNECT_S)
+        url = f"{server.url}/invocations"
+        # A container that redirects would have the server ask what only this machine reaches.
+        async with session.post(
+            url, data=body, headers=headers, timeout=times, allow_redirects=False
+        ) as answer:
+            yield answer
+
+
+class _ClientGone(Exception):
+    """The client reads no more."""
+
+
+def header_value(request: web.Request, name: str) -> str:
+    """Return one of SageMaker's headers; "" without it."""
+    return request.headers.get(f"{_PREFIX}{name}", "")
+
+
+async def _body(request: web.Request) -> bytes:
+    """Read a request's body; raises `InvocationTooLarge`."""
+    if (request.content_length or 0) <= LONGEST_BODY:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                data = await request.read()
+        except TimeoutError:
+            raise InvalidInvocation("The request's body did not arrive in time.") from None
+        except web.HTTPRequestEntityTooLarge:
+            data = bytes(LONGEST_BODY + 1)
+        if len(data) <= LONGEST_BODY:
+            return data
+    raise InvocationTooLarge(f"The request's body has more than {LONGEST_BODY} bytes.")
+
+
+def _headers(request: web.Request, accept: str | None) -> dict[str, str]:
+    """Return what a container is told; nobody's signature is passed on."""
+    headers = {
+        f"{_PREFIX}{name}": value for name in _FORWARDED if (value := header_value(request, name))
+    }
+    headers["Content-Type"] = request.headers.get("Content-Type", "application/octet-stream")
+    headers["Accept"] = accept or "*/*"
+    headers["Accept-Encoding"] = "identity"
+    return headers
+
+
+def _told(server: Server, answer: aiohttp.ClientResponse) -> dict[str, str]:
+    """Return headers that clients are given beside the answer."""
+    told = {
+        f"{_PREFIX}{name}": value
+        for name in _RETURNED
+        if (value := answer.headers.get(f"{_PREFIX}{name}"))
+    }
+    return {"x-Amzn-Invoked-Production-Variant": server.variant, **told}
+
+
+def _refused(error: InvocationError) -> web.Response:
+    return web.Response(
+        status=error.http_status,
+        body=error.body(),
+        headers={
+            "Content-Type": "application/json",
+            "x-amzn-ErrorType": error.type,
+            "x-amzn-RequestId": request_id(),
+        },
+    )
+
+
+async def _written(response: web.StreamResponse, message: bytes) -> None:
+    try:
+        await response.write(message)
+    except (ConnectionError, aiohttp.ClientConnectionError) as error:
+        raise _ClientGone from error
+
+
+async def _broken(response: web.StreamResponse, code: str, message: str) -> None:
+    """End a stream with the exception that tells why."""
+    document = {"Message": message, "ErrorCode": code}
+    await response.write(exception_message("ModelStreamError", document))
+
+
+def _lost(error: Exception) -> bytes:
+    """Return what a client is told of a connection that failed."""
+    return f"the connection to the container failed: {type(error).__name__}".encode()

@@ -1,0 +1,60 @@
+"""What operations and pages are given; made once by the command `serve`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from packager.jobs.values import Job, JobPage, JobQuery, NewJob
+from packager.sagemaker.settings import JobSettings
+from packager.serve.endpoints.lifecycle import Endpoints
+from packager.serve.resources import ResourceStore
+
+Document = Mapping[str, Any]
+Operation = Callable[[Document], Awaitable[Document]]  # body → answer; raises `ApiRefusal`
+
+
+class Jobs(Protocol):
+    """A store of jobs; `packager.jobs.store.JobStore` is one.
+
+    Every method may wait for the disk, and is called in a thread.  `JobMissing` and `JobExists`
+    of `packager.jobs.errors` are what goes wrong.
+    """
+
+    def create(self, new: NewJob) -> Job:
+        """Keep the job and its files, queued; raises `JobExists`."""
+        ...
+
+    def get(self, kind: str, name: str) -> Job:
+        """Return the job; raises `JobMissing`."""
+        ...
+
+    def list(self, query: JobQuery) -> JobPage:
+        """Return a page of jobs."""
+        ...
+
+    def stop(self, kind: str, name: str) -> Job:
+        """Ask for the end of a job; one that has ended stays as it is."""
+        ...
+
+    def delete(self, kind: str, name: str) -> None:
+        """Remove a job that has ended, with its folder; raises `JobRunning` for others."""
+        ...
+
+    def tag(self, kind: str, name: str, tags: Mapping[str, str]) -> Job:
+        """Replace the tags of a job; raises `JobMissing`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeServices:
+    """Stores and settings of one server."""
+
+    jobs: Jobs
+    state: Path  # folder of the server: its resources, its endpoints' files
+    settings: JobSettings
+    wake: Callable[[], None] = lambda: None  # looks at the queue now: a job was made
+    resources: ResourceStore  # all but jobs; its methods are called in a thread
+    endpoints: Endpoints  # used in the event loop

@@ -1,0 +1,571 @@
+"""The pages over HTTP: what they show, what they refuse, and what a hostile text does in them."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from packager.core.record import (
+    BuildRecord,
+    RecordedBase,
+    RecordedImage,
+    RecordedModel,
+    RecordedTree,
+    Transfer,
+)
+from packager.core.request import BuildRequest
+from packager.errors import UsageError
+from packager.sagemaker.refusals import ResourceInUse
+from packager.serve.pages.commands import Commands
+from packager.serve.pages.job_views import job_path
+from packager.serve.services import ServeServices
+from tests.support.made_up_jobs import MadeUpJobs, fifty_jobs, new_job
+from tests.support.served_pages import MadeUpApi, Visitor, pages_app, served, services_at
+
+HOSTILE = "\"><script>alert(1)</script>'{{7*7}}"
+ESCAPED = "&#34;&gt;&lt;script&gt;alert(1)&lt;/script&gt;&#39;{{7*7}}"
+FILES = "s3://results/tiny/"
+PAGES = (
+    "/ui/jobs",
+    "/ui/jobs/optimization/llama-01",
+    "/ui/jobs/new",
+    "/ui/benchmarks",
+    "/ui/endpoints",
+    "/ui/endpoints/new",
+    "/ui/jobs/optimization/none",
+)
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> MadeUpJobs:
+    return fifty_jobs(tmp_path / "jobs")
+
+
+@pytest.fixture
+def services(tmp_path: Path, jobs: MadeUpJobs) -> ServeServices:
+    return services_at(tmp_path, jobs)
+
+
+@pytest.fixture
+def api() -> MadeUpApi:
+    return MadeUpApi()
+
+
+@pytest.fixture
+def visitor(services: ServeServices, api: MadeUpApi) -> Iterator[Visitor]:
+    with served(lambda: pages_app(services, api)) as address:
+        yield Visitor(address)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_has_the_headers_that_keep_strangers_out(visitor: Visitor, path: str) -> None:
+    _, headers, text = visitor.get(path)
+
+    policy = headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; style-src 'self'; script-src 'self';")
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "same-origin"
+    assert headers["cache-control"] == "no-store"
+    assert not re.search(r"<[^>]* (style|on[a-z]+)=|<script>|<style>", text)
+    assert not re.search(r'(src|href|action)="(https?:)?//', text)
+
+
+def test_a_session_cookie_is_for_the_pages_alone(visitor: Visitor) -> None:
+    _, headers, _ = visitor.get("/ui/jobs")
+
+    for part in ("HttpOnly", "SameSite=Strict", "Path=/ui"):
+        assert part in headers["set-cookie"]
+
+
+def test_jobs_are_listed_page_by_page(tmp_path: Path) -> None:
+    jobs = fifty_jobs(tmp_path / "jobs")
+    for number in range(50, 60):
+        jobs.create(new_job(f"late-{number}"))
+    with served(lambda: pages_app(services_at(tmp_path, jobs))) as address:
+        visitor = Visitor(address)
+        first = visitor.get("/ui/jobs")[2]
+        following = re.search(r'rel="next" href="([^"]+)"', first)
+        assert following is not None
+        second = visitor.get(following[1].replace("&amp;", "&"))[2]
+
+    assert first.count("<tr data-job=") == 50
+    assert second.count("<tr data-job=") == 10
+    assert "First page" in second
+    assert "Next page" not in second
+
+
+def test_jobs_are_filtered_by_name_and_status(visitor: Visitor) -> None:
+    text = visitor.get("/ui/jobs?status=failed&name=LLAMA-1&sort=name&kind=optimization")[2]
+
+    assert re.findall(r'data-job="optimization/([^"]+)"', text) == ["llama-13", "llama-18"]
+    assert "<option selected>failed</option>" in text
+
+
+def test_a_filter_that_nobody_offered_lets_all_pass(visitor: Visitor) -> None:
+    text = visitor.get("/ui/jobs?status=odd&kind=odd&sort=odd")[2]
+
+    assert text.count("<tr data-job=") == 50
+
+
+def test_a_running_job_is_looked_at_again_without_script(visitor: Visitor) -> None:
+    refresh = '<noscript><meta http-equiv="refresh" content="5"></noscript>'
+
+    assert refresh in visitor.get("/ui/jobs/optimization/llama-01")[2]
+    assert refresh not in visitor.get("/ui/jobs/optimization/llama-00")[2]
+
+
+def test_hostile_names_documents_and_logs_stay_text(visitor: Visitor, jobs: MadeUpJobs) -> None:
+    job = jobs.create(
+        new_job(HOSTILE, document={"model": HOSTILE, "instance": HOSTILE}, tags={HOSTILE: HOSTILE})
+    )
+    job = jobs.change(job, status="failed", failure=HOSTILE)
+    job.log.write_text(HOSTILE + "\n")
+
+    for path in ("/ui/jobs?name=script", f"/ui/jobs?name={HOSTILE}".replace(" ", "%20")):
+        text = visitor.get(path)[2]
+        assert "<script>alert" not in text
+        assert ESCAPED in text
+    status, _, text = visitor.get(f"/ui/{job_path(job)}")
+    assert status == 200
+    assert "<script>alert" not in text
+    assert text.count(ESCAPED) == 10
+
+
+def test_the_whole_log_is_plain_text(visitor: Visitor, jobs: MadeUpJobs) -> None:
+    jobs.get("optimization", "llama-01").log.write_text("<script>alert(1)</script>\n")
+
+    status, headers, text = visitor.get("/ui/jobs/optimization/llama-01/log")
+
+    assert (status, text) == (200, "<script>alert(1)</script>\n")
+    assert headers["content-type"] == "text/plain; charset=utf-8"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert "sandbox" in headers["content-security-policy"]
+
+
+def test_a_job_is_stopped_and_deleted_by_forms(visitor: Visitor, jobs: MadeUpJobs) -> None:
+    assert visitor.post("/ui/jobs/optimization/llama-01/stop", {})[0] == 303
+    assert jobs.get("optimization", "llama-01").status == "stopping"
+    status, headers, _ = visitor.post("/ui/jobs/optimization/llama-00/delete", {})
+    assert (status, headers["location"]) == (303, "/ui/jobs")
+    assert ("optimization", "llama-00") not in jobs.jobs
+
+
+def test_a_job_that_runs_is_not_deleted(visitor: Visitor, jobs: MadeUpJobs) -> None:
+    status, _, text = visitor.post("/ui/jobs/optimization/llama-01/delete", {})
+
+    assert status == 400
+    assert "has not ended" in text
+    assert ("optimization", "llama-01") in jobs.jobs
+
+
+@pytest.mark.parametrize(
+    ("fields", "headers"),
+    [
+        ({"token": ""}, {}),
+        ({"token": "0" * 64}, {}),
+        ({"token": "ü"}, {}),
+        ({}, {"Origin": "http://evil.example"}),
+        ({}, {"Origin": "null"}),
+        ({}, {"Origin": ""}),
+        ({}, {"Sec_Fetch_Site": "cross-site"}),
+        ({}, {"Sec_Fetch_Site": "same-site"}),
+    ],
+    ids=[
+        "no token",
+        "wrong token",
+        "odd token",
+        "other origin",
+        "sandboxed",
+        "no origin",
+        "cross-site",
+        "other port",
+    ],
+)
+def test_a_form_of_another_site_does_nothing(
+    visitor: Visitor, jobs: MadeUpJobs, fields: dict[str, str], headers: dict[str, str]
+) -> None:
+    status, _, text = visitor.post("/ui/jobs/optimization/llama-01/stop", fields, **headers)
+
+    assert status == 403
+    assert "Not done" in text
+    assert jobs.get("optimization", "llama-01").status == "running"
+
+
+def test_a_token_of_another_session_does_nothing(visitor: Visitor, jobs: MadeUpJobs) -> None:
+    token = re.search(r'name="token" value="(\w+)"', visitor.get("/ui/jobs/new")[2])
+    assert token is not None
+    other = Visitor(visitor.address)
+    status, _, _ = other.post("/ui/jobs/optimization/llama-01/stop", {"token": token[1]})
+
+    assert status == 403
+    assert jobs.get("optimization", "llama-01").status == "running"
+
+
+def test_a_form_that_is_too_large_is_refused(visitor: Visitor) -> None:
+    assert visitor.post("/ui/jobs/new", {"model": "x" * 300_000})[0] == 413
+
+
+def test_a_name_of_a_stranger_is_no_host_of_the_pages(visitor: Visitor) -> None:
+    status, _, text = visitor.get("/ui/jobs", Host="evil.example")
+
+    assert status == 403
+    assert "llama" not in text
+
+
+def test_a_new_job_goes_through_the_api(visitor: Visitor, api: MadeUpApi) -> None:
+    status, headers, _ = visitor.post(
+        "/ui/jobs/new",
+        {
+            "name": "awq-1",
+            "model": "s3://models/llama/",
+            "instance": "ml.g5.xlarge",
+            "quantize": "awq",
+            "output": "s3://results/llama/",
+            "draft": "none",
+            "hours": "1",
+            "do": "create",
+        },
+    )
+
+    assert (status, headers["location"]) == (303, "/ui/jobs/optimization/awq-1")
+    [(name, body)] = api.asked
+    assert name == "CreateOptimizationJob"
+    assert body["StoppingCondition"] == {"MaxRuntimeInSeconds": 3600}
+
+
+def test_what_the_api_refuses_is_told_and_the_form_is_kept(
+    visitor: Visitor, api: MadeUpApi
+) -> None:
+    api.answers["CreateOptimizationJob"] = ResourceInUse("the name is taken")
+    status, _, text = visitor.post(
+        "/ui/jobs/new",
+        {
+            "name": "awq-1",
+            "model": "s3://models/llama/",
+            "instance": "ml.g5.xlarge",
+            "quantize": "awq",
+            "output": "s3://results/llama/",
+            "do": "create",
+        },
+    )
+
+    assert status == 400
+    assert "the name is taken" in text
+    assert 'value="s3://models/llama/"' in text
+
+
+def test_wrong_fields_are_told_beside_them(visitor: Visitor, jobs: MadeUpJobs) -> None:
+    status, _, text = visitor.post(
+        "/ui/jobs/new", {"name": "a b", "model": "s3://m/x", "instance": "", "do": "create"}
+    )
+
+    assert status == 400
+    assert 'aria-invalid="true" aria-describedby="name-wrong"' in text
+    assert '<p class="wrong" id="instance-wrong"><b>Wrong:</b> choose an instance type' in text
+    assert '<li><a href="#name">Name</a>: write 1 to 63' in text
+    assert len(jobs.jobs) == 50
+
+
+def test_a_plan_is_shown_before_a_job_is_made(visitor: Visitor, jobs: MadeUpJobs) -> None:
+    status, _, text = visitor.post(
+        "/ui/jobs/new",
+        {
+            "name": "tiny",
+            "model": "examples/tiny-llama",
+            "instance": "ml.g5.xlarge",
+            "quantize": "fp8",
+            "output": "oci:out",
+            "hours": "1",
+            "do": "plan",
+        },
+    )
+
+    assert status == 200
+    assert "tiny-llama fits on ml.g5.xlarge" in text
+    assert "shape-chosen" in text
+    assert "packager plan" in text
+    assert len(jobs.jobs) == 50
+
+
+def test_a_plan_that_is_refused_tells_its_findings(visitor: Visitor) -> None:
+    status, _, text = visitor.post(
+        "/ui/jobs/new",
+        {
+            "name": "tiny",
+            "model": "examples/tiny-llama",
+            "instance": "ml.inf2.xlarge",
+            "quantize": "awq",
+            "output": "oci:out",
+            "do": "plan",
+        },
+    )
+
+    assert status == 200
+    assert "Refused" in text
+    assert "quantize-unsupported" in text
+
+
+def test_a_job_of_a_directory_is_kept_with_its_request(visitor: Visitor, jobs: MadeUpJobs) -> None:
+    status, headers, _ = visitor.post(
+        "/ui/jobs/new",
+        {
+            "name": "tiny",
+            "model": "examples/tiny-llama",
+            "instance": "ml.g5.xlarge",
+            "output": "oci:out",
+            "do": "create",
+        },
+    )
+
+    assert (status, headers["location"]) == (303, "/ui/jobs/command/tiny")
+    job = jobs.get("command", "tiny")
+    assert json.loads((job.folder / "request.json").read_text())["outputs"] == ["oci:out"]
+
+
+def test_events_tell_what_changes_and_end_with_the_job(visitor: Visitor, jobs: MadeUpJobs) -> None:
+    job = jobs.get("optimization", "llama-01")
+    address = urlsplit(visitor.address).netloc
+    connection = http.client.HTTPConnection(address, timeout=60)
+    connection.request("GET", "/ui/jobs/optimization/llama-01/events?from=13")
+    answer = connection.getresponse()
+
+    assert answer.getheader("Content-Type") == "text/event-stream; charset=utf-8"
+    began = _until(answer, "event: job")
+    assert "id: 34\nevent: log\n" in began
+    assert json.loads(_data(began, "log")) == {"text": "train: read 12 texts\n"}
+    assert json.loads(_data(began, "job"))["status"] == "running"
+    with job.log.open("a") as file:
+        file.write("built\n")
+    jobs.change(job, status="completed", stage=2)
+    rest = _until(answer, "event: end")
+    connection.close()
+
+    assert json.loads(_data(rest, "log")) == {"text": "built\n"}
+    assert json.loads(_data(rest, "job"))["ended"] is True
+
+
+def test_a_server_that_ends_waits_for_no_open_page(services: ServeServices) -> None:
+    with served(lambda: pages_app(services), grace_s=600) as address:
+        connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
+        connection.request("GET", "/ui/jobs/optimization/llama-01/events")
+        answer = connection.getresponse()
+        _until(answer, "event: job")
+
+    assert answer.read().decode().strip() in ("", ": still here")
+    connection.close()
+
+
+def test_events_of_a_list_are_those_of_its_jobs(visitor: Visitor) -> None:
+    _, _, text = visitor.get(
+        "/ui/jobs/events?job=optimization/llama-00&job=optimization/none&job=odd"
+    )
+
+    assert json.loads(_data(text, "job"))["name"] == "llama-00"
+    assert text.count("event: job") == 1
+    assert text.endswith("event: end\ndata: {}\n\n")
+
+
+def test_a_job_that_is_missing_has_no_events(visitor: Visitor) -> None:
+    assert visitor.get("/ui/jobs/optimization/none/events")[0] == 404
+
+
+def test_the_cache_is_shown_as_its_command_tells(services: ServeServices, tmp_path: Path) -> None:
+    listed = [
+        {
+            "kind": "quantized-checkpoint",
+            "key": "ab" * 32,
+            "shown": "abababababab",
+            "model": HOSTILE,
+            "bytes": 5_282_345,
+            "built_at": 1_795_447_462,
+            "used_at": 1_795_447_462,
+            "build_s": 5.961,
+            "pinned": True,
+            "signed": False,
+        }
+    ]
+    program = tmp_path / "program"
+    program.write_text(
+        "#!/bin/sh\n"
+        f"if [ $2 = ls ]; then cat {tmp_path}/ls.json; else cat {tmp_path}/stats.json; fi\n"
+    )
+    program.chmod(0o755)
+    (tmp_path / "ls.json").write_text(json.dumps(listed))
+    (tmp_path / "stats.json").write_text(
+        json.dumps(
+            {
+                "place": "/cache",
+                "capability": "read-write",
+                "entries": 1,
+                "bytes": 5_282_345,
+                "failures": 0,
+                "totals": [{"event": "hit", "count": 3, "seconds": 90.0}],
+                "hit_rate": 0.75,
+            }
+        )
+    )
+    commands = Commands(program=(str(program),))
+    with served(lambda: pages_app(services, commands=commands)) as address:
+        _, _, text = Visitor(address).get("/ui/caches")
+
+    assert ESCAPED in text
+    assert "<code>abababababab</code>" in text
+    assert "<dd>75 %</dd>" in text
+    assert "<dd>1 min 30 s</dd>" in text
+    assert "<td>pinned</td>" in text
+
+
+def test_a_command_that_fails_is_told(services: ServeServices) -> None:
+    commands = Commands(program=("/bin/sh", "-c", "echo 'error: the disk is gone' >&2; exit 1"))
+    with served(lambda: pages_app(services, commands=commands)) as address:
+        status, _, text = Visitor(address).get("/ui/caches")
+
+    assert status == 500
+    assert "the disk is gone" in text
+
+
+def test_a_command_that_hangs_is_ended(services: ServeServices) -> None:
+    commands = Commands(program=("/bin/sh", "-c", "exec sleep 600"), limit_s=0.2)
+    with served(lambda: pages_app(services, commands=commands)) as address:
+        status, _, text = Visitor(address).get("/ui/caches")
+
+    assert status == 500
+    assert "took longer than 0.2 s" in text
+
+
+def test_an_endpoint_is_made_of_a_model_and_a_configuration(
+    visitor: Visitor, api: MadeUpApi
+) -> None:
+    status, headers, _ = visitor.post(
+        "/ui/endpoints/new",
+        {"name": "tiny", "image": "demo/llm:tiny", "environment": "A=1\nB=x=y\n"},
+    )
+
+    assert (status, headers["location"]) == (303, "/ui/endpoints/tiny")
+    assert [name for name, _ in api.asked] == [
+        "CreateModel",
+        "CreateEndpointConfig",
+        "CreateEndpoint",
+    ]
+    container = api.asked[0][1]["PrimaryContainer"]
+    assert container == {"Image": "demo/llm:tiny", "Environment": {"A": "1", "B": "x=y"}}
+
+
+def test_an_endpoint_that_is_refused_leaves_nothing_behind(
+    visitor: Visitor, api: MadeUpApi
+) -> None:
+    api.answers["CreateEndpoint"] = UsageError("no room")
+    status, _, text = visitor.post("/ui/endpoints/new", {"name": "tiny", "image": "demo/llm"})
+
+    assert status == 400
+    assert "no room" in text
+    assert [name for name, _ in api.asked][3:] == ["DeleteEndpointConfig", "DeleteModel"]
+
+
+def test_an_endpoint_is_shown_with_its_failure(visitor: Visitor, api: MadeUpApi) -> None:
+    api.answers["DescribeEndpoint"] = {
+        "EndpointName": "tiny",
+        "EndpointStatus": "Failed",
+        "EndpointConfigName": "tiny",
+        "CreationTime": 1_795_447_462,
+        "FailureReason": HOSTILE,
+    }
+    _, _, text = visitor.get("/ui/endpoints/tiny")
+
+    assert ESCAPED in text
+    assert "Try a prompt" not in text
+
+
+def test_an_endpoint_without_a_container_says_so(visitor: Visitor, api: MadeUpApi) -> None:
+    api.answers["DescribeEndpoint"] = {
+        "EndpointName": "tiny",
+        "EndpointStatus": "InService",
+        "EndpointConfigName": "tiny",
+        "CreationTime": 1_795_447_462,
+    }
+    status, _, text = visitor.post("/ui/endpoints/tiny/ask", {"prompt": "one\ntwo <b>"})
+
+    assert status == 400
+    assert "no container that answers now" in text
+    assert ">one\ntwo &lt;b&gt;</textarea>" in text.replace("\r\n", "\n")
+
+
+def test_an_endpoint_is_deleted_with_what_was_made_for_it(visitor: Visitor, api: MadeUpApi) -> None:
+    api.answers["DescribeEndpoint"] = {"EndpointConfigName": "tiny"}
+    status, _, _ = visitor.post("/ui/endpoints/tiny/delete", {})
+
+    assert status == 303
+    assert [name for name, _ in api.asked] == [
+        "DescribeEndpoint",
+        "DeleteEndpoint",
+        "DeleteEndpointConfig",
+        "DeleteModel",
+    ]
+
+
+def test_a_job_that_has_no_result_is_not_deployed(visitor: Visitor) -> None:
+    status, _, text = visitor.get("/ui/endpoints/new?kind=optimization&job=llama-01")
+
+    assert status == 409
+    assert "it has no result" in text
+
+
+@pytest.mark.parametrize(("weights", "data"), [("mounted", FILES), ("baked", "")], ids=str)
+def test_an_image_that_reads_its_model_is_deployed_with_the_files(
+    visitor: Visitor, jobs: MadeUpJobs, weights: str, data: str
+) -> None:
+    digest = f"sha256:{'ab' * 32}"
+    record = BuildRecord(
+        packager_version="1",
+        request=BuildRequest.model_validate(
+            {"model": "m", "instance": "local", "weights": weights}
+        ),
+        model=RecordedModel(source="s3", name="tiny"),
+        base=RecordedBase(reference="host/base:1", digest=digest, platform="linux/amd64"),
+        family="vllm",
+        engine="vllm",
+        engine_version="0.27.1",
+        tp_degree=1,
+        served_name="tiny",
+        shape={},
+        created="",
+        digest=digest,
+        layers=(),
+        images=(RecordedImage(target="docker:jobs:a", name="jobs:a", digest=digest),),
+        trees=(RecordedTree(target=FILES, name=FILES, digest=digest, files=1, size=1),),
+        transfer=Transfer(),
+        seconds=1.0,
+    )
+    job = jobs.get("optimization", "llama-00")
+    job.record.write_text(record.model_dump_json(), encoding="utf-8")
+
+    text = visitor.get("/ui/endpoints/new?kind=optimization&job=llama-00")[2]
+
+    assert f'value="{data}"' in re.findall(r'<input[^>]*name="data"[^>]*>', text)[0]
+
+
+def _until(answer: http.client.HTTPResponse, mark: str) -> str:
+    """Read lines up to the end of the event that has the mark."""
+    lines: list[str] = []
+    seen = False
+    while True:
+        line = answer.readline().decode()
+        assert line, f"the stream ended without {mark!r}"
+        lines.append(line)
+        seen = seen or line.startswith(mark)
+        if seen and line == "\n":
+            return "".join(lines)
+
+
+def _data(text: str, event: str) -> str:
+    found = re.search(rf"event: {event}\ndata: (.*)\n", text)
+    assert found is not None, text
+    return found[1]

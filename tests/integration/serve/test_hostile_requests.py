@@ -1,0 +1,261 @@
+"""Requests that no client of AWS sends: each is refused in AWS's form, and nothing is done."""
+
+from __future__ import annotations
+
+import json
+import resource
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from packager.serve import application
+from tests.support.api_server import ApiServer, optimization_body
+from tests.support.raw_requests import post, seconds_until_closed, send
+
+CREATE = "SageMaker.CreateOptimizationJob"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ApiServer]:
+    with ApiServer(tmp_path, body_s=1.0, idle_s=2.0) as running:
+        yield running
+
+
+def body(**changes: object) -> bytes:
+    return json.dumps(optimization_body("one", **changes)).encode()
+
+
+def nothing_was_done(server: ApiServer) -> bool:
+    jobs = server.client("sagemaker").list_optimization_jobs()["OptimizationJobSummaries"]
+    return jobs == []
+
+
+def test_a_request_made_by_hand_is_answered(server: ApiServer) -> None:
+    answer = post(server.port, body(), target=CREATE)
+
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "application/x-amz-json-1.1"
+    assert len(answer.headers["x-amzn-RequestId"]) == 36
+    assert answer.headers["Server"] == "packager"
+    assert answer.document["OptimizationJobArn"].endswith("optimization-job/one")
+
+
+@pytest.mark.parametrize(
+    ("data", "headers", "status", "kind"),
+    [
+        (b"{", {}, 400, "SerializationException"),
+        (b"[1]", {}, 400, "SerializationException"),
+        (b'{"MaxResults": "1"}', {}, 400, "SerializationException"),
+        (b'{"a":' * 90 + b"1" + b"}" * 90, {}, 400, "SerializationException"),
+        (b'{"Wish": 1}', {}, 400, "ValidationException"),
+        (b"{}", {"Content_Type": "text/plain"}, 415, "UnsupportedMediaTypeException"),
+        (b"{}", {"Content_Type": ""}, 415, "UnsupportedMediaTypeException"),
+        (b"{}", {"X_Amz_Target": ""}, 404, "UnknownOperationException"),
+        (b"{}", {"X_Amz_Target": "SageMaker.Nothing"}, 404, "UnknownOperationException"),
+        (b"{}", {"X_Amz_Target": "Other.ListTags"}, 404, "UnknownOperationException"),
+        (b"{}", {"X_Amz_Target": "SageMaker.__init__"}, 404, "UnknownOperationException"),
+        (b"{}", {"Host": "rebound.example"}, 403, "AccessDeniedException"),
+        (b"{}", {"Origin": "http://evil.example"}, 403, "AccessDeniedException"),
+        (b"{}", {"Sec_Fetch_Site": "cross-site"}, 403, "AccessDeniedException"),
+    ],
+)
+def test_what_is_wrong_is_told_in_the_protocol_s_form(
+    server: ApiServer, data: bytes, headers: dict[str, str], status: int, kind: str
+) -> None:
+    answer = post(server.port, data, **headers)
+
+    assert (answer.status, answer.document["__type"]) == (status, kind)
+    assert answer.headers["x-amzn-ErrorType"] == kind
+    assert answer.headers["x-amzn-RequestId"]
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null"])
+def test_a_page_of_another_site_makes_no_job(server: ApiServer, origin: str) -> None:
+    assert post(server.port, body(), target=CREATE, Origin=origin).status == 403
+    assert nothing_was_done(server)
+
+
+def test_a_form_of_another_site_makes_no_job(server: ApiServer) -> None:
+    """What a browser sends without asking first has no target and another type."""
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        answer = post(server.port, body(), target=CREATE, Content_Type=kind)
+        assert answer.status in (400, 415)
+    assert nothing_was_done(server)
+
+
+def test_a_browser_is_not_told_that_it_may_ask(server: ApiServer) -> None:
+    head = f"OPTIONS / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nConnection: close\r\n"
+    asked = head + "Origin: http://evil.example\r\nAccess-Control-Request-Method: POST\r\n\r\n"
+    answer = send(server.port, asked.encode())
+
+    assert answer.status == 403
+    assert not any(name.lower().startswith("access-control") for name in answer.headers)
+
+
+@pytest.mark.parametrize("size", [1024 * 1024 + 1, 30 * 1024 * 1024])
+def test_a_body_that_is_too_large_is_refused_unread(server: ApiServer, size: int) -> None:
+    announced = post(server.port, b"{}", Content_Length=str(size))
+
+    assert (announced.status, announced.document["__type"]) == (
+        413,
+        "RequestEntityTooLargeException",
+    )
+
+
+def test_a_large_body_in_pieces_of_unknown_number_is_refused(server: ApiServer) -> None:
+    head = (
+        f"POST / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nConnection: close\r\n"
+        f"Content-Type: application/x-amz-json-1.1\r\nX-Amz-Target: {CREATE}\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n"
+    )
+    piece = b"10000\r\n" + b" " * 65536 + b"\r\n"
+    answer = send(server.port, head.encode() + piece * 40 + b"0\r\n\r\n")
+
+    assert answer.status in (413, 0)
+    assert nothing_was_done(server)
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"X-A: b\r\n" * 1000 + b"\r\n",
+        b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: " + b"b" * 100_000 + b"\r\n\r\n",
+        b"POST /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}",
+        b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Amz-Target: a\r\n b\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\r\n\r\n\r\n\r\n\x00\x01",
+    ],
+    ids=["many headers", "long header", "long path", "two lengths", "smuggled", "folded", "tls"]
+    + ["version", "noise"],
+)
+def test_broken_http_is_refused_and_the_server_answers_on(
+    server: ApiServer, request_bytes: bytes
+) -> None:
+    answer = send(server.port, request_bytes)
+
+    assert answer.status in (0, 400, 404, 413, 505)
+    assert b"Traceback" not in answer.body
+    assert nothing_was_done(server)
+
+
+def test_headers_that_never_end_are_closed_upon(server: ApiServer) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: " + b"a" * 1000
+
+    assert seconds_until_closed(server.port, head, drip_s=0.1, most_s=20) < 10
+
+
+def test_a_body_that_never_ends_is_given_up(server: ApiServer) -> None:
+    head = (
+        f"POST / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Length: 1000\r\n"
+        f"Content-Type: application/x-amz-json-1.1\r\nX-Amz-Target: {CREATE}\r\n\r\n{{"
+    )
+    answer = send(server.port, head.encode())
+
+    assert (answer.status, answer.document["__type"]) == (408, "RequestTimeoutException")
+
+
+def test_many_slow_clients_keep_nobody_waiting(server: ApiServer) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: " + b"a" * 1000
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert min(soft, hard) > 300
+    drips = [
+        threading.Thread(
+            target=seconds_until_closed,
+            args=(server.port, head),
+            kwargs={"drip_s": 0.2, "most_s": 5},
+        )
+        for _ in range(100)
+    ]
+    for drip in drips:
+        drip.start()
+    assert post(server.port, b"{}").status == 200
+    for drip in drips:
+        drip.join()
+
+
+@pytest.mark.parametrize("limit", ["MAX_AT_ONCE", "MAX_HELD_BYTES"])
+def test_more_than_the_server_can_hold_is_told_to_come_back(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """One body is on its way; nothing else is begun meanwhile, and everything is afterwards."""
+    monkeypatch.setattr(application, limit, 1 if limit == "MAX_AT_ONCE" else 1500)
+    head = (
+        f"POST / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Length: 1000\r\n"
+        f"Content-Type: application/x-amz-json-1.1\r\nX-Amz-Target: {CREATE}\r\n\r\n{{"
+    )
+    slow = threading.Thread(target=send, args=(server.port, head.encode()))
+    slow.start()
+    time.sleep(0.3)
+    busy = post(server.port, b" " * 1000)
+    slow.join()  # given up after a second
+
+    assert (busy.status, busy.document["__type"]) == (400, "ThrottlingException")
+    assert post(server.port, b" " * 1000).status == 200
+
+
+def test_a_body_without_end_is_refused_once_it_is_too_long(server: ApiServer) -> None:
+    """Not when it has ended, or has taken more than was counted for it."""
+    head = (
+        f"POST / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
+        f"Content-Type: application/x-amz-json-1.1\r\nX-Amz-Target: {CREATE}\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n"
+    )
+    piece = b"10000\r\n" + b" " * 65536 + b"\r\n"
+
+    answer = send(server.port, head.encode() + piece * 20)
+
+    assert (answer.status, answer.document["__type"]) == (413, "RequestEntityTooLargeException")
+
+
+def test_a_packed_body_is_counted_as_long_as_it_may_become(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application, "MAX_HELD_BYTES", 64 * 1024)
+    packed = zlib.compress(b"{}" + b" " * 100)
+
+    busy = post(server.port, packed, Content_Encoding="deflate")
+
+    assert (busy.status, busy.document["__type"]) == (400, "ThrottlingException")
+    assert post(server.port, b"{}").status == 200
+
+
+def test_a_bug_is_told_without_details(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("the password is hunter2")
+
+    monkeypatch.setattr(type(server.jobs), "list", broken)
+    answer = post(server.port, b"{}")
+
+    assert (answer.status, answer.document["__type"]) == (500, "InternalFailure")
+    assert b"hunter2" not in answer.body
+    (told,) = server.failures
+    assert answer.headers["x-amzn-RequestId"] in told
+    assert "hunter2" in told
+    server.failures.clear()
+
+
+def test_paths_that_are_not_there_are_told_in_the_protocol_s_form(server: ApiServer) -> None:
+    for first in (b"GET /", b"PUT /", b"GET /../../etc/passwd", b"DELETE /endpoints"):
+        answer = send(
+            server.port, first + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+        )
+        assert answer.status in (404, 405)
+        assert answer.document["__type"] == "UnknownOperationException"
+
+
+def test_requests_are_told_in_one_line_each(server: ApiServer) -> None:
+    post(server.port, b"{}", target="SageMaker.Nothing")
+    send(server.port, b"GET /a%0Ab HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+
+    first, second = server.requests
+    assert " Nothing 404 " in first
+    assert first.startswith("127.0.0.1 - ")
+    assert second.count("\n") == 0

@@ -1,0 +1,422 @@
+"""Invocations by boto3, unmodified: what a container is given, and what a client is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from aiohttp import web
+from botocore.config import Config
+from botocore.exceptions import ClientError, EventStreamError
+
+from packager.serve import runtime
+from packager.serve.application import Guard, Journal, make_application
+from packager.serve.services import ServeServices
+from tests.support.doubles.endpoint_containers import FakeContainers
+from tests.support.doubles.model_container import ModelServer
+from tests.support.serve_services import config_body, hosting_operations, make_services, model_body
+
+LOG_GROUP = "/aws/sagemaker/Endpoints/e"
+
+
+class Server:
+    """The runtime protocol in a thread, with endpoints that the test makes."""
+
+    def __init__(self, state: Path, containers: FakeContainers) -> None:
+        self.failures: list[str] = []  # of the server, that clients are not told
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.services: ServeServices = self.call(self._start(state, containers))
+
+    def call(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    async def _start(self, state: Path, containers: FakeContainers) -> ServeServices:
+        services = make_services(state, containers)
+        application = make_application(
+            services,
+            guard=Guard(on_loopback=True),
+            journal=Journal(failure=self.failures.append),
+            check_answers=True,
+        )
+        self._runner = web.AppRunner(application)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return services
+
+    def ask(self, operation: str, **body: Any) -> Any:
+        return self.call(hosting_operations(self.services)[operation](body))
+
+    def stop(self) -> None:
+        async def end() -> None:
+            await self._runner.cleanup()
+
+        self.call(end())
+        self.services.resources.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    containers = FakeContainers()
+    found = Server(tmp_path, containers)
+    try:
+        yield found
+        assert found.failures == []
+    finally:
+        found.stop()
+        containers.close()
+
+
+@pytest.fixture
+def endpoint(server: Server) -> Server:
+    """A server with the endpoint `e` of one variant."""
+    server.ask("CreateModel", **model_body("one"))
+    server.ask("CreateEndpointConfig", **config_body("one"))
+    server.ask("CreateEndpoint", EndpointName="e", EndpointConfigName="one")
+    wait(server, "DescribeEndpoint", "EndpointStatus", EndpointName="e")
+    return server
+
+
+def wait(server: Server, operation: str, member: str, **body: Any) -> None:
+    async def ready() -> None:
+        async with asyncio.timeout(20):
+            describe = hosting_operations(server.services)[operation]
+            while (await describe(body))[member] != "InService":
+                await asyncio.sleep(0.01)
+
+    server.call(ready())
+
+
+def client(server: Server) -> Any:
+    return boto3.client(
+        "sagemaker-runtime",
+        endpoint_url=server.url,
+        region_name="us-east-1",
+        aws_access_key_id="x",
+        aws_secret_access_key="x",
+        config=Config(retries={"total_max_attempts": 1}, max_pool_connections=50),
+    )
+
+
+def refused(server: Server, body: bytes = b"{}", **members: Any) -> dict[str, Any]:
+    with pytest.raises(ClientError) as error:
+        client(server).invoke_endpoint(**{"EndpointName": "e", "Body": body, **members})
+    answer: dict[str, Any] = error.value.response
+    return answer
+
+
+def test_a_container_gets_the_body_and_the_headers_that_are_meant_for_it(
+    endpoint: Server,
+) -> None:
+    answer = client(endpoint).invoke_endpoint(
+        EndpointName="e",
+        Body=b'{"inputs": "hi"}',
+        ContentType="application/json",
+        Accept="application/jsonlines",
+        CustomAttributes="trace=7",
+        InferenceId="i-1",
+    )
+
+    assert answer["ContentType"] == "application/json"
+    assert answer["InvokedProductionVariant"] == "AllTraffic"
+    assert answer["CustomAttributes"] == "seen"
+    seen = json.loads(answer["Body"].read())
+    assert seen["body"] == '{"inputs": "hi"}'
+    headers = {name.lower(): value for name, value in seen["headers"].items()}
+    assert headers["content-type"] == "application/json"
+    assert headers["accept"] == "application/jsonlines"
+    assert headers["x-amzn-sagemaker-custom-attributes"] == "trace=7"
+    assert headers["x-amzn-sagemaker-inference-id"] == "i-1"
+    assert not {"authorization", "x-amz-date", "x-amz-security-token"} & headers.keys()
+
+
+@pytest.mark.parametrize(
+    ("status", "side", "code"),
+    [
+        (400, "client", "CLIENT_ERROR_FROM_MODEL"),
+        (499, "client", "CLIENT_ERROR_FROM_MODEL"),
+        (500, "server", "INTERNAL_FAILURE_FROM_MODEL"),
+        (503, "server", "INTERNAL_FAILURE_FROM_MODEL"),
+    ],
+)
+def test_an_error_of_the_container_is_a_model_error(
+    endpoint: Server, status: int, side: str, code: str
+) -> None:
+    answer = refused(endpoint, json.dumps({"status": status}).encode())
+
+    assert answer["ResponseMetadata"]["HTTPStatusCode"] == 424
+    assert answer["Error"]["Code"] == "ModelError"
+    assert answer["OriginalStatusCode"] == status
+    assert answer["OriginalMessage"] == '{"error":"a bad wish"}'
+    assert answer["LogStreamArn"] == (f"arn:aws:logs:us-east-1:000000000000:log-group:{LOG_GROUP}")
+    assert answer["Error"]["Message"] == (
+        f'Received {side} error ({status}) from primary with message "{{"error":"a bad wish"}}". '
+        f"See the log group {LOG_GROUP} in account 000000000000 for more information."
+    )
+
+
+@pytest.mark.parametrize("operation", ["invoke_endpoint", "invoke_endpoint_with_response_stream"])
+def test_a_container_cannot_have_the_server_ask_others(endpoint: Server, operation: str) -> None:
+    """What listens on this machine's loopback is reached by the server, and not by containers."""
+    secret = ModelServer("127.0.0.1", 0, {"NAME": "another service"})
+    threading.Thread(target=secret.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        body = json.dumps({"redirect": f"http://127.0.0.1:{secret.server_address[1]}/"}).encode()
+        with pytest.raises(ClientError) as error:
+            getattr(client(endpoint), operation)(EndpointName="e", Body=body)
+    finally:
+        secret.shutdown()
+        secret.server_close()
+
+    assert error.value.response["Error"]["Code"] == "ModelError"
+    assert error.value.response["OriginalStatusCode"] == 302
+
+
+def test_a_health_check_follows_no_redirect(server: Server) -> None:
+    asked = ModelServer("127.0.0.1", 0, {"NAME": "another service"})
+    threading.Thread(target=asked.serve_forever, args=(0.01,), daemon=True).start()
+    away = ModelServer("127.0.0.1", 0, {"PING_TO": f"http://127.0.0.1:{asked.server_address[1]}/"})
+    threading.Thread(target=away.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        fleet = server.services.endpoints._fleet
+        healthy = server.call(fleet.answers(f"http://127.0.0.1:{away.server_address[1]}"))
+    finally:
+        for one in (asked, away):
+            one.shutdown()
+            one.server_close()
+
+    assert not healthy
+
+
+def test_an_endpoint_that_is_not_there_is_a_validation_error(endpoint: Server) -> None:
+    answer = refused(endpoint, EndpointName="other")
+
+    assert answer["ResponseMetadata"]["HTTPStatusCode"] == 400
+    assert answer["Error"] == {
+        "Code": "ValidationError",
+        "Message": "Endpoint other of account 000000000000 not found.",
+    }
+
+
+def test_an_endpoint_that_is_not_in_service_takes_no_request(server: Server) -> None:
+    server.ask("CreateModel", **model_body("one", READY_S="60"))
+    server.ask("CreateEndpointConfig", **config_body("one"))
+    server.ask("CreateEndpoint", EndpointName="e", EndpointConfigName="one")
+
+    assert refused(server)["Error"]["Message"] == "Endpoint e of account 000000000000 is Creating."
+
+
+def test_the_largest_body_passes_and_one_byte_more_does_not(endpoint: Server) -> None:
+    largest = b'{"size": 1}'.ljust(6 * 1024 * 1024)
+
+    answer = client(endpoint).invoke_endpoint(EndpointName="e", Body=largest)
+    assert answer["Body"].read() == b"x"
+
+    refusal = refused(endpoint, largest + b" ")
+    assert refusal["ResponseMetadata"]["HTTPStatusCode"] == 413
+    assert refusal["Error"]["Message"] == "The request's body has more than 6291456 bytes."
+
+
+def test_the_largest_answer_passes_and_one_byte_more_is_a_model_error(endpoint: Server) -> None:
+    answer = client(endpoint).invoke_endpoint(EndpointName="e", Body=b'{"size": 6291456}')
+    assert len(answer["Body"].read()) == 6291456
+
+    too_large = refused(endpoint, b'{"size": 6291457}')
+    assert too_large["OriginalMessage"] == "the answer has more than 6291456 bytes"
+
+
+def test_a_container_that_takes_too_long_is_a_model_error(
+    endpoint: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "ANSWER_S", 0.2)
+
+    answer = refused(endpoint, b'{"sleep": 2}')
+
+    assert (answer["Error"]["Code"], answer["OriginalStatusCode"]) == ("ModelError", 0)
+    assert answer["OriginalMessage"].startswith("Your invocation timed out while waiting")
+
+
+def test_a_container_that_is_gone_is_a_model_error(endpoint: Server) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    pool = endpoint.services.endpoints.pools("endpoint", "e")["AllTraffic"]
+    pool.servers[0].url = f"http://127.0.0.1:{port}"
+
+    assert refused(endpoint)["OriginalMessage"] == (
+        "the connection to the container failed: ClientConnectorError"
+    )
+
+
+def test_no_container_that_is_ready_is_unavailable(endpoint: Server) -> None:
+    endpoint.services.endpoints.pools("endpoint", "e")["AllTraffic"].servers[0].is_ready = False
+
+    answer = refused(endpoint)
+
+    assert answer["Error"]["Code"] == "ServiceUnavailable"
+    assert answer["ResponseMetadata"]["HTTPStatusCode"] == 503
+
+
+def test_a_request_chooses_its_variant(server: Server) -> None:
+    for name in ("one", "two"):
+        server.ask("CreateModel", **model_body(name))
+    a = {"VariantName": "a", "ModelName": "one", "InitialVariantWeight": 1.0}
+    b = {"VariantName": "b", "ModelName": "two", "InitialVariantWeight": 0.0}
+    server.ask("CreateEndpointConfig", **config_body("both", a, b))
+    server.ask("CreateEndpoint", EndpointName="e", EndpointConfigName="both")
+    wait(server, "DescribeEndpoint", "EndpointStatus", EndpointName="e")
+
+    def name_of(**members: str) -> list[str]:
+        answer = client(server).invoke_endpoint(EndpointName="e", Body=b"{}", **members)
+        return [answer["InvokedProductionVariant"], json.loads(answer["Body"].read())["name"]]
+
+    assert name_of() == ["a", "one"]
+    assert name_of(TargetVariant="b") == ["b", "two"]
+    assert refused(server, TargetVariant="c")["Error"]["Message"] == (
+        "Variant c was not found in endpoint e."
+    )
+
+
+def test_a_request_names_its_component(server: Server) -> None:
+    server.ask("CreateModel", **model_body("one"))
+    role = "arn:aws:iam::000000000000:role/packager"
+    config = config_body("bare", {"VariantName": "v"}, ExecutionRoleArn=role)
+    server.ask("CreateEndpointConfig", **config)
+    server.ask("CreateEndpoint", EndpointName="e", EndpointConfigName="bare")
+    wait(server, "DescribeEndpoint", "EndpointStatus", EndpointName="e")
+    server.ask(
+        "CreateInferenceComponent",
+        InferenceComponentName="c",
+        EndpointName="e",
+        Specification={"ModelName": "one"},
+        RuntimeConfig={"CopyCount": 1},
+    )
+    wait(
+        server,
+        "DescribeInferenceComponent",
+        "InferenceComponentStatus",
+        InferenceComponentName="c",
+    )
+
+    answer = client(server).invoke_endpoint(
+        EndpointName="e", Body=b"{}", InferenceComponentName="c"
+    )
+
+    assert json.loads(answer["Body"].read())["name"] == "one"
+    assert refused(server, InferenceComponentName="d")["Error"]["Message"] == (
+        "Inference component d of endpoint e was not found."
+    )
+    assert refused(server)["Error"]["Message"].startswith(
+        "Inference Component Name header is required"
+    )
+
+
+@pytest.mark.parametrize("member", ["TargetModel", "TargetContainerHostname"])
+def test_a_wish_that_cannot_be_had_is_refused(endpoint: Server, member: str) -> None:
+    answer = refused(endpoint, **{member: "m"})
+
+    assert answer["Error"]["Code"] == "ValidationError"
+    assert "is not supported by packager serve" in answer["Error"]["Message"]
+
+
+def stream(server: Server, body: bytes) -> Any:
+    return client(server).invoke_endpoint_with_response_stream(
+        EndpointName="e", Body=body, Accept="text/event-stream"
+    )
+
+
+def test_a_stream_arrives_while_the_container_writes_it(endpoint: Server) -> None:
+    answer = stream(endpoint, b'{"stream": 3, "gap": 0.2}')
+
+    assert answer["ContentType"] == "text/event-stream"
+    assert answer["InvokedProductionVariant"] == "AllTraffic"
+    assert [event["PayloadPart"]["Bytes"] for event in answer["Body"]] == [
+        b"data: 0\n\n",
+        b"data: 1\n\n",
+        b"data: 2\n\n",
+    ]
+
+
+def test_a_stream_that_breaks_off_ends_with_its_reason(endpoint: Server) -> None:
+    answer = stream(endpoint, b'{"stream": 5, "gap": 0.05, "cut": 1}')
+
+    parts = []
+    with pytest.raises(EventStreamError) as error:
+        parts += [event["PayloadPart"]["Bytes"] for event in answer["Body"]]
+
+    assert error.value.response["Error"]["Code"] == "ModelStreamError"
+    assert error.value.response["Error"]["Message"].startswith("the connection to the container")
+
+
+def test_a_stream_that_takes_too_long_ends_with_its_reason(
+    endpoint: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "STREAM_S", 0.5)
+    answer = stream(endpoint, b'{"stream": 50, "gap": 0.1}')
+
+    with pytest.raises(EventStreamError) as error:
+        list(answer["Body"])
+
+    assert error.value.response["Error"]["Message"] == "the stream took too long"
+
+
+def test_an_error_before_a_stream_is_a_model_error(endpoint: Server) -> None:
+    with pytest.raises(ClientError) as error:
+        stream(endpoint, b'{"status": 422}')
+
+    assert error.value.response["OriginalStatusCode"] == 422
+    assert error.value.response["ResponseMetadata"]["HTTPStatusCode"] == 424
+
+
+def test_a_client_that_leaves_a_stream_leaves_no_request_behind(endpoint: Server) -> None:
+    answer = stream(endpoint, b'{"stream": 200, "gap": 0.02}')
+    next(iter(answer["Body"]))
+    container = endpoint.services.endpoints.pools("endpoint", "e")["AllTraffic"].servers[0]
+    assert container.in_flight == 1
+
+    answer["Body"].close()
+
+    assert endpoint.call(container.drained(10.0))
+
+
+def test_no_request_fails_while_an_endpoint_is_updated(endpoint: Server) -> None:
+    endpoint.ask("CreateModel", **model_body("two"))
+    endpoint.ask("CreateEndpointConfig", **config_body("two"))
+    own = client(endpoint)
+    stop = threading.Event()
+
+    def load(number: int) -> list[str]:
+        names = []
+        body = json.dumps({"sleep": 0.01 * (number % 3)}).encode()
+        while not stop.is_set():
+            answer = own.invoke_endpoint(EndpointName="e", Body=body)
+            names.append(json.loads(answer["Body"].read())["name"])
+        return names
+
+    with ThreadPoolExecutor(8) as threads:
+        loads = [threads.submit(load, number) for number in range(8)]
+        try:
+            for name in ("two", "one", "two"):
+                endpoint.ask("UpdateEndpoint", EndpointName="e", EndpointConfigName=name)
+                wait(endpoint, "DescribeEndpoint", "EndpointStatus", EndpointName="e")
+        finally:
+            stop.set()
+        names = [name for one in loads for name in one.result()]
+
+    assert set(names) == {"one", "two"}
+    answer = own.invoke_endpoint(EndpointName="e", Body=b"{}")
+    assert json.loads(answer["Body"].read())["name"] == "two"

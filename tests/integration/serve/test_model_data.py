@@ -1,0 +1,204 @@
+"""Model data of endpoints, out of moto's buckets into folders."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from packager.errors import ModelRefused, NotFound, PackagerError, Unavailable
+from packager.sagemaker.hosting import ModelData
+from packager.serve.endpoints import model_data
+from packager.serve.endpoints.model_data import Deadline, fetch_data, open_to_all
+from tests.support.doubles.s3 import Bucket, bucket_server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with bucket_server() as url:
+        yield url
+
+
+@pytest.fixture
+def bucket(server: str, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    found = Bucket(server)
+    for name, value in found.environment.items():
+        monkeypatch.setenv(name, value)
+    return found
+
+
+def fetch(uri: str, kind: str, folder: Path, *, most_s: float = 60.0) -> dict[str, bytes]:
+    deadline = Deadline(time.monotonic() + most_s, int(most_s), threading.Event())
+    fetch_data(ModelData(uri, "/opt/ml/model", kind), folder, deadline)  # type: ignore[arg-type]
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def archive(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz") as tar:
+        for member, content in members:
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return data.getvalue()
+
+
+def plain(name: str) -> tarfile.TarInfo:
+    return tarfile.TarInfo(name)
+
+
+def link(name: str, target: str) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = tarfile.SYMTYPE, target
+    return member
+
+
+@pytest.mark.parametrize("uri", ["m/tiny/", "m/tiny"], ids=["slash", "without"])
+def test_a_prefix_is_a_tree(bucket: Bucket, tmp_path: Path, uri: str) -> None:
+    bucket.put("m/tiny/config.json", b"{}")
+    bucket.put("m/tiny/sub/a.bin", b"a")
+    bucket.put("m/tiny-other/b.bin", b"b")
+
+    found = fetch(f"{bucket.url}/{uri}", "prefix", tmp_path / "data")
+
+    assert found == {"config.json": b"{}", "sub/a.bin": b"a"}
+
+
+def test_an_object_keeps_its_name(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put("m/weights.bin", b"w")
+
+    assert fetch(f"{bucket.url}/m/weights.bin", "object", tmp_path / "data") == {
+        "weights.bin": b"w"
+    }
+
+
+def test_an_archive_is_unpacked(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put("m.tar.gz", archive((plain("config.json"), b"{}"), (plain("code/a.py"), b"x")))
+
+    assert fetch(f"{bucket.url}/m.tar.gz", "archive", tmp_path / "data") == {
+        "config.json": b"{}",
+        "code/a.py": b"x",
+    }
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        pytest.param([(plain("../escaped"), b"x")], id="parent"),
+        pytest.param([(link("a", "/etc"), b""), (plain("a/escaped"), b"x")], id="link"),
+        pytest.param([(link("a", "../.."), b""), (plain("a/escaped"), b"x")], id="upwards"),
+    ],
+)
+def test_an_archive_writes_nothing_outside_its_folder(
+    bucket: Bucket, tmp_path: Path, members: list[tuple[tarfile.TarInfo, bytes]]
+) -> None:
+    bucket.put("m.tar.gz", archive(*members))
+
+    with pytest.raises(ModelRefused, match="no usable tar"):
+        fetch(f"{bucket.url}/m.tar.gz", "archive", tmp_path / "a/b/data")
+
+    outside = [one for one in tmp_path.rglob("escaped") if "data" not in one.parts]
+    assert outside == []
+
+
+def test_an_archive_of_links_beyond_the_longest_path_writes_nothing_outside(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    """Python's filter follows links only as far as the system's longest path (CVE-2025-4517)."""
+    members, path = [], ""
+    for letter in (letters := "abcdefghijklmnop"):
+        folder = tarfile.TarInfo(f"{path}{'d' * 247}")
+        folder.type = tarfile.DIRTYPE
+        members += [(folder, b""), (link(f"{path}{letter}", "d" * 247), b"")]
+        path = f"{folder.name}/"
+    deep = f"{'/'.join(letters)}/{'l' * 254}"
+    members += [(link(deep, "../" * len(letters)), b""), (link("up", f"{deep}/../"), b"")]
+    bucket.put("m.tar.gz", archive(*members, (plain("up/escaped"), b"x")))
+
+    with pytest.raises(ModelRefused, match="in the way of another file"):
+        fetch(f"{bucket.url}/m.tar.gz", "archive", tmp_path / "data")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_a_link_within_an_archive_is_kept(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put("m.tar.gz", archive((link("b/now", "../a"), b""), (plain("a"), b"x")))
+
+    assert fetch(f"{bucket.url}/m.tar.gz", "archive", tmp_path / "data") == {
+        "a": b"x",
+        "b/now": b"x",
+    }
+    assert (tmp_path / "data/b/now").readlink() == Path("../a")
+
+
+def test_a_header_that_does_not_end_is_not_read_into_memory(bucket: Bucket, tmp_path: Path) -> None:
+    attributes = tarfile.TarInfo("attributes")
+    attributes.type = tarfile.XHDTYPE
+    bucket.put("m.tar.gz", archive((attributes, b"0" * 1024 * 1024)))
+
+    with pytest.raises(ModelRefused, match="a header of it is too long"):
+        fetch(f"{bucket.url}/m.tar.gz", "archive", tmp_path / "data")
+
+
+def test_an_archive_that_unpacks_to_far_more_than_it_is_is_refused(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_data, "GIB", 1024)
+    bucket.put("m.tar.gz", archive((plain("zeros"), bytes(8 * 1024 * 1024))))
+
+    with pytest.raises(ModelRefused, match="holds too much"):
+        fetch(f"{bucket.url}/m.tar.gz", "archive", tmp_path / "data")
+
+
+@pytest.mark.parametrize("data", [b"no archive", b"\x1f\x8b\x08\x00broken"])
+def test_what_is_no_archive_is_refused(bucket: Bucket, tmp_path: Path, data: bytes) -> None:
+    bucket.put("m.tar.gz", data)
+
+    with pytest.raises(ModelRefused, match="no usable tar"):
+        fetch(f"{bucket.url}/m.tar.gz", "archive", tmp_path / "data")
+
+
+@pytest.mark.parametrize(("uri", "kind"), [("none/", "prefix"), ("none.bin", "object")])
+def test_nothing_is_told(bucket: Bucket, tmp_path: Path, uri: str, kind: str) -> None:
+    with pytest.raises(NotFound, match=uri):
+        fetch(f"{bucket.url}/{uri}", kind, tmp_path / "data")
+
+
+def test_a_key_that_leaves_the_folder_is_refused(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put("m/../../escaped", b"x")
+
+    with pytest.raises(PackagerError):
+        fetch(f"{bucket.url}/m/", "prefix", tmp_path / "a/b/data")
+
+    assert list(tmp_path.rglob("escaped")) == []
+
+
+def test_a_download_ends_with_its_time(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put("m/a.bin", b"a")
+
+    with pytest.raises(Unavailable, match="were not there after"):
+        fetch(f"{bucket.url}/m/", "prefix", tmp_path / "data", most_s=-1)
+
+
+def test_every_user_may_read_the_data(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put("m/sub/a.bin", b"a")
+    before = os.umask(0o077)
+    try:
+        fetch(f"{bucket.url}/m/", "prefix", tmp_path / "data")
+    finally:
+        os.umask(before)
+
+    open_to_all(tmp_path / "data")
+
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "data").rglob("*")}
+    assert modes == {"sub": 0o755, "a.bin": 0o644}
+    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o755

@@ -1,0 +1,237 @@
+"""A server with keys, as it is beyond loopback: who signs is answered, and nobody else."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from botocore.exceptions import ClientError
+
+from packager.serve.server import tls_context
+from packager.serve.sigv4 import AccessKey
+from tests.conftest import need
+from tests.support.api_server import ApiServer, optimization_body
+from tests.support.raw_requests import RawAnswer, post
+
+ALICE = AccessKey("ALICE0001", "3e9f2b71c0d84a5596e1f7d2", "alice")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ApiServer]:
+    with ApiServer(tmp_path, keys=[ALICE], on_loopback=False) as running:
+        yield running
+
+
+def signed_headers(server: ApiServer, body: bytes, operation: str) -> dict[str, str]:
+    headers = {
+        "X-Amz-Target": f"SageMaker.{operation}",
+        "Content-Type": "application/x-amz-json-1.1",
+    }
+    request = AWSRequest(method="POST", url=f"{server.url}/", data=body, headers=headers)
+    SigV4Auth(Credentials(ALICE.id, ALICE.secret), "sagemaker", "us-east-1").add_auth(request)
+    return {
+        name.replace("-", "_"): value if isinstance(value, str) else value.decode()
+        for name, value in request.headers.items()
+        if name in ("Authorization", "X-Amz-Date")
+    }
+
+
+def create(server: ApiServer, name: str, **headers: str) -> RawAnswer:
+    body = json.dumps(optimization_body(name)).encode()
+    operation = "CreateOptimizationJob"
+    given = {**signed_headers(server, body, operation), **headers}
+    return post(server.port, body, target=f"SageMaker.{operation}", **given)
+
+
+def jobs(server: ApiServer) -> list[str]:
+    listed = server.client("sagemaker", key=ALICE).list_optimization_jobs()
+    return [each["OptimizationJobName"] for each in listed["OptimizationJobSummaries"]]
+
+
+def test_whoever_signs_with_a_configured_key_is_answered(server: ApiServer) -> None:
+    client = server.client("sagemaker", key=ALICE)
+    client.create_optimization_job(**optimization_body("one"))
+
+    assert jobs(server) == ["one"]
+    assert server.client("sts", key=ALICE).get_caller_identity()["Account"] == "000000000000"
+    assert " alice CreateOptimizationJob 200 " in server.requests[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "code"),
+    [
+        (AccessKey("MALLORY1", ALICE.secret), "UnrecognizedClientException"),
+        (AccessKey(ALICE.id, "another-secret-of-hers"), "InvalidSignatureException"),
+    ],
+)
+def test_another_key_does_nothing(server: ApiServer, key: AccessKey, code: str) -> None:
+    for service, call in (
+        ("sagemaker", lambda client: client.create_optimization_job(**optimization_body("one"))),
+        ("logs", lambda client: client.describe_log_streams(logGroupName="x")),
+        ("sts", lambda client: client.get_caller_identity()),
+        (
+            "sagemaker-runtime",
+            lambda client: client.invoke_endpoint(EndpointName="a", Body=b"x"),
+        ),
+    ):
+        with pytest.raises(ClientError) as refused:
+            call(server.client(service, key=key))
+        assert refused.value.response["Error"]["Code"] == code
+        assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
+    assert jobs(server) == []
+
+
+def test_a_request_for_buckets_is_told_where_to_go(server: ApiServer) -> None:
+    with pytest.raises(ClientError, match="AWS_ENDPOINT_URL_S3"):
+        server.client("s3", key=ALICE).list_buckets()
+
+
+def test_an_invocation_is_signed_as_well(server: ApiServer) -> None:
+    runtime = server.client("sagemaker-runtime", key=ALICE)
+
+    with pytest.raises(ClientError, match="not found") as refused:
+        runtime.invoke_endpoint(EndpointName="none", Body=b"x" * 100_000, TargetVariant="a")
+    assert refused.value.response["Error"]["Code"] == "ValidationError"
+
+
+def test_an_unsigned_request_does_nothing(server: ApiServer) -> None:
+    answer = create(server, "one", Authorization="")
+
+    assert (answer.status, answer.document["__type"]) == (
+        403,
+        "MissingAuthenticationTokenException",
+    )
+    assert jobs(server) == []
+
+
+def test_a_request_is_taken_once(server: ApiServer) -> None:
+    body = json.dumps(optimization_body("one")).encode()
+    headers = signed_headers(server, body, "CreateOptimizationJob")
+    target = "SageMaker.CreateOptimizationJob"
+
+    first = post(server.port, body, target=target, **headers)
+    client = server.client("sagemaker", key=ALICE)
+    client.stop_optimization_job(OptimizationJobName="one")
+    client.delete_optimization_job(OptimizationJobName="one")
+    again = post(server.port, body, target=target, **headers)
+
+    assert first.status == 200
+    assert (again.status, again.document["__type"]) == (403, "InvalidSignatureException")
+    assert "was made already" in again.document["message"]
+    assert jobs(server) == []
+
+
+def test_a_request_is_taken_once_by_the_next_server_too(tmp_path: Path) -> None:
+    with ApiServer(tmp_path, keys=[ALICE], on_loopback=False) as server:
+        body = json.dumps(optimization_body("one")).encode()
+        headers = signed_headers(server, body, "CreateOptimizationJob")
+        host = f"127.0.0.1:{server.port}"
+        target = "SageMaker.CreateOptimizationJob"
+        assert post(server.port, body, target=target, **headers).status == 200
+        server.jobs.stop("optimization", "one")
+        server.jobs.delete("optimization", "one")
+    with ApiServer(tmp_path, keys=[ALICE], on_loopback=False) as server:
+        again = post(server.port, body, target=target, Host=host, **headers)
+
+        assert (again.status, again.document["__type"]) == (403, "InvalidSignatureException")
+        assert jobs(server) == []
+
+
+def test_equal_requests_that_only_read_are_answered(server: ApiServer) -> None:
+    """A client that polls twice within a second signs twice alike."""
+    headers = signed_headers(server, b"{}", "ListOptimizationJobs")
+
+    for _ in range(3):
+        assert post(server.port, b"{}", **headers).status == 200
+
+
+@pytest.mark.parametrize("minutes", [-6, 6])
+def test_a_wrong_clock_is_told(tmp_path: Path, minutes: int) -> None:
+    now = datetime.now(UTC) + timedelta(minutes=minutes)
+    with ApiServer(tmp_path, keys=[ALICE], on_loopback=False, now=now) as server:
+        answer = create(server, "one")
+
+        assert (answer.status, answer.document["__type"]) == (403, "InvalidSignatureException")
+        assert "clock" in answer.document["message"]
+        assert server.jobs.unfinished() == ()
+
+
+def test_a_changed_body_or_target_does_nothing(server: ApiServer) -> None:
+    body = json.dumps(optimization_body("one")).encode()
+    headers = signed_headers(server, body, "DescribeOptimizationJob")
+
+    other = post(server.port, body, target="SageMaker.CreateOptimizationJob", **headers)
+    changed = create(server, "one", Content_Type="application/x-amz-json-1.1 ; a=b")
+
+    assert other.document["__type"] == changed.document["__type"] == "InvalidSignatureException"
+    assert jobs(server) == []
+
+
+def test_signing_for_another_service_or_region_does_nothing(server: ApiServer) -> None:
+    body = json.dumps(optimization_body("one")).encode()
+    for service, region in (("logs", "us-east-1"), ("sagemaker", "eu-west-1")):
+        request = AWSRequest(
+            method="POST",
+            url=f"{server.url}/",
+            data=body,
+            headers={
+                "X-Amz-Target": "SageMaker.CreateOptimizationJob",
+                "Content-Type": "application/x-amz-json-1.1",
+            },
+        )
+        SigV4Auth(Credentials(ALICE.id, ALICE.secret), service, region).add_auth(request)
+        answer = post(
+            server.port,
+            body,
+            target="SageMaker.CreateOptimizationJob",
+            Authorization=request.headers["Authorization"],
+            X_Amz_Date=request.headers["X-Amz-Date"],
+        )
+        assert answer.document["__type"] == "InvalidSignatureException"
+    assert jobs(server) == []
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("tls")
+    key, found = folder / "key.pem", folder / "cert.pem"
+    subprocess.run(
+        [need("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+        + ["-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+        + ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(found)],
+        check=True,
+        capture_output=True,
+    )
+    return found, key
+
+
+def test_it_is_all_the_same_over_tls(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+    import boto3
+
+    context = tls_context(*certificate)
+    with ApiServer(tmp_path, keys=[ALICE], on_loopback=False, tls=context) as server:
+        client: Any = boto3.client(
+            "sagemaker",
+            endpoint_url=server.url,
+            region_name="us-east-1",
+            aws_access_key_id=ALICE.id,
+            aws_secret_access_key=ALICE.secret,
+            verify=str(certificate[0]),
+        )
+
+        assert server.url.startswith("https://")
+        assert client.list_optimization_jobs()["OptimizationJobSummaries"] == []
+        assert post(server.port, b"{}").status in (0, 400)  # plain HTTP
+
+
+def test_old_tls_is_refused(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+    assert tls_context(*certificate).minimum_version == ssl.TLSVersion.TLSv1_2

@@ -1,0 +1,328 @@
+"""Endpoints on a real Docker Engine, by boto3, from `packager serve` as users start it."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, WaiterError
+
+from packager.serve.endpoints.containers import OWNER_LABEL
+from tests.live.api_server import ROLE, ApiServer, api_server
+from tests.live.test_docker_steps import python_base
+from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.places import ROOT
+from tests.support.serve_services import config_body, model_body
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
+__all__ = ["python_base"]  # a fixture
+
+IMAGE = "packager-test-model-container:1"
+WAIT = {"Delay": 1, "MaxAttempts": 120}
+
+
+@pytest.fixture(scope="session")
+def image(docker_host: str, python_base: str) -> str:
+    """An image with the double of a model server as its entry point."""
+    import docker
+
+    client = docker.DockerClient(base_url=docker_host)
+    container = client.containers.create(python_base, "true")
+    source = (ROOT / "tests/support/doubles/model_container.py").read_bytes()
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        member = tarfile.TarInfo("opt/model_container.py")
+        member.size = len(source)
+        tar.addfile(member, io.BytesIO(source))
+    container.put_archive("/", packed.getvalue())
+    entry = 'ENTRYPOINT ["/usr/bin/python3", "/opt/model_container.py"]'
+    container.commit(*IMAGE.split(":"), changes=entry)
+    container.remove()
+    return IMAGE
+
+
+@pytest.fixture
+def bucket() -> Iterator[Bucket]:
+    with bucket_server() as url:
+        yield Bucket(url)
+
+
+@pytest.fixture
+def api(tmp_path: Path, engine: str, image: str, bucket: Bucket) -> Iterator[ApiServer]:
+    with api_server(tmp_path, **bucket.environment) as server:
+        yield server
+
+
+def deploy(api: ApiServer, name: str, **container: Any) -> None:
+    """Make a model, a configuration and an endpoint of one name."""
+    client = api.client("sagemaker")
+    body = model_body(name, IMAGE)
+    body["PrimaryContainer"] |= container
+    client.create_model(**body)
+    client.create_endpoint_config(**config_body(name))
+    client.create_endpoint(EndpointName=name, EndpointConfigName=name)
+
+
+def wait(api: ApiServer, name: str, state: str = "endpoint_in_service") -> None:
+    api.client("sagemaker").get_waiter(state).wait(EndpointName=name, WaiterConfig=WAIT)
+
+
+def ask(api: ApiServer, name: str, **members: Any) -> dict[str, Any]:
+    """Return what the container says that it has seen."""
+    client = api.client("sagemaker-runtime")
+    answer = client.invoke_endpoint(**{"EndpointName": name, "Body": b"{}", **members})
+    seen: dict[str, Any] = json.loads(answer["Body"].read())
+    return seen
+
+
+def containers_of(name: str) -> list[Any]:
+    import docker
+
+    found = docker.from_env().containers.list(all=True, ignore_removed=True)
+    return [one for one in found if one.labels.get(OWNER_LABEL, "").startswith(f"endpoint/{name}/")]
+
+
+def test_an_endpoint_from_its_creation_to_its_end(api: ApiServer) -> None:
+    client = api.client("sagemaker")
+    deploy(api, "one")
+    wait(api, "one")
+
+    assert ask(api, "one")["arguments"] == ["serve"]
+    (container,) = containers_of("one")
+    bound = container.attrs["HostConfig"]["PortBindings"]["8080/tcp"]
+    assert [place["HostIp"] for place in bound] == ["127.0.0.1"]
+    stream = api.client("sagemaker-runtime").invoke_endpoint_with_response_stream(
+        EndpointName="one", Body=b'{"stream": 3, "gap": 0.1}'
+    )
+    parts = [event["PayloadPart"]["Bytes"] for event in stream["Body"]]
+    assert b"".join(parts) == b"data: 0\n\ndata: 1\n\ndata: 2\n\n"
+    logs = api.client("logs").filter_log_events(logGroupName="/aws/sagemaker/Endpoints/one")
+    assert [event["message"] for event in logs["events"]] == ["the model is ready"]
+
+    client.delete_endpoint(EndpointName="one")
+    wait(api, "one", "endpoint_deleted")
+
+    assert containers_of("one") == []
+    with pytest.raises(ClientError, match="Endpoint one of account 000000000000 not found"):
+        ask(api, "one")
+
+
+def test_an_update_under_load_fails_no_request(api: ApiServer) -> None:
+    client, runtime = api.client("sagemaker"), api.client("sagemaker-runtime")
+    deploy(api, "one")
+    client.create_model(**model_body("two", IMAGE))
+    client.create_endpoint_config(**config_body("two"))
+    wait(api, "one")
+    stop = threading.Event()
+
+    def load(number: int) -> list[str]:
+        names = []
+        body = json.dumps({"sleep": 0.1 * (number % 2)}).encode()
+        while not stop.is_set():
+            answer = runtime.invoke_endpoint(EndpointName="one", Body=body)
+            names.append(json.loads(answer["Body"].read())["name"])
+        return names
+
+    with ThreadPoolExecutor(8) as threads:
+        loads = [threads.submit(load, number) for number in range(8)]
+        try:
+            client.update_endpoint(EndpointName="one", EndpointConfigName="two")
+            wait(api, "one")
+            end = time.monotonic() + 60
+            while len(containers_of("one")) > 1 and time.monotonic() < end:
+                time.sleep(0.2)
+        finally:
+            stop.set()
+        names = [name for one in loads for name in one.result()]
+
+    assert set(names) == {"one", "two"}
+    assert len(containers_of("one")) == 1
+    assert ask(api, "one")["name"] == "two"
+
+
+def test_a_server_that_was_killed_adopts_its_containers(api: ApiServer) -> None:
+    deploy(api, "one")
+    wait(api, "one")
+    (before,) = containers_of("one")
+
+    api.kill()
+    assert before.status == "running"
+    api.start()
+    wait(api, "one")
+
+    assert ask(api, "one")["name"] == "one"
+    (after,) = containers_of("one")
+    assert after.id == before.id
+
+
+def test_a_server_killed_in_the_middle_of_an_update_ends_it(api: ApiServer) -> None:
+    client = api.client("sagemaker")
+    deploy(api, "one")
+    client.create_model(**model_body("two", IMAGE, READY_S="4"))
+    client.create_endpoint_config(**config_body("two"))
+    wait(api, "one")
+    client.update_endpoint(EndpointName="one", EndpointConfigName="two")
+    time.sleep(2)
+
+    api.kill()
+    api.start()
+    wait(api, "one")
+
+    assert ask(api, "one")["name"] == "two"
+    found = api.client("sagemaker").describe_endpoint(EndpointName="one")
+    assert found["EndpointConfigName"] == "two"
+    end = time.monotonic() + 60
+    while len(containers_of("one")) > 1 and time.monotonic() < end:
+        time.sleep(0.2)
+    assert len(containers_of("one")) == 1
+
+
+def packed(files: dict[str, bytes]) -> bytes:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return data.getvalue()
+
+
+def source(uri: str) -> dict[str, Any]:
+    kind = {"S3Uri": uri, "S3DataType": "S3Prefix", "CompressionType": "None"}
+    return {"S3DataSource": kind}
+
+
+def test_model_data_are_where_a_container_looks_for_them(api: ApiServer, bucket: Bucket) -> None:
+    bucket.put("tiny/config.json", b"{}")
+    bucket.put("tiny/sub/weights.bin", b"w")
+    bucket.put("draft/config.json", b"d")
+
+    deploy(
+        api,
+        "one",
+        ModelDataSource=source(f"{bucket.url}/tiny/"),
+        AdditionalModelDataSources=[
+            {"ChannelName": "draft_model", **source(f"{bucket.url}/draft/")}
+        ],
+    )
+    wait(api, "one")
+
+    seen = ask(api, "one")
+    assert seen["files"] == {
+        "additional-model-data-sources/draft_model/config.json": "d",
+        "model/config.json": "{}",
+        "model/sub/weights.bin": "w",
+    }
+    mounts = containers_of("one")[0].attrs["Mounts"]
+    assert [mount["RW"] for mount in mounts] == [False, False]
+
+
+def test_an_archive_is_unpacked(api: ApiServer, bucket: Bucket) -> None:
+    bucket.put("model.tar.gz", packed({"config.json": b"{}", "code/inference.py": b"x"}))
+
+    deploy(api, "one", ModelDataUrl=f"{bucket.url}/model.tar.gz")
+    wait(api, "one")
+
+    assert ask(api, "one")["files"] == {"model/code/inference.py": "x", "model/config.json": "{}"}
+
+
+def failure_of(api: ApiServer, name: str) -> str:
+    with pytest.raises(WaiterError):
+        wait(api, name)
+    found = api.client("sagemaker").describe_endpoint(EndpointName=name)
+    assert found["EndpointStatus"] == "Failed"
+    reason: str = found["FailureReason"]
+    return reason
+
+
+def test_an_archive_that_leaves_its_folder_fails_the_endpoint(
+    api: ApiServer, bucket: Bucket, tmp_path: Path
+) -> None:
+    bucket.put("model.tar.gz", packed({"../../../../escaped": b"x"}))
+
+    deploy(api, "one", ModelDataUrl=f"{bucket.url}/model.tar.gz")
+
+    assert "outside the destination" in failure_of(api, "one")
+    assert list(tmp_path.rglob("escaped")) == []
+    assert containers_of("one") == []
+
+
+def test_model_data_that_are_not_there_fail_the_endpoint(api: ApiServer, bucket: Bucket) -> None:
+    deploy(api, "one", ModelDataSource=source(f"{bucket.url}/nothing/"))
+
+    assert failure_of(api, "one").startswith(f"there is nothing below '{bucket.url}/nothing/'")
+
+
+def test_a_container_that_ends_fails_the_endpoint_with_its_log(api: ApiServer) -> None:
+    deploy(api, "one", Environment={"FAIL": "1"})
+
+    assert failure_of(api, "one") == (
+        "the container ended with status 3: ValueError: no such weight; "
+        "the endpoint's log has what the container wrote"
+    )
+    logs = api.client("logs").filter_log_events(logGroupName="/aws/sagemaker/Endpoints/one")
+    assert [event["message"] for event in logs["events"]][-1] == "ValueError: no such weight"
+
+
+def test_an_image_that_is_nowhere_fails_the_endpoint(api: ApiServer) -> None:
+    deploy(api, "local", Image="packager-test-nothing:1")
+    deploy(api, "remote", Image="127.0.0.1:9/nothing:1")
+
+    assert failure_of(api, "local").startswith(
+        "the Docker Engine has no image 'packager-test-nothing:1', and its name says no registry"
+    )
+    assert failure_of(api, "remote").startswith("the image '127.0.0.1:9/nothing:1' cannot be")
+
+
+def test_a_container_that_dies_is_started_again(api: ApiServer) -> None:
+    deploy(api, "one")
+    wait(api, "one")
+    with pytest.raises(ClientError, match="ModelError"):
+        ask(api, "one", Body=b'{"exit": 3}')
+
+    end = time.monotonic() + 60
+    while True:
+        try:
+            assert ask(api, "one")["name"] == "one"
+            return
+        except ClientError:
+            assert time.monotonic() < end
+            time.sleep(0.5)
+
+
+def test_components_share_an_endpoint(api: ApiServer) -> None:
+    client = api.client("sagemaker")
+    client.create_model(**model_body("one", IMAGE))
+    bare = config_body("bare", {"VariantName": "v"}, ExecutionRoleArn=ROLE)
+    client.create_endpoint_config(**bare)
+    client.create_endpoint(EndpointName="e", EndpointConfigName="bare")
+    wait(api, "e")
+    wanted = {"MinMemoryRequiredInMb": 128, "MaxMemoryRequiredInMb": 256}
+    container = {"Image": IMAGE, "Environment": {"NAME": "two"}}
+    for name, own in {"a": {"ModelName": "one"}, "b": {"Container": container}}.items():
+        client.create_inference_component(
+            InferenceComponentName=name,
+            EndpointName="e",
+            VariantName="v",
+            Specification={**own, "ComputeResourceRequirements": wanted},
+            RuntimeConfig={"CopyCount": 1},
+        )
+    for name in ("a", "b"):
+        end = time.monotonic() + 60
+        while True:
+            found = client.describe_inference_component(InferenceComponentName=name)
+            if found["InferenceComponentStatus"] == "InService":
+                break
+            assert time.monotonic() < end, found
+            time.sleep(0.2)
+
+    assert ask(api, "e", InferenceComponentName="a")["name"] == "one"
+    assert ask(api, "e", InferenceComponentName="b")["name"] == "two"

@@ -1,0 +1,63 @@
+"""Lineage of an image in a real Docker Engine, and of copies between real registries."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.test_docker_steps import python_base
+from tests.support.commandline import TINY, Done, Packager
+from tests.support.real_registry import docker_registry
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
+__all__ = ["python_base"]  # a fixture
+
+BUILD = ("build", "--model", str(TINY), "--instance", "local", "--quiet")
+
+
+def shown(done: Done) -> dict[str, Any]:
+    assert done.status == 0, done.err
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+def test_an_image_of_the_engine_is_known_by_its_digests(
+    packager: Packager, engine: str, python_base: str
+) -> None:
+    name = "docker:packager-test-lineage:1"
+    done = packager(*BUILD, "--base", f"docker:{python_base}", "--output", name)
+    assert done.status == 0, done.err
+
+    found = shown(packager("lineage", name, "--format", "json"))
+
+    digest = done.out.strip().rpartition("@")[2]
+    assert found["subjects"] == [f"image:{digest}"]
+    assert {node["kind"] for node in found["nodes"]} >= {"model", "image"}
+
+
+def test_an_image_that_the_engine_has_not_is_refused(packager: Packager, engine: str) -> None:
+    done = packager("lineage", "docker:packager-test-nothing:1")
+
+    assert (done.status, done.out) == (66, "")
+    assert "the engine has no image 'packager-test-nothing:1'" in done.err
+
+
+def test_a_record_travels_between_registries_without_lists(
+    packager: Packager, tmp_path: Path
+) -> None:
+    elsewhere = {"XDG_STATE_HOME": str(tmp_path / "elsewhere")}
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    with docker_registry(tmp_path / "one") as one, docker_registry(tmp_path / "two") as two:
+        built = packager(*BUILD, "--base", "scratch", "--output", f"{one}/tiny:1")
+        assert built.status == 0, built.err
+        copied = packager("copy", f"{one}/tiny:1", f"{two}/other/tiny:2", env=elsewhere)
+        assert copied.status == 0, copied.err
+        found = shown(packager("lineage", f"{two}/other/tiny:2", "--format", "json", env=elsewhere))
+
+    claimed = {node["kind"] for node in found["nodes"] if node["claimed"]}
+    assert claimed == {"model"}
+    assert found["subjects"] == [f"image:{built.out.strip().rpartition('@')[2]}"]

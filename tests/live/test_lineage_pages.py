@@ -1,0 +1,47 @@
+"""The page of a lineage in a real browser: whole at any width, readable by anybody."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from packager.lineage.index import LineageIndex
+from packager.lineage.page import lineage_html
+from packager.lineage.records import record_fragment
+from tests.conftest import need, unavailable
+from tests.support.browser import Browser, opened
+from tests.support.lineage_records import KEY, record
+from tests.support.places import SCRIPTS
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = subprocess.run([SCRIPTS / "axe-core", "path"], capture_output=True, text=True)
+    if found.returncode:
+        unavailable("axe-core")
+    axe = Path(found.stdout.strip()).read_text(encoding="utf-8")
+    with opened(need("chromium"), need("chromedriver"), axe) as started:
+        yield started
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_page_has_no_barrier_and_nothing_is_cut_off(
+    browser: Browser, tmp_path: Path, dark: bool
+) -> None:
+    claims = [
+        record_fragment(record(digest=f"sha256:{at:064x}"), claimed=at % 2 == 0) for at in range(6)
+    ]
+    page = tmp_path / "lineage.html"
+    page.write_text(lineage_html(LineageIndex(None).graph([f"artifact:{KEY}"], claims)))
+
+    browser.show(page, width=1280)
+    for width in (1280, 320):
+        browser.look(width=width, dark=dark)
+        assert (width, browser.clipped()) == (width, [])
+    assert browser.barriers() == []
+    assert browser.faults() == []

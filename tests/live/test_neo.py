@@ -1,0 +1,150 @@
+"""`packager neo` in place of AWS's container: with real tools, and with the mounts of a job."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.test_docker_steps import interpreter, python_base
+from tests.support.commandline import TINY, packager_in
+from tests.support.places import ROOT
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
+__all__ = ["python_base"]  # a fixture
+
+NEO = {
+    "SM_NEO_EXECUTION_CONTEXT": "1",
+    "SM_NEO_INPUT_MODEL_DIR": "/opt/ml/model/input",
+    "SM_NEO_COMPILED_MODEL_DIR": "/opt/ml/model/compiled",
+    "SM_NEO_COMPILATION_ERROR_FILE": "/opt/ml/compilation/errors/errors.json",
+    "SM_NEO_CACHE_DIR": "/opt/ml/compilation/cache",
+    "SM_NEO_HF_CACHE_DIR": "/opt/ml/compilation/cache",
+    "COMPILER_OPTIONS": "{}",
+    "PACKAGER_NEO_INSTANCE": "ml.g5.xlarge",
+}
+FP8 = {"OPTION_QUANTIZE": "fp8", "OPTION_FP8_SCHEME": "FP8_DYNAMIC"}
+AWQ = {"OPTION_QUANTIZE": "awq", "OPTION_CALIB_SIZE": "8", "OPTION_CALIB_MAX_SEQ_LENGTH": "64"}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    for name in ("model/compiled", "compilation/errors", "compilation/cache"):
+        (tmp_path / name).mkdir(parents=True)
+    shutil.copytree(TINY, tmp_path / "model/input", ignore=shutil.ignore_patterns("__pycache__"))
+    settings = "engine=Python\noption.model_id=/opt/ml/model/input\noption.max_model_len=512\n"
+    (tmp_path / "model/input/serving.properties").write_text(settings)
+    return tmp_path
+
+
+def libraries_of(packages: Path) -> set[str]:
+    """Return the libraries that packager's own packages are linked to."""
+    (module,) = packages.glob("pydantic_core/*.so")
+    linked = subprocess.check_output(["ldd", module], text=True)
+    return {str(path) for path in re.findall(r"(/\S+) \(0x", linked)}
+
+
+def files(root: Path) -> dict[str, str]:
+    return {
+        one.name: hashlib.sha256(one.read_bytes()).hexdigest()
+        for one in root.iterdir()
+        if one.name not in ("serving.properties", "packager-tree.json")
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (FP8, ("--quantize", "fp8,dynamic")),
+        (AWQ, ("--quantize", "awq", "--calibration-samples", "8", "--calibration-tokens", "64")),
+    ],
+    ids=["fp8", "awq"],
+)
+def test_a_quantization_leaves_what_a_build_leaves(
+    job: Path, quantizing_fast: dict[str, str], asked: dict[str, str], words: tuple[str, ...]
+) -> None:
+    packager = packager_in(job)
+    here = {name: one.replace("/opt/ml", str(job)) for name, one in NEO.items()}
+    settings = job / "model/input/serving.properties"
+    settings.write_text(settings.read_text().replace("/opt/ml", str(job)))
+
+    done = packager("neo", "--quiet", env={**here, **asked, **quantizing_fast})
+    assert done.status == 0, done.err
+    settings.unlink()
+    built = packager(
+        "build", "--model", "model/input", "--instance", "ml.g5.xlarge", "--family", "lmi",
+        "--max-total-tokens", "512", *words, "--output", "dir:tree", "--quiet",
+        env={"PACKAGER_CACHE": str(job / "compilation/cache"), **quantizing_fast},
+    )  # fmt: skip
+    assert built.status == 0, built.err
+
+    out = job / "model/compiled"
+    assert files(out) == files(job / "tree")
+    config: dict[str, Any] = json.loads((out / "config.json").read_text())
+    assert config["quantization_config"]["quant_method"] == "compressed-tensors"
+    assert (out / "serving.properties").read_text().splitlines() == [
+        "engine=Python",
+        "option.max_model_len=512",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        (
+            {
+                "OPTION_LOAD_FORMAT": "sagemaker_fast_model_loader",
+                "OPTION_TENSOR_PARALLEL_DEGREE": "1",
+            },
+            0,
+        ),
+        ({"OPTION_QUANTIZE": "gptq"}, 2),
+    ],
+    ids=["sharding", "refused"],
+)
+def test_a_container_has_the_mounts_of_a_job(
+    job: Path, engine: str, python_base: str, asked: dict[str, str], status: int
+) -> None:
+    """The mounts and variables of djl-serving's tests/integration/launch_container.sh."""
+    import docker
+
+    packages = Path(docker.__file__).parents[1]
+    read_only = {str(ROOT), str(packages), *libraries_of(packages)}
+    container = docker.from_env().containers.run(
+        python_base,
+        [str(interpreter()), "-m", "packager", "neo", "--quiet"],
+        detach=True,
+        environment={**NEO, **asked, "PYTHONPATH": f"{ROOT}:{packages}", "HOME": "/tmp"},
+        volumes=[
+            f"{job}/model/input:/opt/ml/model/input:ro",
+            f"{job}/model/compiled:/opt/ml/model/compiled",
+            f"{job}/compilation:/opt/ml/compilation",
+            *(f"{place}:{place}:ro" for place in sorted(read_only)),
+        ],
+        network_mode="none",
+    )
+    try:
+        ended = container.wait(timeout=600)["StatusCode"]
+        log = container.logs().decode()
+    finally:
+        container.remove(force=True)
+
+    assert ended == status, log
+    error = job / "compilation/errors/errors.json"
+    if status:
+        assert json.loads(error.read_text())["error"].startswith("InputConfiguration(")
+        assert not list((job / "model/compiled").iterdir())
+    else:
+        assert not error.exists()
+        assert (job / "model/compiled/serving.properties").read_text().splitlines() == [
+            "engine=Python",
+            "option.tensor_parallel_degree=1",
+            "option.max_model_len=512",
+        ]
+        assert files(job / "model/compiled").keys() >= {"config.json", "tokenizer.json"}

@@ -1,0 +1,204 @@
+"""SageMaker's SDKs and the AWS CLI, unmodified, from a model in a bucket to an answer.
+
+The engine of the images is `tiny_engine.py`; the API, its jobs, the quantizer, the Docker Engine
+and moto's buckets are real.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from tests.conftest import OWN_PLACES, SCRIPTS, unavailable
+from tests.live.api_server import ROLE, ApiServer, api_server
+from tests.live.test_docker_steps import python_base
+from tests.live.test_run import BASE, built
+from tests.support.commandline import TINY
+from tests.support.doubles.s3 import Bucket, bucket_server
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
+__all__ = ["built", "python_base"]  # fixtures
+
+HERE = Path(__file__).resolve().parent
+JUMPSTART = "jumpstart-cache-prod-us-east-1"  # the SDKs read lists of models in it
+LISTS = ("models_manifest.json", "proprietary-sdk-manifest.json")
+QUANTIZED = "packager-test-api"
+
+
+@pytest.fixture(scope="module")
+def sdks() -> Path:
+    found = subprocess.run([SCRIPTS / "sagemaker-sdks", "path"], capture_output=True, text=True)
+    if found.returncode != 0:
+        unavailable("scripts/sagemaker-sdks")
+    return Path(found.stdout.strip())
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    """The model in a bucket, and an almost empty JumpStart."""
+    with bucket_server() as url:
+        found = Bucket(url)
+        found.upload(TINY, "models/tiny")
+        client = boto3.client("s3", endpoint_url=url, region_name="us-east-1",
+                              aws_access_key_id="x", aws_secret_access_key="x")  # fmt: skip
+        client.create_bucket(Bucket=JUMPSTART)
+        row = {"model_id": "m", "version": "1.0.0", "min_version": "2.0.0", "spec_key": "m.json"}
+        for name in LISTS:
+            client.put_object(Bucket=JUMPSTART, Key=name, Body=json.dumps([row]).encode())
+        yield found
+
+
+@pytest.fixture(scope="module")
+def api(
+    docker_host: str,
+    built: tuple[str, Path],
+    quantizing_fast: dict[str, str],
+    bucket: Bucket,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[ApiServer]:
+    """A server whose jobs share one cache: what one client has quantized, the next one has."""
+    place = tmp_path_factory.mktemp("api")
+    own = {name: str(place / folder) for name, folder in OWN_PLACES.items()}
+    settings = {
+        **own,
+        **quantizing_fast,
+        **bucket.environment,
+        "XDG_CACHE_HOME": str(built[1]),
+        "DOCKER_HOST": docker_host,
+    }
+    options = ("--instance", "local", "--base", f"docker:{BASE}", "--images", f"docker:{QUANTIZED}")
+    before = os.environ.get("DOCKER_HOST")
+    os.environ["DOCKER_HOST"] = docker_host
+    try:
+        with api_server(place, *options, **settings) as server:
+            yield server
+    finally:
+        if before is None:
+            del os.environ["DOCKER_HOST"]
+
+
+def environment(api: ApiServer, bucket: Bucket) -> dict[str, str]:
+    """Return what a user sets; nothing else tells the clients that AWS is elsewhere."""
+    own = {name: os.environ[name] for name in ("PATH", "HOME")}
+    s3 = {"AWS_ENDPOINT_URL_S3": bucket.environment["AWS_ENDPOINT_URL"]}
+    return {**own, **api.variables(), **s3, "PYTHONNOUSERSITE": "1"}
+
+
+def run_program(sdks: Path, version: str, program: str, *words: str, **variables: str) -> Any:
+    done = subprocess.run(
+        [sdks / version / "bin/python", HERE / program, *words],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def is_gone(api: ApiServer, endpoint: str) -> bool:
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        found = api.client("sagemaker").list_endpoints(NameContains=endpoint)["Endpoints"]
+        if not found:
+            return True
+        time.sleep(0.2)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("version", "method", "endpoint"), [("v2", "fp8", "sdk2"), ("v3", "awq", "sdk3")]
+)
+def test_an_sdk_optimizes_deploys_asks_and_deletes(
+    api: ApiServer, bucket: Bucket, sdks: Path, version: str, method: str, endpoint: str
+) -> None:
+    program = f"sagemaker_sdk{version[1:]}.py"
+
+    told = run_program(sdks, version, program, bucket.name, method, **environment(api, bucket))
+
+    assert told["endpoint"] == endpoint
+    assert told["answer"]["choices"] == [{"message": {"content": "from a chat"}}]
+    assert told["image"].startswith(f"{QUANTIZED}:modelbuilderjob-")
+    assert "@sha256:" in told["image"]
+    assert is_gone(api, endpoint)
+    assert f"{endpoint}/packager-tree.json" in bucket.names()
+    quantized = json.loads(bucket.get(f"{endpoint}/config.json"))["quantization_config"]
+    bits = quantized["config_groups"]["group_0"]["weights"]["num_bits"]
+    assert bits == {"fp8": 8, "awq": 4}[method]
+
+
+def test_the_aws_cli_optimizes_deploys_asks_and_deletes(
+    api: ApiServer, bucket: Bucket, sdks: Path, tmp_path: Path
+) -> None:
+    def aws(*words: str) -> Any:
+        done = subprocess.run(
+            [sdks / "v2/bin/python", "-m", "awscli", *words, "--output", "json"],
+            env=environment(api, bucket),
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout) if done.stdout.strip() else {}
+
+    place = f"{bucket.url}/cli/"
+    document = {
+        "OptimizationJobName": "cli",
+        "RoleArn": ROLE,
+        "DeploymentInstanceType": "ml.g5.12xlarge",
+        "ModelSource": {"S3": {"S3Uri": f"{bucket.url}/models/tiny/"}},
+        "OptimizationConfigs": [
+            {"ModelQuantizationConfig": {"OverrideEnvironment": {"OPTION_QUANTIZE": "fp8"}}}
+        ],
+        "OutputConfig": {"S3OutputLocation": place},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
+    }
+    aws("sagemaker", "create-optimization-job", "--cli-input-json", json.dumps(document))
+    end = time.monotonic() + 600
+    while True:
+        job = aws("sagemaker", "describe-optimization-job", "--optimization-job-name", "cli")
+        if job["OptimizationJobStatus"] not in ("STARTING", "INPROGRESS"):
+            break
+        assert time.monotonic() < end
+        time.sleep(1)
+    assert job["OptimizationJobStatus"] == "COMPLETED", job
+    container = {
+        "Image": job["OptimizationOutput"]["RecommendedInferenceImage"],
+        "ModelDataSource": {
+            "S3DataSource": {
+                "S3Uri": place,
+                "S3DataType": "S3Prefix",
+                "CompressionType": "None",
+            }
+        },
+    }
+    aws("sagemaker", "create-model", "--model-name", "cli", "--execution-role-arn", ROLE,
+        "--primary-container", json.dumps(container))  # fmt: skip
+    variant = "VariantName=a,ModelName=cli,InstanceType=ml.g5.12xlarge,InitialInstanceCount=1"
+    aws("sagemaker", "create-endpoint-config", "--endpoint-config-name", "cli",
+        "--production-variants", variant)  # fmt: skip
+    named = ("--endpoint-name", "cli")
+    aws("sagemaker", "create-endpoint", *named, "--endpoint-config-name", "cli")
+    aws("sagemaker", "wait", "endpoint-in-service", *named)
+    body = {"model": "tiny", "prompt": "Once", "max_tokens": 4}
+    answered = tmp_path / "answer.json"
+
+    aws("sagemaker-runtime", "invoke-endpoint", *named, "--body", json.dumps(body),
+        "--content-type", "application/json",
+        str(answered))  # fmt: skip
+
+    assert "choices" in json.loads(answered.read_text())
+    aws("sagemaker", "delete-endpoint", *named)
+    aws("sagemaker", "wait", "endpoint-deleted", *named)
+    aws("sagemaker", "delete-endpoint-config", "--endpoint-config-name", "cli")
+    aws("sagemaker", "delete-model", "--model-name", "cli")
+    aws("sagemaker", "delete-optimization-job", "--optimization-job-name", "cli")
+    assert aws("sagemaker", "list-models")["Models"] == []

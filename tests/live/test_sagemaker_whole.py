@@ -1,0 +1,388 @@
+"""Optimization jobs by boto3, from documents to answers of a real vLLM.
+
+Nothing stands in for anything here but moto's buckets: the server, its jobs, compiler, trainer and
+quantizer, the Docker Engine and the engine of the images are real.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.api_server import ROLE, ApiServer, api_process, api_server
+from tests.live.checkpoints import read_tensors
+from tests.live.test_endpoints import containers_of
+from tests.support.commandline import TINY
+from tests.support.doubles.models import write_json, write_safetensors
+from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.places import ROOT
+from tests.support.sagemaker_bodies import compilation
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
+
+EXAMPLES = ROOT / "examples" / "optimize"
+IMAGES = "packager-test-whole"
+CHAT = {
+    "messages": [{"role": "user", "content": "What does loads do?"}],
+    "max_tokens": 12,
+    "temperature": 0,
+}
+# Enough for a head that an engine loads, and too little for one that foretells much.
+TRAINING = {"samples": 20, "answers": "data", "epochs": 1, "max-steps": 4, "max-tokens": 64}
+FEW_TEXTS = {"OPTION_CALIB_SIZE": "8", "OPTION_CALIB_MAX_SEQ_LENGTH": "64"}
+FUNCTIONS = (
+    *("loads", "dumps", "open", "read", "write", "close", "seek", "split", "join", "strip"),
+    *("format", "replace", "find", "index", "count", "sort", "reverse", "append", "pop", "copy"),
+)
+TALKS = [
+    (f"What does {name} do?", f"The function {name} reads a value, checks it and returns it.")
+    for name in FUNCTIONS
+]
+
+
+@pytest.fixture
+def bucket() -> Iterator[Bucket]:
+    """Make a bucket with the model in it."""
+    with bucket_server() as url:
+        made = Bucket(url)
+        made.upload(TINY, "models/tiny")
+        yield made
+
+
+def example(name: str, bucket: Bucket, **replaced: str) -> dict[str, Any]:
+    """Return a document of the examples, in a bucket of its own: `models/…` is `models/tiny`."""
+    text = (EXAMPLES / f"{name}.json").read_text(encoding="utf-8")
+    text = re.sub(r"s3://models/(qwen3-32b|mixtral-8x7b-instruct)/", "s3://models/tiny/", text)
+    for old, new in replaced.items():
+        assert old in text
+        text = text.replace(old, new)
+    text = re.sub(r"s3://(models|datasets|results)/", rf"{bucket.url}/\1/", text)
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def ended(api: ApiServer, name: str) -> dict[str, Any]:
+    """Wait for an optimization job; give its description."""
+    client, end = api.client("sagemaker"), time.monotonic() + 900
+    while True:
+        job: dict[str, Any] = client.describe_optimization_job(OptimizationJobName=name)
+        if job["OptimizationJobStatus"] not in ("STARTING", "INPROGRESS"):
+            break
+        assert time.monotonic() < end
+        time.sleep(0.5)
+    assert job["OptimizationJobStatus"] == "COMPLETED", "\n".join(log_of(api, name)[-20:])
+    return job
+
+
+def log_of(api: ApiServer, name: str) -> list[str]:
+    events = api.client("logs").get_log_events(
+        logGroupName="/aws/sagemaker/OptimizationJobs", logStreamName=name, startFromHead=True
+    )["events"]
+    return [event["message"] for event in events]
+
+
+def deploy(api: ApiServer, model: str) -> None:
+    """Bring up a model behind an endpoint of its name."""
+    client = api.client("sagemaker")
+    variant = {
+        "VariantName": "all",
+        "ModelName": model,
+        "InstanceType": "ml.g5.xlarge",
+        "InitialInstanceCount": 1,
+    }
+    client.create_endpoint_config(EndpointConfigName=model, ProductionVariants=[variant])
+    client.create_endpoint(EndpointName=model, EndpointConfigName=model)
+    end = time.monotonic() + 600
+    while True:
+        found = client.describe_endpoint(EndpointName=model)
+        if found["EndpointStatus"] != "Creating":
+            break
+        assert time.monotonic() < end
+        time.sleep(0.5)
+    assert found["EndpointStatus"] == "InService", (found, endpoint_log(api, model)[-40:])
+
+
+def endpoint_log(api: ApiServer, name: str) -> str:
+    events = api.client("logs").filter_log_events(logGroupName=f"/aws/sagemaker/Endpoints/{name}")
+    return "\n".join(event["message"] for event in events["events"])
+
+
+def said(api: ApiServer, endpoint: str) -> str:
+    """Ask for a chat's next turn, at once and as a stream; both must be the same."""
+    runtime = api.client("sagemaker-runtime")
+    to = {"EndpointName": endpoint, "ContentType": "application/json"}
+    answer = json.loads(runtime.invoke_endpoint(**to, Body=json.dumps(CHAT))["Body"].read())
+    whole: str = answer["choices"][0]["message"]["content"]
+    body = json.dumps({**CHAT, "stream": True})
+    events = runtime.invoke_endpoint_with_response_stream(**to, Body=body)["Body"]
+    sent = b"".join(event["PayloadPart"]["Bytes"] for event in events).decode()
+    lines = [line.removeprefix("data: ") for line in sent.splitlines() if line.startswith("data:")]
+    assert lines[-1] == "[DONE]"
+    pieces = [json.loads(line)["choices"] for line in lines[:-1]]
+    assert len(pieces) > 3
+    assert "".join(one[0]["delta"].get("content") or "" for one in pieces if one) == whole
+    return whole
+
+
+def delete_endpoint(api: ApiServer, name: str) -> None:
+    client = api.client("sagemaker")
+    client.delete_endpoint(EndpointName=name)
+    waiter = client.get_waiter("endpoint_deleted")
+    waiter.wait(EndpointName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 60})
+    client.delete_endpoint_config(EndpointConfigName=name)
+    client.delete_model(ModelName=name)
+    assert containers_of(name) == []
+
+
+def test_a_compiled_model_is_deployed_asked_measured_and_deleted(
+    engine: str, serving_base: str, bucket: Bucket, tmp_path: Path
+) -> None:
+    options = (
+        *("--instance", "local", "--base", serving_base, "--executor", "docker"),
+        *("--images", f"docker:{IMAGES}"),
+    )
+    with api_server(tmp_path, *options, DOCKER_HOST=engine, **bucket.environment) as api:
+        client = api.client("sagemaker")
+        client.create_optimization_job(
+            **{
+                **compilation(),
+                "OptimizationJobName": "compiled",
+                "ModelSource": {"S3": {"S3Uri": f"{bucket.url}/models/tiny/"}},
+                "OutputConfig": {"S3OutputLocation": f"{bucket.url}/results/compiled/"},
+            }
+        )
+        image = ended(api, "compiled")["OptimizationOutput"]["RecommendedInferenceImage"]
+        data = {
+            "S3Uri": f"{bucket.url}/results/compiled/",
+            "S3DataType": "S3Prefix",
+            "CompressionType": "None",
+        }
+        container = {"Image": image, "ModelDataSource": {"S3DataSource": data}}
+        client.create_model(ModelName="compiled", ExecutionRoleArn=ROLE, PrimaryContainer=container)
+        deploy(api, "compiled")
+        answer = said(api, "compiled")
+        log = endpoint_log(api, "compiled")
+        benchmark = measured(api, bucket, "compiled")
+        delete_endpoint(api, "compiled")
+        client.delete_ai_benchmark_job(AIBenchmarkJobName="short")
+        client.delete_ai_workload_config(AIWorkloadConfigName="short")
+        client.delete_optimization_job(OptimizationJobName="compiled")
+        left = [
+            *client.list_optimization_jobs()["OptimizationJobSummaries"],
+            *client.list_ai_benchmark_jobs()["AIBenchmarkJobs"],
+            *client.list_ai_workload_configs()["AIWorkloadConfigs"],
+            *client.list_models()["Models"],
+        ]
+
+    assert re.fullmatch(rf"{IMAGES}:compiled@sha256:[0-9a-f]{{64}}", image)
+    assert "files compiled ahead of time are in place" in log
+    assert answer.strip()
+    assert benchmark["request_count"]["avg"] == 8
+    assert benchmark["time_to_first_token"]["avg"] > 0
+    assert left == []
+
+
+def measured(api: ApiServer, bucket: Bucket, endpoint: str) -> dict[str, Any]:
+    """Benchmark an endpoint with a few requests; give what the archive says of them."""
+    client = api.client("sagemaker")
+    parameters = {
+        "concurrency": 2,
+        "request_count": 8,
+        "prompt_input_tokens_mean": 40,
+        "output_tokens_mean": 8,
+        "streaming": True,
+    }
+    spec = json.dumps({"benchmark": {"type": "aiperf"}, "parameters": parameters})
+    client.create_ai_workload_config(
+        AIWorkloadConfigName="short", AIWorkloadConfigs={"WorkloadSpec": {"Inline": spec}}
+    )
+    client.create_ai_benchmark_job(
+        AIBenchmarkJobName="short",
+        BenchmarkTarget={"Endpoint": {"Identifier": endpoint}},
+        OutputConfig={"S3OutputLocation": f"{bucket.url}/benchmarks/"},
+        AIWorkloadConfigIdentifier="short",
+        RoleArn=ROLE,
+    )
+    end = time.monotonic() + 300
+    while True:
+        job = client.describe_ai_benchmark_job(AIBenchmarkJobName="short")
+        if job["AIBenchmarkJobStatus"] not in ("Pending", "InProgress"):
+            break
+        assert time.monotonic() < end
+        time.sleep(0.5)
+    assert job["AIBenchmarkJobStatus"] == "Completed", job
+    place = job["OutputConfig"]["S3OutputLocation"].removeprefix(f"{bucket.url}/")
+    [archive] = [
+        name
+        for name in bucket.names()
+        if name.startswith(place) and name.endswith("/output.tar.gz")
+    ]
+    with tarfile.open(fileobj=io.BytesIO(bucket.get(archive))) as tar:
+        member = tar.extractfile("profile_export_aiperf.json")
+        assert member is not None
+        found: dict[str, Any] = json.load(member)
+    return found
+
+
+def sharegpt(asked: str, answer: str) -> dict[str, Any]:
+    turns = (("human", asked), ("gpt", answer))
+    return {"conversations": [{"from": who, "value": text} for who, text in turns]}
+
+
+def chat(asked: str, answer: str) -> dict[str, Any]:
+    turns = (("user", asked), ("assistant", answer))
+    return {"messages": [{"role": who, "content": text} for who, text in turns]}
+
+
+def captured(asked: str, answer: str) -> dict[str, Any]:
+    """What Data Capture of an endpoint writes for an exchange, in base64."""
+    request = {"messages": [{"role": "user", "content": asked}], "max_tokens": 32}
+    choice = {"index": 0, "message": {"role": "assistant", "content": answer}}
+    documents = {"endpointInput": request, "endpointOutput": {"choices": [choice]}}
+    return {
+        "captureData": {
+            side: {
+                "observedContentType": "application/json",
+                "mode": "INPUT" if side == "endpointInput" else "OUTPUT",
+                "data": base64.b64encode(json.dumps(document).encode()).decode(),
+                "encoding": "BASE64",
+            }
+            for side, document in documents.items()
+        },
+        "eventMetadata": {"eventId": "0", "inferenceTime": "2026-01-01T00:00:00Z"},
+        "eventVersion": "0",
+    }
+
+
+def put_talks(bucket: Bucket, key: str, row: Callable[[str, str], dict[str, Any]]) -> None:
+    lines = [json.dumps(row(*talk)) for talk in TALKS]
+    bucket.put(f"datasets/{key}", "".join(f"{line}\n" for line in lines).encode())
+
+
+def test_heads_are_trained_on_the_data_of_the_announcement_and_served(
+    engine: str,
+    serving_base: str,
+    training_fast: dict[str, str],
+    bucket: Bucket,
+    tmp_path: Path,
+) -> None:
+    put_talks(bucket, "sharegpt/train.jsonl", sharegpt)
+    put_talks(bucket, "chat/train.jsonl", chat)
+    put_talks(bucket, "captured/endpoint/all/2026/01/01/00/00-00-000.jsonl", captured)
+    options = (
+        *("--instance", "local", "--base", serving_base, "--images", f"docker:{IMAGES}"),
+        *(word for pair in TRAINING.items() for word in ("--train-option", "{}={}".format(*pair))),
+    )
+    environment = {**bucket.environment, **training_fast, "DOCKER_HOST": engine}
+    with api_server(tmp_path, *options, **environment) as api:
+        client = api.client("sagemaker")
+        client.create_model(**example("model", bucket))
+        for name, document, data in (
+            ("sharegpt", "eagle-own-data", "sharegpt"),
+            ("chat", "eagle-own-data", "chat"),
+            ("built-in", "eagle-built-in-data", ""),
+        ):
+            places = {"/eagle/": f"/{name}/"} | ({"/chats/": f"/{data}/"} if data else {})
+            body = example(document, bucket, **places)
+            client.create_optimization_job(**{**body, "OptimizationJobName": name})
+        for name in ("sharegpt", "chat", "built-in"):
+            ended(api, name)
+        repeated = "\n".join(log_of(api, "chat"))
+
+        own = {"s3://models/qwen3-eagle/": "s3://results/sharegpt/draft/"}
+        client.create_model(**example("model-with-head", bucket, **own))
+        places = {"/chats/": "/captured/", "/eagle/": "/captured/"}
+        client.create_optimization_job(**example("eagle-own-head", bucket, **places))
+        ended(api, "eagle-own-head")
+
+        deploy(api, "qwen3-32b-trained")
+        answer = said(api, "qwen3-32b-trained")
+        log = endpoint_log(api, "qwen3-32b-trained")
+        delete_endpoint(api, "qwen3-32b-trained")
+
+    heads = {
+        name: bucket.get(f"results/{name}/draft/model.safetensors")
+        for name in ("sharegpt", "chat", "built-in", "captured")
+    }
+    assert heads["chat"] == heads["sharegpt"]  # the same talks in another format
+    assert "train: taken from the cache" in repeated
+    assert len({*heads.values()}) == 3
+    assert re.search(r"SpeculativeConfig\(method='eagle3', model='/opt/packager/draft'", log)
+    assert answer.strip()
+
+
+def test_the_guide_to_medusa_and_awq_comes_out_as_it_is_written(
+    quantizing_fast: dict[str, str], bucket: Bucket, tmp_path: Path
+) -> None:
+    heads = tmp_path / "heads"
+    heads.mkdir()
+    config = {
+        "base_model_name_or_path": "mistralai/Mixtral-8x7B-Instruct-v0.1",
+        "medusa_num_heads": 3,
+        "medusa_num_layers": 1,
+        "model_type": "medusa",
+    }
+    write_json(heads / "config.json", config)
+    shapes = {"0.linear.weight": (256, 256), "0.linear.bias": (256,), "1.weight": (2048, 256)}
+    write_safetensors(
+        heads / "medusa_lm_head.safetensors",
+        {f"{head}.{name}": ("F16", shape) for head in range(3) for name, shape in shapes.items()},
+    )
+    bucket.upload(heads, "models/medusa")
+    body = example(
+        "medusa-awq",
+        bucket,
+        **{
+            "text-generation-inference/Mixtral-8x7B-Instruct-v0.1-medusa": "s3://models/medusa/",
+            '"SM_NUM_GPUS": "4"': '"SM_NUM_GPUS": "2"',  # as many as there are key-value heads
+            '"8000"': '"800"',
+            '"16384"': '"1024"',
+        },
+    )
+    [config_of_awq] = body["OptimizationConfigs"]
+    config_of_awq["ModelQuantizationConfig"]["OverrideEnvironment"] |= FEW_TEXTS
+    body["OutputConfig"]["SageMakerModel"] = {"ModelName": "mixtral"}
+    environment = {**bucket.environment, **quantizing_fast}
+    with api_process(tmp_path, "--base", "scratch", **environment) as api:
+        api.client("sagemaker").create_optimization_job(**body)
+        job = ended(api, "mixtral-medusa-awq")
+        model = api.client("sagemaker").describe_model(ModelName="mixtral")["PrimaryContainer"]
+
+    place = tmp_path / "tree"
+    for name in bucket.names():
+        if name.startswith("results/mixtral/"):
+            path = place / name.removeprefix("results/mixtral/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(bucket.get(name))
+    config["base_model_name_or_path"] = "/opt/ml/model/llm/"
+    assert (place / "config.json").read_text() == json.dumps(config, indent=2)
+    name = "medusa_lm_head.safetensors"
+    assert (place / name).read_bytes() == (heads / name).read_bytes()
+    assert {path.name for path in place.iterdir()} == {
+        *("llm", "config.json", name, "packager-tree.json")
+    }
+    quantized = json.loads((place / "llm/config.json").read_text())["quantization_config"]
+    assert (quantized["quant_method"], quantized["bits"]) == ("awq", 4)
+    tensors = read_tensors(place / "llm")
+    assert {"qweight", "qzeros", "scales"} <= {name.rpartition(".")[2] for name in tensors}
+    image = job["OptimizationOutput"]["RecommendedInferenceImage"]
+    assert "huggingface-pytorch-tgi-inference:2.7.0-tgi3.3.6-gpu" in image
+    assert model["Image"] == image
+    assert model["ModelDataSource"]["S3DataSource"]["S3Uri"] == f"{bucket.url}/results/mixtral/"
+    assert model["Environment"] == {
+        "HF_MODEL_ID": "/opt/ml/model",
+        "SM_NUM_GPUS": "2",
+        "MAX_INPUT_LENGTH": "800",
+        "MAX_BATCH_PREFILL_TOKENS": "1024",
+        "MAX_TOTAL_TOKENS": "1024",
+        "QUANTIZE": "awq",
+    }

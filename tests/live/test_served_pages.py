@@ -1,0 +1,276 @@
+"""Pages of the server in a real browser: whole at any width, by keyboard, without script."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager.serve.services import ServeServices
+from tests.conftest import need, unavailable
+from tests.support.browser import Browser, opened
+from tests.support.made_up_jobs import MadeUpJobs, fifty_jobs, new_job
+from tests.support.places import SCRIPTS
+from tests.support.served_pages import MadeUpApi, pages_app, served, services_at
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
+
+WORD = "W" * 63
+PAGES = (
+    "jobs",
+    "jobs?name=nobody",
+    "jobs/optimization/llama-01",
+    "jobs/optimization/llama-03",
+    f"jobs/optimization/{WORD}",
+    "jobs/new",
+    "benchmarks",
+    "lineage",
+    "lineage?ref=nobody",
+    "caches",
+    "endpoints",
+    "endpoints/new",
+    "endpoints/tiny",
+    "jobs/optimization/none",
+)
+ENDPOINT = {
+    "EndpointName": "tiny",
+    "EndpointStatus": "InService",
+    "EndpointConfigName": "tiny",
+    "CreationTime": datetime(2026, 11, 23, tzinfo=UTC),
+    "FailureReason": None,
+    "ProductionVariants": [{"VariantName": "AllTraffic", "CurrentInstanceCount": 1}],
+}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = subprocess.run([SCRIPTS / "axe-core", "path"], capture_output=True, text=True)
+    if found.returncode:
+        unavailable("axe-core")
+    axe = Path(found.stdout.strip()).read_text(encoding="utf-8")
+    with opened(need("chromium"), need("chromedriver"), axe) as started:
+        yield started
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> MadeUpJobs:
+    jobs = fifty_jobs(tmp_path / "jobs")
+    long = jobs.create(new_job(WORD, document={"model": "s3://" + 300 * "m"}))
+    jobs.change(long, status="failed", failure=400 * "x").log.write_text(2000 * "y" + "\n")
+    return jobs
+
+
+@pytest.fixture
+def services(tmp_path: Path, jobs: MadeUpJobs, monkeypatch: pytest.MonkeyPatch) -> ServeServices:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return services_at(tmp_path, jobs)
+
+
+@pytest.fixture
+def address(services: ServeServices, browser: Browser) -> Iterator[str]:
+    api = MadeUpApi({"DescribeEndpoint": ENDPOINT, "ListEndpoints": {"Endpoints": [ENDPOINT]}})
+    with served(lambda: pages_app(services, api)) as address:
+        browser.faults()
+        yield f"{address}/ui"
+        browser.driver.get("about:blank")  # nobody listens when the server ends
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.replace(WORD, "long"))
+def test_a_page_is_whole_at_any_width_and_has_no_barriers(
+    browser: Browser, address: str, page: str
+) -> None:
+    browser.look(width=1280)
+    browser.driver.get(f"{address}/{page}")
+    for width in (1280, 800, 400, 320):
+        browser.look(width=width)
+        assert (width, browser.clipped()) == (width, [])
+    browser.look(width=703, media="print")  # A4 between its margins
+    assert browser.clipped() == []
+    browser.look(width=1280)
+    assert browser.barriers() == []
+    browser.look(width=400, dark=True)
+    assert browser.barriers() == []
+    assert [fault for fault in browser.faults() if "the server responded with" not in fault] == []
+
+
+def test_a_job_is_watched_while_it_runs_and_ends(
+    browser: Browser, address: str, jobs: MadeUpJobs
+) -> None:
+    job = jobs.get("optimization", "llama-01")
+    driver = browser.driver
+    browser.look(width=1280)
+    driver.get(f"{address}/jobs/optimization/llama-01")
+    wait_for_text(driver, "log", "train: read 12 texts")
+    with job.log.open("a") as file:
+        file.write("build: <b>layer</b> 1 of 5\n")
+
+    wait_for_text(driver, "log", "build: <b>layer</b> 1 of 5")
+    jobs.change(job, status="failed", failure="no space left on '/scratch'")
+    wait_for(driver, lambda: driver.title.startswith("llama-01: failed"))
+
+    assert "no space left on '/scratch'" in driver.find_element("id", "now").text
+    assert "Delete the job" in driver.find_element("id", "main").text
+    assert browser.faults() == []
+
+
+def test_nobody_is_taken_away_from_what_they_do_when_a_job_ends(
+    browser: Browser, address: str, jobs: MadeUpJobs
+) -> None:
+    driver = browser.driver
+    browser.look(width=1280)
+    driver.get(f"{address}/jobs/optimization/llama-01")
+    driver.execute_script("document.getElementById('log').focus()")
+    jobs.change(jobs.get("optimization", "llama-01"), status="stopped")
+
+    wait_for_text(driver, "now", "Show the result")
+
+    assert driver.switch_to.active_element.get_attribute("id") == "log"
+    said = driver.find_element("id", "said").get_attribute("textContent")
+    assert said == "llama-01: stopped"
+
+
+def test_the_list_changes_while_somebody_looks(
+    browser: Browser, address: str, jobs: MadeUpJobs
+) -> None:
+    driver = browser.driver
+    browser.look(width=1280)
+    driver.get(f"{address}/jobs?status=running")
+    row = driver.find_element("css selector", "[data-job='optimization/llama-06']")
+    assert "50 s left" in row.text
+
+    jobs.change(jobs.get("optimization", "llama-06"), status="completed")
+
+    wait_for(driver, lambda: "completed" in row.text)
+    assert not row.find_element("css selector", "progress").is_displayed()
+
+
+def test_a_form_shows_what_belongs_to_the_choices(browser: Browser, address: str) -> None:
+    driver = browser.driver
+    browser.look(width=1280)
+    driver.get(f"{address}/jobs/new")
+
+    def shown() -> set[str]:
+        names = ("calibration", "draft_ref", "data")
+        return {name for name in names if driver.find_element("id", name).is_displayed()}
+
+    assert shown() == set()
+    driver.find_element("css selector", "[name=draft][value=train]").click()
+    assert shown() == {"data"}
+    driver.find_element("css selector", "[name=draft][value=own]").click()
+    driver.find_element("css selector", "#quantize [value=awq]").click()
+    assert shown() == {"draft_ref", "calibration"}
+
+
+def test_a_job_is_made_and_deleted_by_keyboard_alone(
+    browser: Browser, address: str, jobs: MadeUpJobs
+) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    driver = browser.driver
+    browser.look(width=1280)
+    driver.get(f"{address}/jobs")
+    press(driver, "TAB")
+    assert driver.switch_to.active_element.text == "Skip to the content"
+    tab_to(driver, "a[href$='/jobs/new']")
+    press(driver, "ENTER")
+    wait_for(driver, lambda: driver.title.startswith("New job"))
+    tab_to(driver, "#model")
+    driver.switch_to.active_element.send_keys("examples/tiny-llama")
+    tab_to(driver, "[name=do][value=create]")
+    press(driver, "ENTER")
+    wait_for(driver, lambda: driver.title.startswith("Wrong fields"))
+
+    # What is wrong comes first, and leads to its field.
+    assert driver.switch_to.active_element.get_attribute("class") == "summary"
+    press(driver, "TAB")
+    press(driver, "ENTER")
+    press(driver, "TAB")
+    tab_to(driver, "#instance")
+    driver.switch_to.active_element.send_keys("ml.g5.xlarge")
+    tab_to(driver, "#name")
+    driver.switch_to.active_element.send_keys(Keys.CONTROL, "a")
+    driver.switch_to.active_element.send_keys("by-keyboard")
+    tab_to(driver, "#output")
+    driver.switch_to.active_element.send_keys("oci:out")
+    tab_to(driver, "[name=do][value=create]")
+    press(driver, "ENTER")
+    wait_for(driver, lambda: driver.title.startswith("by-keyboard: queued"))
+
+    jobs.change(jobs.get("command", "by-keyboard"), status="stopped")
+    wait_for(driver, lambda: driver.title.startswith("by-keyboard: stopped"))
+    tab_to(driver, "details.ask summary")
+    press(driver, "ENTER")
+    tab_to(driver, "button.danger")
+    press(driver, "ENTER")
+    wait_for(driver, lambda: driver.title.startswith("Jobs"))
+    assert ("command", "by-keyboard") not in jobs.jobs
+
+
+def test_focus_is_seen_wherever_it_is(browser: Browser, address: str) -> None:
+    driver = browser.driver
+    browser.look(width=1280)
+    driver.get(f"{address}/jobs/optimization/llama-01")
+    seen = set()
+    for _ in range(40):
+        press(driver, "TAB")
+        at = driver.switch_to.active_element
+        if at.tag_name == "body":
+            break
+        seen.add(at.tag_name)
+        outline = driver.execute_script(
+            "const s = getComputedStyle(arguments[0]); return s.outlineStyle + s.outlineWidth", at
+        )
+        assert outline == "solid3px", at.get_attribute("outerHTML")
+    assert {"a", "button", "pre", "summary"} <= seen
+
+
+def test_without_script_everything_is_there_and_no_dead_button(
+    browser: Browser, address: str
+) -> None:
+    driver = browser.driver
+    browser.look(width=1280)
+    with browser.without_script():
+        driver.get(f"{address}/jobs/new")
+        for name in ("calibration", "draft_ref", "data"):
+            assert driver.find_element("id", name).is_displayed()
+        driver.get(f"{address}/jobs/optimization/llama-00")
+        copies = driver.find_elements("css selector", ".copy")
+        assert copies != []
+        assert not any(one.is_displayed() for one in copies)
+        driver.find_element("css selector", "details.ask summary").click()
+        driver.find_element("css selector", "button.danger").click()
+        wait_for(driver, lambda: driver.title.startswith("Jobs"))
+
+
+def wait_for(driver: Any, what: Any) -> None:
+    from selenium.common.exceptions import StaleElementReferenceException
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    ignored = (StaleElementReferenceException,)
+    WebDriverWait(driver, 60, ignored_exceptions=ignored).until(lambda _: what())
+
+
+def wait_for_text(driver: Any, place: str, text: str) -> None:
+    wait_for(driver, lambda: text in driver.find_element("id", place).get_attribute("textContent"))
+
+
+def press(driver: Any, key: str) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    ActionChains(driver).send_keys(getattr(Keys, key)).perform()
+
+
+def tab_to(driver: Any, selector: str) -> None:
+    """Press Tab until the element has the focus."""
+    for _ in range(120):
+        at = driver.switch_to.active_element
+        if driver.execute_script("return arguments[0].matches(arguments[1])", at, selector):
+            return
+        press(driver, "TAB")
+    raise AssertionError(f"no Tab leads to {selector}")
