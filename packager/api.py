@@ -40,7 +40,8 @@ def build(
 ) -> BuildRecord:
     """Write the image to `output`, one place or several, and return its record.
 
-    An output is `oci:DIR[:TAG]`, `docker:NAME:TAG` or `REGISTRY/REPOSITORY:TAG`.  Steps run and
+    An output is `oci:DIR[:TAG]`, `docker:NAME:TAG`, `REGISTRY/REPOSITORY:TAG`, `dir:DIR` or
+    `s3://BUCKET/PREFIX`.  Steps run and
     their results are kept in the artifact cache, as `packager build` does without options.
     """
     if "outputs" in fields:

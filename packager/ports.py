@@ -16,6 +16,7 @@ from packager.core.artifact import Artifacts
 from packager.core.devices import GpuUse
 from packager.core.facts import ContainerFacts, Facts
 from packager.core.image import (
+    Attached,
     BaseImage,
     Blob,
     Claim,
@@ -298,12 +299,34 @@ class KeepsClaims(Protocol):
 
 
 @runtime_checkable
+class KeepsAttached(Protocol):
+    """A sink that keeps artifacts attached to its image, such as the build record."""
+
+    def attach(self, image: SealedImage, artifacts: Sequence[Attached]) -> None:
+        """Attach to an image that was published.  Idempotent.  Warns where that does not work."""
+        ...
+
+
+@runtime_checkable
 class PlacesRecord(Protocol):
     """A sink beside whose image the build record is written."""
 
     @property
     def record_path(self) -> Path:
         """Return the record's file."""
+        ...
+
+
+@runtime_checkable
+class WritesTree(Protocol):
+    """A sink that keeps a model's files instead of an image.
+
+    Its writers take layers uncompressed, and those that are files by themselves.
+    """
+
+    @property
+    def tree_digests(self) -> Mapping[str, str]:
+        """Return the sha256 of the tree's files by path, once all layers have passed."""
         ...
 
 

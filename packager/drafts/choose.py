@@ -64,7 +64,8 @@ def choose_draft(facts: Facts, profile: ModelProfile) -> DraftChoice:
     choice = _with_files(draft, facts, profile)
     findings = (*facts.draft_findings, *choice.findings)
     if choice.draft is not None and not errors_in(choice.findings):
-        findings += tuple(check_layout(choice.draft, facts.container, request.weights, facts.draft))
+        kept = "baked" if facts.writes_tree else request.weights  # a tree is laid out by us, too
+        findings += tuple(check_layout(choice.draft, facts.container, kept, facts.draft))
     return replace(choice, findings=findings)
 
 

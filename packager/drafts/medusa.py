@@ -7,10 +7,12 @@ of its own (`blocks.0.layers.0.weight`, `lm_heads.0.weight`).
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from packager.core.model import ModelFiles, ModelProfile, TensorInfo
 from packager.core.techniques import Draft
@@ -191,3 +193,14 @@ def _check_stated(heads: MedusaHeads, files: ModelFiles) -> Iterator[Finding]:
         if stated and stated != found:
             message = f"the draft's config.json says {key} {stated}; its tensors show {found}"
             yield Finding("error", "draft-config", message, OWN)
+
+
+def with_base_model(config: Mapping[str, Any], directory: str) -> bytes | None:
+    """Return TGI heads' own config.json with the model's directory, as it is written by hand.
+
+    None where the heads state no number of their own, or name a class: TGI would then take
+    them for a model.
+    """
+    if not number(config, "medusa_num_heads") or "architectures" in config:
+        return None
+    return json.dumps({**config, "base_model_name_or_path": directory}, indent=2).encode()

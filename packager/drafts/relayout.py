@@ -17,7 +17,7 @@ from typing import Any
 from packager.core.image import Inline
 from packager.core.model import ModelFile, TensorInfo
 from packager.core.plan import Plan
-from packager.core.serving import MODEL_DIR
+from packager.core.serving import MODEL_DIR, MOUNTED_MODEL_DIR
 from packager.core.techniques import WITHOUT_FILES, Draft
 from packager.drafts.eagle import aux_layers, plain_name
 from packager.drafts.layouts import served_layout
@@ -41,7 +41,8 @@ def convert_draft_layout(
         named = plan.container.traits.drafts.medusa_file
         return _rewritten(files, read_header, medusa_names(wanted, draft), named=named)
     rename = eagle_names(draft) if wanted != draft.layout else _unchanged
-    meant = eagle_config(config, draft, wanted)
+    model_dir = MODEL_DIR if plan.weights == "baked" else MOUNTED_MODEL_DIR
+    meant = eagle_config(config, draft, wanted, model_dir)
     if meant == dict(config):
         return _rewritten(files, read_header, rename)
     written = ModelFile(path=CONFIG, role="config", content=Inline(_json(meant)))
@@ -79,13 +80,15 @@ def eagle_names(draft: Draft) -> Callable[[str], str]:
     return rename
 
 
-def eagle_config(config: Mapping[str, Any], draft: Draft, layout: str) -> dict[str, Any]:
+def eagle_config(
+    config: Mapping[str, Any], draft: Draft, layout: str, model_dir: str
+) -> dict[str, Any]:
     """Write a head's config.json for the image: nothing in it names a place outside.
 
     The same where there is nothing to change.
     """
     if layout == draft.layout == "speculators":
-        return _with_verifier(config)
+        return _with_verifier(config, model_dir)
     meant = _with_rope(config) if layout == draft.layout else _flat(config, draft)
     layers = aux_layers(config)
     if not layers:
@@ -101,12 +104,12 @@ def eagle_config(config: Mapping[str, Any], draft: Draft, layout: str) -> dict[s
     }
 
 
-def _with_verifier(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace the verifier's path in the head's config by the model's path in the image."""
+def _with_verifier(config: Mapping[str, Any], model_dir: str) -> dict[str, Any]:
+    """Replace the verifier's path in the head's config by the model's path at run time."""
     meant = dict(config)
     stated = mapping(config.get("speculators_config"))
     if stated:
-        verifier = {**mapping(stated.get("verifier")), "name_or_path": MODEL_DIR}
+        verifier = {**mapping(stated.get("verifier")), "name_or_path": model_dir}
         meant["speculators_config"] = {**stated, "verifier": verifier}
     if layer := mapping(config.get("transformer_layer_config")):
         meant["transformer_layer_config"] = _with_rope(layer)

@@ -299,6 +299,7 @@ def _first_plan(facts: Facts, chosen: _Chosen) -> Plan:
         max_prefill_tokens=request.max_prefill_tokens,
         kv_dtype=request.kv_dtype or "auto",
         weights=request.weights,
+        one_mount=request.weights == "mounted" and facts.writes_tree,
         quantization=chosen.quantization,
         draft=chosen.drafted.draft,
         engine_options=tuple((request.engine_options or {}).items()),

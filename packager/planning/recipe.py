@@ -78,12 +78,13 @@ def _is_used(step: Step, last: Step) -> bool:
 
 
 def _finishes(plan: Plan, facts: Facts) -> Iterator[Finish]:
-    """Yield what follows the steps: weights that are mounted are in no layer."""
+    """Yield what follows the steps: weights that are mounted as they are need nothing."""
+    written = plan.weights == "baked" or plan.one_mount
     if facts.evaluation is not None:
         yield "evaluate"
-    if plan.weights == "baked" and facts.draft is not None:
+    if written and facts.draft is not None:
         yield "lay-out-draft"
-    if plan.weights == "baked":
+    if written:
         yield "split-weights"
 
 

@@ -37,7 +37,7 @@ def find_packaged(engine: Any, text: str, state_dir: Path) -> PackagedImage:
     Raises `NotFound`, and `UsageError` for what cannot be run.
     """
     refuse_layout(text, "run")
-    name, found = _find(engine, engine_name(text), state_dir)
+    name, found = find_pinned(engine, engine_name(text), state_dir)
     labels = (found.attrs.get("Config") or {}).get("Labels") or {}
     if _RECORD not in labels:
         raise UsageError(
@@ -59,7 +59,7 @@ def find_packaged(engine: Any, text: str, state_dir: Path) -> PackagedImage:
     )
 
 
-def _find(engine: Any, reference: str, state_dir: Path) -> tuple[str, Any]:
+def find_pinned(engine: Any, reference: str, state_dir: Path) -> tuple[str, Any]:
     """Return the image and the name it is found by.
 
     An engine that took an image from packager may know its name or its configuration's digest

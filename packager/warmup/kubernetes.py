@@ -50,7 +50,7 @@ class BadName(UsageError):
 
 def render_jobs(plan: WarmPlan, cluster: Cluster, instances: Sequence[Instance]) -> str:
     """Print the ConfigMap and the Jobs, as YAML documents in the order to apply them."""
-    _check_names(cluster)
+    check_names(cluster)
     data = canonical(plan)
     name = f"packager-warm-{hashlib.sha256(data).hexdigest()[:10]}"
     labels = {"app.kubernetes.io/name": "packager-warm", "packager.dev/plan": name[14:]}
@@ -86,7 +86,7 @@ def _job(
     labels: dict[str, str],
 ) -> str:
     first = jobs[0]
-    sort = _label("-".join(str(part) for part in class_of(first) if part))
+    sort = label("-".join(str(part) for part in class_of(first) if part))
     name = f"{plan_name}-{first.stage}-{sort}"[:LONGEST_NAME].rstrip("-")
     own = {**labels, "packager.dev/stage": str(first.stage), "packager.dev/device": sort}
     if cluster.queue:
@@ -111,7 +111,7 @@ def _job(
             *("warm", "one", "--plan", place),
             *("--first", str(first.index), "--index", "$(JOB_COMPLETION_INDEX)"),
         ],
-        env=_environment(cluster),
+        env=environment_of(cluster),
         secret=cluster.secret,
         resources=_resources(jobs),
         mounts=_mounts(cluster),
@@ -119,7 +119,8 @@ def _job(
     )
 
 
-def _environment(cluster: Cluster) -> list[dict[str, str]]:
+def environment_of(cluster: Cluster) -> list[dict[str, str]]:
+    """Return the variables of a pod that tell packager where its caches are."""
     given = {
         "HOME": f"{CACHE_DIR}/home",
         "PACKAGER_CACHE": f"{CACHE_DIR}/packager",
@@ -189,11 +190,13 @@ def _volumes(cluster: Cluster, plan_name: str) -> list[dict[str, Any]]:
     return [cache] if cluster.plan_url else [plan, cache]
 
 
-def _label(text: str) -> str:
+def label(text: str) -> str:
+    """Return the letters and digits of a text, with hyphens in between."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def _check_names(cluster: Cluster) -> None:
+def check_names(cluster: Cluster) -> None:
+    """Raise `BadName` for a name that Kubernetes would refuse."""
     for what, name in (
         ("namespace", cluster.namespace),
         ("queue", cluster.queue),

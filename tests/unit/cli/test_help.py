@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ def test_what_to_do_comes_before_what_to_set(capsys: pytest.CaptureFixture[str])
         "Look up and check:",
         "Images and registries:",
         "Quality, drafts and caches:",
+        "Jobs:",
         "This installation:",
         "Options:",
     ]
@@ -73,11 +75,15 @@ def leaves(
             yield from leaves(below, (*path, name))
 
 
+VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=.*")  # set for one command
+
+
 def examples_of(command: click.Command) -> list[list[str]]:
     """Return the words of each example, without comments and pipes."""
     blocks = re.findall(r"\x08\n((?:.+\n?)+)", inspect.cleandoc(command.help or ""))
-    lines = "".join(blocks).replace("\\\n", " ").splitlines()
-    found = [shlex.split(re.split(r" [|>&]|\)$| {3}", line)[0], comments=True) for line in lines]
+    lines = re.sub(r"\\\n *", " ", "".join(blocks)).splitlines()
+    split = [shlex.split(re.split(r" [|>&]|\)$| {3}", line)[0], comments=True) for line in lines]
+    found = [list(itertools.dropwhile(VARIABLE.fullmatch, words)) for words in split]
     return [words for words in found if "packager" in words[:1] or words[1:2] == ["<(packager"]]
 
 

@@ -107,6 +107,11 @@ def misspelt(line: str) -> str:
             default = getattr(command, "default", None)
             return "" if default else f"no command {rest[0]!r}"
         command, rest = below, rest[1:]
+    if "--" in rest:  # what a job runs is a command, too
+        later = rest[rest.index("--") + 1 :]
+        rest = rest[: rest.index("--")]
+        if told := misspelt(shlex.join(["packager", *later])):
+            return told
     known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
     known |= {"-h", "--help", "--version"}
     options = [word for word in rest if re.fullmatch(r"--?[a-z][^\s=]*(=.*)?", word, re.DOTALL)]
