@@ -1,7 +1,7 @@
 """Plug-in protocols, on one page.
 
-Implementations inherit nothing.  `Quantizer`, `Compiler` and `ContainerFamily` are pure; all
-others perform I/O.  `check` yields findings and never raises; no finding means yes.
+Implementations inherit nothing.  `Quantizer`, `Compiler`, `ContainerFamily` and `Deployer` are
+pure; all others perform I/O.  `check` yields findings and never raises; no finding means yes.
 What an implementation need not have is a protocol of its own (`UsesGpus`, `Preflight`, …):
 callers ask with `isinstance`.
 """
@@ -10,9 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from packager.core.artifact import Artifacts
+from packager.core.deployment import (
+    Applied,
+    Change,
+    Deployment,
+    DeployStatus,
+    RenderedFiles,
+)
 from packager.core.devices import GpuUse
 from packager.core.facts import ContainerFacts, Facts
 from packager.core.image import (
@@ -346,4 +353,52 @@ class Interruptible(Protocol):
 
     def interrupt(self) -> None:
         """Make pending calls fail, from another thread. Never raises."""
+        ...
+
+
+Wanted = TypeVar("Wanted", contravariant=True)  # a platform's own options, a frozen dataclass
+
+
+class Deployer(Protocol[Wanted]):
+    """Describes a deployment in the documents of one platform. Pure: nothing is sent."""
+
+    name: str
+
+    def check(self, deployment: Deployment, wanted: Wanted) -> Iterable[Finding]:
+        """Yield findings for what the platform would refuse, kill or ignore."""
+        ...
+
+    def render(self, deployment: Deployment, wanted: Wanted) -> RenderedFiles:
+        """Return the platform's files, read back and compared. Equal arguments give equal bytes.
+
+        `findings` has those of `check`; no credential is in any file.
+        """
+        ...
+
+
+LiveWanted = TypeVar("LiveWanted", contravariant=True)
+
+
+@runtime_checkable
+class DeploysLive(Protocol[LiveWanted]):
+    """A deployer that can reach its platform.  It is connected when it is first used."""
+
+    def diff(self, deployment: Deployment, wanted: LiveWanted) -> tuple[Change, ...]:
+        """Return what `apply` would do. Changes nothing."""
+        ...
+
+    def apply(self, deployment: Deployment, wanted: LiveWanted) -> Applied:
+        """Create or update what differs.  Idempotent: after a kill, calling again goes on."""
+        ...
+
+    def status(self, name: str, *, wait_s: float = 0.0) -> DeployStatus:
+        """Return the state of a deployment, after waiting so long for it to settle."""
+        ...
+
+    def invoke(self, name: str, body: bytes) -> bytes:
+        """Send one request, JSON as OpenAI's or the engine's, and return its answer or raise."""
+        ...
+
+    def delete(self, name: str) -> tuple[Change, ...]:
+        """Delete what `apply` made under this name, and nothing else.  Idempotent."""
         ...

@@ -52,6 +52,7 @@ SECTIONS = {
         "stop": ("packager.cli.stop:stop", "Stop models that run here."),
         "smoke": ("packager.cli.smoke:smoke", "Start an image, send a prompt, stop it."),
         "bench": ("packager.cli.bench:bench", "Measure servers under load: speed, price, limits."),
+        "deploy": ("packager.cli.deploy:deploy", "Deploy an image: render, apply, watch, delete."),
     },
     "Look up and check": {
         "list": ("packager.cli.list_:list_", "List instances, containers and plug-ins."),

@@ -50,5 +50,9 @@ def health_check(plan: Plan, port: int) -> HealthCheck | None:
 
 def start_period_s(plan: Plan) -> int:
     """Return the seconds, in whole minutes, in which a server that is still silent is starting."""
-    stored = plan.profile.weight_bytes
+    return start_period_of(plan.profile.weight_bytes)
+
+
+def start_period_of(stored: int) -> int:
+    """Return the same for weights of `stored` bytes."""
     return 60 * math.ceil((_STARTING_S + stored / _DISK_BYTES_S) / 60)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from packager.plugins.deployers import DEPLOYERS as DEPLOYERS
 from packager.plugins.executors import EXECUTORS as EXECUTORS
 from packager.plugins.executors import FLEETS as FLEETS
 from packager.plugins.rows import (
@@ -376,6 +377,7 @@ TABLES: Mapping[str, Table[Any]] = {
     "executors": EXECUTORS,
     "quantizers": QUANTIZERS,
     "compilers": COMPILERS,
+    "platforms": DEPLOYERS,
 }
 
 

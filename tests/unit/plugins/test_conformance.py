@@ -29,6 +29,7 @@ from packager.plugins.rows import Table, departures
 from packager.plugins.tables import (
     BASES,
     COMPILERS,
+    DEPLOYERS,
     EXECUTORS,
     FAMILIES,
     FLEETS,
@@ -78,6 +79,7 @@ KINDS: dict[str, tuple[Table[Any], Make | None, type, str]] = {
     ),
     "quantizer": (QUANTIZERS, lambda row, *_: row.make(), ports.Quantizer, "docs/quantization.md"),
     "compiler": (COMPILERS, lambda row, *_: row.make(), ports.Compiler, "docs/compilation.md"),
+    "platform": (DEPLOYERS, lambda row, *_: row.make(), ports.Deployer, "docs/deploy.md"),
     "executor": (
         EXECUTORS,
         lambda row, _, place: row.make(executor_context(place)),

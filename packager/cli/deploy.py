@@ -1,0 +1,36 @@
+"""`packager deploy`: a lazy group of platforms, each in a module beside this one."""
+
+from __future__ import annotations
+
+import click
+
+from packager.cli.lazy import LazyGroup
+
+# heading → name → (module:function, what `--help` says)
+SECTIONS = {
+    "Platforms": {
+        "sagemaker": (
+            "packager.cli.deploy_sagemaker:sagemaker",
+            "Deploy to an endpoint of Amazon SageMaker.",
+        ),
+    }
+}
+
+
+class Platforms(LazyGroup):
+    """Every platform, one file each."""
+
+    sections = SECTIONS
+
+
+@click.group(cls=Platforms)
+def deploy() -> None:
+    """Deploy an image where it serves: render, apply, watch, ask, delete.
+
+    IMAGE|RECORD is HOST/REPOSITORY:TAG, oci:DIR[:TAG], docker:NAME or the file of a build record.
+    `render` prints what the others would send, and sends nothing.
+
+    \b
+    packager deploy sagemaker render r.example/team/model:1 --role-arn arn:aws:iam::…:role/serve
+    packager deploy PLATFORM COMMAND --help
+    """

@@ -1,0 +1,202 @@
+"""Options and printing that the commands of every platform share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from packager import wiring
+from packager.cli.field_options import Command
+from packager.cli.options import format_option, image_options
+from packager.cli.terminal import note, print_json, print_line, print_text
+from packager.core.deployment import Applied, Change, Deployment, DeployStatus, RenderedFiles
+from packager.core.text import escape
+from packager.errors import PlanRejected, UsageError
+from packager.files.atomic import explain_disk_errors, write_atomically
+from packager.findings import Finding, errors_in, finding_document
+from packager.wiring.deploy import DeployAsked, find_deployment
+
+_SIZES = {"k": 1e3, "m": 1e6, "g": 1e9}
+
+
+def subject_options(command: Command) -> Command:
+    """Add the argument IMAGE and the options that say what is deployed; see `take_deployment`."""
+    for add in reversed(_SUBJECT):
+        command = add(command)
+    return command
+
+
+def take_deployment(given: dict[str, Any]) -> Deployment:
+    """Remove what `subject_options` gave, and return the deployment that it names."""
+    settings = wiring.Settings(
+        insecure_registries=given.pop("insecure_registries"), ca_file=given.pop("ca_file")
+    )
+    asked = DeployAsked(
+        instance=given.pop("instance") or "",
+        name=given.pop("name") or "",
+        pulled=given.pop("pulled") or "",
+        model_data=given.pop("model_data") or "",
+        bytes_s=given.pop("bandwidth"),
+    )
+    return find_deployment(given.pop("image"), given.pop("platform"), settings, asked)
+
+
+def _bandwidth(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
+    if text is None:
+        return None
+    number, unit = (text[:-1], text[-1].lower()) if text[-1:].isalpha() else (text, "")
+    try:
+        found = float(number) * (_SIZES[unit] if unit else 1.0)
+    except (ValueError, KeyError):
+        found = 0.0
+    if not 1e3 <= found <= 1e12:
+        raise UsageError(
+            f"--bandwidth {escape(text[:40])!r} is not a speed",
+            hint="give bytes a second from 1k to 1000g, such as 300M",
+        )
+    return found
+
+
+_SUBJECT: tuple[Callable[[Command], Command], ...] = (
+    click.argument("image", metavar="IMAGE|RECORD"),
+    click.option(
+        "--instance",
+        metavar="TYPE",
+        help="Instance type to deploy on. Default: the one that the image was built for.",
+    ),
+    click.option("--name", metavar="NAME", help="Name of the deployment. Default: the model's."),
+    click.option(
+        "--image",
+        "pulled",
+        metavar="IMAGE",
+        help="Address that nodes pull from, where it is another than was named.",
+    ),
+    click.option(
+        "--model-data",
+        metavar="S3_URI",
+        help="Tree of the weights, for an image that has none in it.",
+    ),
+    click.option(
+        "--bandwidth",
+        metavar="BYTES",
+        callback=_bandwidth,
+        help="Bytes a second at which a node pulls and unpacks, such as 300M; for predicted times.",
+    ),
+    image_options,
+)
+
+output_option = click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write the files into DIR, too; it is created.",
+)
+
+__all__ = ["format_option"]
+
+
+def show_rendered(rendered: RenderedFiles, output: Path | None, output_format: str) -> None:
+    """Write the files, print them, and tell what was found; raise `PlanRejected` for errors."""
+    tell_findings(rendered.findings)
+    if output is not None:
+        for file in rendered.files:
+            place = output / file.path
+            with explain_disk_errors(place):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(place, file.text.encode())
+    if output_format == "json":
+        print_json(
+            {
+                "files": [{"path": one.path, "text": one.text} for one in rendered.files],
+                "findings": [finding_document(one) for one in rendered.findings],
+            }
+        )
+    elif output is not None:
+        for file in rendered.files:
+            print_line(str(output / file.path))
+    else:
+        print_text("".join(_titled(one.path, one.text) for one in rendered.files).rstrip("\n"))
+
+
+def tell_findings(findings: Iterable[Finding]) -> None:
+    """Print warnings and notes to stderr; raise `PlanRejected` where there is an error."""
+    found = tuple(findings)
+    if errors_in(found):
+        raise PlanRejected(found)
+    for finding in found:
+        note(f"{finding.severity}: {finding.message}")
+        if finding.hint:
+            note(f"hint: {finding.hint}")
+
+
+def show_changes(changes: Iterable[Change], output_format: str) -> None:
+    """Print changes, a line each, with the fields that differ below."""
+    found = tuple(changes)
+    if output_format == "json":
+        print_json({"changes": [change_document(one) for one in found]})
+        return
+    for change in found:
+        print_line(f"{change.kind:<8} {change.resource} {change.name}")
+        for path, now, wanted in change.differences:
+            print_line(f"         {path}: {now!r} -> {wanted!r}")
+
+
+def show_applied(applied: Applied, output_format: str) -> None:
+    """Print what was done, and where it can be asked."""
+    if output_format == "json":
+        changes = [change_document(one) for one in applied.changes]
+        print_json({"changes": changes, "address": applied.address or None})
+        return
+    show_changes(applied.changes, "text")
+    if applied.address:
+        print_line(f"address  {applied.address}")
+
+
+def show_status(status: DeployStatus, output_format: str) -> None:
+    """Print the state of a deployment."""
+    if output_format == "json":
+        print_json(
+            {
+                "state": status.state,
+                "said": status.said,
+                "image": status.image or None,
+                "ready": status.ready,
+                "wanted": status.wanted,
+                "reason": status.reason or None,
+                "address": status.address or None,
+                "details": dict(status.details),
+            }
+        )
+        return
+    rows: Mapping[str, Any] = {
+        "state": f"{status.state} ({status.said})" if status.said else status.state,
+        "replicas": None if status.ready is None else f"{status.ready} of {status.wanted}",
+        "image": status.image,
+        "address": status.address,
+        "reason": status.reason,
+    }
+    for name, value in rows.items():
+        if value:
+            print_line(f"{name:<10}{value}")
+
+
+def change_document(change: Change) -> dict[str, Any]:
+    """Return a change for JSON."""
+    return {
+        "kind": change.kind,
+        "resource": change.resource,
+        "name": change.name,
+        "differences": [
+            {"path": path, "now": now, "wanted": wanted} for path, now, wanted in change.differences
+        ],
+    }
+
+
+def _titled(path: str, text: str) -> str:
+    """Return a file with its name above it, as a comment where its format has some."""
+    if path.endswith((".yaml", ".yml")):
+        return f"---\n# {path}\n{text.removeprefix('---').lstrip()}"
+    return f"# {path}\n{text.rstrip()}\n"

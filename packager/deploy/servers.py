@@ -1,0 +1,46 @@
+"""What servers report of themselves: the path of their metrics, and the gauge of their queue."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+TABLE = Path(__file__).parent / "data" / "engines.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerMetrics:
+    """Metrics of one engine's server."""
+
+    engine: str
+    family: str  # that wraps the engine; "" where its own server answers
+    metrics: str  # "" where nobody knows a path
+    queue: str
+    flag: str  # without which nothing is reported
+    source: str
+    date: str
+
+
+UNKNOWN = ServerMetrics(engine="", family="", metrics="", queue="", flag="", source="", date="")
+
+
+@cache
+def server_rows() -> tuple[ServerMetrics, ...]:
+    """Return every row."""
+    rows = tomllib.loads(TABLE.read_text(encoding="utf-8"))["server"]
+    return tuple(ServerMetrics(**row) for row in rows)
+
+
+def metrics_of(family: str, engine: str, arguments: tuple[str, ...]) -> ServerMetrics:
+    """Return what a server reports; `arguments` are its entry point and command.
+
+    A family that wraps engines hides their metrics.
+    """
+    rows = server_rows()
+    wrapped = next((row for row in rows if row.family and row.family == family), None)
+    if wrapped is not None:
+        return wrapped
+    found = next((row for row in rows if row.engine == engine and not row.family), UNKNOWN)
+    return found if not found.flag or found.flag in arguments else UNKNOWN

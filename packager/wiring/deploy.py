@@ -1,0 +1,109 @@
+"""Images and records as deployments."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from packager.build.attached_record import attached_records
+from packager.build.records import find_record, load_record
+from packager.catalog.instances import find_instance
+from packager.core.deployment import Deployment
+from packager.core.image import Platform
+from packager.core.record import BuildRecord
+from packager.core.references import RegistryTarget
+from packager.deploy.source import Subject, instance_name, make_deployment
+from packager.errors import NotFound
+from packager.images.opened import OpenImage
+from packager.images.target import ENGINE
+from packager.wiring.images import image_services_for
+from packager.wiring.settings import Settings, parse_output, state_dir, user_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployAsked:
+    """What the user says of an image beside its name."""
+
+    instance: str = ""  # "": that it was built for
+    name: str = ""  # of the deployment; "": the model's
+    pulled: str = ""  # where nodes pull it; "": as it is named
+    model_data: str = ""  # s3:// of the mounted tree
+    bytes_s: float | None = None  # that nodes pull and unpack
+
+
+def find_deployment(
+    text: str, platform: Platform, settings: Settings, asked: DeployAsked
+) -> Deployment:
+    """Return the deployment of an image or of a record's file.
+
+    Raises `NotFound` where nothing has that name, `UsageError` for what cannot be deployed.
+    """
+    subject = find_subject(text, platform, settings, asked.pulled)
+    instance = find_instance(
+        asked.instance or instance_name(subject), user_rows(settings).instances
+    )
+    return make_deployment(
+        subject,
+        instance,
+        name=asked.name,
+        weights_uri=asked.model_data,
+        bytes_s=asked.bytes_s,
+    )
+
+
+def find_subject(text: str, platform: Platform, settings: Settings, pulled: str = "") -> Subject:
+    """Return what is known of an image: its documents and the record of its build.
+
+    A record of this machine is taken before one that is attached, which is a claim.
+    """
+    if Path(text).is_file():
+        return _of_record(load_record(Path(text)), text, platform, settings, pulled)
+    target = parse_output(text)
+    opened = image_services_for(settings).open(target, platform)
+    where = pulled or (_pinned(target, opened) if isinstance(target, RegistryTarget) else "")
+    if target.scheme == ENGINE:
+        where = pulled or target.rest
+    return Subject(
+        reference=text,
+        pulled=where,
+        record=_record_of(opened, settings.environment),
+        image=opened.image,
+    )
+
+
+def _of_record(
+    record: BuildRecord, text: str, platform: Platform, settings: Settings, pulled: str
+) -> Subject:
+    """Return the subject of a record; its image is opened where it still is."""
+    images = sorted(record.images, key=lambda one: ":" in one.target.partition("/")[0])
+    for image in images:
+        try:
+            target = parse_output(image.name)
+            opened = image_services_for(settings).open(target, platform)
+        except NotFound:
+            continue
+        if opened.image.digest != record.digest:
+            continue
+        where = _pinned(target, opened) if isinstance(target, RegistryTarget) else ""
+        if target.scheme == ENGINE:
+            where = target.rest
+        return Subject(
+            reference=image.name, pulled=pulled or where, record=record, image=opened.image
+        )
+    return Subject(reference=text, pulled=pulled, record=record)
+
+
+def _pinned(target: RegistryTarget, opened: OpenImage) -> str:
+    """Return a registry's image by digest: a tag may name another one when a node pulls it."""
+    return f"{target.image.name}@{opened.image.digest}"
+
+
+def _record_of(opened: OpenImage, environment: Mapping[str, str]) -> BuildRecord | None:
+    image = opened.image
+    digests = (image.digest, image.sealed.config_descriptor.digest)
+    place = find_record(state_dir(environment or os.environ), digests)
+    if place is not None:
+        return load_record(place)
+    return next(iter(attached_records(opened)), None)
