@@ -23,7 +23,8 @@ view_option = click.option(
     "--view",
     type=click.Choice(tuple(VIEWS)),
     help="Write this view of the same layers: weights is a plain image of the model's files, "
-    "modelpack a CNCF ModelPack artifact.",
+    "modelpack a CNCF ModelPack artifact, kserve the model's files at /models for KServe's native "
+    "OCI storage, modelcar the whole image with /models for KServe's sidecar.",
 )
 
 

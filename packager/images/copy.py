@@ -19,6 +19,7 @@ from packager.core.record import Transfer
 from packager.errors import UsageError
 from packager.images.opened import OpenImage, Warn
 from packager.images.stored import StoredImage, StoredLayer
+from packager.images.views import OWN_LAYERS
 
 Write = Callable[[ImageSpec, SealedImage], tuple[Written, Transfer]]
 Attach = Callable[[SealedImage, Sequence[Attached]], None]
@@ -83,12 +84,12 @@ def _layer(source: OpenImage, layer: StoredLayer) -> Layer:
     proven = {(claim.role, claim.size, claim.digest): claim.content for claim in source.claims}
     return Layer(
         role=roles.get(layer.role, "base"),
-        blob=source.locate(layer.descriptor),
+        blob=OWN_LAYERS.get(layer.descriptor.digest) or source.locate(layer.descriptor),
         media_type=layer.descriptor.media_type,
         digest=layer.descriptor.digest,
         diff_id=layer.diff_id,
         created_by=layer.created_by if layer.created_by.startswith("packager: ") else "",
         content=proven.get((layer.role, layer.size, layer.descriptor.digest), ""),
-        mount_from=source.mount_from,
+        mount_from="" if layer.descriptor.digest in OWN_LAYERS else source.mount_from,
         annotations=layer.descriptor.annotations,
     )

@@ -72,6 +72,16 @@ def make_tar(entries: Iterable[TarEntry]) -> Blob:
     return Blob(tuple(segments))
 
 
+def make_link(path: str, target: str) -> Blob:
+    """Describe an uncompressed tar layer of one symbolic link: 1,536 bytes.
+
+    Both names fit a header's fields (100 bytes), and the link lies at the image's root: nothing
+    but it is in the layer.
+    """
+    header = _header(path, size=0, mode=0o777, kind=b"2", link=target)
+    return Blob((Inline(header + bytes(2 * BLOCK)),))
+
+
 def _parents(paths: Iterable[str]) -> set[str]:
     found: set[str] = set()
     for path in paths:
@@ -114,7 +124,7 @@ def _path_record(path: str) -> bytes:
     return str(length).encode() + body
 
 
-def _header(path: str, *, size: int, mode: int, kind: bytes) -> bytes:
+def _header(path: str, *, size: int, mode: int, kind: bytes, link: str = "") -> bytes:
     """Return a 512-byte GNU header (POSIX.1-1988 fields, magic `ustar  `)."""
     name = path.encode()[:_NAME_FIELD].decode(errors="ignore").encode()
     fields = b"".join(
@@ -127,7 +137,7 @@ def _header(path: str, *, size: int, mode: int, kind: bytes) -> bytes:
             b"%011o\0" % 0,  # mtime
             b" " * 8,  # checksum, counted as blanks
             kind,
-            bytes(100),  # link name
+            link.encode().ljust(_NAME_FIELD, b"\0"),
             b"ustar  \0",
             bytes(32),  # user name
             bytes(32),  # group name

@@ -1,12 +1,19 @@
 """Other images from the same layers: no byte of them is read, made or stored again.
 
 `weights` is a plain image of the model's and the draft's files, for Kubernetes
-image volumes.  `modelpack` is the model as a CNCF ModelPack artifact.  Both
-say nothing of instance, engine, base or time: images that serve the same
-weights have the same views, byte for byte.
+image volumes.  `modelpack` is the model as a CNCF ModelPack artifact.  `kserve`
+is `weights` with one layer more, a link at the place where KServe looks.  The
+three say nothing of instance, engine, base or time: images that serve the same
+weights have the same views, byte for byte.  `modelcar` is the whole image with
+that link: KServe's sidecar runs a shell of it.
+
+The link is relative: KServe reads it below the root of a mounted image, and
+through /proc/PID/root of the sidecar.
 
 Source of the ModelPack format: github.com/modelpack/model-spec, docs/spec.md
 and docs/config.md (2026-06-08).
+Source of KServe's `/models`: github.com/kserve/kserve, pull requests 5558
+(`oci+native://`, subPath `models`) and 3110 (modelcar) (0.20, 2026-06).
 """
 
 from __future__ import annotations
@@ -15,11 +22,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from packager.core.image import MEDIA_CONFIG, MEDIA_LAYER, MEDIA_MANIFEST, Descriptor
+from packager.core.image import MEDIA_CONFIG, MEDIA_LAYER, MEDIA_MANIFEST, Blob, Descriptor, Inline
+from packager.core.serving import MODEL_DIR
 from packager.errors import UsageError
 from packager.images.oci import canonical_json, sha256, without_own
 from packager.images.remote_layers import ROLE
 from packager.images.stored import StoredImage, StoredLayer, parse_stored
+from packager.images.tar import make_link
 
 MODELPACK_MANIFEST = "application/vnd.cncf.model.manifest.v1+json"
 MODELPACK_CONFIG = "application/vnd.cncf.model.config.v1+json"
@@ -35,20 +44,43 @@ TITLE = "org.opencontainers.image.title"
 def weights_view(image: StoredImage) -> StoredImage:
     """The model and its draft as a plain image, where the serving image has them."""
     layers = _chosen(image, ("weights", "model", "draft"))
-    labels = {"dev.packager.view": "weights"}
-    name = _model(image).get("name")
-    if name:
-        labels[TITLE] = str(name)
-        if _model(image).get("revision"):
-            labels["org.opencontainers.image.revision"] = str(_model(image)["revision"])
-    config: dict[str, Any] = {
-        "architecture": image.platform.architecture,
-        "os": image.platform.os,
-        "config": {"Labels": dict(sorted(labels.items()))},
-        "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in layers]},
-        "history": [{"created_by": layer.created_by} for layer in layers],
+    return _plain(image, layers, "weights")
+
+
+def kserve_view(image: StoredImage) -> StoredImage:
+    """The weights view with the link: what KServe mounts as an image volume (`oci+native://`)."""
+    layers = _chosen(image, ("weights", "model", "draft"))
+    return _plain(image, [*layers, _LINK], "kserve")
+
+
+def modelcar_view(image: StoredImage) -> StoredImage:
+    """The whole image with the link: what KServe runs as a sidecar (`oci://`)."""
+    _chosen(image, ("weights", "model"))
+    if not any(layer.role == "base" for layer in image.layers):
+        raise UsageError(
+            f"{image.reference!r} has no base, and so no shell for a sidecar",
+            hint="use --view kserve: KServe mounts it without a shell, as oci+native://…",
+        )
+    if _LINK.diff_id in {layer.diff_id for layer in image.layers}:
+        return image
+    config = {
+        **image.config,
+        "rootfs": {
+            **image.config["rootfs"],
+            "diff_ids": [*image.config["rootfs"]["diff_ids"], _LINK.diff_id],
+        },
+        "history": [*(image.config.get("history") or ()), {"created_by": _LINK.created_by}],
     }
-    return _make(image, config, MEDIA_CONFIG, [_described(layer) for layer in layers])
+    data = canonical_json(config)
+    described = replace(
+        image.sealed.config_descriptor, digest=sha256(data), size=len(data)
+    ).to_json()
+    manifest = {
+        **image.manifest,
+        "config": described,
+        "layers": [*image.manifest["layers"], _described(_LINK).to_json()],
+    }
+    return parse_stored(image.reference, canonical_json(manifest), data)
 
 
 def modelpack_view(image: StoredImage) -> StoredImage:
@@ -78,7 +110,43 @@ def modelpack_view(image: StoredImage) -> StoredImage:
 VIEWS: Mapping[str, Callable[[StoredImage], StoredImage]] = {
     "weights": weights_view,
     "modelpack": modelpack_view,
+    "kserve": kserve_view,
+    "modelcar": modelcar_view,
 }
+
+
+def _link_layer(blob: Blob) -> StoredLayer:
+    data = b"".join(segment.data for segment in blob.segments if isinstance(segment, Inline))
+    digest = sha256(data)
+    return StoredLayer(
+        descriptor=Descriptor(media_type=MEDIA_LAYER, digest=digest, size=len(data)),
+        role="config",
+        created_by="packager: link /models to the model",
+        diff_id=digest,
+    )
+
+
+_LINK_BLOB = make_link("models", MODEL_DIR.lstrip("/"))
+_LINK = _link_layer(_LINK_BLOB)
+OWN_LAYERS: Mapping[str, Blob] = {_LINK.descriptor.digest: _LINK_BLOB}  # what views add, by digest
+
+
+def _plain(image: StoredImage, layers: Sequence[StoredLayer], view: str) -> StoredImage:
+    """An image of these layers that says nothing but which model they hold."""
+    labels = {"dev.packager.view": view}
+    name = _model(image).get("name")
+    if name:
+        labels[TITLE] = str(name)
+        if _model(image).get("revision"):
+            labels["org.opencontainers.image.revision"] = str(_model(image)["revision"])
+    config: dict[str, Any] = {
+        "architecture": image.platform.architecture,
+        "os": image.platform.os,
+        "config": {"Labels": dict(sorted(labels.items()))},
+        "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in layers]},
+        "history": [{"created_by": layer.created_by} for layer in layers],
+    }
+    return _make(image, config, MEDIA_CONFIG, [_described(layer) for layer in layers])
 
 
 def _chosen(image: StoredImage, roles: Sequence[str]) -> list[StoredLayer]:

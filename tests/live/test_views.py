@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import need
+from tests.live.test_docker_steps import python_base
 from tests.support.commandline import TINY, Packager
 from tests.support.image_schemas import MANIFEST, check_oci
 
 pytestmark = pytest.mark.live
+__all__ = ["python_base"]  # a fixture
 
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "--quiet")
 
@@ -99,6 +101,64 @@ def test_the_weights_view_reads_as_a_plain_image_in_docker(
     finally:
         container.remove()
     assert hashlib.sha256(data).digest() == hashlib.sha256(shard.read_bytes()).digest()
+
+
+def test_umoci_and_skopeo_find_the_model_at_models_in_the_kserve_view(
+    packager: Packager, pushed: str, tmp_path: Path
+) -> None:
+    done = packager(
+        "copy", "--view", "kserve", f"{pushed}:1", f"{pushed}:kserve", "--format", "json"
+    )
+    assert done.status == 0, done.err
+    found = json.loads(done.out)
+    assert found["transfer"]["bytes_read"] == 0
+
+    again = packager("copy", "--view", "kserve", "oci:out", "oci:out:again", "--quiet")
+    assert again.out.strip().endswith(found["digest"])
+    skopeo(
+        "copy", "--src-tls-verify=false", "--dest-oci-accept-uncompressed-layers",
+        f"docker://{pushed}:kserve", f"oci:{tmp_path}/taken:kserve",
+    )  # fmt: skip
+    subprocess.run(
+        [need("umoci"), "unpack", "--image", f"{tmp_path}/taken:kserve", str(tmp_path / "bundle")],
+        check=True,
+        capture_output=True,
+    )
+    models = tmp_path / "bundle/rootfs/models"
+    assert str(models.readlink()) == "opt/packager/model"
+    for source in TINY.glob("*.safetensors"):
+        assert (models / source.name).read_bytes() == source.read_bytes()
+
+
+def test_a_sidecar_of_the_modelcar_view_sees_the_model_through_its_proc_root(
+    packager: Packager, engine: str, python_base: str
+) -> None:
+    import docker
+
+    built = (
+        "build",
+        "--model",
+        str(TINY),
+        "--instance",
+        "local",
+        "--base",
+        f"docker:{python_base}",
+    )
+    done = packager(*built, "--quiet", "--output", "oci:out")
+    assert done.status == 0, done.err
+    done = packager("copy", "--view", "modelcar", "oci:out", "docker:tiny-car:1", "--quiet")
+    assert done.status == 0, done.err
+
+    client = docker.DockerClient(base_url=engine)
+    looks = "import os; print(*sorted(os.listdir(f'/proc/{os.getpid()}/root/models')))"
+    try:
+        seen = client.containers.run(
+            "tiny-car:1", entrypoint=["/usr/bin/python3", "-c", looks], command=[], remove=True,
+            network_mode="none",
+        )  # fmt: skip
+    finally:
+        client.images.remove("tiny-car:1", force=True)
+    assert {path.name for path in TINY.glob("*.safetensors")} <= set(seen.decode().split())
 
 
 def test_an_image_of_an_engine_can_be_inspected_and_copied(

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
+import tarfile
+from collections.abc import Callable
 
 import pytest
 
-from packager.core.image import MEDIA_LAYER
+from packager.core.image import MEDIA_LAYER, Inline
 from packager.errors import UsageError
-from packager.images.views import VIEWS, modelpack_view, weights_view
+from packager.images.stored import StoredImage
+from packager.images.views import (
+    OWN_LAYERS,
+    VIEWS,
+    kserve_view,
+    modelcar_view,
+    modelpack_view,
+    weights_view,
+)
 from tests.support.image_schemas import CONFIG, MANIFEST, check_modelpack_config, check_oci
 from tests.support.stored_images import BASE, DRAFT, SERVING, SHARDS, SMALL, image, layer
 
@@ -42,7 +54,7 @@ def test_the_weights_view_is_an_image_by_the_specification() -> None:
     check_oci(sealed.config, CONFIG)
 
 
-@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("name", ["weights", "modelpack", "kserve"])
 def test_images_with_the_same_weights_have_the_same_view(name: str) -> None:
     other = image(
         (layer("base", "ubuntu"), *SERVING[1:-1], layer("config", "other settings")),
@@ -125,3 +137,62 @@ def test_a_view_of_the_weights_view_is_the_same_weights() -> None:
     view = weights_view(image())
 
     assert weights_view(view).layers == view.layers
+
+
+# Nodes keep the layer: its digest stays.
+LINK = "sha256:b61b9bdee5167699400ff5ef337f8b470e1856cf4b687532f17e7f632b4954be"
+
+
+def test_the_link_is_a_relative_one_to_the_model_in_a_layer_of_1536_bytes() -> None:
+    [(digest, blob)] = OWN_LAYERS.items()
+    data = b"".join(part.data for part in blob.segments if isinstance(part, Inline))
+
+    assert (digest, len(data)) == (LINK, 1536)
+    assert digest == "sha256:" + hashlib.sha256(data).hexdigest()
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        [link] = archive.getmembers()
+    assert (link.name, link.issym(), link.linkname) == ("models", True, "opt/packager/model")
+    assert (link.mtime, link.uid, link.gid, link.mode) == (0, 0, 0, 0o777)
+
+
+def test_the_kserve_view_is_the_weights_view_and_the_link() -> None:
+    view = kserve_view(image())
+
+    assert [found.descriptor.digest for found in view.layers] == [
+        *digests(*SHARDS, SMALL, DRAFT),
+        LINK,
+    ]
+    assert json.loads(view.sealed.config)["rootfs"]["diff_ids"][-1] == LINK
+    assert view.labels["dev.packager.view"] == "kserve"
+    check_oci(view.sealed.manifest, MANIFEST)
+    check_oci(view.sealed.config, CONFIG)
+
+
+def test_the_modelcar_view_is_the_whole_image_and_the_link() -> None:
+    serving = image(env={"A": "1"})
+    view = modelcar_view(serving)
+
+    assert [found.descriptor.digest for found in view.layers] == [*digests(*SERVING), LINK]
+    assert {**view.runtime} == {**serving.runtime}
+    check_oci(view.sealed.manifest, MANIFEST)
+    check_oci(view.sealed.config, CONFIG)
+
+
+@pytest.mark.parametrize("view", [kserve_view, modelcar_view])
+def test_a_view_with_the_link_gets_no_second_one(
+    view: Callable[[StoredImage], StoredImage],
+) -> None:
+    once = view(image())
+
+    assert view(once).layers == once.layers
+
+
+def test_the_link_is_in_no_other_view() -> None:
+    assert weights_view(modelcar_view(image())).digest == weights_view(image()).digest
+
+
+def test_an_image_without_a_base_has_no_shell_for_a_sidecar() -> None:
+    with pytest.raises(UsageError, match="no base, and so no shell") as refused:
+        modelcar_view(image(SERVING[1:]))
+
+    assert "--view kserve" in refused.value.hint
