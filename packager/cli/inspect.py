@@ -18,8 +18,26 @@ from packager.core.bench import BenchReport
 from packager.core.image import Platform
 from packager.core.record import BuildRecord
 from packager.core.text import escape
+from packager.core.units import decimal, parse_rate
+from packager.errors import UsageError
+from packager.images.pull_hints import DISKS, Disk, PullHints, make_hints
+from packager.images.pull_report import hints_document, hints_text, pulled_layers
 from packager.images.report import inspect_document, inspect_text
 from packager.images.stored import StoredImage
+
+_BANDWIDTH = parse_rate("10Gbit")
+
+
+def _rate(
+    context: click.Context,  # noqa: ARG001
+    parameter: click.Parameter,  # noqa: ARG001
+    text: str | None,
+) -> float | None:
+    try:
+        return None if text is None else parse_rate(text)
+    except ValueError as error:
+        what, _, how = str(error).partition("; ")
+        raise UsageError(what, hint=how) from error
 
 
 @click.command()
@@ -30,11 +48,31 @@ from packager.images.stored import StoredImage
     metavar="IMAGE",
     help="Mark layers that this image has too. Repeatable.",
 )
+@click.option(
+    "--pull-hints",
+    is_flag=True,
+    help="Show with which settings nodes pull it fastest, and how long that takes.",
+)
+@click.option(
+    "--bandwidth",
+    callback=_rate,
+    metavar="RATE",
+    help="Of --pull-hints: the network of a node.  [default: 10Gbit]",
+)
+@click.option(
+    "--disk",
+    callback=_rate,
+    metavar="RATE",
+    help="Of --pull-hints: the disk of a node; by default a table of three.",
+)
 @image_options
 @format_option
 def inspect(
     image: str,
     shared_with: tuple[str, ...],
+    pull_hints: bool,
+    bandwidth: float | None,
+    disk: float | None,
     platform: Platform,
     insecure_registries: tuple[str, ...],
     ca_file: Path | None,
@@ -48,14 +86,24 @@ def inspect(
     met in the registry's other repositories; of one that was built here, what
     `packager bench` measured of it.
 
+    With --pull-hints it says how nodes pull the image fastest: settings of
+    containerd, SOCI and the kubelet for its layers, and the predicted time.
+
     \b
     packager inspect oci:out
+    packager inspect oci:out --pull-hints --bandwidth 25Gbit --disk 1000MiB
     """
+    if not pull_hints and (bandwidth or disk):
+        given = "--bandwidth" if bandwidth else "--disk"
+        raise UsageError(f"{given} says nothing without --pull-hints", hint="add --pull-hints")
     tools = wiring.image_services_for(
         wiring.Settings(insecure_registries=insecure_registries, ca_file=ca_file)
     )
     target = wiring.parse_output(image)
     opened = tools.open(target, platform)
+    if pull_hints:
+        _print_hints(_hints_of(opened.image, bandwidth, disk), output_format)
+        return
     found, records = opened.image, attached_records(opened)
     others = [tools.open(wiring.parse_output(other), platform).image for other in shared_with]
     seen = tools.seen(target, [layer.descriptor.digest for layer in found.layers])
@@ -75,6 +123,18 @@ def inspect(
         print_line()
         print_line(f"measured   {measured.measured}, {request_words(measured.workload)}")
         print_lines(f"  {line}" for line in brief_lines(measured))
+
+
+def _hints_of(image: StoredImage, bandwidth: float | None, disk: float | None) -> PullHints:
+    disks = (Disk(name=f"{decimal(disk)}/s", bytes_s=disk),) if disk else DISKS
+    return make_hints(pulled_layers(image), bandwidth or _BANDWIDTH, disks)
+
+
+def _print_hints(hints: PullHints, output_format: str) -> None:
+    if output_format == "json":
+        print_json(hints_document(hints))
+    else:
+        print_report(hints_text(hints))
 
 
 def _said(record: BuildRecord) -> str:

@@ -56,6 +56,23 @@ _UNITS = {
 }
 
 
+def parse_rate(written: str) -> float:
+    """Parse `10Gbit`, `125MiB` or `1GB` into bytes a second; `/s` may stand behind it."""
+    text, rate = written.strip(), 0.0
+    if found := _BITS.fullmatch(text):
+        rate = float(found["number"]) * 1000 ** ("kmgt".index(found["unit"].lower()) + 1) / 8
+    elif (size := _SIZE.fullmatch(text.removesuffix("/s"))) and size["unit"]:
+        rate = float(size["number"]) * _UNITS[size["unit"].lower()]
+    if rate <= 0:
+        raise ValueError(f"{written!r} is not a speed; write it as 10Gbit or 125MiB")
+    return rate
+
+
+_BITS = re.compile(
+    r"(?P<number>\d{1,9}(?:\.\d{1,9})?)\s*(?P<unit>[kmgt])(?:bit(?:/s)?|bps)", re.IGNORECASE
+)
+
+
 def counted(number: int, what: str) -> str:
     """Return `1 layer`, `2 layers`: a number with a word that takes an `s`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -231,7 +231,7 @@ def test_a_bug_is_told_without_details(server: ApiServer, monkeypatch: pytest.Mo
     def broken(*_: object) -> None:
         raise RuntimeError("the password is hunter2")
 
-    monkeypatch.setattr(type(server.jobs), "list_quickly", broken)
+    monkeypatch.setattr(type(server.jobs), "list", broken)
     answer = post(server.port, b"{}")
 
     assert (answer.status, answer.document["__type"]) == (500, "InternalFailure")

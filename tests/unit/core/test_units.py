@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packager.core.units import GIB, MIB, decimal, parse_size
+from packager.core.units import GIB, MIB, decimal, parse_rate, parse_size
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,18 @@ def test_what_is_no_size_is_refused(written: str) -> None:
 )
 def test_a_size_is_never_a_thousand_of_its_unit(size: int, shown: str) -> None:
     assert decimal(size) == shown
+
+
+@pytest.mark.parametrize(
+    ("written", "bytes_s"),
+    [("10Gbit", 1.25e9), ("25 Gbps", 3.125e9), ("100Mbit/s", 12.5e6), ("125MiB", 125 * MIB),
+     ("1.5GB/s", 1.5e9), ("10gb", 1e10)],
+)  # fmt: skip
+def test_speeds_are_read_in_bits_and_bytes(written: str, bytes_s: float) -> None:
+    assert parse_rate(written) == bytes_s
+
+
+@pytest.mark.parametrize("written", ["", "10", "fast", "-1Gbit", "0Gbit", "1e9Gbit", "nanGbit"])
+def test_what_is_no_speed_is_refused(written: str) -> None:
+    with pytest.raises(ValueError, match="is not a speed"):
+        parse_rate(written)
