@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,18 @@ from typing import Any
 import click
 
 from packager import wiring
-from packager.cli.field_options import Command
-from packager.cli.options import format_option, image_options
+from packager.cli.field_options import Command, FiniteRange
+from packager.cli.options import image_options
 from packager.cli.terminal import note, print_json, print_line, print_text
 from packager.core.deployment import Applied, Change, Deployment, DeployStatus, RenderedFiles
 from packager.core.text import escape
 from packager.errors import PlanRejected, UsageError
 from packager.files.atomic import explain_disk_errors, write_atomically
+from packager.files.user_files import read_user_file
 from packager.findings import Finding, errors_in, finding_document
 from packager.wiring.deploy import DeployAsked, find_deployment
 
+MAX_BODY_BYTES = 6 * 1024 * 1024  # of a request that SageMaker takes; others take more
 _SIZES = {"k": 1e3, "m": 1e6, "g": 1e9}
 
 
@@ -88,14 +91,28 @@ _SUBJECT: tuple[Callable[[Command], Command], ...] = (
     image_options,
 )
 
+
+def wait_options(command: Command) -> Command:
+    """Add --wait and --timeout."""
+    wait = click.option("--wait", is_flag=True, help="Wait until it serves, or has failed.")
+    seconds = click.option(
+        "--timeout",
+        "timeout_s",
+        type=FiniteRange(1, 86400),
+        default=3600.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Longest wait.",
+    )
+    return wait(seconds(command))
+
+
 output_option = click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
     help="Write the files into DIR, too; it is created.",
 )
-
-__all__ = ["format_option"]
 
 
 def show_rendered(rendered: RenderedFiles, output: Path | None, output_format: str) -> None:
@@ -181,6 +198,23 @@ def show_status(status: DeployStatus, output_format: str) -> None:
     for name, value in rows.items():
         if value:
             print_line(f"{name:<10}{value}")
+
+
+def read_body(place: str | None) -> bytes:
+    """Return a request's body: a file's, or of stdin for `-`."""
+    if place in (None, "-"):
+        return sys.stdin.buffer.read(MAX_BODY_BYTES)
+    return read_user_file(
+        Path(str(place)),
+        what="the request",
+        hint="write the JSON that the server takes into a file",
+        max_bytes=MAX_BODY_BYTES,
+    )
+
+
+def show_answer(data: bytes) -> None:
+    """Print a server's answer, JSON as it is, with what a terminal would obey escaped."""
+    print_text(data.decode("utf-8", errors="replace"))
 
 
 def change_document(change: Change) -> dict[str, Any]:

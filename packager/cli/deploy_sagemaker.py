@@ -9,29 +9,179 @@ import click
 
 from packager.cli.deploy_options import (
     output_option,
+    read_body,
+    show_answer,
+    show_applied,
+    show_changes,
     show_rendered,
+    show_status,
     subject_options,
-    take_deployment,
+    tell_findings,
+    wait_options,
 )
+from packager.cli.deploy_sagemaker_options import take_wanted, wanted_options
 from packager.cli.options import format_option
+from packager.cli.terminal import note
+from packager.core.deployment import DeployStatus
+from packager.deploy.sagemaker.clients import Clients
 from packager.deploy.sagemaker.deployer import SageMakerDeployer
-from packager.deploy.sagemaker.wanted import SageMakerWanted
+from packager.deploy.sagemaker.live import EndpointFailed, LiveSageMaker, request_body
+from packager.errors import UsageError
+
+_SMOKE = "What does loads in the json module do?"
 
 
 @click.group()
 def sagemaker() -> None:
-    """Deploy to an endpoint of Amazon SageMaker."""
+    """Deploy to an endpoint of Amazon SageMaker, or of `packager serve`.
+
+    Address, region and credentials are found as boto3 finds them: AWS_PROFILE, AWS_REGION,
+    AWS_ENDPOINT_URL_SAGEMAKER. None is printed or written.
+
+    \b
+    Status: 0 done; 2 wrong arguments, or AWS refuses a request; 3 the image does not fit;
+    66 no such endpoint or image; 69 it failed, or did not settle in time; 77 access denied.
+    """
 
 
 @sagemaker.command()
 @subject_options
+@wanted_options
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(("api", "cloudformation")),
+    default="api",
+    show_default=True,
+    help="Requests of the API, one file each, or one template.",
+)
 @output_option
 @format_option
-def render(output: Path | None, output_format: str, **given: Any) -> None:
+def render(form: Any, output: Path | None, output_format: str, **given: Any) -> None:
     """Print the requests of IMAGE's endpoint, in the order in which they are sent.
 
+    Each file is what `aws sagemaker … --cli-input-json file://FILE` takes. Nothing is sent.
+
     \b
-    packager deploy sagemaker render r.example/team/model:1
+    packager deploy sagemaker render r.example/team/model:1 --role-arn arn:aws:iam::…:role/serve
     """
-    deployment = take_deployment(given)
-    show_rendered(SageMakerDeployer().render(deployment, SageMakerWanted()), output, output_format)
+    deployment, wanted, _ = take_wanted(given)
+    show_rendered(SageMakerDeployer(form).render(deployment, wanted), output, output_format)
+
+
+@sagemaker.command()
+@subject_options
+@wanted_options
+@format_option
+def diff(output_format: str, **given: Any) -> None:
+    """Show what `apply` would create or update, and change nothing.
+
+    \b
+    packager deploy sagemaker diff r.example/team/model:2 --role-arn arn:aws:iam::…:role/serve
+    """
+    deployment, wanted, region = take_wanted(given)
+    changes = LiveSageMaker(Clients(region)).diff(deployment, wanted)
+    tell_findings(SageMakerDeployer().check(deployment, wanted))
+    show_changes(changes, output_format)
+
+
+@sagemaker.command()
+@subject_options
+@wanted_options
+@wait_options
+@click.option("--smoke", is_flag=True, help="Wait, then send it a prompt; fail without an answer.")
+@format_option
+def apply(wait: bool, timeout_s: float, smoke: bool, output_format: str, **given: Any) -> None:
+    """Create IMAGE's endpoint, or update what differs of it.
+
+    Doing it again changes nothing; after it was interrupted, it goes on.
+
+    \b
+    packager deploy sagemaker apply r.example/team/model:1 --role-arn … --wait --smoke
+    """
+    deployment, wanted, region = take_wanted(given)
+    live = LiveSageMaker(Clients(region), say=note)
+    tell_findings(live.check(deployment, wanted))
+    applied = live.apply(deployment, wanted)
+    if wait or smoke:
+        _check_serving(deployment.name, live.status(deployment.name, wait_s=timeout_s))
+    if smoke:
+        body = request_body(_SMOKE, deployment.served_name, 16)
+        note(f"answer: {live.invoke(deployment.name, body).decode(errors='replace')[:400]}")
+    show_applied(applied, output_format)
+
+
+@sagemaker.command()
+@click.argument("name")
+@wait_options
+@click.option("--region", metavar="REGION", default="", help="AWS region.")
+@format_option
+def status(name: str, wait: bool, timeout_s: float, region: str, output_format: str) -> None:
+    """Show the state of endpoint NAME.
+
+    With --wait it ends once the endpoint serves or has failed.
+
+    \b
+    packager deploy sagemaker status my-model --wait
+    """
+    found = LiveSageMaker(Clients(region), say=note).status(name, wait_s=timeout_s if wait else 0.0)
+    show_status(found, output_format)
+    if wait:
+        _check_serving(name, found)
+
+
+@sagemaker.command()
+@click.argument("name")
+@click.argument("body", required=False, metavar="[FILE|-]")
+@click.option("--prompt", metavar="TEXT", help="Ask this, as a chat, instead of a file.")
+@click.option(
+    "--model", default="", metavar="NAME", help="Name of the model in a chat; engines may need it."
+)
+@click.option(
+    "--max-tokens", type=click.IntRange(1), default=64, show_default=True, help="Of an answer."
+)
+@click.option("--region", metavar="REGION", default="", help="AWS region.")
+def invoke(
+    name: str, body: str | None, prompt: str | None, model: str, max_tokens: int, region: str
+) -> None:
+    """Send one request to endpoint NAME and print its answer.
+
+    \b
+    packager deploy sagemaker invoke my-model --prompt 'Hello' --model my-model
+    """
+    if (body is None) == (prompt is None):
+        raise UsageError("nothing is asked, or two things", hint="give FILE, or --prompt TEXT")
+    data = read_body(body) if prompt is None else request_body(prompt, model, max_tokens)
+    show_answer(LiveSageMaker(Clients(region)).invoke(name, data))
+
+
+@sagemaker.command()
+@click.argument("name")
+@click.option("--region", metavar="REGION", default="", help="AWS region.")
+@format_option
+def rollback(name: str, region: str, output_format: str) -> None:
+    """Move endpoint NAME back to the configuration that it had before.
+
+    \b
+    packager deploy sagemaker rollback my-model
+    """
+    show_applied(LiveSageMaker(Clients(region), say=note).roll_back(name), output_format)
+
+
+@sagemaker.command()
+@click.argument("name")
+@click.option("--region", metavar="REGION", default="", help="AWS region.")
+@format_option
+def delete(name: str, region: str, output_format: str) -> None:
+    """Delete endpoint NAME, with every model and configuration that `apply` made for it.
+
+    \b
+    packager deploy sagemaker delete my-model
+    """
+    show_changes(LiveSageMaker(Clients(region), say=note).delete(name), output_format)
+
+
+def _check_serving(name: str, found: DeployStatus) -> None:
+    """Raise where an endpoint does not serve after it was waited for."""
+    if found.state != "ready":
+        raise EndpointFailed(name, found.reason or f"it is {found.said}")

@@ -44,6 +44,7 @@ class Deployment:
     engine: str = ""
     engine_version: str = ""
     served_name: str = ""  # that clients send as `model`
+    max_batch: int | None = None  # requests that one replica computes at once
     instance: Instance
     devices: int  # of one replica on each of its nodes; 0 on processors
     nodes: int = 1  # machines of one replica

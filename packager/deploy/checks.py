@@ -46,11 +46,13 @@ def check_pair(deployment: Deployment) -> Iterator[Finding]:
 
 def check_ami(deployment: Deployment, ami: str) -> Iterator[Finding]:
     """Find an AMI whose driver is not the image's CUDA's. Such endpoints die without a log."""
+    for word, kind in (("-gpu-", "nvidia"), ("-neuron-", "neuron")):
+        if word in ami and deployment.instance.kind != kind:
+            what = f"{ami} is not for {deployment.instance.name}"
+            yield Finding("error", "deploy-ami-kind", what, "leave the AMI out")
     cuda = deployment.cuda.partition(".")[0]
     row = next((one for one in amis() if one.name == ami), None)
-    if deployment.instance.kind != "nvidia" or not cuda or row is None:
-        return
-    if row.cuda.partition(".")[0] != cuda:
+    if cuda and row is not None and row.cuda.partition(".")[0] != cuda:
         what = f"{ami} has CUDA {row.cuda}, and the image CUDA {deployment.cuda}"
         fit = deployment.inference_ami
         hint = f"use {fit}" if fit else "leave the AMI out"

@@ -112,6 +112,7 @@ def make_deployment(
         engine=engine,
         engine_version=version,
         served_name=served,
+        max_batch=_batch(record, said),
         instance=instance,
         devices=devices,
         nodes=nodes,
@@ -149,6 +150,12 @@ def _engine(record: BuildRecord | None, said: Mapping[str, Any]) -> tuple[str, s
         return record.engine, record.engine_version
     engine, _, version = str(said.get("engine") or "").partition(" ")
     return engine, version
+
+
+def _batch(record: BuildRecord | None, said: Mapping[str, Any]) -> int | None:
+    shape = record.shape if record is not None else said.get("shape")
+    found = shape.get("max_batch") if isinstance(shape, dict) else None
+    return found if isinstance(found, int) and found > 0 else None
 
 
 def _sizes(subject: Subject) -> tuple[int | None, int | None]:

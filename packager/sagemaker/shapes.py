@@ -77,6 +77,14 @@ def read_input(operation: str, body: object) -> dict[str, Any]:
     return cleaned
 
 
+def input_faults(operation: str, body: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what is wrong with a request: types, members and every constraint."""
+    shape = _shape_of(operation, "input")
+    if shape is None:
+        return ("the operation takes nothing",) if body else ()
+    return (*_mistyped(shape, body, ""), *_faults(shape, body, ""))
+
+
 def answer_faults(operation: str, answer: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what is wrong with an answer: types, members and every constraint."""
     shape = _shape_of(operation, "output")

@@ -1,26 +1,62 @@
-"""SageMaker's deployer."""
+"""SageMaker's deployer: requests of its API, or a template of CloudFormation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
-from packager.core.deployment import Deployment, RenderedFiles
-from packager.deploy.checks import check_ami, check_pair
+from packager.core.deployment import DeployFile, Deployment, RenderedFiles
+from packager.deploy.checks import refuse_secrets
+from packager.deploy.sagemaker.bodies import requests_of
+from packager.deploy.sagemaker.checks import check_endpoint, check_requests
+from packager.deploy.sagemaker.cloudformation import template_of
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.findings import Finding
 
+Form = Literal["api", "cloudformation"]
+
 
 class SageMakerDeployer:
-    """Describes endpoints as bodies of the SageMaker API."""
+    """Describes endpoints as bodies of the SageMaker API, or as a template that makes them."""
 
     name = "sagemaker"
 
+    def __init__(self, form: Form = "api") -> None:
+        self._form = form
+
     def check(self, deployment: Deployment, wanted: SageMakerWanted) -> Iterator[Finding]:
         """Yield findings for what SageMaker would refuse, kill or ignore."""
-        yield from deployment.findings
-        yield from check_pair(deployment)
-        yield from check_ami(deployment, wanted.ami or deployment.inference_ami)
+        requests = requests_of(deployment, wanted)
+        found = (*check_endpoint(deployment, wanted), *check_requests(requests))
+        yield from dict.fromkeys(found)  # pools share most of them
 
     def render(self, deployment: Deployment, wanted: SageMakerWanted) -> RenderedFiles:
-        """Return the bodies in the order in which they are sent."""
-        return RenderedFiles(files=(), findings=tuple(self.check(deployment, wanted)))
+        """Return the bodies in the order in which they are sent, or the template.
+
+        Raises `SecretInFile` for a credential in the environment.
+        """
+        for one in (deployment, *wanted.pools):
+            refuse_secrets(one.env)
+        refuse_secrets(wanted.tags)
+        requests = requests_of(deployment, wanted)
+        findings = tuple(self.check(deployment, wanted))
+        if self._form == "cloudformation":
+            files: Sequence[DeployFile] = (
+                DeployFile("template.json", _text(template_of(requests))),
+            )
+        else:
+            files = [
+                DeployFile(f"{number:02}-{_dashed(one.operation)}.json", _text(one.body))
+                for number, one in enumerate(requests, 1)
+            ]
+        return RenderedFiles(files=tuple(files), findings=findings)
+
+
+def _text(document: object) -> str:
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _dashed(operation: str) -> str:
+    """Return an operation as the AWS command line spells it: `create-endpoint-config`."""
+    return "".join(f"-{one.lower()}" if one.isupper() else one for one in operation).lstrip("-")

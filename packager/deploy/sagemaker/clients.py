@@ -1,0 +1,130 @@
+"""Clients of AWS, and its errors as ours. No message of boto3 is passed on that may hold a key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from packager.core.text import escape
+from packager.errors import AccessDenied, NotFound, PackagerError, Unavailable, UsageError
+
+_CODE = re.compile(r"[A-Za-z0-9.]{1,64}")
+_DENIED = (
+    "AccessDenied",
+    "UnrecognizedClient",
+    "InvalidSignature",
+    "ExpiredToken",
+    "InvalidClient",
+)
+_LONGEST = 600
+
+
+class AwsRefused(UsageError):
+    """AWS refuses a request."""
+
+    def __init__(self, operation: str, code: str, message: str) -> None:
+        super().__init__(
+            f"AWS refuses {operation}: {code}: {escape(message[:_LONGEST])}",
+            hint="`packager deploy sagemaker render` shows the request as it was sent",
+        )
+
+
+class Clients:
+    """Clients of services, made when they are first asked for."""
+
+    def __init__(self, region: str = "") -> None:
+        self._region = region
+        self._made: dict[str, Any] = {}
+
+    def of(self, service: str) -> Any:
+        """Return a client that finds address, region and credentials as boto3 does."""
+        if service not in self._made:
+            self._made[service] = self._client(service)
+        return self._made[service]
+
+    def _client(self, service: str) -> Any:
+        try:
+            import boto3
+            from botocore.config import Config
+        except ImportError as error:
+            raise Unavailable(
+                "deploying to SageMaker needs boto3, which is not installed",
+                hint="install it with `pip install 'packager[serve]'`",
+            ) from error
+        from botocore import exceptions
+
+        # An answer of a large model takes a minute; a second try would make it work twice.
+        patient = {"read_timeout": 80, "retries": {"total_max_attempts": 1}}
+        config = Config(**(patient if service == "sagemaker-runtime" else {}))
+        try:
+            return boto3.client(service, region_name=self._region or None, config=config)
+        except exceptions.NoRegionError as error:
+            raise UsageError(
+                "nobody says in which region of AWS", hint="give --region, or set AWS_REGION"
+            ) from error
+        except exceptions.BotoCoreError as error:
+            raise UsageError(
+                f"boto3 cannot be set up: {type(error).__name__}",
+                hint="check AWS_PROFILE and AWS_ENDPOINT_URL",
+            ) from error
+
+
+@contextmanager
+def explained(operation: str) -> Iterator[None]:
+    """Turn errors of boto3 inside the block into ours."""
+    from botocore import exceptions
+
+    try:
+        yield
+    except exceptions.ClientError as error:
+        raise _refusal(operation, error.response) from error
+    except (
+        exceptions.NoCredentialsError,
+        exceptions.PartialCredentialsError,
+        exceptions.CredentialRetrievalError,
+        exceptions.TokenRetrievalError,
+        exceptions.SSOError,
+    ) as error:
+        raise AccessDenied(
+            "there are no usable AWS credentials",
+            hint="set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; "
+            "`aws sts get-caller-identity` shows who you are",
+        ) from error
+    except exceptions.ParamValidationError as error:
+        raise AwsRefused(operation, "ParamValidationError", str(error)) from error
+    except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
+        raise Unavailable(
+            f"AWS does not answer {operation}: {type(error).__name__}",
+            hint="check the network, AWS_REGION and AWS_ENDPOINT_URL; applying again goes on",
+        ) from error
+    except exceptions.BotoCoreError as error:
+        raise UsageError(
+            f"boto3 refuses {operation}: {type(error).__name__}", hint="check the settings of AWS"
+        ) from error
+
+
+def is_missing(error: Exception) -> bool:
+    """Check whether AWS says that there is nothing of that name."""
+    response = getattr(error, "response", None) or {}
+    found = response.get("Error") or {}
+    code, message = str(found.get("Code", "")), str(found.get("Message", ""))
+    is_gone = "Could not find" in message or "does not exist" in message
+    return code in ("ResourceNotFound", "ObjectNotFoundException") or (
+        code == "ValidationException" and is_gone
+    )
+
+
+def _refusal(operation: str, response: Mapping[str, Any]) -> PackagerError:
+    found = response.get("Error") or {}
+    code, message = str(found.get("Code", "")), str(found.get("Message", ""))
+    code = code if _CODE.fullmatch(code) else "an error"
+    if code.startswith(_DENIED):
+        return AccessDenied(
+            f"AWS denies {operation}: {code}",
+            hint="the caller needs sagemaker:* of this endpoint, and iam:PassRole for its role",
+        )
+    if code == "ResourceNotFound":
+        return NotFound(f"{operation}: {escape(message[:_LONGEST])}", hint="apply it first")
+    return AwsRefused(operation, code, message)

@@ -1,0 +1,400 @@
+"""Endpoints on AWS, or on a server that speaks its API: applied, watched, asked, deleted.
+
+Nothing is kept here between calls.  Models and configurations have the digest of their content
+in their names, and all have a tag: what is there tells how far an earlier call came.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from packager.core.deployment import (
+    Applied,
+    Change,
+    ChangeKind,
+    Deployment,
+    DeployState,
+    DeployStatus,
+)
+from packager.core.events import ignore
+from packager.core.text import escape
+from packager.deploy.sagemaker.bodies import (
+    OWNER_TAG,
+    Request,
+    component_name,
+    requests_of,
+)
+from packager.deploy.sagemaker.clients import Clients, explained, is_missing
+from packager.deploy.sagemaker.deployer import SageMakerDeployer
+from packager.deploy.sagemaker.differences import differences
+from packager.deploy.sagemaker.wanted import SageMakerWanted
+from packager.errors import NotFound, PlanRejected, Unavailable, UsageError
+from packager.findings import errors_in
+
+Body = Mapping[str, Any]
+
+_STATES: Mapping[str, DeployState] = {
+    "InService": "ready",
+    "Creating": "creating",
+    "Updating": "updating",
+    "SystemUpdating": "updating",
+    "RollingBack": "rolling-back",
+    "Deleting": "ending",
+    "Failed": "failed",
+    "OutOfService": "failed",
+    "UpdateRollbackFailed": "failed",
+}
+_SETTLED = frozenset({"ready", "failed", "absent"})
+_MOST_PAGES = 100
+_POLL_S = 5.0
+
+
+class NotOurs(UsageError):
+    """Something has the name that another made."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(
+            f"there is {kind} {name!r} already, which packager did not make",
+            hint=f"choose another --name; ours have the tag {OWNER_TAG}",
+        )
+
+
+class UnderWay(Unavailable):
+    """An endpoint is changing, and takes no other change meanwhile."""
+
+    def __init__(self, name: str, state: str) -> None:
+        super().__init__(
+            f"endpoint {name!r} is {state}, and takes no change meanwhile",
+            hint=f"`packager deploy sagemaker status {name} --wait` waits for it",
+        )
+
+
+class EndpointFailed(Unavailable):
+    """An endpoint could not be made, or could not be changed."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"endpoint {name!r} has failed: {escape(reason[:600]) or 'nothing says why'}",
+            hint=f"its log is in /aws/sagemaker/Endpoints/{name}; applying again replaces it",
+        )
+
+
+class LiveSageMaker(SageMakerDeployer):
+    """Deploys through boto3."""
+
+    def __init__(
+        self,
+        clients: Clients | None = None,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        poll_s: float = _POLL_S,
+        say: Callable[[str], None] = ignore,
+    ) -> None:
+        super().__init__()
+        self._clients = clients or Clients()
+        self._sleep = sleep
+        self._clock = clock
+        self._poll_s = poll_s
+        self._say = say
+
+    def diff(self, deployment: Deployment, wanted: SageMakerWanted) -> tuple[Change, ...]:
+        """Return what `apply` would do."""
+        return tuple(change for _, change in self._steps(self._checked(deployment, wanted)))
+
+    def apply(self, deployment: Deployment, wanted: SageMakerWanted) -> Applied:
+        """Create or update what differs; an endpoint that failed is made again.
+
+        Raises `UnderWay` while it is changing, `NotOurs`, and what AWS refuses.
+        """
+        name = deployment.name
+        done = []
+        for request, change in self._steps(self._checked(deployment, wanted)):
+            if change.kind != "same":
+                self._say(f"{change.kind} {change.resource} {change.name}")
+                self._send(request, change.kind, name, keeps_scale=wanted.scales)
+            done.append(change)
+        return Applied(changes=tuple(done), address=f"endpoint {name}")
+
+    def status(self, name: str, *, wait_s: float = 0.0) -> DeployStatus:
+        """Return the state of an endpoint with its component, after it settled or `wait_s`."""
+        until = self._clock() + wait_s
+        said = ""
+        while True:
+            found = self._state(name)
+            if found.said != said:
+                self._say(f"{name}: {found.said}")
+                said = found.said
+            if found.state in _SETTLED or self._clock() >= until:
+                return found
+            self._sleep(min(self._poll_s, max(until - self._clock(), 0.0)))
+
+    def invoke(self, name: str, body: bytes) -> bytes:
+        """Send a request to an endpoint and return its answer; raise what AWS answers."""
+        asked: dict[str, Any] = {
+            "EndpointName": name,
+            "Body": body,
+            "ContentType": "application/json",
+            "Accept": "application/json",
+        }
+        if self._describe("InferenceComponent", component_name(name)) is not None:
+            asked["InferenceComponentName"] = component_name(name)
+        with explained("InvokeEndpoint"):
+            answer = self._clients.of("sagemaker-runtime").invoke_endpoint(**asked)
+            data: bytes = answer["Body"].read()
+        return data
+
+    def delete(self, name: str) -> tuple[Change, ...]:
+        """Delete component, endpoint, configurations and models of this deployment, in order."""
+        done = []
+        component = component_name(name)
+        for kind, found in (("InferenceComponent", component), ("Endpoint", name)):
+            if (there := self._describe(kind, found)) is None:
+                continue
+            self._refuse_foreign(kind, found, there)
+            if there.get(f"{kind}Status") != "Deleting":
+                self._call(f"Delete{kind}", **{f"{kind}Name": found})
+            self._until_gone(kind, found)
+            done.append(Change(kind="delete", resource=kind, name=found))
+        for kind in ("EndpointConfig", "Model"):
+            for found in self._ours(kind, name):
+                self._call(f"Delete{kind}", **{f"{kind}Name": found})
+                done.append(Change(kind="delete", resource=kind, name=found))
+        return tuple(done)
+
+    def roll_back(self, name: str) -> Applied:
+        """Move an endpoint to the configuration that it had before; raise `NotFound` for none."""
+        there = self._describe("Endpoint", name)
+        if there is None:
+            raise NotFound(f"there is no endpoint {name!r}", hint="apply it first")
+        self._refuse_foreign("Endpoint", name, there)
+        self._refuse_busy(name, there)
+        now = there["EndpointConfigName"]
+        earlier = [one for one in self._ours("EndpointConfig", name) if one != now]
+        if not earlier:
+            raise NotFound(
+                f"endpoint {name!r} has no earlier configuration", hint="apply the image instead"
+            )
+        self._call("UpdateEndpoint", EndpointName=name, EndpointConfigName=earlier[0])
+        moved = ("EndpointConfigName", now, earlier[0])
+        change = Change(kind="update", resource="Endpoint", name=name, differences=(moved,))
+        return Applied(changes=(change,), address=f"endpoint {name}")
+
+    def _checked(self, deployment: Deployment, wanted: SageMakerWanted) -> Sequence[Request]:
+        """Return the requests; raise `PlanRejected` where one of them cannot work."""
+        rendered = self.render(deployment, wanted)
+        if errors_in(rendered.findings):
+            raise PlanRejected(rendered.findings)
+        return requests_of(deployment, wanted)
+
+    def _steps(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Change]]:
+        for request in requests:
+            if request.service == "application-autoscaling":
+                yield request, self._scaling(request)
+            elif request.resource in ("Model", "EndpointConfig"):
+                yield request, self._fixed(request)
+            else:
+                yield request, self._moving(request)
+
+    def _fixed(self, request: Request) -> Change:
+        """Return the change of what has its content in its name."""
+        there = self._describe(request.resource, request.name)
+        kind: ChangeKind = "create" if there is None else "same"
+        return Change(kind=kind, resource=request.resource, name=request.name)
+
+    def _moving(self, request: Request) -> Change:
+        """Return the change of an endpoint or a component."""
+        resource, name = request.resource, request.name
+        there = self._describe(resource, name)
+        if there is None:
+            return Change(kind="create", resource=resource, name=name)
+        self._refuse_foreign(resource, name, there)
+        if there[f"{resource}Status"] == "Failed":  # AWS lets it be deleted, and nothing else
+            return Change(kind="replace", resource=resource, name=name)
+        wanted = {key: request.body[key] for key in _COMPARED[resource]}
+        shown = {"EndpointConfigName": _config_of(there)} if resource == "Endpoint" else there
+        found = differences(shown, wanted)
+        if not found:
+            return Change(kind="same", resource=resource, name=name)
+        self._refuse_busy(name, there, resource)
+        return Change(kind="update", resource=resource, name=name, differences=found)
+
+    def _scaling(self, request: Request) -> Change:
+        """Return the change of what scales; AWS keeps it apart from the endpoint."""
+        client = self._clients.of("application-autoscaling")
+        body = request.body
+        place = {"ServiceNamespace": body["ServiceNamespace"]}
+        with explained(request.operation):
+            if request.resource == "ScalableTarget":
+                answer = client.describe_scalable_targets(
+                    **place,
+                    ResourceIds=[body["ResourceId"]],
+                    ScalableDimension=body["ScalableDimension"],
+                )["ScalableTargets"]
+            else:
+                answer = client.describe_scaling_policies(
+                    **place,
+                    PolicyNames=[body["PolicyName"]],
+                    ResourceId=body["ResourceId"],
+                    ScalableDimension=body["ScalableDimension"],
+                )["ScalingPolicies"]
+        if not answer:
+            return Change(kind="create", resource=request.resource, name=request.name)
+        found = differences(answer[0], body)
+        kind: ChangeKind = "update" if found else "same"
+        return Change(kind=kind, resource=request.resource, name=request.name, differences=found)
+
+    def _send(self, request: Request, kind: ChangeKind, name: str, *, keeps_scale: bool) -> None:
+        if request.service == "application-autoscaling":
+            self._settle(name)  # only what is in service can be registered
+            self._call(request.operation, service=request.service, **request.body)
+            return
+        if request.resource == "InferenceComponent":
+            self._settle(name)
+        if kind == "replace":
+            self._call(f"Delete{request.resource}", **{f"{request.resource}Name": request.name})
+            self._until_gone(request.resource, request.name)
+        if kind == "update":
+            self._call(f"Update{request.resource}", **_update(request, keeps_scale))
+        else:
+            self._call(request.operation, **request.body)
+
+    def _settle(self, name: str) -> None:
+        """Wait until the endpoint is in service: the limits of its start are AWS's."""
+        while True:
+            there = self._describe("Endpoint", name) or {}
+            state = _STATES.get(str(there.get("EndpointStatus")), "absent")
+            if state == "ready":
+                return
+            if state in _SETTLED:
+                raise EndpointFailed(name, str(there.get("FailureReason") or ""))
+            self._sleep(self._poll_s)
+
+    def _state(self, name: str) -> DeployStatus:
+        there = self._describe("Endpoint", name)
+        if there is None:
+            return DeployStatus(state="absent", said="absent")
+        component = self._describe("InferenceComponent", component_name(name))
+        state = _STATES.get(str(there["EndpointStatus"]), "failed")
+        if component is not None and state == "ready":
+            state = _STATES.get(str(component["InferenceComponentStatus"]), "failed")
+        variant: Body = next(iter(there.get("ProductionVariants") or ()), {})
+        images: Sequence[Body] = variant.get("DeployedImages") or ({},)
+        counts = (variant.get("CurrentInstanceCount"), variant.get("DesiredInstanceCount"))
+        if component is not None:
+            copies = component.get("RuntimeConfig") or {}
+            counts = (copies.get("CurrentCopyCount"), copies.get("DesiredCopyCount"))
+        reasons = (there.get("FailureReason"), (component or {}).get("FailureReason"))
+        return DeployStatus(
+            state=state,
+            said=str(there["EndpointStatus"]),
+            image=str(images[0].get("SpecifiedImage") or ""),
+            ready=counts[0],
+            wanted=counts[1],
+            reason="; ".join(escape(str(one)) for one in reasons if one),
+            address=f"endpoint {name}",
+            details={"config": _config_of(there)},
+        )
+
+    def _describe(self, kind: str, name: str) -> dict[str, Any] | None:
+        """Return what AWS says of a resource; None where there is none."""
+        from botocore.exceptions import ClientError
+
+        client = self._clients.of("sagemaker")
+        with explained(f"Describe{kind}"):
+            try:
+                found: dict[str, Any] = getattr(client, f"describe_{_snake(kind)}")(
+                    **{f"{kind}Name": name}
+                )
+            except ClientError as error:
+                if is_missing(error) or _has_no_components(kind, error):
+                    return None
+                raise
+        return found
+
+    def _call(self, operation: str, *, service: str = "sagemaker", **body: Any) -> None:
+        with explained(operation):
+            getattr(self._clients.of(service), _snake(operation))(**body)
+
+    def _refuse_busy(self, name: str, there: Body, kind: str = "Endpoint") -> None:
+        said = str(there[f"{kind}Status"])
+        if _STATES.get(said, "failed") not in _SETTLED:
+            raise UnderWay(name, said)
+
+    def _refuse_foreign(self, kind: str, name: str, there: Body) -> None:
+        if OWNER_TAG not in self._tags(str(there[f"{kind}Arn"])):
+            raise NotOurs(f"{'an' if kind[0] in 'EI' else 'a'} {kind}", name)
+
+    def _tags(self, arn: str) -> dict[str, str]:
+        with explained("ListTags"):
+            answer = self._clients.of("sagemaker").list_tags(ResourceArn=arn)
+        return {str(one["Key"]): str(one.get("Value", "")) for one in answer.get("Tags") or ()}
+
+    def _ours(self, kind: str, name: str) -> list[str]:
+        """Return this deployment's models or configurations, newest first."""
+        found: list[tuple[Any, str]] = []
+        asked: dict[str, Any] = {"NameContains": f"{_stem(name)}-"}
+        own = re.compile(rf"{re.escape(_stem(name))}-[0-9a-f]{{8}}")
+        for _ in range(_MOST_PAGES):
+            with explained(f"List{kind}s"):
+                answer = getattr(self._clients.of("sagemaker"), f"list_{_snake(kind)}s")(**asked)
+            found += [
+                (one["CreationTime"], str(one[f"{kind}Name"]))
+                for one in answer.get(f"{kind}s") or ()
+                if own.fullmatch(str(one[f"{kind}Name"]))
+                and self._tags(str(one[f"{kind}Arn"])).get(OWNER_TAG) == name
+            ]
+            if not answer.get("NextToken"):
+                break
+            asked["NextToken"] = answer["NextToken"]
+        return [one for _, one in sorted(found, reverse=True)]
+
+    def _until_gone(self, kind: str, name: str) -> None:
+        while self._describe(kind, name) is not None:
+            self._sleep(self._poll_s)
+
+
+_COMPARED = {"Endpoint": ("EndpointConfigName",), "InferenceComponent": ("Specification",)}
+
+
+def _update(request: Request, keeps_scale: bool) -> dict[str, Any]:
+    """Return the body that changes what is there."""
+    body = {key: value for key, value in request.body.items() if key != "Tags"}
+    if request.resource == "Endpoint":
+        return {**body, "RetainAllVariantProperties": keeps_scale}
+    return {key: body[key] for key in ("InferenceComponentName", "Specification")}
+
+
+def _config_of(there: Body) -> str:
+    """Return the configuration that an endpoint has, or is about to have."""
+    pending = (there.get("PendingDeploymentSummary") or {}).get("EndpointConfigName")
+    return str(pending or there["EndpointConfigName"])
+
+
+def _has_no_components(kind: str, error: Exception) -> bool:
+    """Check whether a server does not know inference components at all."""
+    code = str((getattr(error, "response", None) or {}).get("Error", {}).get("Code", ""))
+    return kind == "InferenceComponent" and code in ("UnknownOperationException", "404", "501")
+
+
+def _stem(name: str) -> str:
+    """Return the beginning of names that end in a digest, as `bodies.named` makes it."""
+    return name[:54].rstrip("-")
+
+
+def _snake(operation: str) -> str:
+    return "".join(f"_{one.lower()}" if one.isupper() else one for one in operation).lstrip("_")
+
+
+def request_body(prompt: str, model: str, tokens: int) -> bytes:
+    """Return a chat request as every engine of packager's images takes it."""
+    asked = {
+        "model": model,
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": tokens,
+    }
+    return json.dumps(asked).encode()
