@@ -8,16 +8,16 @@ hold them all, or devices are shared, each is started again for every round.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from types import TracebackType
 
+from packager.bench.open_servers import OpenServers
 from packager.bench.targets import BenchTarget
 from packager.core.events import EventSink, ignore, working
 from packager.errors import PackagerError
 from packager.serving.opening import Opener, OpenServer
 
 START = "start"  # of progress
-SPARE = 1.25  # times the largest server so far, that must be free to start another beside it
 
 
 class ServerPool:
@@ -31,12 +31,8 @@ class ServerPool:
         used_bytes: Callable[[OpenServer], int | None],
         on_event: EventSink = ignore,
     ) -> None:
-        self._opener = opener
-        self._free_bytes = free_bytes
-        self._used_bytes = used_bytes
+        self._open = OpenServers(opener, free_bytes=free_bytes, used_bytes=used_bytes)
         self._on_event = on_event
-        self._open: dict[str, tuple[OpenServer, ExitStack]] = {}
-        self._largest = 0
         self._takes_turns = False  # several containers are up
         self.start_s: dict[str, float] = {}  # of the first start
         self.models: dict[str, str] = {}  # as servers name them
@@ -51,8 +47,7 @@ class ServerPool:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for name in list(self._open):
-            self._close(name)
+        self._open.end_all()
 
     def can_be_together(self, targets: Sequence[BenchTarget]) -> bool:
         """Return whether all are up together now; else those that were started are ended.
@@ -66,9 +61,8 @@ class ServerPool:
             return False
         self._takes_turns = True
         for target in images:
-            if self._open and (self._is_on_host_network() or not self._has_room()):
-                for name in list(self._open):
-                    self._close(name)
+            if not self._open.has_room():
+                self._open.end_all()
                 self._takes_turns = False
                 return False
             with suppress(PackagerError):  # kept in `failures`
@@ -87,56 +81,39 @@ class ServerPool:
         if target.name not in self._open:
             self._start(target)
         else:
-            self._open[target.name][0].resume()
+            self._open.resume(target.name)
         try:
-            yield self._open[target.name][0]
+            yield self._open[target.name]
         finally:
             if alone:
-                self._close(target.name)
+                self._open.end(target.name)
             else:
                 self._pause(target.name)
 
     def opened(self, target: BenchTarget) -> OpenServer:
         """Return a server that is in use."""
-        return self._open[target.name][0]
+        return self._open[target.name]
 
     def fail(self, target: BenchTarget, error: PackagerError) -> None:
         """End a server that failed; it is not started again."""
         self.failures[target.name] = error
-        self._close(target.name)
+        self._open.end(target.name)
 
     def _start(self, target: BenchTarget) -> None:
-        ending = ExitStack()
         try:
             if target.server.is_address:
-                server = ending.enter_context(self._opener.open(target.server))
+                server = self._open.start(target.name, target.server)
             else:
                 with working(self._on_event, START, target.name):
-                    server = ending.enter_context(self._opener.open(target.server))
+                    server = self._open.start(target.name, target.server)
         except PackagerError as error:
             self.failures[target.name] = error
             raise
-        self._open[target.name] = server, ending
         self.models[target.name] = server.model
         if server.start_s is not None:
             self.start_s.setdefault(target.name, server.start_s)
-            self._largest = max(self._largest, self._used_bytes(server) or 0)
-
-    def _is_on_host_network(self) -> bool:
-        """Return whether containers all serve at the same port: the engine has no bridge."""
-        return any(server.is_on_host_network for server, _ in self._open.values())
-
-    def _has_room(self) -> bool:
-        free = self._free_bytes()
-        return free is None or free >= SPARE * self._largest
 
     def _pause(self, name: str) -> None:
         """Pause a container where there are others; one that ended meanwhile stays as it is."""
         if name in self._open and self._takes_turns:
-            self._open[name][0].pause()
-
-    def _close(self, name: str) -> None:
-        if name in self._open:
-            server, ending = self._open.pop(name)
-            server.resume()
-            ending.close()
+            self._open[name].pause()

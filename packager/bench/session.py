@@ -135,14 +135,7 @@ class Session:
         words = f"{target.name}, {level.words}"
         if self.results.rounds > 1 and not self.asked.find:
             words += f", round {number + 1} of {self.results.rounds}"
-        answered = 0
-
-        def on_answer() -> None:
-            nonlocal answered
-            answered += 1
-            self._tell(f"{words}: {answered} answers", share)
-
-        self._tell(words, share)
+        on_answer = counting(words, lambda detail: self._tell(detail, share))
         try:
             with self.meter(server) as meter:
                 run = self.send(server, level, number, on_answer)
@@ -208,6 +201,13 @@ class Session:
                 step=STEP, state="running", detail=detail, stage="", units_done=share, units=1.0
             )
         )
+
+
+def counting(words: str, tell: Callable[[str], None]) -> Callable[[], None]:
+    """Say what is measured now, and return what says after every answer how many there are."""
+    answers = itertools.count(1)
+    tell(words)
+    return lambda: tell(f"{words}: {next(answers)} answers")
 
 
 def without_texts(run: LoadRun) -> LoadRun:

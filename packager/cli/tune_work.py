@@ -15,6 +15,7 @@ from typing import Any
 from packager import wiring
 from packager.architectures.profile import read_head
 from packager.bench.asked import Asked as LoadAsked
+from packager.bench.open_servers import OpenServers
 from packager.bench.sending import Sender
 from packager.bench.usage import used_bytes
 from packager.build import pipeline
@@ -259,20 +260,17 @@ def work_in_engine(
         on_progress=tell,
         purpose=purpose,
     )
-    servers = Servers(
-        opener,
-        env=work.loads.env,
-        gpus=work.services.find_instance(LOCAL).kind == "nvidia",
-        free_bytes=available_bytes,
-        used_bytes=used_bytes,
-    )
     wiring.build_missing_base(work.serving_base, tell, on_event)
     on_event(StepEvent(step=STEP, state="started"))
-    with servers:
+    with OpenServers(opener, free_bytes=available_bytes, used_bytes=used_bytes) as servers:
         yield ImageWorkshop(
             build_image=build_image,
             has_image=has_image,
-            servers=servers,
+            servers=Servers(
+                servers,
+                env=work.loads.env,
+                gpus=work.services.find_instance(LOCAL).kind == "nvidia",
+            ),
             send=sender(work),
             levels=[Level(concurrency=number) for number in work.concurrency],
             limits=work.race.limits,

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from packager.bench.metrics import load_figures
-from packager.bench.pool import SPARE
-from packager.bench.session import Send
+from packager.bench.open_servers import OpenServers
+from packager.bench.session import Send, counting
 from packager.bench.usage import UseMeter
 from packager.core.bench import BenchLoad, Limits
 from packager.core.quality import QualityReport
 from packager.load.values import Level
-from packager.serving.opening import MeasuredServer, Opener, OpenServer
+from packager.serving.opening import MeasuredServer, OpenServer
 from packager.tune.candidates import Candidate
 from packager.tune.journal import Built
 from packager.tune.session import Taken
@@ -39,78 +38,38 @@ class BuiltImage:
 
 
 class Servers:
-    """Servers of images, started when they are first used, paused in between, ended at the end."""
+    """Servers of images, started when they are first used and paused in between.
 
-    def __init__(
-        self,
-        opener: Opener,
-        *,
-        env: Mapping[str, str],
-        gpus: bool,
-        free_bytes: Callable[[], int | None],
-        used_bytes: Callable[[OpenServer], int | None],
-    ) -> None:
-        self._opener = opener
+    `servers` has those that are up, and whoever opened it ends them.
+    """
+
+    def __init__(self, servers: OpenServers, *, env: Mapping[str, str], gpus: bool) -> None:
+        self._open = servers
         self._env = env
         self._gpus = gpus
-        self._free_bytes = free_bytes
-        self._used_bytes = used_bytes
-        self._open: dict[str, tuple[OpenServer, ExitStack]] = {}  # the longest unused first
-        self._largest = 0
-
-    def __enter__(self) -> Servers:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for image in list(self._open):
-            self.end(image)
 
     @contextmanager
     def use(self, image: str) -> Iterator[OpenServer]:
         """Yield a server that answers while no other of ours computes; end one that fails."""
         if image in self._open:
-            self._open[image] = self._open.pop(image)  # used last
-            self._open[image][0].resume()
+            self._open.resume(image)
         else:
             self._make_room()
-            self._start(image)
+            target = MeasuredServer(name=image, env=self._env, shown=image, gpus=self._gpus)
+            self._open.start(image, target)
         try:
-            yield self._open[image][0]
+            yield self._open[image]
         except BaseException:
-            self.end(image)
+            self._open.end(image)
             raise
-        self._open[image][0].pause()
-
-    def end(self, image: str) -> None:
-        """End the server of an image, where there is one."""
-        if image in self._open:
-            server, ending = self._open.pop(image)
-            server.resume()
-            ending.close()
+        self._open[image].pause()
 
     def _make_room(self) -> None:
-        while self._open and (self._gpus or self._shares_port() or not self._has_room()):
-            self.end(next(iter(self._open)))
-
-    def _shares_port(self) -> bool:
-        """Return whether containers are on the host's network, where all serve at one port."""
-        return any(server.is_on_host_network for server, _ in self._open.values())
-
-    def _has_room(self) -> bool:
-        free = self._free_bytes()
-        return free is not None and free >= SPARE * self._largest
-
-    def _start(self, image: str) -> None:
-        ending = ExitStack()
-        target = MeasuredServer(name=image, env=self._env, shown=image, gpus=self._gpus)
-        server = ending.enter_context(self._opener.open(target))
-        self._open[image] = server, ending
-        self._largest = max(self._largest, self._used_bytes(server) or 0)
+        """End the longest unused servers until one more may be started."""
+        for image in self._open:
+            if not self._gpus and self._open.has_room():
+                return
+            self._open.end(image)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -154,15 +113,8 @@ class ImageWorkshop:
     def _load(
         self, candidate: Candidate, server: OpenServer, level: Level, number: int
     ) -> BenchLoad:
-        answered = 0
         words = f"{candidate.name}, round {number + 1}, {level.words}"
-
-        def on_answer() -> None:
-            nonlocal answered
-            answered += 1
-            self.on_answers(f"{words}: {answered} answers")
-
-        self.on_answers(words)
+        on_answer = counting(words, self.on_answers)
         with UseMeter(server.container) as meter:
             run = self.send(server, level, number, on_answer)
         if run.cancelled:

@@ -92,11 +92,11 @@ def test_containers_that_fit_together_are_paused_in_turn() -> None:
 
 @pytest.mark.parametrize(
     ("free", "used", "network"),
-    [(12, 10, "bridge"), (100, 10, "host")],
-    ids=["memory", "one-port-for-all"],
+    [(12, 10, "bridge"), (None, 10, "bridge"), (100, 10, "host")],
+    ids=["memory", "memory-unknown", "one-port-for-all"],
 )
 def test_without_room_beside_the_first_each_is_started_for_its_turn(
-    free: int, used: int, network: str
+    free: int | None, used: int, network: str
 ) -> None:
     opener = FakeOpener(network=network)
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from packager.bench.open_servers import OpenServers
 from packager.errors import SmokeFailed
 from packager.serving.opening import OpenServer
 from packager.tune.workshop import Servers, purpose_of, remove_leftovers
@@ -56,10 +57,12 @@ class Opener:
             self.done.append(f"end {target.name}")
 
 
+@contextmanager
 def servers(
     opener: Any, *, gpus: bool = False, free: Callable[[], int | None] = lambda: 100
-) -> Servers:
-    return Servers(opener, env={}, gpus=gpus, free_bytes=free, used_bytes=lambda server: 40)
+) -> Iterator[Servers]:
+    with OpenServers(opener, free_bytes=free, used_bytes=lambda server: 40) as found:
+        yield Servers(found, env={}, gpus=gpus)
 
 
 def used(found: Servers, *images: str) -> None:
