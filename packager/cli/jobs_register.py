@@ -22,7 +22,7 @@ from packager.sagemaker.optimization import MODEL_KIND
 from packager.sagemaker.refusals import ResourceInUse
 from packager.sagemaker.settings import JobSettings
 from packager.serve.resources import ResourceStore
-from packager.wiring.server import server_state
+from packager.wiring.settings import server_state
 
 _HINT = "the job wrote it: run the job again"
 

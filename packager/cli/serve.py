@@ -22,7 +22,8 @@ from packager.serve.application import Journal, make_application
 from packager.serve.hosts import DEFAULT_PORT, Listen, parse_listen
 from packager.serve.keys import ID_VARIABLE, take_keys
 from packager.serve.server import run_server, server_lock, tls_context
-from packager.wiring.server import open_server, server_state
+from packager.wiring.server import open_server
+from packager.wiring.settings import server_state
 
 _KEY_HINT = (
     f"name a file of access keys with --keys, or set {ID_VARIABLE} and its secret; "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from packager.errors import PackagerError
 from packager.jobs.scheduler import Scheduler
@@ -18,7 +17,7 @@ from packager.serve.resources import ResourceStore
 from packager.serve.seen import SeenSignatures
 from packager.serve.services import ServeServices
 from packager.serve.sigv4 import AccessKey, Verifier
-from packager.wiring.settings import state_dir
+from packager.wiring.settings import server_state, state_dir
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +26,6 @@ class OpenServer:
 
     services: ServeServices
     guard: Guard
-
-
-def server_state(environment: Mapping[str, str]) -> Path:
-    """Return the directory of a server's own state."""
-    return state_dir(environment) / "serve"
 
 
 @contextmanager

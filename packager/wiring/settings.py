@@ -84,6 +84,11 @@ def jobs_dir(environment: Mapping[str, str]) -> Path:
     return state_dir(environment) / "jobs"
 
 
+def server_state(environment: Mapping[str, str]) -> Path:
+    """Return the directory of a server's own state."""
+    return state_dir(environment) / "serve"
+
+
 def log_dir(settings: Settings) -> Path:
     """Return where logs of steps and installers go."""
     return settings.log_dir or state_dir(settings.environment) / "logs"
