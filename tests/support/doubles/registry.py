@@ -278,9 +278,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer before the body was read, as registries do."""
         if self.server.fake.quirks.refusals_lost and self.command == "PATCH":
             return self._reset()
-        self.close_connection = True
+        self.close_connection = True  # said, or the client's next request meets the end
         code = "UNAUTHORIZED" if status == 401 else "DENIED"
-        self._answer(status, headers, json.dumps({"errors": [{"code": code}]}).encode())
+        body = json.dumps({"errors": [{"code": code}]}).encode()
+        self._answer(status, {**headers, "Connection": "close"}, body)
         return None
 
     def _wanted(self) -> set[tuple[str, str]]:
