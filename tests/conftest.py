@@ -27,9 +27,7 @@ SCRIPTS = ROOT / "scripts"
 # A shell's background job ignores SIGINT, and so do its children: tests send it to theirs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Hundreds of tests run the command line: each would compile all of it anew, as no user's does.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
+sys.dont_write_bytecode = False  # as for the processes that tests start, see `commandline`
 
 OWN_PLACES = {
     "XDG_STATE_HOME": "state",

@@ -20,6 +20,10 @@ from tests.support.places import ROOT
 
 TINY = ROOT / "examples" / "tiny-llama"
 
+# Hundreds of tests run the command line: each would compile all of it anew, as no user's does.
+# Here, because `OWN` below is what tests are compared with, long after it was taken.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 
 @dataclass(frozen=True)
 class Done:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import inspect
 import json
 import os
 import runpy
@@ -22,15 +23,22 @@ from typing import Any
 
 LARGEST = 1_000_000  # bytes of a request
 
-# What most commands import.  Nothing that reads the environment when it is imported.
+# What commands import.  Nothing that reads the environment when it is imported.
 MODULES = (
     "packager.cli.app",
+    "packager.cli.bench",
     "packager.cli.build",
-    "packager.cli.plan",
     "packager.cli.cache",
     "packager.cli.cache_entries",
-    "packager.cli.inspect",
+    "packager.cli.check",
     "packager.cli.copy",
+    "packager.cli.inspect",
+    "packager.cli.jobs",
+    "packager.cli.lineage",
+    "packager.cli.list_",
+    "packager.cli.plan",
+    "packager.cli.report",
+    "packager.cli.version",
     "packager.wiring",
     "packager.images.layout.sink",
     "packager.images.registry.sink",
@@ -38,8 +46,27 @@ MODULES = (
     "packager.engines.tgi.family",
     "packager.engines.lmi.family",
     "jinja2",
+    "tarfile",
     "urllib3",
 )
+# Whose functions without arguments, where they are cached, read files that packager ships.
+TABLES = ("architectures", "catalog", "checkpoints", "engines", "keys", "performance", "sizing")
+
+
+def read_tables() -> int:
+    """Fill the caches of shipped tables; return how many there are."""
+    count = 0
+    for name, module in sorted(sys.modules.items()):
+        if not name.startswith(tuple(f"packager.{room}." for room in TABLES)):
+            continue
+        for function in list(vars(module).values()):
+            if not hasattr(function, "cache_info") or function.__module__ != name:
+                continue
+            given = inspect.signature(function).parameters.values()
+            if all(one.default is not one.empty for one in given):
+                function()
+                count += 1
+    return count
 
 
 def serve(requests: socket.socket) -> dict[str, Any] | None:
@@ -93,5 +120,6 @@ def take_place(asked: dict[str, Any], streams: list[int]) -> None:
 if __name__ == "__main__":
     for name in MODULES:
         importlib.import_module(name)
+    read_tables()
     if serve(socket.socket(fileno=int(sys.argv[1]))) is not None:
         runpy.run_module("packager", run_name="__main__", alter_sys=True)

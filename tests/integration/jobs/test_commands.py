@@ -8,18 +8,18 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
+from packager.jobs import waiting
 from packager.jobs.errors import StillRunning
 from packager.jobs.store import JobStore
 from packager.jobs.values import Stage
-from packager.jobs.waiting import wait_for_all
 from tests.support.commandline import TINY, Packager, packager_in
 from tests.support.job_values import new_job, stage
 from tests.support.running_jobs import commands_of, kill_all, until
@@ -113,15 +113,24 @@ def test_a_stopped_job_and_one_that_does_not_end_have_statuses_of_their_own(jobs
     assert "was stopped: stopped by request" in jobs.err
 
 
-def test_several_jobs_are_waited_for_in_one_time(store: JobStore) -> None:
+def test_several_jobs_are_waited_for_in_one_time(
+    store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = store.create(new_job("first")), store.create(new_job("second"))
-    threading.Timer(1.5, lambda: store.stop(first.kind, "first")).start()
-    begun = time.monotonic()
+    now = [100.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        if now[0] > 101.5 and store.get(first.kind, "first").status == "queued":
+            store.stop(first.kind, "first")
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+    monkeypatch.setattr(waiting, "time", clock)
 
     with pytest.raises(StillRunning, match="'second' is queued after 2 s"):
-        wait_for_all(store, (first, second), 2.0, lambda job: None)
+        waiting.wait_for_all(store, (first, second), 2.0, lambda job: None)
 
-    assert time.monotonic() - begun < 3
+    assert 102 <= now[0] < 102.5
 
 
 def test_a_failed_job_counts_for_more_than_a_stopped_one(jobs: Typed) -> None:
@@ -206,7 +215,7 @@ def test_interrupting_the_queue_leaves_a_job_running_and_its_log_can_be_followed
     command = [sys.executable, "-m", "packager", "jobs"]
     settings = {**os.environ, **environment}
     running = subprocess.Popen([*command, "run"], env=settings, stderr=subprocess.PIPE, text=True)
-    until(lambda: "begun" in job.log.read_text() if job.log.exists() else False)
+    until(lambda: " build begun\n" in job.log.read_text() if job.log.exists() else False)
     running.send_signal(signal.SIGINT)
 
     _, told = running.communicate(timeout=60)

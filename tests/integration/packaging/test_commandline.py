@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commandline import TINY, packager_in
+from tests.support.places import ROOT
 
 PLAN = ("plan", "--model", str(TINY), "--instance", "local")
 CASES = {
@@ -34,6 +36,27 @@ def test_a_fork_says_and_ends_as_a_new_interpreter_does(
     forked = packager_in(tmp_path)(*arguments)
 
     assert (forked.status, forked.out, forked.err) == (new.returncode, new.stdout, new.stderr)
+
+
+@pytest.mark.parametrize("variable", ["PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"])
+def test_commands_are_forks_whatever_python_is_told_around_the_tests(
+    tmp_path: Path, variable: str
+) -> None:
+    """Where it was one of these, each command was a new interpreter, for half a second."""
+    code = (
+        "import subprocess\n"
+        "from pathlib import Path\n"
+        "from tests.support.commandline import packager_in\n"
+        "subprocess.run = None\n"
+        f"assert packager_in(Path({str(tmp_path)!r}))('--help').status == 0"
+    )
+    asked = [sys.executable, "-c", "import tests.conftest\n" + code]
+
+    done = subprocess.run(
+        asked, cwd=ROOT, env={**os.environ, variable: "1"}, capture_output=True, text=True
+    )
+
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_fork_has_the_environment_that_was_asked_for(tmp_path: Path) -> None:
@@ -62,7 +85,7 @@ def test_a_command_that_takes_too_long_is_killed(tmp_path: Path) -> None:
         address = "{}:{}".format(*registry.getsockname())
         command = ("inspect", f"{address}/one:two", "--insecure-registry", address)
         registry.setblocking(False)
-        for timeout_s in (5, 20, 80):  # on a busy machine it may not have asked so soon
+        for timeout_s in (0.2, 5, 20, 80):  # on a busy machine it may not have asked so soon
             with pytest.raises(subprocess.TimeoutExpired):
                 packager_in(tmp_path, timeout_s=timeout_s)(*command)
             with suppress(BlockingIOError):
