@@ -26,6 +26,7 @@ Service = Literal["sagemaker", "application-autoscaling"]
 
 VARIANT = "AllTraffic"
 OWNER_TAG = "packager:deployment"
+SCALES_TAG = "packager:scales"  # of an endpoint: the resource that AWS scales
 DRAFT_CHANNEL = "draft_model"
 LONGEST_NAME = 63
 EXECUTION_S = 28800  # of an update, at most

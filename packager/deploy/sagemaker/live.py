@@ -10,6 +10,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from packager.core.deployment import (
@@ -24,6 +25,7 @@ from packager.core.events import ignore
 from packager.core.text import escape
 from packager.deploy.sagemaker.bodies import (
     OWNER_TAG,
+    SCALES_TAG,
     Request,
     component_name,
     requests_of,
@@ -104,7 +106,7 @@ class LiveSageMaker(SageMakerDeployer):
 
     def diff(self, deployment: Deployment, wanted: SageMakerWanted) -> tuple[Change, ...]:
         """Return what `apply` would do."""
-        return tuple(change for _, change in self._steps(self._checked(deployment, wanted)))
+        return self._changes(self._checked(deployment, wanted))
 
     def apply(self, deployment: Deployment, wanted: SageMakerWanted) -> Applied:
         """Create or update what differs; an endpoint that failed is made again.
@@ -113,7 +115,9 @@ class LiveSageMaker(SageMakerDeployer):
         """
         name = deployment.name
         done = []
-        for request, change in self._steps(self._checked(deployment, wanted)):
+        requests = self._checked(deployment, wanted)
+        self._changes(requests)  # all is looked at before anything is sent
+        for request, change in self._steps(requests):
             if change.kind != "same":
                 self._say(f"{change.kind} {change.resource} {change.name}")
                 self._send(request, change.kind, name, keeps_scale=wanted.scales)
@@ -141,7 +145,10 @@ class LiveSageMaker(SageMakerDeployer):
             "ContentType": "application/json",
             "Accept": "application/json",
         }
-        if self._describe("InferenceComponent", component_name(name)) is not None:
+        there = self._describe("Endpoint", name)
+        if there is None:
+            raise NotFound(f"there is no endpoint {name!r}", hint="apply it first")
+        if self._component(name, there) is not None:
             asked["InferenceComponentName"] = component_name(name)
         with explained("InvokeEndpoint"):
             answer = self._clients.of("sagemaker-runtime").invoke_endpoint(**asked)
@@ -151,15 +158,14 @@ class LiveSageMaker(SageMakerDeployer):
     def delete(self, name: str) -> tuple[Change, ...]:
         """Delete component, endpoint, configurations and models of this deployment, in order."""
         done = []
-        component = component_name(name)
-        for kind, found in (("InferenceComponent", component), ("Endpoint", name)):
-            if (there := self._describe(kind, found)) is None:
-                continue
-            self._refuse_foreign(kind, found, there)
-            if there.get(f"{kind}Status") != "Deleting":
-                self._call(f"Delete{kind}", **{f"{kind}Name": found})
-            self._until_gone(kind, found)
-            done.append(Change(kind="delete", resource=kind, name=found))
+        there = self._describe("Endpoint", name)
+        if there is not None:
+            self._refuse_foreign("Endpoint", name, there)
+            done += self._stop_scaling(there)
+            component = self._component(name, there)
+            if component is not None:
+                done.append(self._delete("InferenceComponent", component_name(name), component))
+            done.append(self._delete("Endpoint", name, there))
         for kind in ("EndpointConfig", "Model"):
             for found in self._ours(kind, name):
                 self._call(f"Delete{kind}", **{f"{kind}Name": found})
@@ -184,12 +190,23 @@ class LiveSageMaker(SageMakerDeployer):
         change = Change(kind="update", resource="Endpoint", name=name, differences=(moved,))
         return Applied(changes=(change,), address=f"endpoint {name}")
 
+    def _delete(self, kind: str, name: str, there: Body) -> Change:
+        """Delete what takes time to end, and wait for it."""
+        if there[f"{kind}Status"] != "Deleting":
+            self._call(f"Delete{kind}", **{f"{kind}Name": name})
+        while self._describe(kind, name) is not None:
+            self._sleep(self._poll_s)
+        return Change(kind="delete", resource=kind, name=name)
+
     def _checked(self, deployment: Deployment, wanted: SageMakerWanted) -> Sequence[Request]:
         """Return the requests; raise `PlanRejected` where one of them cannot work."""
         rendered = self.render(deployment, wanted)
         if errors_in(rendered.findings):
             raise PlanRejected(rendered.findings)
         return requests_of(deployment, wanted)
+
+    def _changes(self, requests: Sequence[Request]) -> tuple[Change, ...]:
+        return tuple(change for _, change in self._steps(requests))
 
     def _steps(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Change]]:
         for request in requests:
@@ -252,16 +269,44 @@ class LiveSageMaker(SageMakerDeployer):
         if request.service == "application-autoscaling":
             self._settle(name)  # only what is in service can be registered
             self._call(request.operation, service=request.service, **request.body)
+            if request.resource == "ScalableTarget":
+                self._remember_scaling(name, request.body)
             return
         if request.resource == "InferenceComponent":
             self._settle(name)
         if kind == "replace":
-            self._call(f"Delete{request.resource}", **{f"{request.resource}Name": request.name})
-            self._until_gone(request.resource, request.name)
+            there = self._describe(request.resource, request.name) or {}
+            if request.resource == "Endpoint" and (own := self._component(name, there)):
+                self._delete("InferenceComponent", component_name(name), own)
+            self._delete(request.resource, request.name, there)
         if kind == "update":
             self._call(f"Update{request.resource}", **_update(request, keeps_scale))
         else:
             self._call(request.operation, **request.body)
+
+    def _remember_scaling(self, name: str, body: Body) -> None:
+        """Tag the endpoint: AWS keeps what scales apart, and after the endpoint's end."""
+        there = self._describe("Endpoint", name) or {}
+        tags = [{"Key": SCALES_TAG, "Value": body["ResourceId"]}]
+        self._call("AddTags", ResourceArn=there["EndpointArn"], Tags=tags)
+
+    def _stop_scaling(self, there: Body) -> list[Change]:
+        resource = self._tags(str(there["EndpointArn"])).get(SCALES_TAG, "")
+        if not resource:
+            return []
+        part = "inference-component" if resource.startswith("inference-component/") else "variant"
+        place = {
+            "ServiceNamespace": "sagemaker",
+            "ResourceId": resource,
+            "ScalableDimension": f"sagemaker:{part}:{_SCALED[part]}",
+        }
+        client = self._clients.of("application-autoscaling")
+        with (
+            explained("DeregisterScalableTarget"),
+            suppress(client.exceptions.ObjectNotFoundException),
+        ):
+            client.deregister_scalable_target(**place)
+        return [Change(kind="delete", resource="ScalableTarget", name=resource)]
 
     def _settle(self, name: str) -> None:
         """Wait until the endpoint is in service: the limits of its start are AWS's."""
@@ -278,7 +323,7 @@ class LiveSageMaker(SageMakerDeployer):
         there = self._describe("Endpoint", name)
         if there is None:
             return DeployStatus(state="absent", said="absent")
-        component = self._describe("InferenceComponent", component_name(name))
+        component = self._component(name, there)
         state = _STATES.get(str(there["EndpointStatus"]), "failed")
         if component is not None and state == "ready":
             state = _STATES.get(str(component["InferenceComponentStatus"]), "failed")
@@ -300,6 +345,14 @@ class LiveSageMaker(SageMakerDeployer):
             details={"config": _config_of(there)},
         )
 
+    def _component(self, name: str, there: Body) -> dict[str, Any] | None:
+        """Return an endpoint's component; None where its variants name models themselves."""
+        config = self._describe("EndpointConfig", _config_of(there)) if there else None
+        variants = (config or {}).get("ProductionVariants") or ()
+        if all(one.get("ModelName") for one in variants):
+            return None
+        return self._describe("InferenceComponent", component_name(name))
+
     def _describe(self, kind: str, name: str) -> dict[str, Any] | None:
         """Return what AWS says of a resource; None where there is none."""
         from botocore.exceptions import ClientError
@@ -311,7 +364,7 @@ class LiveSageMaker(SageMakerDeployer):
                     **{f"{kind}Name": name}
                 )
             except ClientError as error:
-                if is_missing(error) or _has_no_components(kind, error):
+                if is_missing(error):
                     return None
                 raise
         return found
@@ -353,11 +406,8 @@ class LiveSageMaker(SageMakerDeployer):
             asked["NextToken"] = answer["NextToken"]
         return [one for _, one in sorted(found, reverse=True)]
 
-    def _until_gone(self, kind: str, name: str) -> None:
-        while self._describe(kind, name) is not None:
-            self._sleep(self._poll_s)
 
-
+_SCALED = {"variant": "DesiredInstanceCount", "inference-component": "DesiredCopyCount"}
 _COMPARED = {"Endpoint": ("EndpointConfigName",), "InferenceComponent": ("Specification",)}
 
 
@@ -373,12 +423,6 @@ def _config_of(there: Body) -> str:
     """Return the configuration that an endpoint has, or is about to have."""
     pending = (there.get("PendingDeploymentSummary") or {}).get("EndpointConfigName")
     return str(pending or there["EndpointConfigName"])
-
-
-def _has_no_components(kind: str, error: Exception) -> bool:
-    """Check whether a server does not know inference components at all."""
-    code = str((getattr(error, "response", None) or {}).get("Error", {}).get("Code", ""))
-    return kind == "InferenceComponent" and code in ("UnknownOperationException", "404", "501")
 
 
 def _stem(name: str) -> str:

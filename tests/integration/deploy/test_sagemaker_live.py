@@ -1,0 +1,320 @@
+"""Endpoints by unmodified boto3: on `packager serve`'s application, and on moto."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from packager.core.deployment import Change, Deployment
+from packager.deploy.sagemaker.clients import AwsRefused, Clients
+from packager.deploy.sagemaker.live import LiveSageMaker, NotOurs, UnderWay
+from packager.deploy.sagemaker.wanted import SageMakerWanted
+from packager.errors import AccessDenied, NotFound, PlanRejected, Unavailable
+from packager.serve.endpoints import fleet, lifecycle
+from tests.support.deployments import ROLE, deployment
+from tests.support.doubles.endpoint_containers import FakeContainers
+from tests.support.hosting_server import Server
+
+WANTED = SageMakerWanted(role_arn=ROLE)
+ONE, TWO, BROKEN = "tiny:1", "tiny:2", "tiny:missing"
+Kinds = list[tuple[str, str]]
+
+
+def of(image: str, **changes: Any) -> Deployment:
+    # A type that moto knows, too, with a batch and no environment.
+    return deployment(image=image, instance=deployment().instance, **changes)
+
+
+def kinds(changes: tuple[Change, ...]) -> Kinds:
+    return [(change.kind, change.resource) for change in changes]
+
+
+CREATED = [("create", "Model"), ("create", "EndpointConfig"), ("create", "Endpoint")]
+SAME = [("same", "Model"), ("same", "EndpointConfig"), ("same", "Endpoint")]
+UPDATED = [("create", "Model"), ("create", "EndpointConfig"), ("update", "Endpoint")]
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test-secret")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+
+
+@pytest.fixture
+def containers(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeContainers]:
+    monkeypatch.setattr(fleet, "_POLL_S", 0.01)
+    monkeypatch.setattr(lifecycle, "_WATCH_S", 0.02)
+    found = FakeContainers(images={ONE, TWO})
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def server(
+    tmp_path: Path, containers: FakeContainers, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Server]:
+    found = Server(tmp_path, containers)
+    for service in ("SAGEMAKER", "SAGEMAKER_RUNTIME"):
+        monkeypatch.setenv(f"AWS_ENDPOINT_URL_{service}", found.url)
+    try:
+        yield found
+        assert found.failures == []
+    finally:
+        found.stop()
+
+
+@pytest.fixture
+def live(server: Server) -> LiveSageMaker:
+    return LiveSageMaker(Clients("us-east-1"), poll_s=0.01)
+
+
+def answer(live: LiveSageMaker) -> Any:
+    return json.loads(live.invoke("my-model", b'{"inputs": "x"}'))
+
+
+def test_an_endpoint_is_created_asked_updated_rolled_back_and_deleted(live: LiveSageMaker) -> None:
+    assert live.status("my-model").state == "absent"
+
+    created = live.apply(of(ONE, env={"NAME": "one"}), WANTED)
+    assert kinds(created.changes) == CREATED
+    ready = live.status("my-model", wait_s=20)
+    assert (ready.state, ready.image, ready.ready, ready.wanted) == ("ready", ONE, 1, 1)
+    assert answer(live)["name"] == "one"
+
+    updated = live.apply(of(TWO, env={"NAME": "two"}), WANTED)
+    assert kinds(updated.changes) == UPDATED
+    assert live.status("my-model", wait_s=20).image == TWO
+    assert answer(live)["name"] == "two"
+
+    live.roll_back("my-model")
+    assert live.status("my-model", wait_s=20).image == ONE
+
+    deleted = [change.resource for change in live.delete("my-model")]
+    assert deleted == ["Endpoint", "EndpointConfig", "EndpointConfig", "Model", "Model"]
+    assert live.status("my-model").state == "absent"
+
+
+def test_applying_twice_changes_nothing(live: LiveSageMaker) -> None:
+    live.apply(of(ONE), WANTED)
+    live.status("my-model", wait_s=20)
+
+    assert kinds(live.diff(of(ONE), WANTED)) == SAME
+    assert kinds(live.apply(of(ONE), WANTED).changes) == SAME
+
+
+def test_a_difference_names_the_field_and_changes_nothing(live: LiveSageMaker) -> None:
+    live.apply(of(ONE), WANTED)
+    live.status("my-model", wait_s=20)
+
+    changes = live.diff(of(TWO), WANTED)
+
+    assert kinds(changes) == UPDATED
+    assert changes[-1].differences[0][0] == "EndpointConfigName"
+    assert live.status("my-model").image == ONE
+
+
+@pytest.mark.parametrize("killed_before", ["CreateEndpointConfig", "CreateEndpoint"])
+def test_applying_goes_on_after_it_was_killed(
+    live: LiveSageMaker, monkeypatch: pytest.MonkeyPatch, killed_before: str
+) -> None:
+    call = live._call
+
+    def killed(operation: str, **body: Any) -> None:
+        if operation == killed_before:
+            raise KeyboardInterrupt
+        call(operation, **body)
+
+    monkeypatch.setattr(live, "_call", killed)
+    with pytest.raises(KeyboardInterrupt):
+        live.apply(of(ONE), WANTED)
+    monkeypatch.setattr(live, "_call", call)
+
+    done = kinds(live.apply(of(ONE), WANTED).changes)
+
+    at = [resource for _, resource in CREATED].index(killed_before.removeprefix("Create"))
+    assert done == SAME[:at] + CREATED[at:]
+    assert live.status("my-model", wait_s=20).state == "ready"
+
+
+def test_an_update_that_does_not_start_leaves_the_old_image_serving(live: LiveSageMaker) -> None:
+    live.apply(of(ONE, env={"NAME": "one"}), WANTED)
+    live.status("my-model", wait_s=20)
+
+    live.apply(of(BROKEN), WANTED)
+    found = live.status("my-model", wait_s=20)
+
+    assert (found.state, found.image) == ("ready", ONE)
+    assert "tiny:missing" in found.reason
+    assert answer(live)["name"] == "one"
+
+
+def test_an_endpoint_that_failed_is_made_again(live: LiveSageMaker) -> None:
+    live.apply(of(BROKEN), WANTED)
+    assert live.status("my-model", wait_s=20).state == "failed"
+
+    done = live.apply(of(ONE), WANTED)
+
+    assert kinds(done.changes)[-1] == ("replace", "Endpoint")
+    assert live.status("my-model", wait_s=20).state == "ready"
+
+
+def test_no_second_change_is_begun_while_one_is_under_way(
+    live: LiveSageMaker, containers: FakeContainers
+) -> None:
+    containers.gate.clear()
+    live.apply(of(ONE), WANTED)
+    try:
+        with pytest.raises(UnderWay, match="Creating"):
+            live.apply(of(TWO), WANTED)
+    finally:
+        containers.gate.set()
+    assert live.status("my-model", wait_s=20).image == ONE
+
+
+def test_what_another_made_is_neither_changed_nor_deleted(
+    live: LiveSageMaker, server: Server
+) -> None:
+    client = boto3.client("sagemaker", region_name="us-east-1")
+    client.create_model(ModelName="theirs", ExecutionRoleArn=ROLE, PrimaryContainer={"Image": ONE})
+    client.create_endpoint_config(
+        EndpointConfigName="my-model-0123abcd",  # named as ours are
+        ProductionVariants=[
+            {
+                "VariantName": "a",
+                "ModelName": "theirs",
+                "InstanceType": "ml.g5.xlarge",
+                "InitialInstanceCount": 1,
+            }
+        ],
+    )
+    client.create_endpoint(EndpointName="my-model", EndpointConfigName="my-model-0123abcd")
+
+    with pytest.raises(NotOurs, match="packager did not make"):
+        live.apply(of(ONE), WANTED)
+    with pytest.raises(NotOurs):
+        live.delete("my-model")
+    with pytest.raises(NotOurs):
+        live.roll_back("my-model")
+    client.delete_endpoint(EndpointName="my-model")
+    while live.status("my-model").state != "absent":
+        pass
+
+    assert live.delete("my-model") == ()  # nothing was begun, and a like name is not ours
+    assert [one["EndpointConfigName"] for one in client.list_endpoint_configs()["EndpointConfigs"]]
+
+
+def test_a_component_is_deployed_and_asked(live: LiveSageMaker) -> None:
+    wanted = SageMakerWanted(role_arn=ROLE, components=True)
+
+    done = live.apply(of(ONE, env={"NAME": "one"}), wanted)
+
+    assert kinds(done.changes) == [*CREATED, ("create", "InferenceComponent")]
+    found = live.status("my-model", wait_s=20)
+    assert (found.state, found.ready, found.wanted) == ("ready", 1, 1)
+    assert answer(live)["name"] == "one"
+    assert kinds(live.apply(of(ONE, env={"NAME": "one"}), wanted).changes)[-1] == (
+        "same",
+        "InferenceComponent",
+    )
+    assert [one.resource for one in live.delete("my-model")][:2] == [
+        "InferenceComponent",
+        "Endpoint",
+    ]
+
+
+def test_another_image_updates_the_component(live: LiveSageMaker) -> None:
+    wanted = SageMakerWanted(role_arn=ROLE, components=True)
+    live.apply(of(ONE, env={"NAME": "one"}), wanted)
+    live.status("my-model", wait_s=20)
+
+    done = live.apply(of(TWO, env={"NAME": "two"}), wanted)
+
+    assert kinds(done.changes)[-1] == ("update", "InferenceComponent")
+    assert live.status("my-model", wait_s=20).state == "ready"
+    assert answer(live)["name"] == "two"
+
+
+def test_what_cannot_work_is_refused_before_anything_is_sent(live: LiveSageMaker) -> None:
+    with pytest.raises(PlanRejected):
+        live.apply(of(ONE), SageMakerWanted(role_arn="me"))
+    assert live.status("my-model").state == "absent"
+    assert live.delete("my-model") == ()
+
+
+def test_there_is_nothing_to_go_back_to_after_the_first_image(live: LiveSageMaker) -> None:
+    with pytest.raises(NotFound, match="no endpoint"):
+        live.roll_back("my-model")
+    live.apply(of(ONE), WANTED)
+    live.status("my-model", wait_s=20)
+    with pytest.raises(NotFound, match="no earlier configuration"):
+        live.roll_back("my-model")
+
+
+def test_what_the_server_refuses_is_told_with_its_words(live: LiveSageMaker) -> None:
+    wanted = SageMakerWanted(role_arn=ROLE, capture_uri="s3://bucket/captured")
+
+    with pytest.raises(AwsRefused, match="CreateEndpointConfig: ValidationException: DataCapture"):
+        live.apply(of(ONE), wanted)
+
+
+def test_an_address_that_does_not_answer_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SAGEMAKER", "http://127.0.0.1:9")
+    with pytest.raises(Unavailable, match="AWS does not answer DescribeEndpoint"):
+        LiveSageMaker(Clients("us-east-1")).status("my-model")
+
+
+def test_without_credentials_nothing_is_sent(
+    live: LiveSageMaker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # it keeps what it found
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    with pytest.raises(AccessDenied, match="no usable AWS credentials"):
+        live.status("my-model")
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def on_moto(moto: str, monkeypatch: pytest.MonkeyPatch) -> LiveSageMaker:
+    for service in ("SAGEMAKER", "APPLICATION_AUTO_SCALING"):
+        monkeypatch.setenv(f"AWS_ENDPOINT_URL_{service}", moto)
+    return LiveSageMaker(Clients("us-east-1"), poll_s=0.01)
+
+
+def test_moto_takes_an_endpoint_that_scales(on_moto: LiveSageMaker) -> None:
+    from packager.catalog.instances import find_instance
+
+    scaled = SageMakerWanted(role_arn=ROLE, max_instances=3, tags={"team": "search"})
+    made = deployment(instance=find_instance("ml.g4dn.xlarge"))  # moto's newest GPU
+
+    created = kinds(on_moto.apply(made, scaled).changes)
+
+    assert created == [*CREATED, ("create", "ScalableTarget"), ("create", "ScalingPolicy")]
+    assert on_moto.status("my-model", wait_s=5).state == "ready"
+    again = kinds(on_moto.apply(made, scaled).changes)
+    assert again == [*SAME, ("same", "ScalableTarget"), ("same", "ScalingPolicy")]
+    more = SageMakerWanted(role_arn=ROLE, max_instances=5, tags={"team": "search"})
+    assert ("update", "ScalableTarget") in kinds(on_moto.diff(made, more))
+    deleted = [change.resource for change in on_moto.delete("my-model")]
+    assert deleted == ["ScalableTarget", "Endpoint", "EndpointConfig", "Model"]
+    scaling = boto3.client("application-autoscaling", region_name="us-east-1")
+    assert scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"] == []
+    assert on_moto.delete("my-model") == ()
