@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from packager.core.documents import shorten
 from packager.core.references import LayoutTarget
 from packager.errors import UsageError
 from packager.sagemaker.settings import ACCOUNT, JobSettings
-from packager.wiring import parse_output
+from packager.wiring import check_jobs_executor, parse_output
 
 _REGION = re.compile(r"[a-z]{2,8}(?:-[a-z]{2,16}){1,3}-[0-9]{1,2}")
 _ACCOUNT = re.compile(r"[0-9]{12}")
@@ -42,14 +43,17 @@ def job_settings(given: dict[str, Any]) -> JobSettings:
         raise UsageError(f"invalid region {shorten(region, 40)}", hint="such as us-east-1")
     if not _ACCOUNT.fullmatch(account):
         raise UsageError(f"invalid account {shorten(account, 40)}", hint="give 12 digits")
+    executor: Any = given.pop("executor") or "local"
+    address = given.pop("address")
+    check_jobs_executor(executor, address or "", os.environ)
     return JobSettings(
         region=region,
         account=account,
         instance=given.pop("instance"),
         images=images,
         base=given.pop("base"),
-        executor=given.pop("executor") or "local",
-        address=given.pop("address"),
+        executor=executor,
+        address=address,
         training=training_words(given.pop("train_options")),
     )
 

@@ -12,16 +12,16 @@ import click
 from packager import wiring
 from packager.cli.field_options import FiniteRange
 from packager.cli.jobs_changes import add, delete, find_job, kind_option, run, stop
+from packager.cli.jobs_notes import WaitNotes
 from packager.cli.jobs_register import register_model
 from packager.cli.jobs_render import render
 from packager.cli.options import format_option
 from packager.cli.terminal import note, print_json, print_json_text, print_line, print_lines
-from packager.jobs.folders import is_watched
 from packager.jobs.logs import log_lines
 from packager.jobs.report import job_document, job_lines, show_document, show_lines
 from packager.jobs.store import JobStore, utc_now
-from packager.jobs.values import Job, JobQuery, JobStatus
-from packager.jobs.waiting import check_all_completed, wait_for_all
+from packager.jobs.values import JobQuery, JobStatus
+from packager.jobs.waiting import check_all_completed, place_in_queue, wait_for_all
 
 
 @click.group()
@@ -111,11 +111,13 @@ def show(name: str, kind: str | None, output_format: str) -> None:
     \b
     packager jobs show night-build
     """
-    job = find_job(_store(), name, kind)
+    store = _store()
+    job = find_job(store, name, kind)
+    queue = place_in_queue(store, job) if job.status == "queued" else None
     if output_format == "json":
-        print_json(show_document(job))
+        print_json(show_document(job, queue))
     else:
-        print_lines(show_lines(job, utc_now()))
+        print_lines(show_lines(job, utc_now(), queue))
 
 
 @click.command()
@@ -168,7 +170,7 @@ def wait(
     packager jobs wait night-build --timeout 3600
     """
     store = _store()
-    told = _Told(store)
+    told = WaitNotes(store)
     found = [find_job(store, name, kind) for name in dict.fromkeys(names)]
     ended = wait_for_all(store, found, timeout_s, told.look)
     if output_format == "json":
@@ -176,27 +178,6 @@ def wait(
     else:
         print_lines(f"{job.name} {job.status}" for job in ended)
     check_all_completed(ended)
-
-
-class _Told:
-    """Notes, each once, of what a wait is for, and of a queue that nobody works on."""
-
-    def __init__(self, store: JobStore) -> None:
-        self._store = store
-        self._said: set[tuple[str, str]] = set()
-
-    def look(self, job: Job) -> None:
-        """Note how a job stands, when that is new."""
-        if job.status == "queued" and not is_watched(self._store.root):
-            self._say(job, "unwatched", "nobody runs jobs here: `packager jobs run` does")
-        elif job.status in ("running", "stopping"):
-            text = f"{job.name}: {job.asked.stages[job.stage].name}"
-            self._say(job, text, text)
-
-    def _say(self, job: Job, what: str, line: str) -> None:
-        if (job.id, what) not in self._said:
-            self._said.add((job.id, what))
-            note(line)
 
 
 def _store() -> JobStore:

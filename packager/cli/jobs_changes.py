@@ -21,7 +21,7 @@ from packager.jobs.report import ended_text, job_document
 from packager.jobs.scheduler import AT_ONCE, LOOK_S, Scheduler
 from packager.jobs.store import JobStore
 from packager.jobs.values import ENDED, Job, JobKind, Limits, NewJob, Stage
-from packager.jobs.waiting import check_completed
+from packager.jobs.waiting import check_all_completed
 
 kind_option = click.option(
     "--kind", type=click.Choice(get_args(JobKind)), help="Only jobs of this kind."
@@ -117,6 +117,10 @@ def run(at_once: int, output_format: str) -> None:
     alone: a job that runs goes on, and `packager jobs stop` ends it.
 
     \b
+    Status: 0 all completed; 6 one has failed; 130 one was stopped, and none has
+    failed.
+
+    \b
     packager jobs run
     """
     store = _store()
@@ -142,9 +146,7 @@ def run(at_once: int, output_format: str) -> None:
     elif ended:
         print_lines(f"{job.name} {job.status}" for job in ended)
     note(ended_text(ended) if ended else "the queue is empty")
-    for job in ended:
-        if job.status == "failed":
-            check_completed(job)
+    check_all_completed(ended)
 
 
 @click.command()

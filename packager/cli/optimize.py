@@ -14,6 +14,7 @@ import click
 from packager import wiring
 from packager.build.records import load_record
 from packager.cli.job_options import job_options, job_settings
+from packager.cli.jobs_notes import WaitNotes
 from packager.cli.options import format_option
 from packager.cli.terminal import note, print_json, print_line, print_lines
 from packager.core.documents import NotStrict, parse_object, shorten
@@ -24,7 +25,7 @@ from packager.jobs.logs import log_lines
 from packager.jobs.scheduler import Scheduler
 from packager.jobs.store import JobStore
 from packager.jobs.values import JOB_FOLDER, Job, NewJob
-from packager.jobs.waiting import check_completed
+from packager.jobs.waiting import check_completed, place_in_queue
 from packager.sagemaker.answers import describe, job_arn
 from packager.sagemaker.optimization import OPERATION, make_job
 from packager.sagemaker.settings import JobSettings
@@ -113,17 +114,20 @@ def optimize(
 def _start(store: JobStore, job: Job, settings: JobSettings) -> None:
     Scheduler(store).tick()
     print_json({"OptimizationJobArn": job_arn(job.name, settings)})
-    is_queued = store.get_by_id(job.id).status == "queued"
-    if is_queued and not is_watched(store.root):
-        note("other jobs run: `packager jobs run` starts it behind them")
+    place = place_in_queue(store, job)
+    if place is not None:
+        note(f"{job.name}: waits, {place.text}")
+        if not is_watched(store.root):
+            note("nobody starts it then: `packager jobs run` does")
 
 
 def _follow(store: JobStore, job: Job, *, quiet: bool) -> Job:
     """Look after the queue until a job has ended; return it as it ended."""
-    scheduler = Scheduler(store)
+    told = WaitNotes(store, shows_stages=False, works=True)
+    scheduler = Scheduler(store, on_error=told.fail)
     scheduler.start()
     try:
-        for line in log_lines(job, lambda: store.get_by_id(job.id), follow=True):
+        for line in log_lines(job, lambda: told.look(store.get_by_id(job.id)), follow=True):
             if not quiet:
                 note(f"{line.stage:<5} {line.text}")
     except KeyboardInterrupt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ from packager.core.units import counted
 from packager.jobs.folders import result_file
 from packager.jobs.progress import Progress, read_progress
 from packager.jobs.values import ENDED, Job
+from packager.jobs.waiting import QueuePlace
 from packager.reports.text import table_lines, wrapped
 
 
@@ -30,12 +32,13 @@ def job_lines(jobs: Sequence[Job], now: datetime) -> list[str]:
     return table_lines(("name", "kind", "status", "stage", "took", "created"), rows)
 
 
-def show_lines(job: Job, now: datetime) -> list[str]:
-    """Return everything of one job."""
+def show_lines(job: Job, now: datetime, queue: QueuePlace | None = None) -> list[str]:
+    """Return everything of one job; `queue` is what it waits for."""
     progress = read_progress(job.folder)
     took = f", {clock(_took_s(job, now))}" if job.started else ""
     lines = [f"{'job':<11}{job.name}, {job.kind}", f"{'status':<11}{job.status}{took}"]
     lines += wrapped("reason", job.failure)
+    lines += [f"{'waits':<11}{queue.text}"] if queue is not None else []
     lines.append(f"{'created':<11}{_time(job.created)}")
     lines += [f"{'started':<11}{_time(job.started)}"] if job.started else []
     lines += [f"{'ended':<11}{_time(job.ended)}"] if job.ended else []
@@ -81,11 +84,12 @@ def job_document(job: Job) -> dict[str, Any]:
     }
 
 
-def show_document(job: Job) -> dict[str, Any]:
-    """Return a job for programs, with what was asked for and how far it is."""
+def show_document(job: Job, queue: QueuePlace | None = None) -> dict[str, Any]:
+    """Return a job for programs, with what was asked for, what it waits for, how far it is."""
     return {
         **job_document(job),
         "document": dict(job.asked.document),
+        "queue": asdict(queue) if queue is not None else None,
         "progress": _progress_document(read_progress(job.folder)) if _is_under_way(job) else None,
     }
 

@@ -35,6 +35,7 @@ from packager.wiring.settings import parse_output as parse_output
 from packager.wiring.settings import settings_for as settings_for
 from packager.wiring.settings import state_dir as state_dir
 from packager.wiring.settings import stated_time as stated_time
+from packager.wiring.steps import check_jobs_executor as check_jobs_executor
 from packager.wiring.steps import gpus_here as gpus_here
 from packager.wiring.techniques import environments_for as environments_for
 from packager.wiring.techniques import find_compilers as find_compilers

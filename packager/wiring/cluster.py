@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 class NeedsSharedCache(UsageError):
     """Steps run on other machines, and nothing would bring their results back."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, option: str = "--cache-shared ") -> None:
         super().__init__(
             f"--executor ray cannot return results: {reason}",
             hint="name a store that this machine and the nodes may write to: "
-            "--cache-shared s3://BUCKET/PREFIX, or dir:/PATH of a directory that all mount",
+            f"{option}s3://BUCKET/PREFIX, or dir:/PATH of a directory that all mount",
         )
 
 
@@ -41,17 +41,8 @@ def cluster_context(
     environments: Environments, reader: BlobReader, settings: Settings
 ) -> ClusterContext:
     """Return what an executor on a cluster is given. Refused where results could not come back."""
-    from artifact_cache.opening import parse_tier
-    from packager.cache.errors import explained_cache_errors
-
-    if not settings.use_cache:
-        raise NeedsSharedCache("--no-cache keeps no result")
-    with explained_cache_errors():
-        policies = {parse_tier(one).policy for one in settings_of_cache(settings).shared}
-    if not policies:
-        raise NeedsSharedCache("no shared cache is named")
-    if policies == {"read-only"}:
-        raise NeedsSharedCache("the shared cache may only be read")
+    if why := no_way_back(settings):
+        raise NeedsSharedCache(why)
     return ClusterContext(
         address=settings.address,
         given=told_of_caches(settings),
@@ -59,6 +50,20 @@ def cluster_context(
         exchange=cache(lambda: exchange_for(reader, settings)),
         in_image=lambda name: environments.tool(name).file.in_serving_image,
     )
+
+
+def no_way_back(settings: Settings) -> str:
+    """Say why results of steps on other machines could not come back; "" where they can."""
+    from artifact_cache.opening import parse_tier
+    from packager.cache.errors import explained_cache_errors
+
+    if not settings.use_cache:
+        return "--no-cache keeps no result"
+    with explained_cache_errors():
+        policies = {parse_tier(one).policy for one in settings_of_cache(settings).shared}
+    if not policies:
+        return "no shared cache is named"
+    return "the shared cache may only be read" if policies == {"read-only"} else ""
 
 
 def exchange_for(reader: BlobReader, settings: Settings) -> Exchange:

@@ -22,7 +22,7 @@ from packager.plugins.tables import EXECUTORS
 from packager.ports import Executor
 from packager.steps.services import RunStep
 from packager.wiring.caches import settings_of_cache, work_root
-from packager.wiring.cluster import cluster_context
+from packager.wiring.cluster import NeedsSharedCache, cluster_context, no_way_back
 from packager.wiring.outputs import sink_context, sinks_for
 from packager.wiring.registries import registry_clients
 from packager.wiring.settings import EPOCH, Settings, digests_file, log_dir, parse_output
@@ -102,14 +102,29 @@ def check_cache_of(
     )
 
 
+def check_jobs_executor(executor: str, address: str, environment: Mapping[str, str]) -> None:
+    """Refuse to make jobs whose steps could not run where they shall; raises `UsageError`.
+
+    Jobs inherit the environment, and have no options of a cache.
+    """
+    is_cluster = EXECUTORS.find(executor).traits.is_cluster
+    _check_address(address, is_cluster=is_cluster)
+    if is_cluster and (why := no_way_back(Settings(environment=environment))):
+        raise NeedsSharedCache(why, "PACKAGER_CACHE_SHARED=")
+
+
+def _check_address(address: str, *, is_cluster: bool) -> None:
+    if address and not is_cluster:
+        raise UsageError(
+            f"--address {address!r} is of a Ray cluster, and none runs the steps",
+            hint="add --executor ray",
+        )
+
+
 def choose_executor(settings: Settings, environments: Environments, reader: BlobReader) -> Executor:
     """Choose who runs steps: nobody where none is to be run."""
     row = EXECUTORS.find(settings.executor)
-    if settings.address and not row.traits.is_cluster:
-        raise UsageError(
-            f"--address {settings.address!r} is of a Ray cluster, and none runs the steps",
-            hint="add --executor ray",
-        )
+    _check_address(settings.address, is_cluster=row.traits.is_cluster)
     runs_nothing = settings.dry_run or settings.headers_only
     context = executor_context(settings, environments, reader, runs_nothing=runs_nothing)
     if not runs_nothing:

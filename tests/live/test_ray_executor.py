@@ -10,14 +10,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from packager.core.tree_manifest import MANIFEST
 from tests.conftest import unavailable
 from tests.live.test_warm_ray import busy_workers, processes, wait_until
 from tests.support.commandline import TINY, Done, packager_in
 from tests.support.doubles.ray_nodes import Nodes, ray_nodes
 from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.sagemaker_bodies import quantization
 from tests.support.tool_steps import OUTSIDE
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
@@ -28,6 +31,7 @@ class Cluster:
 
     def __init__(self, place: Path, bucket: Bucket, server: str) -> None:
         self.place = place
+        self.bucket = bucket
         self.shared = f"{bucket.url}/builds?endpoint_url={server}"
         self.environment = {
             **bucket.environment,
@@ -60,6 +64,27 @@ class Laptop:
 
     def build(self, quantize: str, *more: str, far: bool = True) -> Done:
         return self.run(*self.words(quantize, *more, far=far))
+
+    def job(self, method: str) -> dict[str, Any]:
+        """Run a document of the API whose steps run in the cluster; give its build's record."""
+        bucket = self.cluster.bucket
+        bucket.upload(TINY, "tiny")
+        place = f"{bucket.url}/out/"
+        document = {
+            **quantization(OPTION_QUANTIZE=method),
+            "ModelSource": {"S3": {"S3Uri": f"{bucket.url}/tiny/"}},
+            "OutputConfig": {"S3OutputLocation": place},
+        }
+        there = ("--executor", "ray", "--address", self.cluster.nodes.address)
+        self.environment["PACKAGER_CACHE_SHARED"] = self.cluster.shared
+        done = self.run(
+            *("optimize", "--cli-input-json", json.dumps(document), *there),
+            *("--instance", "local", "--base", "scratch"),
+        )
+        assert done.status == 0, done.err
+        assert f"out/{MANIFEST}" in bucket.names()
+        [record] = (self.place / "state/packager/jobs").glob("*/record.json")
+        return dict(json.loads(record.read_text()))
 
     def run(self, *words: str) -> Done:
         return packager_in(self.place)(*words, env=self.environment)
@@ -136,7 +161,8 @@ def test_a_killed_worker_costs_a_try_and_a_second_build_waits_for_the_first(
 def test_a_build_in_the_cluster_gives_the_image_that_a_local_one_gives(
     laptop: Laptop, colleague: Laptop
 ) -> None:
-    """With the real quantizer, and with an evaluation of what it left in the cache."""
+    """With the real quantizer in a job, and with an evaluation of what that left in the cache."""
+    job = laptop.job("fp8")
     far = laptop.build("fp8", "--evaluate", "default", "--evaluate-samples", "2")
     assert far.status == 0, far.err
 
@@ -146,9 +172,11 @@ def test_a_build_in_the_cluster_gives_the_image_that_a_local_one_gives(
     assert far.out.rpartition("@")[2] == near.out.rpartition("@")[2]
     record = json.loads((laptop.place / "record.json").read_text())
     assert [(one["name"], one["reused"]) for one in record["steps"]] == [
-        ("quantize", False),
+        ("quantize", True),
         ("evaluate", False),
     ]
+    assert [(one["name"], one["reused"]) for one in job["steps"]] == [("quantize", False)]
+    assert job["steps"][0]["key"] == colleague.step["key"]
     assert record["request"].get("executor") is None
     assert record["steps"][0]["key"] == colleague.step["key"]
     assert record["steps"][0]["versions"] == colleague.step["versions"]

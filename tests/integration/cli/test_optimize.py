@@ -19,6 +19,7 @@ from packager.sagemaker.shapes import answer_faults
 from packager.serve.resources import ResourceStore
 from tests.support.commandline import TINY, Done, packager_in
 from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.job_values import new_job, stage
 from tests.support.places import ROOT
 from tests.support.running_jobs import kill_all, until
 from tests.support.sagemaker_bodies import (
@@ -199,6 +200,34 @@ def test_a_detached_job_runs_on_its_own(optimize: Typed, bucket: Bucket, store: 
         "modelbuilderjob-3f2a"
     }
     until(lambda: store.get("optimization", AWQ["OptimizationJobName"]).status == "failed")
+
+
+def test_what_a_job_waits_for_is_told(
+    tmp_path: Path, optimize: Typed, bucket: Bucket, store: JobStore
+) -> None:
+    go_on = tmp_path / "go-on"
+    store.create(new_job("long", stages=(stage("build", f"wait={go_on}"),)))
+    behind = optimize("--cli-input-json", json.dumps(_without_model(bucket)), *HERE, "--detach")
+    words = ("optimize", "--cli-input-json", json.dumps({**AWQ, "OptimizationJobName": "last"}))
+    last = subprocess.Popen(
+        [sys.executable, "-m", "packager", *words],
+        env={**os.environ, **bucket.environment, "XDG_STATE_HOME": str(tmp_path / "state")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert last.stderr is not None
+    first_line = last.stderr.readline()
+    store.stop("optimization", "last")
+
+    assert behind.err == (
+        "modelbuilderjob-3f2a: waits, place 1 of 1 in the queue, behind 'long'\n"
+        "nobody starts it then: `packager jobs run` does\n"
+    )
+    assert first_line == "last: waits, place 2 of 2 in the queue, behind 'long'\n"
+    assert last.wait(timeout=60) == 130
+    last.stderr.close()
+    go_on.touch()
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.json")), ids=lambda file: file.stem)

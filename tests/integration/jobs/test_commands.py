@@ -146,7 +146,7 @@ def test_a_job_that_waited_for_too_long_is_told_of(jobs: Typed) -> None:
     jobs("add", "late", "--wait-limit", "1s", "--", "version")
     time.sleep(1.1)
 
-    assert jobs("run") == "late stopped\n"
+    assert jobs("run", status=130) == "late stopped\n"
     assert "late: stopped, MaxPendingTimeExceeded\n1 job: 1 stopped\n" in jobs.err
 
 

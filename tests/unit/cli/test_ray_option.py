@@ -16,6 +16,7 @@ from packager.core.request import BuildRequest
 from packager.errors import UsageError
 from packager.steps.ray.connection import _refused, join_cluster
 from tests.support.commandline import TINY
+from tests.support.sagemaker_bodies import AWQ
 
 MODEL = ("--model", str(TINY))
 COMMANDS = {
@@ -52,6 +53,37 @@ def test_without_a_shared_cache_that_may_be_written_ray_is_refused_before_any_wo
     assert words in said.err
     assert "--cache-shared s3://BUCKET/PREFIX" in said.err
     assert not Path("o").exists()
+
+
+@pytest.mark.parametrize("command", ["optimize", "serve"])
+@pytest.mark.parametrize(
+    ("shared", "options", "words"),
+    [
+        pytest.param("", ("--executor", "ray"), "no shared cache is named", id="none"),
+        pytest.param("ro:dir:/x", ("--executor", "ray"), "may only be read", id="read-only"),
+        pytest.param("dir:/x", ("--address", "h:1"), "none runs the steps", id="no-executor"),
+    ],
+)
+def test_jobs_whose_results_could_not_come_back_are_not_made(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    shared: str,
+    options: tuple[str, ...],
+    words: str,
+) -> None:
+    monkeypatch.setenv("PACKAGER_CACHE_SHARED", shared)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    document = ("--cli-input-json", json.dumps(AWQ)) if command == "optimize" else ()
+
+    status = app.run([command, *document, *options])
+
+    said = capsys.readouterr()
+    assert status == 2
+    assert words in said.err
+    assert ("PACKAGER_CACHE_SHARED=s3://BUCKET/PREFIX" in said.err) == ("--executor" in options)
+    assert not (tmp_path / "state").exists()
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,0 +1,102 @@
+"""What a job of the queue waits for, and what is said of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from packager.cli.jobs_notes import WaitNotes
+from packager.errors import PackagerError
+from packager.jobs.folders import watching
+from packager.jobs.report import show_document, show_lines
+from packager.jobs.store import JobStore
+from packager.jobs.waiting import QueuePlace, place_in_queue
+from tests.support.job_values import NOON, new_job
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> JobStore:
+    return JobStore(tmp_path / "jobs")
+
+
+def test_the_place_in_the_queue_counts_what_was_made_before(store: JobStore) -> None:
+    running, first, second = (store.create(new_job(name)) for name in ("a", "b", "c"))
+    store.claim(1)
+
+    assert place_in_queue(store, running) is None
+    assert place_in_queue(store, first) == QueuePlace(1, 2, ("a",))
+    assert place_in_queue(store, second) == QueuePlace(2, 2, ("a",))
+    store.stop(first.kind, first.name)
+    assert place_in_queue(store, second) == QueuePlace(1, 1, ("a",))
+
+
+@pytest.mark.parametrize(
+    ("place", "text", "is_behind"),
+    [
+        (QueuePlace(1, 1, ()), "place 1 of 1 in the queue", False),
+        (QueuePlace(2, 3, ()), "place 2 of 3 in the queue", True),
+        (QueuePlace(1, 1, ("x",)), "place 1 of 1 in the queue, behind 'x'", True),
+        (
+            QueuePlace(1, 2, ("a", "b", "c", "d", "e")),
+            "place 1 of 2 in the queue, behind 'a' and 'b' and 'c' and 2 more",
+            True,
+        ),
+    ],
+    ids=["alone", "second", "behind-one", "behind-many"],
+)
+def test_a_place_is_told(place: QueuePlace, text: str, is_behind: bool) -> None:
+    assert (place.text, place.is_behind) == (text, is_behind)
+
+
+def test_what_is_waited_for_is_said_once_and_again_when_it_changes(
+    store: JobStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = store.create(new_job("first")), store.create(new_job("second"))
+    notes = WaitNotes(store, works=True)
+
+    for _ in range(3):
+        assert notes.look(second) == second
+    store.claim(1)
+    notes.look(second)
+    store.end(first.id, "failed", "no room")
+    notes.look(second)
+    notes.look(store.claim(1) or second)
+
+    assert capsys.readouterr().err.splitlines() == [
+        "second: waits, place 2 of 2 in the queue",
+        "second: waits, place 1 of 1 in the queue, behind 'first'",
+        "second: build",
+    ]
+
+
+def test_a_queue_that_nobody_works_on_is_told_of(
+    store: JobStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = store.create(new_job())
+    WaitNotes(store).look(job)
+    with watching(store.root):
+        WaitNotes(store).look(job)
+
+    assert capsys.readouterr().err == "nobody runs jobs here: `packager jobs run` does\n"
+
+
+def test_what_keeps_the_queue_from_going_on_is_warned_of_once(
+    store: JobStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = WaitNotes(store)
+    for _ in range(3):
+        notes.fail(PackagerError("the disk is full"))
+
+    assert capsys.readouterr().err == "warning: jobs: the disk is full; it is tried again\n"
+
+
+def test_a_job_that_waits_shows_behind_what(store: JobStore) -> None:
+    store.create(new_job("first"))
+    store.claim(1)
+    job = store.create(new_job("second"))
+    place = place_in_queue(store, job)
+
+    assert show_lines(job, NOON, place)[2] == "waits      place 1 of 1 in the queue, behind 'first'"
+    assert show_document(job, place)["queue"] == {"place": 1, "queued": 1, "running": ("first",)}
+    assert show_document(job)["queue"] is None
