@@ -96,7 +96,12 @@ def optimize(
     settings = job_settings(given)
     if document is None:
         raise UsageError("--cli-input-json is missing", hint=_SKELETON)
-    job = make_job(_read(document), settings, find_model=_models(model_files))
+    job = make_job(
+        _read(document),
+        settings,
+        find_model=_models(model_files),
+        read_config=wiring.read_config_soon,
+    )
     if dry_run:
         _print_commands(job, as_json=output_format == "json")
         return

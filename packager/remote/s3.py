@@ -97,8 +97,8 @@ class S3Reader:
                     yield held
 
 
-def s3_client() -> Any:
-    """Connect to S3 as the environment says."""
+def s3_client(*, patience_s: float | None = None) -> Any:
+    """Connect to S3 as the environment says; with `patience_s` a request is sent once."""
     try:
         import boto3
         from botocore.config import Config
@@ -112,10 +112,10 @@ def s3_client() -> Any:
         client = boto3.Session().client(
             "s3",
             config=Config(
-                connect_timeout=CONNECT_TIMEOUT_S,
-                read_timeout=READ_TIMEOUT_S,
+                connect_timeout=patience_s or CONNECT_TIMEOUT_S,
+                read_timeout=patience_s or READ_TIMEOUT_S,
                 max_pool_connections=CONNECTIONS,
-                retries={"mode": "standard", "total_max_attempts": 3},
+                retries={"mode": "standard", "total_max_attempts": 1 if patience_s else 3},
                 user_agent_extra="packager",
                 # Other servers than AWS seldom have a host name for each bucket.
                 s3={"addressing_style": "path"} if own_endpoint else None,

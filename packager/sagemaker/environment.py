@@ -18,6 +18,7 @@ from packager.core.text import escape
 from packager.engines.lmi.options import lmi_options
 from packager.engines.schema import EngineSchema, Option, check_value, find_schema
 from packager.sagemaker.refusals import ValidationRefused
+from packager.sagemaker.strangers import reaches_out
 from packager.sagemaker.variables import (
     DRAFT_MODELS,
     ENGINE_PREFIXES,
@@ -193,6 +194,11 @@ def _read_engine_option(
         raise _unknown(name, tuple(map(_variable, own)))
     for fault in check_value("the engine", found, name, value):
         raise ValidationRefused(fault.message)
+    if what := reaches_out(option, value):
+        raise ValidationRefused(
+            f"{_shown(name)} names {what}, which no document may: give it with the model, below "
+            "/opt/ml/model/, or leave it to the model that is made of the result"
+        )
     wishes.engine_options[option.replace("_", "-")] = value
 
 

@@ -31,6 +31,7 @@ from packager.sagemaker.environment import (
     quantization,
     read_environment,
 )
+from packager.sagemaker.possible import ReadConfig, check_possible
 from packager.sagemaker.refusals import ValidationRefused
 from packager.sagemaker.settings import JobSettings
 from packager.sagemaker.shapes import read_input
@@ -49,11 +50,16 @@ KINDS = tuple(f"{kind}:" for kind in DRAFT_KINDS)
 
 
 def make_job(
-    body: Document, settings: JobSettings, *, find_model: ModelLookup = lambda _: None
+    body: Document,
+    settings: JobSettings,
+    *,
+    find_model: ModelLookup = lambda _: None,
+    read_config: ReadConfig = lambda _: None,
 ) -> NewJob:
     """Return the job that a document asks for.
 
-    `find_model` knows the models of CreateModel.  Raises `ApiRefusal`.
+    `find_model` knows the models of CreateModel; `read_config` gives the config.json of a model
+    that a head is to be trained for, as far as it can be read soon.  Raises `ApiRefusal`.
     """
     checked = read_input(OPERATION, body)
     configs = _configs_of(checked)
@@ -63,6 +69,12 @@ def make_job(
     request = _request_of(checked, configs, model, wishes, settings)
     training = SPECULATION in configs
     _check_request(request)
+    check_possible(
+        request,
+        trains_head=training,
+        has_own_base=settings.base not in (None, EMPTY_BASE),
+        read_config=read_config,
+    )
     stages = [_build_stage(checked, settings, is_drafted=training)]
     if training:
         stages.insert(0, _training_stage(configs[SPECULATION], model, settings))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from packager.jobs.values import Job, JobPage, JobQuery, NewJob
+from packager.sagemaker.possible import ReadConfig
 from packager.sagemaker.settings import JobSettings
 from packager.serve.endpoints.lifecycle import Endpoints
 from packager.serve.resources import ResourceStore
@@ -56,5 +57,6 @@ class ServeServices:
     state: Path  # folder of the server: its resources, its endpoints' files
     settings: JobSettings
     wake: Callable[[], None] = lambda: None  # looks at the queue now: a job was made
+    read_config: ReadConfig = lambda _: None  # config.json of a model; called in a thread
     resources: ResourceStore  # all but jobs; its methods are called in a thread
     endpoints: Endpoints  # used in the event loop

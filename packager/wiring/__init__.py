@@ -19,6 +19,7 @@ from packager.wiring.caches import signer_for as signer_for
 from packager.wiring.caches import signing_key_place as signing_key_place
 from packager.wiring.caches import trust_for as trust_for
 from packager.wiring.caches import trusted_keys_place as trusted_keys_place
+from packager.wiring.configs import read_config_soon as read_config_soon
 from packager.wiring.heads import head_services_for as head_services_for
 from packager.wiring.images import ImageServices as ImageServices
 from packager.wiring.images import image_services_for as image_services_for

@@ -17,6 +17,7 @@ from packager.serve.resources import ResourceStore
 from packager.serve.seen import SeenSignatures
 from packager.serve.services import ServeServices
 from packager.serve.sigv4 import AccessKey, Verifier
+from packager.wiring.configs import read_config_soon
 from packager.wiring.settings import server_state, state_dir
 
 
@@ -59,6 +60,7 @@ def open_server(
                 settings=settings,
                 resources=resources,
                 wake=scheduler.wake,
+                read_config=read_config_soon,
                 endpoints=Endpoints(
                     resources,
                     Containers(state, records=state_dir(environment), gpus=gpus),

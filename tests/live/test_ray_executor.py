@@ -179,7 +179,7 @@ def test_a_build_in_the_cluster_gives_the_image_that_a_local_one_gives(
     assert job["steps"][0]["key"] == colleague.step["key"]
     assert record["request"].get("executor") is None
     assert record["steps"][0]["key"] == colleague.step["key"]
-    assert record["steps"][0]["versions"] == colleague.step["versions"]
+    assert job["steps"][0]["versions"] == colleague.step["versions"]
 
 
 def test_ctrl_c_ends_the_step_on_its_node(laptop: Laptop) -> None:

@@ -41,7 +41,9 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
 
     async def create(body: Document) -> Document:
         def make() -> Job:
-            return jobs.create(make_job(body, settings, find_model=find_model))
+            return jobs.create(
+                make_job(body, settings, find_model=find_model, read_config=services.read_config)
+            )
 
         made = await asyncio.to_thread(make)
         services.wake()

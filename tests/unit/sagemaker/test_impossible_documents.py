@@ -1,0 +1,145 @@
+"""What the rules know to be impossible is refused when the document comes, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from packager.sagemaker.optimization import make_job
+from packager.sagemaker.refusals import ValidationRefused
+from packager.sagemaker.settings import JobSettings
+from tests.support.sagemaker_bodies import (
+    AWQ,
+    DJL,
+    EAGLE_BUILT_IN_DATA,
+    MODELS,
+    quantization,
+    sharding,
+)
+
+TGI = "763104351884.dkr.ecr.us-east-1.amazonaws.com/huggingface-pytorch-tgi-inference"
+TGI_33 = f"{TGI}:2.7.0-tgi3.3.6-gpu-py311-cu124-ubuntu22.04"
+LMI_28 = f"{DJL}:0.36.0-lmi28.0.0-cu130"
+LLAMA = {"architectures": ["LlamaForCausalLM"]}
+
+
+def _refusal(body: dict[str, Any], config: Mapping[str, Any] | None = None, **settings: Any) -> str:
+    with pytest.raises(ValidationRefused) as caught:
+        _make(body, config, **settings)
+    return caught.value.message
+
+
+def _make(body: dict[str, Any], config: Mapping[str, Any] | None = None, **settings: Any) -> None:
+    make_job(
+        body, JobSettings(**settings), find_model=MODELS.get, read_config=lambda reference: config
+    )
+
+
+def _with(image: str, instance: str = "ml.g5.12xlarge", **variables: str) -> dict[str, Any]:
+    body = quantization(**variables)
+    config = {**body["OptimizationConfigs"][0]["ModelQuantizationConfig"], "Image": image}
+    return {
+        **body,
+        "DeploymentInstanceType": instance,
+        "OptimizationConfigs": [{"ModelQuantizationConfig": config}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (_with(TGI_33, OPTION_SPECULATIVE_DRAFT_MODEL="eagle:s3://models/head/"), "TGI"),
+        (_with(TGI_33, OPTION_SPECULATIVE_DRAFT_MODEL="eagle3:s3://models/head/"), "TGI"),
+        (_with(TGI_33, OPTION_QUANTIZE="nvfp4"), "NVFP4"),
+        (
+            _with(LMI_28, OPTION_SPECULATIVE_DRAFT_MODEL="ngram", PIPELINE_PARALLEL_DEGREE="2"),
+            "",
+        ),
+        (_with(LMI_28, OPTION_KV_CACHE_DTYPE="fp8", OPTION_DTYPE="bf16"), ""),
+        (
+            quantization(
+                SM_SGLANG_MAX_RUNNING_REQUESTS="4",
+                OPTION_SPECULATIVE_DRAFT_MODEL="medusa:s3://models/heads/",
+            ),
+            "SGLang",
+        ),
+        (quantization(SM_SGLANG_MAX_RUNNING_REQUESTS="4", OPTION_QUANTIZE="mxfp4"), ""),
+    ],
+    ids=[
+        "eagle-tgi",
+        "eagle3-tgi",
+        "nvfp4-tgi",
+        "draft-pp",
+        "kv-fp8",
+        "medusa-sglang",
+        "mxfp4-there",
+    ],
+)
+def test_what_a_rule_refuses_is_refused_before_there_is_a_job(
+    body: dict[str, Any], words: str
+) -> None:
+    if words:
+        assert words in _refusal(body)
+    else:
+        _make(body)
+
+
+def test_eagle_2_is_refused_for_the_architecture_that_aws_trains_it_for() -> None:
+    message = _refusal(EAGLE_BUILT_IN_DATA, {"architectures": ["Qwen3NextForCausalLM"]})
+
+    assert message.startswith("EAGLE heads for Qwen3NextForCausalLM are EAGLE-2, which is not")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM"),
+        *("MistralForCausalLM", "Phi3ForCausalLM", "SomethingNew"),
+    ],
+)
+def test_heads_that_can_be_trained_are(name: str) -> None:
+    _make(EAGLE_BUILT_IN_DATA, {"architectures": [name]})
+
+
+@pytest.mark.parametrize(
+    "config",
+    [None, {}, {"architectures": []}, {"architectures": 7}, {"architectures": [["x"]]}, LLAMA],
+    ids=["unread", "empty", "none", "number", "list", "llama"],
+)
+def test_a_config_that_says_nothing_refuses_nothing(config: Mapping[str, Any] | None) -> None:
+    _make(EAGLE_BUILT_IN_DATA, config)
+
+
+def test_a_head_for_a_quantized_model_is_refused() -> None:
+    config = {**LLAMA, "quantization_config": {"quant_method": "mx\x1bfp4"}}
+
+    message = _refusal(EAGLE_BUILT_IN_DATA, config)
+
+    assert "EAGLE heads are trained on unquantized weights" in message
+    assert message.isprintable()
+
+
+def test_the_config_is_read_for_heads_alone() -> None:
+    asked: list[str] = []
+
+    def read(reference: str) -> None:
+        asked.append(reference)
+
+    make_job(AWQ, JobSettings(), read_config=read)
+    make_job(EAGLE_BUILT_IN_DATA, JobSettings(), find_model=MODELS.get, read_config=read)
+
+    assert asked == ["s3://models/qwen3-32b/"]
+
+
+def test_on_the_operators_own_machine_and_image_the_rules_of_others_do_not_hold() -> None:
+    body = _with(TGI_33, OPTION_SPECULATIVE_DRAFT_MODEL="eagle:s3://models/head/")
+
+    _make(body, instance="local", base="embedded:vllm-cpu")
+    _make(sharding(OPTION_TENSOR_PARALLEL_DEGREE="4"), instance="local")
+    _make(quantization(OPTION_QUANTIZE="mxfp4"), base="registry.example/own:1")
+
+
+def test_an_unknown_instance_of_the_operator_is_refused_with_the_document() -> None:
+    assert "ml.g5.huge" in _refusal(AWQ, instance="ml.g5.huge")
