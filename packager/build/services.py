@@ -18,6 +18,7 @@ from packager.core.record import BuildRecord, Transfer
 from packager.core.references import ModelReference
 from packager.core.request import BuildRequest
 from packager.core.samples import Samples
+from packager.core.training import TrainingReport
 from packager.core.workload import Workload
 from packager.performance.effort import PastRun
 from packager.ports import Compiler, ContainerFamily, Quantizer
@@ -56,6 +57,8 @@ class BuildServices(StepServices):
     read_scales: Callable[[ModelFiles], ScaleValues | None] = lambda _: None  # of packed weights
     # The model by its headers where `find_model` would download it; None elsewhere.
     peek_model: Callable[[ModelReference], ModelFiles | None] = lambda _: None
+    # Figures of the training that a head comes from; None where nobody has them.
+    read_training: Callable[[ModelFiles], TrainingReport | None] = lambda _: None
     read_workload: Callable[[str], Workload] | None = None  # of a file of requests
     # What the outputs are; `trees`: no image is written, so that no base is needed.
     outputs: Literal["images", "trees", "both"] = "images"

@@ -22,6 +22,8 @@ from packager.core.serving import (
     RenderedFile,
     ServingConfig,
 )
+from packager.core.training import RESULT as TRAINING_RESULT
+from packager.core.training import TrainingReport
 from packager.core.tree_manifest import MANIFEST
 from packager.drafts.medusa import with_base_model
 from packager.errors import PlanRejected, UsageError
@@ -74,6 +76,10 @@ def make_tree(
     files = {file.path: file for file in _files(artifacts, serving)}
     files |= {file.path: file for file in map(_rendered, serving.files)}
     files |= {file.path: file for file in _medusa(planned, serving)}
+    trained = services.read_training(planned.facts.draft) if planned.facts.draft else None
+    if trained is not None:
+        told = _evaluation(trained, serving)
+        files.setdefault(told.path, told)
     files.pop(MANIFEST, None)  # of a model that is a tree itself
     used = {file.path.partition("/")[0] for file in files.values() if "/" in file.path}
     mounts = [
@@ -91,7 +97,10 @@ def make_tree(
         "env": dict(serving.env),
         "port": serving.port,
     }
-    said = {"mounts": mounts, "container": container, "build": _build(planned, plan)}
+    build = _build(planned, plan)
+    if trained is not None:
+        build["draft_training"] = trained.model_dump(mode="json")
+    said = {"mounts": mounts, "container": container, "build": build}
     ordered = tuple(sorted(files.values(), key=lambda file: file.path))
     return ModelTree(files=ordered, about=said)
 
@@ -150,6 +159,13 @@ def _medusa(planned: Planned, serving: ServingConfig) -> Iterator[TreeFile]:
     data = with_base_model(draft.config, f"{serving.model_dir}/")
     if data is not None:
         yield TreeFile(path="config.json", role="config", content=Inline(data))
+
+
+def _evaluation(trained: TrainingReport, serving: ServingConfig) -> TreeFile:
+    """Return what the head was measured with, as a file beside it."""
+    data = f"{json.dumps(trained.model_dump(mode='json'), indent=1)}\n".encode()
+    place = _in_tree(f"{serving.draft_dir}/{TRAINING_RESULT}")
+    return TreeFile(path=place, role="draft", content=Inline(data))
 
 
 def _in_tree(path: str) -> str:

@@ -33,7 +33,7 @@ _MOST_DEPTH = 20
 
 
 def reaches_out(option: str, value: str) -> str:
-    """Say what a value reaches for, such as `a file`; "" for one that stays in the engine."""
+    """Return what a value reaches for, such as `a file`; "" for one that stays in the engine."""
     if option in CODE:
         return "code"
     if _TEMPLATE.search(value):

@@ -18,6 +18,7 @@ from packager.core.image import BaseImage, Blob, FileRange, Platform, SealedImag
 from packager.core.model import ModelFile, ModelFiles, ScaleValues, WeightsHeader
 from packager.core.record import BuildRecord
 from packager.core.references import ModelReference
+from packager.drafts.train.head_files import report_beside
 from packager.errors import ModelRefused, NotReproduced, UsageError
 from packager.evaluate.quality import read_quality
 from packager.files.atomic import check_place
@@ -119,6 +120,7 @@ def services_for(settings: Settings) -> BuildServices:
         accelerator_of=rows.accelerator_of,
         read_header=lambda file: _read_header(file, reader),
         read_workload=cache(read_workload),
+        read_training=report_beside,
     )
 
 

@@ -53,7 +53,7 @@ def cluster_context(
 
 
 def no_way_back(settings: Settings) -> str:
-    """Say why results of steps on other machines could not come back; "" where they can."""
+    """Return why results of steps elsewhere could not come back; "" where they can."""
     from artifact_cache.opening import parse_tier
     from packager.cache.errors import explained_cache_errors
 

@@ -14,11 +14,12 @@ from packager.core.model import ModelFile, ModelFiles
 from packager.core.references import DirectoryReference
 from packager.core.training import RESULT, TEXTS, TrainingReport
 from packager.errors import OutputFailed, StepFailed, UsageError
-from packager.files.atomic import explain_disk_errors, sync_directory
+from packager.files.atomic import explain_disk_errors, read_regular, sync_directory
 from packager.files.opening import read_start
 from packager.images.blobs import BlobReader
 from packager.models.local import LocalSource
 
+MAX_REPORT_BYTES = 256 * 1024
 HEAD_FILES = frozenset({"config.json", "model.safetensors", RESULT})
 
 
@@ -31,6 +32,18 @@ def read_training(files: Iterable[ModelFile]) -> TrainingReport:
         raise StepFailed(
             f"the training's {RESULT} cannot be read: {error}", hint="run it again with --restart"
         ) from error
+
+
+def report_beside(head: ModelFiles) -> TrainingReport | None:
+    """Return the figures that a training left beside a head on this machine; None without."""
+    config = next((file.content for file in head.files if file.path == "config.json"), None)
+    if not isinstance(config, FileRange):
+        return None
+    try:
+        data = read_regular(Path(config.path).parent / RESULT, MAX_REPORT_BYTES)
+        return parse_model(TrainingReport, data, max_bytes=MAX_REPORT_BYTES)
+    except (NotStrict, OSError):  # the head serves without its figures
+        return None
 
 
 def read_head(files: Iterable[ModelFile]) -> ModelFiles:

@@ -143,3 +143,8 @@ def test_on_the_operators_own_machine_and_image_the_rules_of_others_do_not_hold(
 
 def test_an_unknown_instance_of_the_operator_is_refused_with_the_document() -> None:
     assert "ml.g5.huge" in _refusal(AWQ, instance="ml.g5.huge")
+
+
+def test_a_method_with_one_scheme_that_goes_is_taken() -> None:
+    """AMD's devices have no kernel for FP8 weights alone; the plan multiplies in FP8."""
+    _make(quantization(OPTION_QUANTIZE="fp8"), instance="Standard_ND96isr_MI300X_v5")

@@ -1,0 +1,64 @@
+"""What a head was measured with goes where the head goes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager.core.tree_manifest import read_manifest
+from tests.integration.images.trees.building import DRAFT, built
+
+FIGURES: dict[str, Any] = {
+    "method": "eagle3",
+    "texts": 15,
+    "tokens": 756,
+    "held_out_texts": 5,
+    "held_out_tokens": 265,
+    "epochs": 1.0,
+    "steps": 1,
+    "loss_before": 8.4,
+    "loss": 5.4,
+    "acceptance_before": [0.0],
+    "acceptance": [0.5],
+    "expected_length_before": 1.0,
+    "expected_length": 1.5,
+}
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(DRAFT, tmp_path / "head"))
+
+
+def test_the_figures_of_a_training_are_beside_the_head_and_in_the_manifest(
+    head: Path, tmp_path: Path
+) -> None:
+    (head / "training.json").write_text(json.dumps({**FIGURES, "note": "of tomorrow"}))
+
+    built(f"dir:{tmp_path}/tree", draft=str(head), base="scratch")
+
+    manifest = read_manifest((tmp_path / "tree/packager-tree.json").read_bytes())
+    assert json.loads((tmp_path / "tree/draft/training.json").read_bytes()) == FIGURES
+    assert manifest.build["draft_training"] == FIGURES
+    [listed] = [file for file in manifest.files if file.path == "draft/training.json"]
+    assert listed.role == "draft"
+
+
+@pytest.mark.parametrize("what", ["none", "text", "other", "long"])
+def test_a_head_without_readable_figures_is_built_as_it_is(
+    head: Path, tmp_path: Path, what: str
+) -> None:
+    place = head / "training.json"
+    if what != "none":
+        data = {"text": "{", "other": '{"epochs": 3}', "long": " " * 300_000 + json.dumps(FIGURES)}
+        place.write_text(data[what])
+
+    built(f"dir:{tmp_path}/tree", draft=str(head), base="scratch")
+
+    assert not (tmp_path / "tree/draft/training.json").exists()
+    manifest = read_manifest((tmp_path / "tree/packager-tree.json").read_bytes())
+    assert "draft_training" not in manifest.build
