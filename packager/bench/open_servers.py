@@ -61,7 +61,7 @@ class OpenServers:
         return server
 
     def resume(self, name: str) -> None:
-        """Let a server compute; it was used last from now on."""
+        """End the pause of a server, which counts as the one used last."""
         self._open[name] = self._open.pop(name)
         self[name].resume()
 

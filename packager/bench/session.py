@@ -204,7 +204,7 @@ class Session:
 
 
 def counting(words: str, tell: Callable[[str], None]) -> Callable[[], None]:
-    """Say what is measured now, and return what says after every answer how many there are."""
+    """Report what is measured now, and return what reports the count after every answer."""
     answers = itertools.count(1)
     tell(words)
     return lambda: tell(f"{words}: {next(answers)} answers")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import signal
 import threading
@@ -42,6 +43,21 @@ def prompts(count: int, *, tokens: int = 4) -> list[LoadRequest]:
 
 def plan(concurrency: int = 1, **more: float | None) -> LoadPlan:
     return LoadPlan(level=Level(concurrency=concurrency), **more)  # type: ignore[arg-type]
+
+
+def test_what_was_there_before_a_load_is_not_searched_for_garbage_meanwhile() -> None:
+    before = len(gc.get_objects())
+    collected: list[int] = []
+
+    def collect(_: LoadResult) -> None:
+        collected.append(len(gc.get_objects()))
+
+    with LlmDouble() as double:
+        run_load(double.url, "m", prompts(1), plan(requests=1), on_result=collect)
+
+    assert collected[0] < before / 2
+    assert len(gc.get_objects()) > before / 2
+    assert gc.get_freeze_count() == 0
 
 
 def test_each_request_is_sent_once_and_its_result_stands_in_order() -> None:
