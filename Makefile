@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo docs test test-fast faults mutants lint format bench venv system clean
+.PHONY: help demo docs test test-fast faults mutants lint format bench bench-all venv system clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/'
@@ -39,6 +39,14 @@ format: venv-test  ## put the code in shape
 
 bench: venv  ## measure against the named peers; prints ratios
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python benchmarks/push.py
+
+# Each prints its figures as the last line of stdout, and fails where it misses a target.
+BENCHMARKS ?= push load_client load_against_vllm tune serve plan cache drafts quantize
+
+bench-all: venv-test  ## run all benchmarks one after the other, for hours; BENCHMARKS="tune serve" some
+	@missed=; for name in $(BENCHMARKS); do echo "== $$name"; \
+	  PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python benchmarks/$$name.py || missed="$$missed $$name"; \
+	done; test -z "$$missed" || { echo "missed:$$missed" >&2; exit 1; }
 
 docs: venv-test  ## build the site of docs/ into site/; a warning is an error
 	$(BIN)/python scripts/make-site

@@ -1,19 +1,25 @@
 """The load client against `vllm bench serve`: the same server, the same requests, in turns.
 
-    python benchmarks/load_against_vllm.py [--concurrency 1,4,16] [--rounds 3] [--prompts 48]
+    python benchmarks/load_against_vllm.py [--concurrency 1,4,16] [--rounds 9] [--minutes 6]
 
-One container of examples/tiny-llama on vLLM for processors.  Either client sends the same
-prompts with the same lengths (`ignore_eos`), one load after the other, alternating which is
-first.  vLLM's runs inside the container, where it is installed; ours at the container's own
-address.  Ratios are of the medians over all rounds, ours over theirs.  CPU is of the process
-while it loads the server: neither imports nor the reading of prompts are in it.
+One container of examples/tiny-llama on vLLM for processors.  Both clients run inside it, on the
+same interpreter and aiohttp, in a process each that stays: neither pays for imports.  Either sends
+the same prompts and asks for the same tokens (`ignore_eos`), one load after the other; who is
+first changes with every round.  A figure is the median of the rounds' ratios, ours over theirs.
 
-vLLM's client takes the first chunk for the first token, also one without text, as a model with
-random weights often begins: half of a character.  `packager bench` waits for text.  What is
-compared is vLLM's meaning, from the first bytes of the answer; ours is beside it as `ttft_text`.
+- Answers differ in length, as the replies of the conversations do: where all have one length they
+  end together, all requests of a wave wait for the same step of the engine, and the median of a
+  load's first tokens is that of three waves, whatever measures it.
+- All prompts were sent before, so that nobody finds the prefix cache colder than the other.
+- Either client sends one request that it does not count, and then the load.
+- vLLM's client takes the first chunk for the first token, also one without text, as a model with
+  random weights often begins: half of a character.  `packager bench` waits for text.  What is
+  compared is vLLM's meaning, from the first bytes of the answer; ours is beside it as `ttft_text`.
+  vLLM's time begins before a connection is opened, ours when the request is written.
+- Processor time is of the client's process, from that first request to the figures.
 
-Starts its own Docker Engine (root on Debian; see scripts/) and stops it.  The last line of
-stdout is one JSON object with every figure.
+Starts its own Docker Engine (root on Debian; see scripts/) unless `--docker` names one.  The last
+line of stdout is one JSON object with every figure.
 """
 
 from __future__ import annotations
@@ -22,43 +28,44 @@ import argparse
 import io
 import json
 import os
+import random
 import statistics
+import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
-from drafts import ANSWER_TOKENS, LONGEST_PROMPT, PACKAGER, TINY, conversations, own_address
+from drafts import LONGEST_PROMPT, PACKAGER, ROOT, TINY, conversations, own_address
 from measuring import call, say
 from servers import engine
 
-from packager.bench.metrics import load_figures
-from packager.load.run import run_load
-from packager.load.values import Level, LoadPlan, LoadRequest
 from tests.live.servers import served
 
 RATIO = (0.9, 1.1)
 MOST_CPU = 1.0
-COMPARED = ("throughput", "ttft", "tpot")
+COMPARED = ("throughput", "ttft", "tpot", "cpu")
+CLIENTS = ("packager", "vllm")
 IMAGE = "packager-bench:load"
+ANSWER = (80, 320)  # characters of a reply, which vLLM's tokenizer counts
+# Requests of a load: enough that one does not move the median, at one as well as at 16 at a time.
+LEAST, EACH = 24, 6
+LEAST_ROUNDS = 3
+INSIDE = "/tmp/packager-load"
 
-# Times the part of vLLM's client that sends requests, without its imports.
-TIMED = """
-import sys, time
-from vllm.benchmarks import serve
-real = serve.benchmark
-async def timed(*words, **named):
-    began = time.process_time()
-    try:
-        return await real(*words, **named)
-    finally:
-        print("CPU", time.process_time() - began)
-serve.benchmark = timed
-from vllm.entrypoints.cli.main import main
-main()
-"""
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """A prompt, and a reply as long as the answer shall be."""
+
+    prompt: str
+    reply: str
 
 
 def main() -> int:
@@ -67,20 +74,21 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--concurrency", default="1,4,16", help="requests at a time")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--prompts", type=int, default=48)
-    arguments = parser.parse_args()
-    levels = tuple(map(int, arguments.concurrency.split(",")))
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--minutes", type=float, default=6.0, help="after which no round begins")
+    parser.add_argument("--docker", default="", help="DOCKER_HOST of an engine")
+    asked = parser.parse_args()
+    levels = tuple(map(int, asked.concurrency.split(",")))
     load_at_start = os.getloadavg()[0]
-    talks = conversations(arguments.prompts)
-    texts = [" ".join(talk.messages[0].content.split())[:LONGEST_PROMPT] for talk in talks]
-    found = _measured(list(dict.fromkeys(texts)), levels, arguments.rounds)
-    ratios = {f"ratio_{name}": value for name, value in _ratios(found, levels).items()}
-    missed = [name for name, value in ratios.items() if not _is_met(name, value)]
+    with started(asked.docker) as docker_host:
+        found = measured(docker_host, levels, asked.rounds, 60 * asked.minutes)
+    ratios = ratios_of(found, levels)
+    missed = [name for name, value in ratios.items() if not is_met(name, value)]
     figures = {
         "benchmark": "load_against_vllm",
         "figures": found,
-        **ratios,
+        "rounds": min(map(len, found.values())),
+        **{f"ratio_{name}": value for name, value in ratios.items()},
         "targets": {"ratio": RATIO, "ratio_cpu": MOST_CPU},
         "load_at_start": load_at_start,
         "load_at_end": os.getloadavg()[0],
@@ -91,135 +99,155 @@ def main() -> int:
     return 0 if figures["targets_met"] else 1
 
 
-def _measured(
-    texts: Sequence[str], levels: Sequence[int], rounds: int
-) -> dict[str, list[dict[str, float]]]:
-    """Return what each client said in every round, by client and concurrency."""
-    found: dict[str, list[dict[str, float]]] = {}
+@contextmanager
+def started(docker_host: str) -> Iterator[str]:
+    """Name an engine that has the image: the one that is named, else one of our own."""
     with tempfile.TemporaryDirectory(prefix="load-") as directory:
-        place = Path(directory)
-        with engine(place / "engine") as (docker_host, _):
-            os.environ["DOCKER_HOST"] = docker_host
+        own = engine(Path(directory) / "engine")
+        with nullcontext((docker_host, 0)) if docker_host else own as (host, _):
+            os.environ["DOCKER_HOST"] = host
             say("building the image")
             call(
                 [
                     *(*PACKAGER, "build", "--model", str(TINY), "--instance", "local"),
                     *("--base", "embedded:vllm-cpu", "--output", f"docker:{IMAGE}", "--quiet"),
-                    *("--max-batch", str(max(levels))),  # else some wait for others to end
+                    *("--max-batch", "16"),  # else some wait for others to end
                 ]
             )
-            with served(docker_host, IMAGE, OMP_NUM_THREADS="1") as (container, published):
-                url = own_address(container) or published
-                theirs = VllmBench(container, url, texts)
-                ours_at(url, texts, 4)  # the engine's prefix cache knows all prompts from here on
-                for number in range(rounds):
-                    for level in levels:
-                        turns = ("packager", "vllm") if number % 2 == 0 else ("vllm", "packager")
-                        for who in turns:
-                            told = (
-                                ours_at(url, texts, level)
-                                if who == "packager"
-                                else theirs.measure(level)
-                            )
-                            found.setdefault(f"{who}_{level}", []).append(told)
-                            say(f"{who}, concurrency {level}: {json.dumps(told)}")
+            yield host
+
+
+def measured(
+    docker_host: str, levels: Sequence[int], rounds: int, seconds: float
+) -> dict[str, list[dict[str, float]]]:
+    """Return what each client said in every round, by client and concurrency."""
+    found: dict[str, list[dict[str, float]]] = {}
+    talks = talks_of(max(map(size_of, levels)))
+    with served(docker_host, IMAGE, OMP_NUM_THREADS="1") as (container, published):
+        send_sources(container)
+        url = own_address(container) or published
+        with Client("packager", container, url) as ours, Client("vllm", container, url) as theirs:
+            clients = dict(zip(CLIENTS, (ours, theirs), strict=True))
+            told = theirs.measure(max(levels), talks, ())  # it counts the tokens of the replies
+            lengths = told.pop("lengths")
+            ours.measure(max(levels), talks, lengths)
+            began = time.monotonic()
+            for number in range(rounds):
+                if number >= LEAST_ROUNDS and time.monotonic() - began > seconds:
+                    break
+                for level in levels:
+                    size = size_of(level)
+                    for who in CLIENTS if number % 2 == 0 else reversed(CLIENTS):
+                        told = clients[who].measure(level, talks[:size], lengths[:size])
+                        assert told.pop("lengths") == lengths[:size], (who, level)
+                        found.setdefault(f"{who}_{level}", []).append(told)
+                        say(f"{number + 1}: {who}, concurrency {level}: {json.dumps(told)}")
     return found
 
 
-def ours_at(url: str, texts: Sequence[str], level: int) -> dict[str, float]:
-    """Put the server under load with our client; give its figures."""
-    requests = [
-        LoadRequest(
-            endpoint="/v1/completions",
-            body={
-                "prompt": text,
-                "max_tokens": ANSWER_TOKENS,
-                "temperature": 0,
-                "ignore_eos": True,
-                "stream": True,
-            },
-        )
-        for text in texts
-    ]
-    plan = LoadPlan(level=Level(concurrency=level), requests=len(requests))
-    run = run_load(url, TINY.name, requests, plan)
-    metrics = load_figures([run]).metrics
-    tokens = sum(one.output_tokens or 0 for one in run.results)
-    assert tokens == ANSWER_TOKENS * len(texts), run.results[0].reason
-    first_s = {one.number: one.first_byte_s or one.ended_s for one in run.results}
-    return {
-        "throughput": metrics["output_token_throughput"].avg,
-        "ttft": 1000 * statistics.median(first_s[one.number] - one.sent_s for one in run.results),
-        "ttft_text": metrics["time_to_first_token"].p50 or 0.0,
-        "tpot": 1000
-        * statistics.median(
-            (one.ended_s - first_s[one.number]) / (ANSWER_TOKENS - 1) for one in run.results
-        ),
-        "cpu_s": run.client_cpu_s,
-    }
+def size_of(level: int) -> int:
+    """Return how many requests a load has."""
+    return max(LEAST, EACH * level)
 
 
-class VllmBench:
-    """`vllm bench serve` inside the server's own container, with the same prompts."""
+def talks_of(count: int) -> list[Talk]:
+    """Return prompts that differ, with replies whose lengths differ."""
+    chance = random.Random(0)
+    found: dict[str, Talk] = {}
+    for one in conversations(2 * count):
+        prompt, reply = (" ".join(said.content.split()) for said in one.messages[:2])
+        long_enough = f"{reply} " * ANSWER[1]
+        shown = prompt[:LONGEST_PROMPT]
+        found[shown] = Talk(shown, long_enough[: chance.randint(*ANSWER)])
+    assert len(found) >= count, len(found)
+    return list(found.values())[:count]
 
-    def __init__(self, container: Any, url: str, prompts: Sequence[str]) -> None:
-        self._container = container
-        self._url = url
-        self._count = len(prompts)
-        talks = [[{"from": "human", "value": one}, {"from": "gpt", "value": ""}] for one in prompts]
-        data = json.dumps([{"conversations": talk} for talk in talks]).encode()
-        archive = io.BytesIO()
-        with tarfile.open(fileobj=archive, mode="w") as tar:
-            for name, content in (("prompts.json", data), ("timed.py", TIMED.encode())):
-                member = tarfile.TarInfo(name)
-                member.size, member.mode = len(content), 0o644
-                tar.addfile(member, io.BytesIO(content))
-        assert container.put_archive("/tmp", archive.getvalue())
 
-    def measure(self, level: int) -> dict[str, float]:
-        """Put the server under load; give the client's figures."""
+def send_sources(container: Any) -> None:
+    """Put both clients into the container: ours with the packages that it needs."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name in ("packager", "artifact_cache", "benchmarks/load_inside.py"):
+            path = ROOT / name
+            for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+                tar.add(file, f"{INSIDE.strip('/')}/{file.relative_to(ROOT)}")
+    assert container.put_archive("/", archive.getvalue())
+
+
+class Client:
+    """A client inside the server's container, from `__enter__` to `__exit__`."""
+
+    def __init__(self, name: str, container: Any, url: str) -> None:
+        self._name = name
+        self._order = {"url": url, "model": TINY.name, "tokenizer": "/opt/packager/model"}
         command = [
-            *("python3", "/tmp/timed.py", "bench", "serve"),
-            *("--backend", "openai", "--base-url", self._url, "--endpoint", "/v1/completions"),
-            *("--model", TINY.name, "--tokenizer", "/opt/packager/model", "--temperature", "0"),
-            *("--dataset-name", "sharegpt", "--dataset-path", "/tmp/prompts.json"),
-            *("--sharegpt-output-len", str(ANSWER_TOKENS), "--num-prompts", str(self._count)),
-            *("--max-concurrency", str(level), "--disable-shuffle", "--disable-tqdm"),
-            *("--ignore-eos", "--save-result", "--result-dir", "/tmp"),
-            *("--result-filename", "result.json"),
+            *("docker", "exec", "-i", "-e", "HF_HUB_OFFLINE=1", str(container.id)),
+            *("python3", f"{INSIDE}/benchmarks/load_inside.py", name),
         ]
-        status, output = self._container.exec_run(command, environment={"HF_HUB_OFFLINE": "1"})
-        said = output.decode(errors="replace")
-        _, written = self._container.exec_run(["cat", "/tmp/result.json"])
-        if status:
-            raise SystemExit(f"vllm bench serve failed:\n{said[-3000:]}")
-        result = json.loads(written)
-        tokens = ANSWER_TOKENS * self._count
-        assert (result["completed"], result["total_output_tokens"]) == (self._count, tokens), said
-        cpu = [line.split()[1] for line in said.splitlines() if line.startswith("CPU ")]
-        return {
-            "throughput": result["output_throughput"],
-            "ttft": result["median_ttft_ms"],
-            "tpot": result["median_tpot_ms"],
-            "cpu_s": float(cpu[-1]),
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the client
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, text=True
+        )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.communicate()
+        self._said.close()
+
+    def measure(
+        self, concurrency: int, talks: Sequence[Talk], lengths: Sequence[int]
+    ) -> dict[str, Any]:
+        """Put the server under load; give the client's figures."""
+        order = {
+            **self._order,
+            "concurrency": concurrency,
+            "prompts": [one.prompt for one in talks],
+            "answers": [one.reply for one in talks],
+            "lengths": lengths,
         }
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            self._said.seek(0)
+            said = self._said.read().decode(errors="replace")
+            raise SystemExit(f"the client {self._name} failed:\n{said[-3000:]}")
+        told: dict[str, Any] = json.loads(line)
+        return told
 
 
-def _ratios(found: dict[str, list[dict[str, float]]], levels: Sequence[int]) -> dict[str, float]:
-    def middle(who: str, level: int, name: str) -> float:
-        return statistics.median(one[name] for one in found[f"{who}_{level}"])
-
+def ratios_of(
+    found: Mapping[str, Sequence[Mapping[str, float]]], levels: Sequence[int]
+) -> dict[str, float]:
+    """Return the median of the rounds' ratios, ours over theirs, by figure and concurrency."""
+    ours, theirs = CLIENTS
     return {
-        f"{name.removesuffix('_s')}_{level}": round(
-            middle("packager", level, name) / middle("vllm", level, name), 3
+        f"{name}_{level}": round(
+            statistics.median(
+                one[name] / two[name]
+                for one, two in zip(
+                    found[f"{ours}_{level}"], found[f"{theirs}_{level}"], strict=True
+                )
+            ),
+            3,
         )
         for level in levels
-        for name in (*COMPARED, "cpu_s")
+        for name in COMPARED
     }
 
 
-def _is_met(name: str, value: float) -> bool:
-    return value <= MOST_CPU if "_cpu_" in name else RATIO[0] <= value <= RATIO[1]
+def is_met(name: str, value: float) -> bool:
+    """Say whether a ratio is as wanted."""
+    return value <= MOST_CPU if name.startswith("cpu") else RATIO[0] <= value <= RATIO[1]
 
 
 if __name__ == "__main__":
