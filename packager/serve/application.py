@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -13,7 +12,8 @@ from aiohttp import web
 from packager.core.text import escape
 from packager.sagemaker.refusals import ApiRefusal
 from packager.serve import pages, runtime
-from packager.serve.asked import Asked, begin_request, request_id, this_request
+from packager.serve.asked import Asked, answer_headers, begin_request, request_id, this_request
+from packager.serve.bodies import Held, body_of
 from packager.serve.hosts import check_host, check_origin
 from packager.serve.operations.table import OperationTable
 from packager.serve.protocol import (
@@ -30,7 +30,6 @@ from packager.serve.protocol import (
 from packager.serve.query_api import answer_query, is_query, no_buckets, refused_query
 from packager.serve.refusals import (
     BodyTooLarge,
-    BodyTooSlow,
     InternalFailure,
     InvalidSignature,
     TooManyRequests,
@@ -44,13 +43,11 @@ from packager.serve.sigv4 import SignedRequest, Verifier
 BODY_S = 30.0  # until a body has arrived
 IDLE_S = 60.0  # of a connection without a whole request
 MAX_AT_ONCE = 1000  # requests
-MAX_HELD_BYTES = 512 * 1024 * 1024  # of the bodies of all requests that are being answered
 MAX_INVOCATION_BYTES = 25 * 1024 * 1024  # of `InvokeEndpoint`, as of AWS
 RUNTIME = "/endpoints/"  # paths of the runtime's protocol begin so
 
 _READING = ("Describe", "List", "Get", "Search", "Filter", "Simulate")
 _SERVICES = {"SageMaker": "sagemaker", "Logs_20140328": "logs"}  # of targets: in credentials
-_REQUEST_ID = "x-amzn-RequestId"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -87,12 +84,13 @@ def make_application(
     that AWS's model does not allow is a bug: for tests.
     """
     table = OperationTable(services)
-    front = _Front(table, guard, journal, body_s, check_answers)
+    held = Held()
+    front = _Front(table, guard, journal, body_s, check_answers, held)
     application = web.Application(
         middlewares=[front.answer, front.protect], client_max_size=MAX_INVOCATION_BYTES
     )
     application.router.add_post("/", front.operation)
-    application.router.add_routes(runtime.routes(services))
+    application.router.add_routes(runtime.routes(services, held))
     if with_pages:
         pages.mount(application, services, table.call)
 
@@ -115,6 +113,7 @@ class _Front:
         journal: Journal,
         body_s: float,
         check_answers: bool,
+        held: Held,
     ) -> None:
         self._table = table
         self._guard = guard
@@ -122,7 +121,7 @@ class _Front:
         self._body_s = body_s
         self._check_answers = check_answers
         self._at_once = 0
-        self._held_bytes = 0
+        self._held = held
 
     @web.middleware
     async def answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -147,10 +146,8 @@ class _Front:
         finally:
             self._at_once -= 1
         if not response.prepared:
-            response.headers.setdefault(_REQUEST_ID, asked.id)
-            response.headers.setdefault("Cache-Control", "no-store")
-            response.headers.setdefault("X-Content-Type-Options", "nosniff")
-            response.headers["Server"] = "packager"
+            for name, value in answer_headers().items():
+                response.headers.setdefault(name, value)
         if self._journal.access is not None:
             self._journal.access(_line(request, asked, response, time.monotonic() - started))
         return response
@@ -169,30 +166,15 @@ class _Front:
         )
         if "/s3/aws4_request" in headers.get("Authorization", ""):
             return no_buckets(request_id())
-        largest = MAX_BODY_BYTES if request.path == "/" else MAX_INVOCATION_BYTES
+        largest = _largest(request)
         if (request.content_length or 0) > largest:
             raise BodyTooLarge(f"the request's body has more than {largest} bytes")
-        with self._held(request, largest):
+        with self._held.part() as part:
+            if not part.grow(_announced(request, largest)):
+                raise TooManyRequests("requests that are being answered take all memory; try again")
             if self._guard.verifier is not None:
                 await self._check_signature(request, self._guard.verifier)
             return await handler(request)
-
-    @contextmanager
-    def _held(self, request: web.Request, largest: int) -> Iterator[None]:
-        """Count what a request's body may take of memory; refuse it where too much is taken."""
-        size = 0
-        if request.can_read_body:
-            is_known = request.content_length is not None and not request.headers.get(
-                "Content-Encoding"
-            )
-            size = request.content_length or 0 if is_known else largest
-        if self._held_bytes + size > MAX_HELD_BYTES:
-            raise TooManyRequests("requests that are being answered take all memory; try again")
-        self._held_bytes += size
-        try:
-            yield
-        finally:
-            self._held_bytes -= size
 
     async def operation(self, request: web.Request) -> web.Response:
         """Answer an operation of AWS JSON 1.1."""
@@ -233,18 +215,7 @@ class _Front:
 
     async def _body(self, request: web.Request) -> bytes:
         """Read the body; later readers get the same bytes."""
-        try:
-            async with asyncio.timeout(self._body_s):
-                if request.path != "/":
-                    return await request.read()
-                asked = this_request()
-                if asked.body is None:
-                    asked.body = await _read_operation(request)
-                return asked.body
-        except TimeoutError:
-            raise BodyTooSlow("the request's body did not arrive in time") from None
-        except web.HTTPRequestEntityTooLarge as error:
-            raise BodyTooLarge("the request's body is too long") from error
+        return await body_of(request, _largest(request), self._body_s)
 
     def _tell_failure(self, request: web.Request, asked: Asked, error: Exception) -> None:
         import traceback
@@ -254,14 +225,16 @@ class _Front:
         self._journal.failure(f"{name} failed, request {asked.id}\n{told}")
 
 
-async def _read_operation(request: web.Request) -> bytes:
-    """Read the body of an operation, of which no more is held than was counted."""
-    body = bytearray()
-    async for piece in request.content.iter_any():
-        body += piece
-        if len(body) > MAX_BODY_BYTES:
-            raise BodyTooLarge(f"the request's body has more than {MAX_BODY_BYTES} bytes")
-    return bytes(body)
+def _largest(request: web.Request) -> int:
+    return MAX_BODY_BYTES if request.path == "/" else MAX_INVOCATION_BYTES
+
+
+def _announced(request: web.Request, largest: int) -> int:
+    """Return how many bytes a request's body may take."""
+    if not request.can_read_body:
+        return 0
+    is_known = request.content_length is not None and not request.headers.get("Content-Encoding")
+    return (request.content_length or 0) if is_known else largest
 
 
 def refused(refusal: ApiRefusal) -> web.Response:

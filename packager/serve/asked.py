@@ -14,7 +14,7 @@ class Asked:
     id: str
     operation: str = ""  # that it names
     caller: str = ""  # whose key signed it
-    body: bytes | None = field(default=None, repr=False)  # of an operation, once it was read
+    body: bytes | None = field(default=None, repr=False)  # once it was read
 
 
 _asked: ContextVar[Asked] = ContextVar("asked")
@@ -36,3 +36,13 @@ def request_id() -> str:
     """Return the id of the request that is being answered; a new one where it has none."""
     asked = _asked.get(None)
     return asked.id if asked else str(uuid.uuid4())
+
+
+def answer_headers() -> dict[str, str]:
+    """Return headers that every answer has."""
+    return {
+        "x-amzn-RequestId": request_id(),
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+        "Server": "packager",
+    }

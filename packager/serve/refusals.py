@@ -44,6 +44,12 @@ class BodyTooSlow(ApiRefusal):
     http_status = 408
 
 
+class ClientGone(ApiRefusal):
+    """The client went away within its request: nobody reads this."""
+
+    type = "RequestAbortedException"
+
+
 class TooManyRequests(ApiRefusal):
     """So many requests are being answered that no other is begun."""
 

@@ -6,15 +6,15 @@ error of the container is told as SageMaker tells it, with status 424.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import aiohttp
 from aiohttp import web
 
 from packager.sagemaker.refusals import ValidationRefused
-from packager.serve.asked import request_id
+from packager.serve.asked import answer_headers, request_id
+from packager.serve.bodies import Held, Part, body_of
 from packager.serve.endpoints.lifecycle import COMPONENT, ENDPOINT
 from packager.serve.endpoints.traffic import Server, pick_variant
 from packager.serve.eventstream import CONTENT_TYPE, exception_message, payload_parts
@@ -27,6 +27,7 @@ from packager.serve.invocation_errors import (
     timed_out,
 )
 from packager.serve.operations.common import find
+from packager.serve.refusals import BodyTooLarge, BodyTooSlow
 from packager.serve.services import ServeServices
 
 LONGEST_BODY = 6 * 1024 * 1024  # of a request and of an answer, as in the API's model
@@ -38,9 +39,9 @@ _FORWARDED = ("Custom-Attributes", "Inference-Id", "Session-Id", "Prefix-Aware-I
 _RETURNED = ("Custom-Attributes", "New-Session-Id", "Closed-Session-Id")
 
 
-def routes(services: ServeServices) -> list[web.RouteDef]:
-    """Return the routes of the runtime protocol."""
-    runtime = Runtime(services)
+def routes(services: ServeServices, held: Held) -> list[web.RouteDef]:
+    """Return the routes of the runtime protocol; answers of containers are counted by `held`."""
+    runtime = Runtime(services, held)
     return [
         web.post("/endpoints/{name}/invocations", runtime.invoke),
         web.post("/endpoints/{name}/invocations-response-stream", runtime.stream),
@@ -50,15 +51,22 @@ def routes(services: ServeServices) -> list[web.RouteDef]:
 class Runtime:
     """Passes invocations on to containers."""
 
-    def __init__(self, services: ServeServices) -> None:
+    def __init__(self, services: ServeServices, held: Held) -> None:
         self._services = services
+        self._held = held
 
     async def invoke(self, request: web.Request) -> web.StreamResponse:
         """Answer InvokeEndpoint."""
         try:
             server = await self._server_of(request)
-            with server.leased():
-                return await self._invoked(request, server)
+            with self._held.part() as part:
+                with server.leased():
+                    response = await self._invoked(request, server, part)
+                # Written here, not by aiohttp, so that it is counted until the client has it.
+                with suppress(ConnectionError):
+                    await response.prepare(request)
+                    await response.write_eof()
+                return response
         except InvocationError as error:
             return _refused(error)
 
@@ -71,16 +79,14 @@ class Runtime:
         except InvocationError as error:
             return _refused(error)
 
-    async def _invoked(self, request: web.Request, server: Server) -> web.Response:
+    async def _invoked(self, request: web.Request, server: Server, part: Part) -> web.Response:
         body = await _body(request)
         endpoint = request.match_info["name"]
         headers = _headers(request, accept=request.headers.get("Accept"))
         settings = self._services.settings
         try:
             async with self._asked(server, body, headers, ANSWER_S) as answer:
-                data = await answer.content.read(LONGEST_BODY + 1)
-                while len(data) <= LONGEST_BODY and not answer.content.at_eof():
-                    data += await answer.content.read(LONGEST_BODY + 1 - len(data))
+                data = await _read_answer(answer, part)
         except TimeoutError:
             raise timed_out(settings, endpoint) from None
         except (aiohttp.ClientError, OSError) as error:
@@ -91,7 +97,8 @@ class Runtime:
         if answer.status != 200:
             raise model_error(settings, endpoint, answer.status, data)
         kind = answer.headers.get("Content-Type", "application/octet-stream")
-        return web.Response(body=data, headers={"Content-Type": kind, **_told(server, answer)})
+        headers = {"Content-Type": kind, **answer_headers(), **_told(server, answer)}
+        return web.Response(body=data, headers=headers)
 
     async def _streamed(self, request: web.Request, server: Server) -> web.StreamResponse:
         body = await _body(request)
@@ -109,28 +116,32 @@ class Runtime:
                     headers={
                         "Content-Type": CONTENT_TYPE,
                         f"{_PREFIX}Content-Type": kind,
-                        "x-amzn-RequestId": request_id(),
+                        **answer_headers(),
                         **_told(server, answer),
                     }
                 )
                 response.enable_chunked_encoding()
-                await response.prepare(request)
+                with _to_client():
+                    await response.prepare(request)
                 async for piece in answer.content.iter_any():
                     for message in payload_parts(piece):
-                        await _written(response, message)
+                        with _to_client():
+                            await response.write(message)
+            last = b""
         except TimeoutError:
             if response is None:
                 raise timed_out(settings, endpoint) from None
-            await _broken(response, "ModelInvocationTimeExceeded", "the stream took too long")
+            last = _broken("ModelInvocationTimeExceeded", "the stream took too long")
         except _ClientGone:
             assert response is not None
             return response
         except (aiohttp.ClientError, OSError) as error:
             if response is None:
                 raise model_error(settings, endpoint, 500, _lost(error)) from None
-            await _broken(response, "StreamBroken", _lost(error).decode())
+            last = _broken("StreamBroken", _lost(error).decode())
         assert response is not None
-        await response.write_eof()
+        with suppress(ConnectionError):
+            await response.write_eof(last)
         return response
 
     async def _server_of(self, request: web.Request) -> Server:
@@ -208,17 +219,18 @@ def header_value(request: web.Request, name: str) -> str:
 
 async def _body(request: web.Request) -> bytes:
     """Read a request's body; raises `InvocationTooLarge`."""
-    if (request.content_length or 0) <= LONGEST_BODY:
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                data = await request.read()
-        except TimeoutError:
-            raise InvalidInvocation("The request's body did not arrive in time.") from None
-        except web.HTTPRequestEntityTooLarge:
-            data = bytes(LONGEST_BODY + 1)
-        if len(data) <= LONGEST_BODY:
-            return data
-    raise InvocationTooLarge(f"The request's body has more than {LONGEST_BODY} bytes.")
+    refused = InvocationTooLarge(f"The request's body has more than {LONGEST_BODY} bytes.")
+    if (request.content_length or 0) > LONGEST_BODY:
+        raise refused
+    try:
+        body = await body_of(request, LONGEST_BODY, ANSWER_S)
+    except BodyTooSlow:
+        raise InvalidInvocation("The request's body did not arrive in time.") from None
+    except BodyTooLarge:
+        raise refused from None
+    if len(body) > LONGEST_BODY:  # it was read to check its signature
+        raise refused
+    return body
 
 
 def _headers(request: web.Request, accept: str | None) -> dict[str, str]:
@@ -254,17 +266,29 @@ def _refused(error: InvocationError) -> web.Response:
     )
 
 
-async def _written(response: web.StreamResponse, message: bytes) -> None:
+@contextmanager
+def _to_client() -> Iterator[None]:
+    """Tell a client that reads no more from a container that answers no more."""
     try:
-        await response.write(message)
-    except (ConnectionError, aiohttp.ClientConnectionError) as error:
+        yield
+    except ConnectionError as error:
         raise _ClientGone from error
 
 
-async def _broken(response: web.StreamResponse, code: str, message: str) -> None:
-    """End a stream with the exception that tells why."""
-    document = {"Message": message, "ErrorCode": code}
-    await response.write(exception_message("ModelStreamError", document))
+def _broken(code: str, message: str) -> bytes:
+    """Return the exception that ends a stream, and tells why."""
+    return exception_message("ModelStreamError", {"Message": message, "ErrorCode": code})
+
+
+async def _read_answer(answer: aiohttp.ClientResponse, part: Part) -> bytes:
+    """Read a container's answer, or one byte more than it may have; raises `NoServer`."""
+    data = bytearray()
+    while len(data) <= LONGEST_BODY and not answer.content.at_eof():
+        piece = await answer.content.read(LONGEST_BODY + 1 - len(data))
+        if not part.grow(len(piece)):
+            raise NoServer("The answers that are being sent take all memory; try again.")
+        data += piece
+    return bytes(data)
 
 
 def _lost(error: Exception) -> bytes:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import logging
 import os
 import signal
+import socket
 import ssl
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from packager.core.documents import shorten
 from packager.errors import Unavailable, UsageError
@@ -22,6 +25,7 @@ from packager.serve.application import IDLE_S
 from packager.serve.hosts import Listen
 
 GRACE_S = 10.0  # for requests that are being answered, at the end
+UNREAD_S = 60.0  # until a connection is closed whose client takes nothing of an answer
 LOCK_FILE = "server.lock"
 _BACKLOG = 512
 _THREADS = 32
@@ -110,6 +114,7 @@ async def run_server(
     ready: Callable[[Listen], None],
     idle_s: float = IDLE_S,
     grace_s: float = GRACE_S,
+    unread_s: float = UNREAD_S,
     stopped: asyncio.Event | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then let requests end; raises `CannotListen`.
@@ -124,6 +129,7 @@ async def run_server(
         application,
         access_log=None,
         handle_signals=False,
+        logger=_http_log(),
         keepalive_timeout=idle_s,  # also of a connection whose first request never ends
         lingering_time=2.0,
         shutdown_timeout=grace_s,
@@ -142,6 +148,8 @@ async def run_server(
             )
         except OSError as error:
             raise _cannot_listen(listen, error) from error
+        for listening in server.sockets:
+            _give_up_unread(listening, unread_s)
         try:
             _on_signals(loop, stop)
             ready(Listen(listen.host, server.sockets[0].getsockname()[1]))
@@ -150,6 +158,33 @@ async def run_server(
             server.close()
     finally:
         await runner.cleanup()
+
+
+class _Faults(logging.Filter):
+    """Lets pass what is no fault of a client."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the server's owner should be told."""
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, HttpProcessingError | web.RequestPayloadError | OSError)
+
+
+def _http_log() -> logging.Logger:
+    """Return the log of aiohttp, in which clients that send rubbish leave no traces."""
+    log = logging.getLogger("packager.serve.http")
+    if not any(isinstance(one, _Faults) for one in log.filters):
+        log.addFilter(_Faults())
+    return log
+
+
+def _give_up_unread(listening: socket.socket, seconds: float) -> None:
+    """Have the system close connections whose client acknowledges or takes nothing for so long.
+
+    Accepted sockets inherit it.  Systems without the option keep such connections.
+    """
+    option = getattr(socket, "TCP_USER_TIMEOUT", None)
+    if option is not None:
+        listening.setsockopt(socket.IPPROTO_TCP, option, int(seconds * 1000))
 
 
 def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

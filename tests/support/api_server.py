@@ -25,7 +25,7 @@ from packager.serve.endpoints.lifecycle import Endpoints
 from packager.serve.hosts import Listen
 from packager.serve.resources import ResourceStore
 from packager.serve.seen import SeenSignatures
-from packager.serve.server import run_server
+from packager.serve.server import UNREAD_S, run_server
 from packager.serve.services import ServeServices
 from packager.serve.sigv4 import AccessKey, Verifier
 
@@ -48,6 +48,7 @@ class ApiServer:
         tls: ssl.SSLContext | None = None,
         body_s: float = BODY_S,
         idle_s: float = IDLE_S,
+        unread_s: float = UNREAD_S,
     ) -> None:
         self.failures: list[str] = []
         self.requests: list[str] = []
@@ -63,6 +64,7 @@ class ApiServer:
         self._tls = tls
         self._body_s = body_s
         self._idle_s = idle_s
+        self._unread_s = unread_s
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped: asyncio.Event | None = None
@@ -151,6 +153,7 @@ class ApiServer:
             tls=self._tls,
             ready=listening,
             idle_s=self._idle_s,
+            unread_s=self._unread_s,
             grace_s=5.0,
             stopped=self._stopped,
         )

@@ -15,6 +15,7 @@ from typing import TypeVar
 import aiohttp
 
 from packager.errors import PackagerError, SmokeFailed
+from packager.files.atomic import explain_disk_errors
 from packager.sagemaker.hosting import ServerSpec
 from packager.serve.endpoints.containers import Container, Containers
 from packager.serve.endpoints.model_data import Deadline, fetch_data, open_to_all
@@ -203,10 +204,11 @@ class Fleet:
 
         def fetch() -> None:
             shutil.rmtree(place, ignore_errors=True)
-            for data in wanted.spec.data:
-                fetch_data(data, folders[data.folder], deadline)
-                open_to_all(folders[data.folder])
-            (place / _COMPLETE).touch()
+            with explain_disk_errors(place):
+                for data in wanted.spec.data:
+                    fetch_data(data, folders[data.folder], deadline)
+                    open_to_all(folders[data.folder])
+                (place / _COMPLETE).touch()
 
         await in_thread(fetch, cancelled.set)
         return folders

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from packager.core.references import BucketReference, parse_bucket_place
-from packager.core.units import GIB
+from packager.core.units import GIB, MIB
 from packager.errors import ModelRefused, NotFound, PackagerError, Unavailable
 from packager.models.paths import check_distinct, check_path
 from packager.models.s3 import list_objects
@@ -30,9 +30,11 @@ from packager.remote.addresses import S3Address
 from packager.remote.s3 import S3Reader, s3_client
 from packager.remote.s3_listing import whole_object
 from packager.sagemaker.hosting import ModelData
+from packager.serve.endpoints.disk import DiskSpace
 
 _AT_ONCE = 4  # files that are read
 _MAX_HEADER = 32 * 1024  # bytes, with names and attributes; Python's time grows as its square
+_LARGE_MEMBER = 16 * MIB  # of an archive: the disk is looked at before it is unpacked
 _MAX_RATIO = 200  # of what an archive unpacks to, beyond the first GiB, to its own size
 
 
@@ -60,9 +62,13 @@ class Deadline:
 
 
 def fetch_data(data: ModelData, folder: Path, deadline: Deadline, client: Any = None) -> None:
-    """Fill a folder with model data; raises `NotFound` where there are none."""
+    """Fill a folder with model data.
+
+    Raises `NotFound` where there are none, and `DiskTooSmall` before they would fill the disk.
+    """
     client = client or s3_client()
     folder.mkdir(parents=True, exist_ok=True)
+    space = DiskSpace(folder)
     place = parse_bucket_place(data.uri)
     if place is None:
         raise NotFound(f"{data.uri!r} is no address of a bucket", hint="write s3://BUCKET/PREFIX")
@@ -81,18 +87,21 @@ def fetch_data(data: ModelData, folder: Path, deadline: Deadline, client: Any = 
                 hint="a prefix is given with S3DataType S3Prefix",
             )
         if data.kind == "archive":
-            _unpack(_pieces(reader, found, deadline), found.size, folder)
+            space.check(0)
+            _unpack(_pieces(reader, found, deadline, space), found.size, folder, space)
         else:
             name = place.key.rpartition("/")[2]
             check_path(name)
-            _write(reader, found, folder / name, deadline)
+            space.check(found.size)
+            _write(reader, found, folder / name, deadline, space)
         return
     for path in listed:
         check_path(path)
     check_distinct(listed)
+    space.check(sum(found.size for found in listed.values()))
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         tasks = [
-            threads.submit(_write, reader, found, folder / path, deadline)
+            threads.submit(_write, reader, found, folder / path, deadline, space)
             for path, found in listed.items()
         ]
         try:
@@ -111,21 +120,26 @@ def open_to_all(folder: Path) -> None:
             path.chmod(0o755 if path.is_dir() else 0o644 | (path.stat().st_mode & 0o111))
 
 
-def _write(reader: S3Reader, found: S3Address, path: Path, deadline: Deadline) -> None:
+def _write(
+    reader: S3Reader, found: S3Address, path: Path, deadline: Deadline, space: DiskSpace
+) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as stream:
-        for piece in _pieces(reader, found, deadline):
+        for piece in _pieces(reader, found, deadline, space):
             stream.write(piece)
 
 
-def _pieces(reader: S3Reader, found: S3Address, deadline: Deadline) -> Iterator[bytes]:
+def _pieces(
+    reader: S3Reader, found: S3Address, deadline: Deadline, space: DiskSpace
+) -> Iterator[bytes]:
     deadline.check()
     for piece in reader.read(whole_object(found)):
         deadline.check()
+        space.wrote(len(piece))
         yield piece
 
 
-def _unpack(pieces: Iterator[bytes], size: int, folder: Path) -> None:
+def _unpack(pieces: Iterator[bytes], size: int, folder: Path, space: DiskSpace) -> None:
     """Unpack a tar.gz while it arrives; nothing of it is written outside the folder.
 
     Links are made last.  So nothing is ever written through one, whatever it leads to: Python's
@@ -147,6 +161,9 @@ def _unpack(pieces: Iterator[bytes], size: int, folder: Path) -> None:
                 if member.issym():
                     links.append(member)
                     continue
+                space.wrote(member.size)
+                if member.size > _LARGE_MEMBER:
+                    space.check(member.size)
                 with data.content():
                     archive.extract(member, folder, filter="data")
         for link in links:

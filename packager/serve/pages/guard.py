@@ -13,16 +13,19 @@ import hashlib
 import hmac
 import ipaddress
 import secrets
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from aiohttp import web
 from multidict import MultiDict
 
 from packager.errors import PackagerError
+from packager.serve.bodies import read_limited
 
 COOKIE = "packager_ui"
 TOKEN_FIELD = "token"
 MOST_FORM_BYTES = 256 * 1024
+FORM_S = 30.0  # until a form has arrived
+_MOST_FIELDS = 1000
 _SESSION_LENGTH = 43  # of `token_urlsafe(32)`
 
 
@@ -81,11 +84,17 @@ class Guard:
             raise PageRefused("not a form of these pages", status=415)
         if (request.content_length or 0) > MOST_FORM_BYTES:
             raise PageRefused("the form is too large", status=413)
+        body = await read_limited(request, MOST_FORM_BYTES, FORM_S)
         try:
-            fields = await request.post()
+            texts = MultiDict(
+                parse_qsl(
+                    body.decode(request.charset or "utf-8"),
+                    keep_blank_values=True,
+                    max_num_fields=_MOST_FIELDS,
+                )
+            )
         except (ValueError, LookupError) as error:  # such as an unknown charset
             raise PageRefused("the form cannot be read", status=400) from error
-        texts = MultiDict((name, value) for name, value in fields.items() if isinstance(value, str))
         expected = self.token(request.cookies.get(COOKIE, ""))
         if not hmac.compare_digest(texts.get(TOKEN_FIELD, "").encode(), expected.encode()):
             raise PageRefused(

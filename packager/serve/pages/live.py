@@ -109,9 +109,9 @@ class LivePages:
             response = web.StreamResponse(headers=HEADERS)
             response.content_type = "text/event-stream"
             response.charset = "utf-8"
-            await response.prepare(request)
             until = time.monotonic() + self.stream_s
-            with suppress(ConnectionResetError):
+            with suppress(ConnectionError):
+                await response.prepare(request)
                 await response.write(f"retry: {_RETRY_MS}\n\n{first}".encode())
                 ended = "event: end" in first
                 while not ended and time.monotonic() < until and not await self._paused():

@@ -17,6 +17,7 @@ from packager.errors import NotFound, PackagerError
 from packager.reports.page import compact_script, compact_style, page_templates
 from packager.serve.pages.commands import Commands
 from packager.serve.pages.guard import COOKIE, Guard, PageRefused
+from packager.serve.refusals import BodyTooLarge, BodyTooSlow
 from packager.serve.services import ServeServices
 from packager.share import share_dir
 from packager.version import __version__
@@ -136,6 +137,8 @@ def status_of(error: PackagerError) -> int:
     """Return the status of HTTP that says what kind of error it is."""
     if isinstance(error, PageRefused):
         return error.status
+    if isinstance(error, BodyTooLarge | BodyTooSlow):
+        return error.http_status
     if isinstance(error, NotFound) or getattr(error, "type", "") == "ResourceNotFound":
         return 404
     return 400 if error.exit_code == 2 else 500

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,10 +14,12 @@ from typing import Any
 
 import pytest
 
-from packager.sagemaker.hosting import ServerSpec
+from packager.core.units import GIB
+from packager.sagemaker.hosting import ModelData, ServerSpec
 from packager.sagemaker.refusals import ValidationRefused
 from packager.sagemaker.shapes import answer_faults, read_input
 from packager.serve.endpoints import fleet, lifecycle
+from packager.serve.endpoints.disk import DiskTooSmall
 from packager.serve.operations import endpoints as endpoint_operations
 from packager.serve.operations import logs
 from packager.serve.operations.log_errors import LogMissing
@@ -658,5 +661,32 @@ def test_the_log_of_an_endpoint_that_failed_is_kept(
         await api("DeleteEndpoint", EndpointName="e")
         await api.gone()
         assert list((tmp_path / "endpoints").iterdir()) == []
+
+    run(tmp_path, containers, test)
+
+
+def test_data_that_do_not_fit_on_the_disk_fail_the_endpoint_and_leave_nothing(
+    tmp_path: Path, containers: FakeContainers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(data: ModelData, folder: Path, *_: object) -> None:
+        folder.mkdir(parents=True)
+        (folder / "half").write_bytes(b"a")
+        if data.uri.endswith("/full"):
+            raise OSError(errno.ENOSPC, "no space left on device")
+        raise DiskTooSmall(3 * GIB, GIB, folder)
+
+    monkeypatch.setattr(fleet, "fetch_data", fetch)
+
+    async def test(api: Api) -> None:
+        for name, told in (("large", "need 3.0 GiB of disk"), ("full", "no space left")):
+            body = model_body(name)
+            body["PrimaryContainer"]["ModelDataUrl"] = f"s3://bucket/{name}"
+            await api("CreateModel", **body)
+            await api("CreateEndpointConfig", **config_body(name))
+            await api("CreateEndpoint", EndpointName=name, EndpointConfigName=name)
+            found = await api.settled(name)
+            assert found["EndpointStatus"] == "Failed"
+            assert told in found["FailureReason"]
+        assert not list((tmp_path / "endpoints").rglob("half"))
 
     run(tmp_path, containers, test)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.serve import application
+from packager.serve import application, bodies
 from tests.support.api_server import ApiServer, optimization_body
 from tests.support.raw_requests import post, seconds_until_closed, send
 
@@ -186,7 +186,8 @@ def test_more_than_the_server_can_hold_is_told_to_come_back(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     """One body is on its way; nothing else is begun meanwhile, and everything is afterwards."""
-    monkeypatch.setattr(application, limit, 1 if limit == "MAX_AT_ONCE" else 1500)
+    module, most = (application, 1) if limit == "MAX_AT_ONCE" else (bodies, 1500)
+    monkeypatch.setattr(module, limit, most)
     head = (
         f"POST / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Length: 1000\r\n"
         f"Content-Type: application/x-amz-json-1.1\r\nX-Amz-Target: {CREATE}\r\n\r\n{{"
@@ -218,7 +219,7 @@ def test_a_body_without_end_is_refused_once_it_is_too_long(server: ApiServer) ->
 def test_a_packed_body_is_counted_as_long_as_it_may_become(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(application, "MAX_HELD_BYTES", 64 * 1024)
+    monkeypatch.setattr(bodies, "MAX_HELD_BYTES", 64 * 1024)
     packed = zlib.compress(b"{}" + b" " * 100)
 
     busy = post(server.port, packed, Content_Encoding="deflate")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, EventStreamError
 
-from packager.serve import runtime
+from packager.serve import bodies, runtime
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.doubles.model_container import ModelServer
 from tests.support.hosting_server import Server
@@ -376,3 +377,49 @@ def test_no_request_fails_while_an_endpoint_is_updated(endpoint: Server) -> None
     assert set(names) == {"one", "two"}
     answer = own.invoke_endpoint(EndpointName="e", Body=b"{}")
     assert json.loads(answer["Body"].read())["name"] == "two"
+
+
+def test_a_client_that_vanishes_while_a_stream_is_written_is_no_error(endpoint: Server) -> None:
+    body = b'{"stream": 400, "gap": 0.001}'
+    port = int(endpoint.url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(
+            b"POST /endpoints/e/invocations-response-stream HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+        )
+        assert connection.recv(1024)
+        reset = struct.pack("ii", 1, 0)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+
+    (pool,) = endpoint.services.endpoints.pools("endpoint", "e").values()
+    endpoint.call(pool.servers[0].drained(20))
+    assert pool.servers[0].in_flight == 0
+
+
+def test_a_client_that_leaves_within_a_body_is_no_error_of_the_container(endpoint: Server) -> None:
+    port = int(endpoint.url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(
+            b"POST /endpoints/e/invocations HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            b"Content-Length: 100\r\n\r\n{"
+        )
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(1024):
+            pass
+
+    (pool,) = endpoint.services.endpoints.pools("endpoint", "e").values()
+    endpoint.call(pool.servers[0].drained(20))
+
+
+def test_answers_that_would_take_all_memory_are_told_to_come_back(
+    endpoint: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "MAX_HELD_BYTES", 100_000)
+
+    for _ in range(3):  # what an answer took is given back
+        assert client(endpoint).invoke_endpoint(EndpointName="e", Body=b'{"size": 90000}')
+    told = refused(endpoint, b'{"size": 100000}')
+
+    assert told["Error"]["Code"] == "ServiceUnavailable"
+    assert told["ResponseMetadata"]["HTTPStatusCode"] == 503
+    assert client(endpoint).invoke_endpoint(EndpointName="e", Body=b'{"size": 90000}')

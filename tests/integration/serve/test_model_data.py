@@ -9,12 +9,15 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from packager.core.units import GIB
 from packager.errors import ModelRefused, NotFound, PackagerError, Unavailable
 from packager.sagemaker.hosting import ModelData
-from packager.serve.endpoints import model_data
+from packager.serve.endpoints import disk, model_data
+from packager.serve.endpoints.disk import DiskTooSmall
 from packager.serve.endpoints.model_data import Deadline, fetch_data, open_to_all
 from tests.support.doubles.s3 import Bucket, bucket_server
 
@@ -202,3 +205,71 @@ def test_every_user_may_read_the_data(bucket: Bucket, tmp_path: Path) -> None:
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "data").rglob("*")}
     assert modes == {"sub": 0o755, "a.bin": 0o644}
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o755
+
+
+class Disk:
+    """A disk that others may fill; `free` is what is left of 100 GiB."""
+
+    def __init__(self, *free: int) -> None:
+        self.free = list(free)
+
+    def usage(self, _: Path) -> tuple[int, int, int]:
+        left = self.free.pop(0) if len(self.free) > 1 else self.free[0]
+        return _Usage(100 * GIB, 0, left)
+
+
+class _Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+def disk_of(monkeypatch: pytest.MonkeyPatch, *free: int) -> None:
+    monkeypatch.setattr(disk.shutil, "disk_usage", Disk(*free).usage)
+
+
+@pytest.mark.parametrize(("uri", "kind"), [("m/tiny/", "prefix"), ("m/tiny/b", "object")])
+def test_data_that_are_larger_than_the_free_disk_are_not_begun(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, kind: str
+) -> None:
+    bucket.put("m/tiny/b", b"b" * 2000)
+    disk_of(monkeypatch, GIB + 1999)
+
+    with pytest.raises(DiskTooSmall, match="free beyond the reserve"):
+        fetch(f"{bucket.url}/{uri}", kind, tmp_path / "data")
+
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_data_that_leave_the_reserve_are_fetched(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.put("m/tiny/b", b"b" * 2000)
+    disk_of(monkeypatch, GIB + 2000)
+
+    assert fetch(f"{bucket.url}/m/tiny/", "prefix", tmp_path) == {"b": b"b" * 2000}
+
+
+def test_a_disk_that_others_fill_meanwhile_ends_the_download(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.put("m/tiny/b", b"b" * 2000)
+    monkeypatch.setattr(disk, "_LOOK_EVERY", 1000)
+    disk_of(monkeypatch, 50 * GIB, GIB - 1)
+
+    with pytest.raises(DiskTooSmall):
+        fetch(f"{bucket.url}/m/tiny/", "prefix", tmp_path)
+
+
+@pytest.mark.parametrize("sizes", [[3000], [900, 900, 900]], ids=["large", "many"])
+def test_an_archive_that_unpacks_to_more_than_the_disk_has_is_given_up(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int]
+) -> None:
+    members = [(plain(str(number)), b"b" * size) for number, size in enumerate(sizes)]
+    bucket.put("m/model.tar.gz", archive(*members))
+    monkeypatch.setattr(disk, "_LOOK_EVERY", 2500)
+    monkeypatch.setattr(model_data, "_LARGE_MEMBER", 1000)
+    disk_of(monkeypatch, GIB + 2999, GIB + 2999 if len(sizes) == 1 else GIB - 1)
+
+    with pytest.raises(DiskTooSmall):
+        fetch(f"{bucket.url}/m/model.tar.gz", "archive", tmp_path)
