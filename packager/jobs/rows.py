@@ -6,7 +6,7 @@ import base64
 import json
 import sqlite3
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -21,10 +21,19 @@ if TYPE_CHECKING:
 MOST_OF_A_PAGE = 1000
 _MAX_TOKEN = 2048
 _MAX_INTEGER = 2**63  # of SQLite
+_MOST_REMEMBERED = 16 * 1024  # characters of what one job asked for
 
 
 def job_of(row: sqlite3.Row, root: Path) -> Job:
-    """Return the job of a row; raises `JobStoreBroken` for a row that packager did not write."""
+    """Return the job of a row; raises `JobStoreBroken` for a row that packager did not write.
+
+    Whoever polls is given the same rows again and again: those are parsed once.  Long ones are not
+    remembered, so that what is remembered stays below 16 MiB of text.
+    """
+    return (_job_before if len(row["asked"]) <= _MOST_REMEMBERED else _parse_job)(row, root)
+
+
+def _parse_job(row: sqlite3.Row, root: Path) -> Job:
     try:
         return Job(
             id=row["id"],
@@ -41,6 +50,9 @@ def job_of(row: sqlite3.Row, root: Path) -> Job:
         )
     except (ValueError, TypeError, OverflowError) as error:  # pydantic's is a ValueError
         raise JobStoreBroken(root, f"the row of job {row['id']!r} is damaged") from error
+
+
+_job_before = lru_cache(maxsize=1024)(_parse_job)
 
 
 def asked_text(new: NewJob) -> str:
@@ -77,7 +89,10 @@ def _conditions(query: JobQuery) -> tuple[list[str], list[Any]]:
     where: list[str] = []
     values: list[Any] = []
     if query.kind is not None:
-        where.append("kind = ?")
+        # Jobs that have not ended are few among very many: the plus keeps SQLite from finding all
+        # of a kind first, instead of those of a status.
+        few = query.statuses and not query.statuses & ENDED
+        where.append("+kind = ?" if few else "kind = ?")
         values.append(query.kind)
     if query.name_contains:
         where.append("instr(name, ?)")

@@ -106,6 +106,14 @@ class JobStore:
             return JobPage(())
         return self._database.read(lambda connection: list_page(connection, query, self.root))
 
+    def list_quickly(self, query: JobQuery) -> JobPage | None:
+        """Return a page of jobs; None where it takes longer than an event loop can wait for it."""
+        if query.name_contains and not _can_be_name(query.name_contains):
+            return JobPage(())
+        return self._database.read_quickly(
+            lambda connection: list_page(connection, query, self.root)
+        )
+
     def unfinished(self) -> tuple[Job, ...]:
         """Return the jobs that have not ended, in the order of the queue."""
         return tuple(self._database.read(lambda connection: unfinished(connection, self.root)))

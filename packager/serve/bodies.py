@@ -39,7 +39,7 @@ class Part:
         self.size = 0  # bytes
 
     def grow(self, size: int) -> bool:
-        """Count so many bytes more; return False, without counting, where they are too many."""
+        """Return whether so many bytes more fit, which then count."""
         if self._held.size + size > MAX_HELD_BYTES:
             return False
         self._held.size += size

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from packager.core.documents import shorten
@@ -65,16 +66,20 @@ def parse_listen(text: str) -> Listen:
 
 def check_host(header: str | None) -> None:
     """Refuse a request for another name than this machine's; for servers on loopback."""
+    if not _names_this_machine(header or ""):
+        raise ForeignHost(
+            "the request's Host is not an address of this machine",
+            hint="a server on loopback answers to 127.0.0.1, [::1] and localhost",
+        )
+
+
+@lru_cache(maxsize=64)  # clients send the same one each time
+def _names_this_machine(header: str) -> bool:
     try:
-        name = urlsplit(f"//{header or ''}").hostname or ""
+        name = urlsplit(f"//{header}").hostname or ""
     except ValueError:
-        name = ""
-    if name == "localhost" or name.endswith(".localhost") or _is_loopback(name):
-        return
-    raise ForeignHost(
-        "the request's Host is not an address of this machine",
-        hint="a server on loopback answers to 127.0.0.1, [::1] and localhost",
-    )
+        return False
+    return name == "localhost" or name.endswith(".localhost") or _is_loopback(name)
 
 
 def check_origin(method: str, host: str | None, origin: str | None, fetch_site: str | None) -> None:

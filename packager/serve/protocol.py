@@ -19,6 +19,7 @@ MAX_MESSAGE = 8192  # characters of an error
 
 # Errors of the API's model have this member; those that it lacks are spelled in lower case.
 _MODELLED = frozenset({"ResourceInUse", "ResourceNotFound", "ResourceLimitExceeded"})
+_PLAIN = frozenset({str, int, float, bool})  # types that are sent as they are
 _TARGET = re.compile(r"([A-Za-z0-9_]{1,64})\.([A-Za-z0-9]{1,128})")
 
 
@@ -63,13 +64,19 @@ def read_body(body: bytes) -> dict[str, Any]:
 
 def wire_document(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return an answer as it is sent: times as seconds since 1970, nothing that is None."""
-    return {key: _wire(value) for key, value in answer.items() if value is not None}
+    return {
+        key: value if type(value) in _PLAIN else _wire(value)
+        for key, value in answer.items()
+        if value is not None
+    }
 
 
 def _wire(value: Any) -> Any:
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, datetime):
         return round(value.astimezone(UTC).timestamp(), 3)
-    if isinstance(value, Mapping):
+    if isinstance(value, dict | Mapping):  # a dict is found without asking an abstract class
         return wire_document(value)
     if isinstance(value, list | tuple):
         return [_wire(one) for one in value]

@@ -268,7 +268,7 @@ def _refused(error: InvocationError) -> web.Response:
 
 @contextmanager
 def _to_client() -> Iterator[None]:
-    """Tell a client that reads no more from a container that answers no more."""
+    """Raise `_ClientGone` for a client that reads no more, not for a container."""
     try:
         yield
     except ConnectionError as error:

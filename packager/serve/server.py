@@ -178,7 +178,7 @@ def _http_log() -> logging.Logger:
 
 
 def _give_up_unread(listening: socket.socket, seconds: float) -> None:
-    """Have the system close connections whose client acknowledges or takes nothing for so long.
+    """Set after how long the system closes connections whose client takes nothing.
 
     Accepted sockets inherit it.  Systems without the option keep such connections.
     """

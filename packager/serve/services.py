@@ -20,8 +20,9 @@ Operation = Callable[[Document], Awaitable[Document]]  # body → answer; raises
 class Jobs(Protocol):
     """A store of jobs; `packager.jobs.store.JobStore` is one.
 
-    Every method may wait for the disk, and is called in a thread.  `JobMissing` and `JobExists`
-    of `packager.jobs.errors` are what goes wrong.
+    Every method but `get` and `list_quickly` may wait for the disk, and is called in a thread:
+    those two may be called in the event loop, because to hand them to a thread costs more than they
+    do.  `JobMissing` and `JobExists` of `packager.jobs.errors` are what goes wrong.
     """
 
     def create(self, new: NewJob) -> Job:
@@ -34,6 +35,10 @@ class Jobs(Protocol):
 
     def list(self, query: JobQuery) -> JobPage:
         """Return a page of jobs."""
+        ...
+
+    def list_quickly(self, query: JobQuery) -> JobPage | None:
+        """Return a page of jobs; None where that takes longer than a millisecond or so."""
         ...
 
     def stop(self, kind: str, name: str) -> Job:

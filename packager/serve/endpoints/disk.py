@@ -26,7 +26,7 @@ class DiskTooSmall(OutputFailed):
 
 
 class DiskSpace:
-    """Looks after the disk of a folder while threads write there."""
+    """Checks the disk of a folder while threads write there."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

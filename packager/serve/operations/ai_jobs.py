@@ -16,6 +16,7 @@ from packager.sagemaker.ai_jobs import (
     statuses_named,
 )
 from packager.sagemaker.workloads import WorkloadConfig, read_workload_config
+from packager.serve.operations.common import list_jobs
 from packager.serve.services import Document, Operation, ServeServices
 
 DEFAULT_PAGE = 50
@@ -37,7 +38,7 @@ def common_operations(
         return {f"{prefix}Arn": services.settings.arn(RESOURCES[kind], name)}
 
     async def list_some(body: Document) -> Document:
-        page = await asyncio.to_thread(services.jobs.list, job_query(kind, body))
+        page = await list_jobs(services, job_query(kind, body))
         answer = {f"{prefix}s": [summarize(job) for job in page.jobs]}
         return answer | ({"NextToken": page.token} if page.token else {})
 

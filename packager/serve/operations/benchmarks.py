@@ -32,8 +32,7 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
 
     async def describe(body: Document) -> Document:
         name = body["AIBenchmarkJobName"]
-        job = await asyncio.to_thread(services.jobs.get, "benchmark", name)
-        return describe_benchmark(job, settings)
+        return describe_benchmark(services.jobs.get("benchmark", name), settings)
 
     def summarize(job: Job) -> Document:
         return summarize_benchmark(job, settings)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from packager.jobs.values import JobPage, JobQuery
 from packager.sagemaker.refusals import ResourceInUse, ResourceNotFound, ValidationRefused
 from packager.serve.resources import Resource, ResourceQuery
 from packager.serve.services import Document, ServeServices
@@ -78,6 +79,12 @@ async def list_resources(
     if page.token:
         answer["NextToken"] = page.token
     return answer
+
+
+async def list_jobs(services: ServeServices, query: JobQuery) -> JobPage:
+    """Return a page of jobs, looked for in a thread where that takes long."""
+    found = services.jobs.list_quickly(query)
+    return await asyncio.to_thread(services.jobs.list, query) if found is None else found
 
 
 def tags_of(body: Document) -> dict[str, str]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
 from packager.core.documents import NotStrict, parse_model
 from packager.core.record import BuildRecord
@@ -15,6 +15,7 @@ from packager.jobs.values import Job, JobPage, JobQuery, JobStatus
 from packager.sagemaker.answers import STATUSES, describe, job_arn, summary
 from packager.sagemaker.optimization import make_job, techniques
 from packager.sagemaker.refusals import ResourceNotFound
+from packager.serve.operations.common import list_jobs
 from packager.serve.services import Document, Operation, ServeServices
 
 KIND: Literal["optimization"] = "optimization"
@@ -50,17 +51,14 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
         return {"OptimizationJobArn": job_arn(made.name, settings)}
 
     async def describe_one(body: Document) -> Document:
-        def look() -> dict[str, Any]:
-            job = jobs.get(KIND, body["OptimizationJobName"])
-            return describe(job, settings, _record_of(job))
-
-        return await asyncio.to_thread(look)
+        # One row by its key: a thread would cost ten times as much as the look itself.
+        job = jobs.get(KIND, body["OptimizationJobName"])
+        has_record = job.status == "completed"
+        record = await asyncio.to_thread(_record_of, job) if has_record else None
+        return describe(job, settings, record)
 
     async def list_some(body: Document) -> Document:
-        query = _query(body)
-        page = await asyncio.to_thread(
-            _page_of, services, query, body.get("OptimizationContains", "")
-        )
+        page = await _page_of(services, _query(body), body.get("OptimizationContains", ""))
         answer = {"OptimizationJobSummaries": [summary(job, settings) for job in page.jobs]}
         return answer | ({"NextToken": page.token} if page.token else {})
 
@@ -100,14 +98,14 @@ def _query(body: Document) -> JobQuery:
     )
 
 
-def _page_of(services: ServeServices, query: JobQuery, technique: str) -> JobPage:
+async def _page_of(services: ServeServices, query: JobQuery, technique: str) -> JobPage:
     """Return a page of the jobs that apply a technique; the store does not know techniques.
 
     Each look asks for no more than is missing, so that the store's token is that of our page.
     """
     found: list[Job] = []
     while True:
-        page = services.jobs.list(replace(query, most=query.most - len(found)))
+        page = await list_jobs(services, replace(query, most=query.most - len(found)))
         found += [job for job in page.jobs if _applies(job, technique)]
         if len(found) >= query.most or not page.token:
             return JobPage(tuple(found), page.token)

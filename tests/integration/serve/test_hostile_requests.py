@@ -232,7 +232,7 @@ def test_a_bug_is_told_without_details(server: ApiServer, monkeypatch: pytest.Mo
     def broken(*_: object) -> None:
         raise RuntimeError("the password is hunter2")
 
-    monkeypatch.setattr(type(server.jobs), "list", broken)
+    monkeypatch.setattr(type(server.jobs), "list_quickly", broken)
     answer = post(server.port, b"{}")
 
     assert (answer.status, answer.document["__type"]) == (500, "InternalFailure")
