@@ -189,7 +189,8 @@ def show_status(status: DeployStatus, output_format: str) -> None:
         )
         return
     rows: Mapping[str, Any] = {
-        "state": f"{status.state} ({status.said})" if status.said else status.state,
+        "state": status.state
+        + (f" ({status.said})" if status.said not in ("", status.state) else ""),
         "replicas": None if status.ready is None else f"{status.ready} of {status.wanted}",
         "image": status.image,
         "address": status.address,

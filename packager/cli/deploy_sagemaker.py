@@ -25,7 +25,8 @@ from packager.cli.terminal import note
 from packager.core.deployment import DeployStatus
 from packager.deploy.sagemaker.clients import Clients
 from packager.deploy.sagemaker.deployer import SageMakerDeployer
-from packager.deploy.sagemaker.live import EndpointFailed, LiveSageMaker, request_body
+from packager.deploy.sagemaker.live import LiveSageMaker, request_body
+from packager.deploy.sagemaker.refusals import EndpointFailed
 from packager.errors import UsageError
 
 _SMOKE = "What does loads in the json module do?"
@@ -135,7 +136,7 @@ def status(name: str, wait: bool, timeout_s: float, region: str, output_format: 
 @click.argument("body", required=False, metavar="[FILE|-]")
 @click.option("--prompt", metavar="TEXT", help="Ask this, as a chat, instead of a file.")
 @click.option(
-    "--model", default="", metavar="NAME", help="Name of the model in a chat; engines may need it."
+    "--model", default="", metavar="NAME", help="Model in a chat. Default: the endpoint's."
 )
 @click.option(
     "--max-tokens", type=click.IntRange(1), default=64, show_default=True, help="Of an answer."
@@ -147,12 +148,16 @@ def invoke(
     """Send one request to endpoint NAME and print its answer.
 
     \b
-    packager deploy sagemaker invoke my-model --prompt 'Hello' --model my-model
+    packager deploy sagemaker invoke my-model --prompt 'Hello'
     """
     if (body is None) == (prompt is None):
         raise UsageError("nothing is asked, or two things", hint="give FILE, or --prompt TEXT")
-    data = read_body(body) if prompt is None else request_body(prompt, model, max_tokens)
-    show_answer(LiveSageMaker(Clients(region)).invoke(name, data))
+    live = LiveSageMaker(Clients(region))
+    if prompt is None:
+        data = read_body(body)
+    else:
+        data = request_body(prompt, model or live.served_name(name), max_tokens)
+    show_answer(live.invoke(name, data))
 
 
 @sagemaker.command()

@@ -28,6 +28,10 @@ def wanted_options(command: Command) -> Command:
 def take_wanted(given: dict[str, Any]) -> tuple[Deployment, SageMakerWanted, str]:
     """Return the deployment that options name, what is wanted of it, and the region."""
     region = given.pop("region") or ""
+    tags = given.pop("tag")
+    wrong = next((one for one in tags if "=" not in one), None)
+    if wrong is not None:
+        raise UsageError(f"--tag {wrong[:60]!r} has no value", hint="write --tag NAME=VALUE")
     pools = given.pop("pool")
     settings = wiring.Settings(
         insecure_registries=given["insecure_registries"], ca_file=given["ca_file"]
@@ -43,10 +47,6 @@ def take_wanted(given: dict[str, Any]) -> tuple[Deployment, SageMakerWanted, str
         for one in pools
     )
     deployment = take_deployment(given)
-    tags = given.pop("tag")
-    wrong = next((one for one in tags if "=" not in one), None)
-    if wrong is not None:
-        raise UsageError(f"--tag {wrong[:60]!r} has no value", hint="write --tag NAME=VALUE")
     wanted = SageMakerWanted(
         tags=dict(one.split("=", 1) for one in tags),
         pools=others,

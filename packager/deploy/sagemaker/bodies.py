@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -26,6 +27,7 @@ Service = Literal["sagemaker", "application-autoscaling"]
 
 VARIANT = "AllTraffic"
 OWNER_TAG = "packager:deployment"
+MODEL_TAG = "packager:model"  # of a configuration: the name that clients send
 SCALES_TAG = "packager:scales"  # of an endpoint: the resource that AWS scales
 DRAFT_CHANNEL = "draft_model"
 LONGEST_NAME = 63
@@ -36,6 +38,7 @@ _ROUTING = {
     "random": "RANDOM",
     "prefix-aware": "PREFIX_AWARE",
 }
+_TAG_VALUE = re.compile(r"[\w .:/=+@-]{1,256}", re.ASCII)
 SHARE_OF_BATCH = 0.7  # at which there is one more: starting takes minutes
 STEP_PERCENT = 33  # of the capacity, that a linear or rolling update moves at once
 
@@ -138,7 +141,10 @@ def config_body(
             "EnableDetailedObservability": True,
         }
     name = named(deployment.name, body)
-    return {"EndpointConfigName": name, **body, "Tags": tags_of(deployment.name, wanted)}
+    tags = tags_of(deployment.name, wanted)
+    if _TAG_VALUE.fullmatch(deployment.served_name):
+        tags.append({"Key": MODEL_TAG, "Value": deployment.served_name})
+    return {"EndpointConfigName": name, **body, "Tags": tags}
 
 
 def component_body(deployment: Deployment, wanted: SageMakerWanted, model: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,7 +36,7 @@ class Clients:
     """Clients of services, made when they are first asked for."""
 
     def __init__(self, region: str = "") -> None:
-        self._region = region
+        self._region = region or os.environ.get("AWS_REGION", "")  # which boto3 does not read
         self._made: dict[str, Any] = {}
 
     def of(self, service: str) -> Any:

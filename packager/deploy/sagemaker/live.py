@@ -24,6 +24,7 @@ from packager.core.deployment import (
 from packager.core.events import ignore
 from packager.core.text import escape
 from packager.deploy.sagemaker.bodies import (
+    MODEL_TAG,
     OWNER_TAG,
     SCALES_TAG,
     Request,
@@ -33,8 +34,9 @@ from packager.deploy.sagemaker.bodies import (
 from packager.deploy.sagemaker.clients import Clients, explained, is_missing
 from packager.deploy.sagemaker.deployer import SageMakerDeployer
 from packager.deploy.sagemaker.differences import differences
+from packager.deploy.sagemaker.refusals import EndpointFailed, NotOurs, UnderWay
 from packager.deploy.sagemaker.wanted import SageMakerWanted
-from packager.errors import NotFound, PlanRejected, Unavailable, UsageError
+from packager.errors import NotFound, PlanRejected
 from packager.findings import errors_in
 
 Body = Mapping[str, Any]
@@ -52,37 +54,7 @@ _STATES: Mapping[str, DeployState] = {
 }
 _SETTLED = frozenset({"ready", "failed", "absent"})
 _MOST_PAGES = 100
-_POLL_S = 5.0
-
-
-class NotOurs(UsageError):
-    """Something has the name that another made."""
-
-    def __init__(self, kind: str, name: str) -> None:
-        super().__init__(
-            f"there is {kind} {name!r} already, which packager did not make",
-            hint=f"choose another --name; ours have the tag {OWNER_TAG}",
-        )
-
-
-class UnderWay(Unavailable):
-    """An endpoint is changing, and takes no other change meanwhile."""
-
-    def __init__(self, name: str, state: str) -> None:
-        super().__init__(
-            f"endpoint {name!r} is {state}, and takes no change meanwhile",
-            hint=f"`packager deploy sagemaker status {name} --wait` waits for it",
-        )
-
-
-class EndpointFailed(Unavailable):
-    """An endpoint could not be made, or could not be changed."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(
-            f"endpoint {name!r} has failed: {escape(reason[:600]) or 'nothing says why'}",
-            hint=f"its log is in /aws/sagemaker/Endpoints/{name}; applying again replaces it",
-        )
+_FIRST_POLL_S, _POLL_S = 0.1, 5.0  # the first answer is often there at once; AWS takes minutes
 
 
 class LiveSageMaker(SageMakerDeployer):
@@ -128,14 +100,15 @@ class LiveSageMaker(SageMakerDeployer):
         """Return the state of an endpoint with its component, after it settled or `wait_s`."""
         until = self._clock() + wait_s
         said = ""
-        while True:
+        for pause_s in self._pauses():
             found = self._state(name)
             if found.said != said:
                 self._say(f"{name}: {found.said}")
                 said = found.said
             if found.state in _SETTLED or self._clock() >= until:
                 return found
-            self._sleep(min(self._poll_s, max(until - self._clock(), 0.0)))
+            self._sleep(min(pause_s, max(until - self._clock(), 0.0)))
+        raise AssertionError("pauses have no end")
 
     def invoke(self, name: str, body: bytes) -> bytes:
         """Send a request to an endpoint and return its answer; raise what AWS answers."""
@@ -154,6 +127,12 @@ class LiveSageMaker(SageMakerDeployer):
             answer = self._clients.of("sagemaker-runtime").invoke_endpoint(**asked)
             data: bytes = answer["Body"].read()
         return data
+
+    def served_name(self, name: str) -> str:
+        """Return the name of the model that an endpoint serves now; "" where nobody says."""
+        there = self._describe("Endpoint", name)
+        config = self._describe("EndpointConfig", str(there["EndpointConfigName"])) if there else {}
+        return self._tags(str(config["EndpointConfigArn"])).get(MODEL_TAG, "") if config else ""
 
     def delete(self, name: str) -> tuple[Change, ...]:
         """Delete component, endpoint, configurations and models of this deployment, in order."""
@@ -194,8 +173,10 @@ class LiveSageMaker(SageMakerDeployer):
         """Delete what takes time to end, and wait for it."""
         if there[f"{kind}Status"] != "Deleting":
             self._call(f"Delete{kind}", **{f"{kind}Name": name})
-        while self._describe(kind, name) is not None:
-            self._sleep(self._poll_s)
+        for pause_s in self._pauses():
+            if self._describe(kind, name) is None:
+                break
+            self._sleep(pause_s)
         return Change(kind="delete", resource=kind, name=name)
 
     def _checked(self, deployment: Deployment, wanted: SageMakerWanted) -> Sequence[Request]:
@@ -204,6 +185,13 @@ class LiveSageMaker(SageMakerDeployer):
         if errors_in(rendered.findings):
             raise PlanRejected(rendered.findings)
         return requests_of(deployment, wanted)
+
+    def _pauses(self) -> Iterator[float]:
+        """Yield how long to wait before asking again, without end."""
+        pause_s = min(_FIRST_POLL_S, self._poll_s)
+        while True:
+            yield pause_s
+            pause_s = min(1.5 * pause_s, self._poll_s)
 
     def _changes(self, requests: Sequence[Request]) -> tuple[Change, ...]:
         return tuple(change for _, change in self._steps(requests))
@@ -310,14 +298,14 @@ class LiveSageMaker(SageMakerDeployer):
 
     def _settle(self, name: str) -> None:
         """Wait until the endpoint is in service: the limits of its start are AWS's."""
-        while True:
+        for pause_s in self._pauses():
             there = self._describe("Endpoint", name) or {}
             state = _STATES.get(str(there.get("EndpointStatus")), "absent")
             if state == "ready":
                 return
             if state in _SETTLED:
                 raise EndpointFailed(name, str(there.get("FailureReason") or ""))
-            self._sleep(self._poll_s)
+            self._sleep(pause_s)
 
     def _state(self, name: str) -> DeployStatus:
         there = self._describe("Endpoint", name)
@@ -437,7 +425,7 @@ def _snake(operation: str) -> str:
 def request_body(prompt: str, model: str, tokens: int) -> bytes:
     """Return a chat request as every engine of packager's images takes it."""
     asked = {
-        "model": model,
+        **({"model": model} if model else {}),
         "messages": [{"role": "user", "content": prompt}],
         "max_tokens": tokens,
     }

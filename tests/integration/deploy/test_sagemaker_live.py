@@ -13,7 +13,8 @@ from moto.server import ThreadedMotoServer
 
 from packager.core.deployment import Change, Deployment
 from packager.deploy.sagemaker.clients import AwsRefused, Clients
-from packager.deploy.sagemaker.live import LiveSageMaker, NotOurs, UnderWay
+from packager.deploy.sagemaker.live import LiveSageMaker
+from packager.deploy.sagemaker.refusals import NotOurs, UnderWay
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.errors import AccessDenied, NotFound, PlanRejected, Unavailable
 from packager.serve.endpoints import fleet, lifecycle

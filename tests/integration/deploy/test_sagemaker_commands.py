@@ -1,0 +1,205 @@
+"""`packager deploy sagemaker` as it is typed: files, findings, an endpoint from end to end."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager.sagemaker.shapes import input_faults
+from packager.serve.endpoints import fleet, lifecycle
+from tests.support.commandline import TINY, Packager, packager_in
+from tests.support.deployments import ROLE
+from tests.support.doubles.endpoint_containers import FakeContainers
+from tests.support.hosting_server import Server
+
+IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/tiny:1"
+COMMON = ("--role-arn", ROLE, "--image", IMAGE)
+SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
+
+PAIRS = {
+    "vllm": "ml.g5.xlarge",
+    "sglang": "ml.g6e.12xlarge",
+    "tgi": "ml.p4d.24xlarge",
+    "lmi": "ml.p5.48xlarge",
+    "neuron": "ml.inf2.8xlarge",
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("deploy")
+
+
+@pytest.fixture(scope="module")
+def run(place: Path) -> Packager:
+    """`packager` with one state for all tests: images are built once."""
+    ours = packager_in(place)
+
+    def with_state(*arguments: str, **options: Any) -> Any:
+        env = {"XDG_STATE_HOME": str(place / "state"), **(options.pop("env", None) or {})}
+        return ours(*arguments, env=env, **options)
+
+    return with_state
+
+
+@pytest.fixture(scope="module")
+def built(run: Packager) -> Any:
+    """Return a layout of a family, built when it is first asked for."""
+    made: dict[str, str] = {}
+
+    def build(family: str) -> str:
+        if family not in made:
+            target = f"oci:{family}"
+            done = run(
+                *("build", "--model", str(TINY), "--instance", PAIRS[family], "--base", "scratch"),
+                *("--family", family, "--compile", "off", "--output", target, "--quiet"),
+                *("--record", f"{family}.json"),
+            )
+            assert done.status == 0, done.err
+            made[family] = target
+        return made[family]
+
+    return build
+
+
+@pytest.mark.parametrize("family", PAIRS)
+def test_an_image_of_each_family_becomes_requests_that_aws_models(
+    run: Packager, built: Any, family: str
+) -> None:
+    done = run("deploy", "sagemaker", "render", built(family), *COMMON, "--format", "json")
+
+    assert done.status == 0, done.err
+    files = {one["path"]: json.loads(one["text"]) for one in json.loads(done.out)["files"]}
+    assert list(files) == [
+        "01-create-model.json",
+        "02-create-endpoint-config.json",
+        "03-create-endpoint.json",
+    ]
+    for path, operation in zip(
+        files, ("CreateModel", "CreateEndpointConfig", "CreateEndpoint"), strict=True
+    ):
+        assert input_faults(operation, files[path]) == ()
+    variant = files["02-create-endpoint-config.json"]["ProductionVariants"][0]
+    assert variant["InstanceType"] == PAIRS[family]
+    assert ("InferenceAmiVersion" in variant) is (family != "neuron")
+
+
+def test_a_record_says_the_same_as_its_image(run: Packager, built: Any) -> None:
+    image = run("deploy", "sagemaker", "render", built("vllm"), *COMMON)
+    record = run("deploy", "sagemaker", "render", "vllm.json", *COMMON)
+
+    assert (record.status, record.out) == (0, image.out)
+
+
+def test_files_are_written_once_and_named_on_stdout(run: Packager, built: Any, place: Path) -> None:
+    done = run("deploy", "sagemaker", "render", built("vllm"), *COMMON, "--output", "files")
+
+    assert done.out.splitlines() == [
+        "files/01-create-model.json",
+        "files/02-create-endpoint-config.json",
+        "files/03-create-endpoint.json",
+    ]
+    assert json.loads((place / "files" / "03-create-endpoint.json").read_text())["EndpointName"]
+
+
+def test_two_pools_have_two_images(run: Packager, built: Any) -> None:
+    built("sglang")
+    done = run(
+        *("deploy", "sagemaker", "render", built("vllm"), *COMMON, "--pool", "oci:sglang"),
+        *("--format", "json"),
+    )
+
+    files = [json.loads(one["text"]) for one in json.loads(done.out)["files"]]
+    pools = files[2]["ProductionVariants"][0]["InstancePools"]
+    assert [one["InstanceType"] for one in pools] == ["ml.g5.xlarge", "ml.g6e.12xlarge"]
+    assert [one["ModelNameOverride"] for one in pools] == [one["ModelName"] for one in files[:2]]
+
+
+def test_an_image_is_refused_on_another_kind_of_device(run: Packager, built: Any) -> None:
+    done = run(
+        *("deploy", "sagemaker", "render", built("vllm"), *COMMON),
+        *("--instance", "ml.inf2.8xlarge"),
+    )
+
+    assert (done.status, done.out) == (3, "")
+    assert "has CUDA" in done.err
+    assert "has no NVIDIA GPU" in done.err
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    monkeypatch.setattr(fleet, "_POLL_S", 0.01)
+    monkeypatch.setattr(lifecycle, "_WATCH_S", 0.02)
+    containers = FakeContainers(images={"tiny:1", "tiny:2"})
+    server = Server(tmp_path, containers)
+    try:
+        yield {
+            "AWS_ENDPOINT_URL_SAGEMAKER": server.url,
+            "AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME": server.url,
+            "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_REGION": "us-east-1",
+        }
+        assert server.failures == []
+    finally:
+        server.stop()
+        containers.close()
+
+
+def test_an_endpoint_from_apply_to_delete_shows_no_credential(
+    run: Packager, built: Any, served: dict[str, str]
+) -> None:
+    told: list[str] = []
+
+    def sagemaker(*arguments: str) -> Any:
+        done = run("deploy", "sagemaker", *arguments, env=served)
+        told.append(done.out + done.err)
+        assert done.status == 0, done.err
+        return done
+
+    subject = (built("vllm"), "--role-arn", ROLE, "--name", "tiny")
+    first = sagemaker("apply", *subject, "--image", "tiny:1", "--wait", "--smoke")
+    assert re.findall(r"(?m)^(\w+) +(\w+) ", first.out) == [
+        ("create", "Model"),
+        ("create", "EndpointConfig"),
+        ("create", "Endpoint"),
+        ("address", "endpoint"),
+    ]
+    assert "answer: " in first.err
+    again = sagemaker("apply", *subject, "--image", "tiny:1")
+    assert re.findall(r"(?m)^same ", again.out) == ["same "] * 3
+    assert "update   Endpoint tiny" in sagemaker("diff", *subject, "--image", "tiny:2").out
+    sagemaker("apply", *subject, "--image", "tiny:2", "--wait")
+    status = json.loads(sagemaker("status", "tiny", "--wait", "--format", "json").out)
+    assert (status["state"], status["image"]) == ("ready", "tiny:2")
+    assert sagemaker("invoke", "tiny", "--prompt", "Hello").out.startswith("{")
+    sagemaker("rollback", "tiny")
+    assert "tiny:1" in sagemaker("status", "tiny", "--wait").out
+    assert len(sagemaker("delete", "tiny").out.splitlines()) == 5
+    assert SECRET not in "".join(told)
+
+
+def test_an_endpoint_that_does_not_start_ends_the_command(
+    run: Packager, built: Any, served: dict[str, str]
+) -> None:
+    done = run(
+        *("deploy", "sagemaker", "apply", built("vllm"), "--role-arn", ROLE, "--name", "broken"),
+        *("--image", "tiny:missing", "--wait"),
+        env=served,
+    )
+
+    assert (done.status, done.out) == (69, "")
+    assert "endpoint 'broken' has failed: " in done.err
+    assert "tiny:missing" in done.err
+
+
+def test_a_request_that_is_not_there_is_asked_for(run: Packager) -> None:
+    done = run("deploy", "sagemaker", "invoke", "tiny")
+
+    assert (done.status, done.out) == (2, "")
+    assert done.err == "error: nothing is asked, or two things\nhint: give FILE, or --prompt TEXT\n"
