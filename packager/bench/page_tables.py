@@ -374,14 +374,10 @@ def price_sources(report: BenchReport) -> list[str]:
 def note_sentences(report: BenchReport) -> list[str]:
     """Return what a reader must know, of the whole and of each load, each once."""
     names = short_names([variant.name for variant in report.variants])
-    found = dict.fromkeys(report.notes)
+    found = dict.fromkeys(f"{note[:1].upper()}{note[1:]}" for note in report.notes)
     for place, _, load in loads_of(report):
         at = f"{names[place]}, {load_words(load)}"
         found |= dict.fromkeys(f"{at}: {note}" for note in load.notes)
         if load.interrupted:
             found[f"{at}: ended early, {load.interrupted}"] = None
-    return [_sentence(note) for note in found]
-
-
-def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:].rstrip('.')}."
+    return [f"{note.rstrip('.')}." for note in found]  # servers are named as they are

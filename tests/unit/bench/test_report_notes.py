@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from packager.bench.page_tables import note_sentences
 from packager.bench.report_notes import report_notes
 from packager.core.bench import BenchVariant, Compared, Metric
+from tests.support import bench_reports
 from tests.unit.bench.variants import load, variant
 
 
@@ -40,3 +42,11 @@ def test_many_comparisons_are_said_to_differ_by_chance() -> None:
         "each of the 40 intervals holds with 95 % alone: were all servers equal, about 2 of the "
         "comparisons would still look like a difference",
     )
+
+
+def test_a_note_names_its_server_as_it_is_called() -> None:
+    slow = bench_reports.load(1, tpot_ms=9.0, ttft_ms=90.0).model_copy(update={"notes": ("late.",)})
+    served = bench_reports.variant("tiny-llama:1", levels=()).model_copy(update={"loads": (slow,)})
+    report = bench_reports.report((served,), notes=("bills cross",))
+
+    assert note_sentences(report) == ["Bills cross.", "tiny-llama:1, 1 request at once: late."]
