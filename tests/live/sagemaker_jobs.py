@@ -14,12 +14,15 @@ from importlib.util import module_from_spec
 from types import SimpleNamespace
 from typing import Any
 
+import short_pauses
+
 PACKAGES = "sagemaker", "sagemaker.serve", "sagemaker.serve.ai_inference_recommender"
 ROLE = "arn:aws:iam::111122223333:role/SageMaker"
 
 
 def main(endpoint: str, model: str, place: str) -> None:
     """Print what both kinds of jobs came to."""
+    short_pauses.shorten()
     path: Any = None
     for name in PACKAGES:
         spec = PathFinder.find_spec(name, path)

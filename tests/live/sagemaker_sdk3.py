@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 
+import short_pauses
 from hub_of_bucket import answer_for_hub
 from sagemaker.core.helper.session_helper import Session
 from sagemaker.serve import ModelBuilder
@@ -24,6 +25,7 @@ ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_
 
 
 def main(bucket: str, method: str) -> None:
+    short_pauses.shorten()
     answer_for_hub(bucket)
     builder = ModelBuilder(
         model="example/tiny",

@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import functools
 import re
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from packager.bench.report_html import bench_html
-from tests.conftest import need, unavailable
 from tests.support.bench_reports import REPORTS
-from tests.support.browser import Browser, opened
-from tests.support.places import SCRIPTS
+from tests.support.browser import Browser
 
 # Every part of the page is on one of these.
 DIFFERENT = ("quantized", "drafts", "twelve", "partly failed", "tiny")
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = subprocess.run([SCRIPTS / "axe-core", "path"], capture_output=True, text=True)
-    if found.returncode:
-        unavailable("axe-core")
-    axe = Path(found.stdout.strip()).read_text(encoding="utf-8")
-    with opened(need("chromium"), need("chromedriver"), axe) as started:
-        yield started
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1500), pytest.mark.xdist_group("browser")]
 
 
 @pytest.fixture(scope="module")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,56 +20,12 @@ from packager.errors import NotFound, StepFailed
 from packager.images.blobs import BlobReader
 from packager.steps.docker import DockerExecutor
 from packager.steps.failures import StepBroken, StepOutOfMemory, StepTimedOut
+from tests.live.tiny_images import PYTHON
 from tests.support.commandline import TINY
 from tests.support.places import ROOT
 from tests.support.tool_steps import HELPER, environments, model_files, step
 
 pytestmark = pytest.mark.live
-
-BASE = "packager-test-python:1"
-
-
-@pytest.fixture(scope="session")
-def python_base(docker_host: str) -> str:
-    """An image with this machine's Python, so that nothing is pulled."""
-    import docker
-
-    client = docker.DockerClient(base_url=docker_host)
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", dereference=True) as tar:
-        for path in python_files():
-            tar.add(path, arcname=str(path).lstrip("/"), recursive=False)
-        for name in ("usr/local/bin", "tmp", "run", "proc", "sys", "dev", "etc"):
-            folder = tarfile.TarInfo(name)
-            folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
-            tar.addfile(folder)
-        link = tarfile.TarInfo("usr/bin/python3")
-        link.type, link.linkname = tarfile.SYMTYPE, str(interpreter())
-        tar.addfile(link)
-    client.api.import_image_from_data(packed.getvalue(), *BASE.split(":"))
-    return BASE
-
-
-def interpreter() -> Path:
-    return Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}").resolve()
-
-
-def python_files() -> Iterator[Path]:
-    """The interpreter, the libraries it is linked to, and the standard library."""
-    library = Path(sys.base_prefix, "lib", f"python3.{sys.version_info.minor}")
-    modules = [
-        path
-        for path in library.rglob("*")
-        if not {"site-packages", "test", "__pycache__", "idlelib"} & {*path.parts}
-    ]
-    linked: set[Path] = set()
-    for binary in (interpreter(), *(path for path in modules if path.suffix == ".so")):
-        listed = subprocess.run(["ldd", str(binary)], capture_output=True, text=True).stdout
-        words = (word for line in listed.splitlines() for word in line.split())
-        linked |= {Path(word) for word in words if word.startswith("/") and Path(word).is_file()}
-    yield interpreter()
-    yield from modules
-    yield from linked
 
 
 @pytest.fixture
@@ -80,7 +33,7 @@ def run(tmp_path: Path, engine: str, python_base: str) -> DockerExecutor:
     return docker_executor(tmp_path)
 
 
-def docker_executor(root: Path, base: str = BASE) -> DockerExecutor:
+def docker_executor(root: Path, base: str = PYTHON) -> DockerExecutor:
     return DockerExecutor(
         environments(root),
         work_dir=root / "work",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,14 +69,6 @@ def packager_here(docker_host: str, tmp_path_factory: pytest.TempPathFactory) ->
         "XDG_STATE_HOME": str(place / "state"),
     }
     return partial(packager_in(place, timeout_s=1200), env=env)
-
-
-@pytest.fixture(scope="module")
-def plain(packager_here: Packager, docker_host: str, serving_base: str) -> Iterator[str]:
-    """Address of the model served without a draft."""
-    image = built(packager_here, serving_base, "none")
-    with served(docker_host, image, **BUSY) as (_, url):
-        yield url
 
 
 @pytest.fixture(scope="module")
@@ -155,14 +147,14 @@ def measured(packager: Packager, server: str, plain: str, prompts: Path, *more: 
     ids=["prompt", "conversation"],
 )
 def test_a_server_tells_its_prompts_tokens_and_the_chances_of_the_next_one(
-    plain: str, sample: Sample
+    plain_server: str, sample: Sample
 ) -> None:
     """Which is how a tie is told from a difference."""
-    server = Server(plain)
+    server = Server(plain_server)
     asked = probe_request(sample, 6)
     request = LoadRequest(endpoint=asked.endpoint, body=asked.body)
     plan = LoadPlan(level=Level(concurrency=1), requests=1)
-    (answer,) = run_load(plain, TINY.name, [request], plan, token_ids=True).results
+    (answer,) = run_load(plain_server, TINY.name, [request], plan, token_ids=True).results
 
     assert answer.is_answered, answer.reason
     assert len(answer.prompt_token_ids) > 3
@@ -177,14 +169,14 @@ def test_a_draft_model_is_accepted_and_is_no_second_model(
     packager_here: Packager,
     docker_host: str,
     serving_base: str,
-    plain: str,
+    plain_server: str,
     prompts: Path,
     say: Callable[[str, Report], None],
 ) -> None:
     image = built(packager_here, serving_base, str(DRAFT))
     with served(docker_host, image, **BUSY) as (_, url):
         models = ask(url, "/v1/models")["data"]
-        found = measured(packager_here, url, plain, prompts)
+        found = measured(packager_here, url, plain_server, prompts)
         alone = packager_here(
             *("draft", "measure", url, "--plain", "none", "--require-identical"),
             *("--samples", "4", "--max-tokens", "16", "--concurrency", "1"),
@@ -202,13 +194,13 @@ def test_a_draft_model_is_accepted_and_is_no_second_model(
 def test_n_grams_are_accepted_where_text_repeats_itself(
     packager_here: Packager,
     serving_base: str,
-    plain: str,
+    plain_server: str,
     prompts: Path,
     say: Callable[[str, Report], None],
 ) -> None:
     image = built(packager_here, serving_base, "ngram")
 
-    found = measured(packager_here, image, plain, prompts, *ON_ONE)
+    found = measured(packager_here, image, plain_server, prompts, *ON_ONE)
 
     say("ngram", found)
     assert found["length"] > AT_LEAST["ngram"]
@@ -219,7 +211,7 @@ def test_heads_that_were_trained_are_accepted(
     packager_here: Packager,
     docker_host: str,
     serving_base: str,
-    plain: str,
+    plain_server: str,
     prompts: Path,
     heads: dict[str, Path],
     say: Callable[[str, Report], None],
@@ -231,7 +223,7 @@ def test_heads_that_were_trained_are_accepted(
 
     image = built(packager_here, serving_base, f"{method}:{heads[method]}")
     with served(docker_host, image, **BUSY) as (_, url):
-        found = measured(packager_here, url, plain, prompts)
+        found = measured(packager_here, url, plain_server, prompts)
 
     say(method, found)
     assert found["length"] > AT_LEAST[method]

@@ -17,16 +17,14 @@ from botocore.exceptions import ClientError, WaiterError
 
 from packager.serve.endpoints.containers import OWNER_LABEL
 from tests.live.api_server import ROLE, ApiServer, api_server
-from tests.live.test_docker_steps import python_base
 from tests.support.doubles.s3 import Bucket, bucket_server
 from tests.support.places import ROOT
 from tests.support.serve_services import config_body, model_body
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
-__all__ = ["python_base"]  # a fixture
 
 IMAGE = "packager-test-model-container:1"
-WAIT = {"Delay": 1, "MaxAttempts": 120}
+WAIT = {"Delay": 0.2, "MaxAttempts": 600}
 
 
 @pytest.fixture(scope="session")
@@ -166,11 +164,14 @@ def test_a_server_that_was_killed_adopts_its_containers(api: ApiServer) -> None:
 def test_a_server_killed_in_the_middle_of_an_update_ends_it(api: ApiServer) -> None:
     client = api.client("sagemaker")
     deploy(api, "one")
-    client.create_model(**model_body("two", IMAGE, READY_S="4"))
+    client.create_model(**model_body("two", IMAGE, READY_S="3"))
     client.create_endpoint_config(**config_body("two"))
     wait(api, "one")
     client.update_endpoint(EndpointName="one", EndpointConfigName="two")
-    time.sleep(2)
+    end = time.monotonic() + 60
+    while [one.status for one in containers_of("one")] != ["running"] * 2:
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
     api.kill()
     api.start()
@@ -295,7 +296,7 @@ def test_a_container_that_dies_is_started_again(api: ApiServer) -> None:
             return
         except ClientError:
             assert time.monotonic() < end
-            time.sleep(0.5)
+            time.sleep(0.1)
 
 
 def test_components_share_an_endpoint(api: ApiServer) -> None:

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.live.test_docker_steps import python_base
 from tests.support.commandline import TINY, Done, Packager
 from tests.support.real_registry import docker_registry
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
-__all__ = ["python_base"]  # a fixture
 
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--quiet")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,22 +9,10 @@ import pytest
 from packager.lineage.index import LineageIndex
 from packager.lineage.page import lineage_html
 from packager.lineage.records import record_fragment
-from tests.conftest import need, unavailable
-from tests.support.browser import Browser, opened
+from tests.support.browser import Browser
 from tests.support.lineage_records import KEY, record
-from tests.support.places import SCRIPTS
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = subprocess.run([SCRIPTS / "axe-core", "path"], capture_output=True, text=True)
-    if found.returncode:
-        unavailable("axe-core")
-    axe = Path(found.stdout.strip()).read_text(encoding="utf-8")
-    with opened(need("chromium"), need("chromedriver"), axe) as started:
-        yield started
+pytestmark = [pytest.mark.live, pytest.mark.timeout(600), pytest.mark.xdist_group("browser")]
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.live.test_docker_steps import interpreter, python_base
+from tests.live.tiny_images import interpreter
 from tests.support.commandline import TINY, packager_in
 from tests.support.places import ROOT
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
-__all__ = ["python_base"]  # a fixture
 
 NEO = {
     "SM_NEO_EXECUTION_CONTEXT": "1",

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import functools
 import re
-import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from packager.catalog.instances import find_instance, instances
-from tests.conftest import need, unavailable
-from tests.support.browser import Browser, opened
+from tests.support.browser import Browser
 from tests.support.pages import plan_page, ranking_page
-from tests.support.places import SCRIPTS
 from tests.support.report_values import quality_report
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1500), pytest.mark.xdist_group("browser")]
 
 SEVERAL = ("ml.g5.xlarge", "ml.g6e.12xlarge", "ml.p5.48xlarge", "ml.p5en.48xlarge", "ml.p3.2xlarge")
 
@@ -39,16 +36,6 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "ranking of large experts": lambda: ranking_page("mla", map(find_instance, SEVERAL)),
 }
 RANKING = "ranking"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = subprocess.run([SCRIPTS / "axe-core", "path"], capture_output=True, text=True)
-    if found.returncode:
-        unavailable("axe-core")
-    axe = Path(found.stdout.strip()).read_text(encoding="utf-8")
-    with opened(need("chromium"), need("chromedriver"), axe) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

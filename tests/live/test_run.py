@@ -5,86 +5,28 @@ The engine of most images is `tiny_engine.py`; vLLM is in one test.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import tarfile
 import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.live.servers import small_model_words
-from tests.live.test_docker_steps import interpreter, python_base
-from tests.support.commandline import TINY, Packager, packager_in
-from tests.support.places import ROOT
+from tests.live.tiny_images import TINY_ENGINE
+from tests.support.commandline import TINY, Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
-__all__ = ["python_base"]  # a fixture
 
-BASE, IMAGE = "packager-test-tiny-engine:1", "packager-test-run:1"
 RUNS = "dev.packager.run"
-
-
-@pytest.fixture
-def image(built: tuple[str, Path], engine: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The image as `packager build` printed it, where its record is."""
-    printed, place = built
-    monkeypatch.setenv("XDG_STATE_HOME", str(place))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(place))  # of bases that were taken out of the engine
-    return printed
-
-
-@pytest.fixture(scope="session")
-def built(
-    docker_host: str, python_base: str, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, Path]:
-    """An image of tiny-llama that packager built on a base with the tiny engine."""
-    import docker
-
-    client = docker.DockerClient(base_url=docker_host)
-    container = client.containers.create(python_base, "true")
-    container.put_archive("/", tiny_vllm())
-    container.commit(*BASE.split(":"))
-    container.remove()
-    place = tmp_path_factory.mktemp("tiny-engine")
-    own = {"DOCKER_HOST": docker_host, "XDG_CACHE_HOME": str(place), "XDG_STATE_HOME": str(place)}
-    done = packager_in(place)(
-        *("build", "--model", str(TINY), "--instance", "local", "--base", f"docker:{BASE}"),
-        *("--output", f"docker:{IMAGE}", "--quiet"),
-        env=own,
-    )
-    assert done.status == 0, done.err
-    return done.out.strip(), place
-
-
-def tiny_vllm() -> bytes:
-    """Return an archive with the engine as the program and the module that images start."""
-    library = Path(sys.base_prefix, "lib", interpreter().name, "vllm")
-    source = (ROOT / "tests/live/tiny_engine.py").read_bytes()
-    files = {
-        "usr/bin/vllm": b"#!/usr/bin/python3\n" + source,
-        f"{library}/__init__.py": b"",
-        f"{library}/entrypoints/__init__.py": b"",
-        f"{library}/entrypoints/openai/__init__.py": b"",
-        f"{library}/entrypoints/openai/api_server.py": source,
-    }
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
-        for name, data in files.items():
-            file = tarfile.TarInfo(name.lstrip("/"))
-            file.size, file.mode = len(data), 0o755
-            tar.addfile(file, io.BytesIO(data))
-    return packed.getvalue()
 
 
 @pytest.fixture
@@ -148,7 +90,7 @@ def ask(url: str, tokens: int) -> dict[str, Any]:
 def test_a_model_is_built_and_answers_and_is_listed_until_it_is_stopped(
     packager: Packager, image: str, containers: Any
 ) -> None:
-    words = ("--base", f"docker:{BASE}", "--detach", "--name", "it")
+    words = ("--base", f"docker:{TINY_ENGINE}", "--detach", "--name", "it")
 
     done = packager("run", str(TINY), *words)
 

@@ -19,13 +19,11 @@ import pytest
 
 from tests.conftest import OWN_PLACES, SCRIPTS, unavailable
 from tests.live.api_server import ROLE, ApiServer, api_server
-from tests.live.test_docker_steps import python_base
-from tests.live.test_run import BASE, built
+from tests.live.tiny_images import TINY_ENGINE
 from tests.support.commandline import TINY
 from tests.support.doubles.s3 import Bucket, bucket_server
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
-__all__ = ["built", "python_base"]  # fixtures
 
 HERE = Path(__file__).resolve().parent
 JUMPSTART = "jumpstart-cache-prod-us-east-1"  # the SDKs read lists of models in it
@@ -74,7 +72,8 @@ def api(
         "XDG_CACHE_HOME": str(built[1]),
         "DOCKER_HOST": docker_host,
     }
-    options = ("--instance", "local", "--base", f"docker:{BASE}", "--images", f"docker:{QUANTIZED}")
+    base = ("--instance", "local", "--base", f"docker:{TINY_ENGINE}")
+    options = (*base, "--images", f"docker:{QUANTIZED}")
     before = os.environ.get("DOCKER_HOST")
     os.environ["DOCKER_HOST"] = docker_host
     try:
@@ -138,9 +137,11 @@ def test_an_sdk_optimizes_deploys_asks_and_deletes(
 def test_the_aws_cli_optimizes_deploys_asks_and_deletes(
     api: ApiServer, bucket: Bucket, sdks: Path, tmp_path: Path
 ) -> None:
+    program = (sdks / "v2/bin/python", HERE / "short_pauses.py", "awscli")
+
     def aws(*words: str) -> Any:
         done = subprocess.run(
-            [sdks / "v2/bin/python", "-m", "awscli", *words, "--output", "json"],
+            [*program, *words, "--output", "json"],
             env=environment(api, bucket),
             capture_output=True,
             text=True,
@@ -163,12 +164,14 @@ def test_the_aws_cli_optimizes_deploys_asks_and_deletes(
     }
     aws("sagemaker", "create-optimization-job", "--cli-input-json", json.dumps(document))
     end = time.monotonic() + 600
+    client = api.client("sagemaker")  # starts of the CLI take a second each
     while True:
-        job = aws("sagemaker", "describe-optimization-job", "--optimization-job-name", "cli")
-        if job["OptimizationJobStatus"] not in ("STARTING", "INPROGRESS"):
+        found = client.describe_optimization_job(OptimizationJobName="cli")
+        if found["OptimizationJobStatus"] not in ("STARTING", "INPROGRESS"):
             break
         assert time.monotonic() < end
-        time.sleep(1)
+        time.sleep(0.2)
+    job = aws("sagemaker", "describe-optimization-job", "--optimization-job-name", "cli")
     assert job["OptimizationJobStatus"] == "COMPLETED", job
     container = {
         "Image": job["OptimizationOutput"]["RecommendedInferenceImage"],

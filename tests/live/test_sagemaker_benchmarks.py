@@ -20,15 +20,14 @@ import pytest
 from botocore.exceptions import WaiterError
 
 from tests.conftest import SCRIPTS, unavailable
-from tests.live.test_docker_steps import python_base
-from tests.live.test_run import BASE, built, image
+from tests.live.tiny_images import TINY_ENGINE
 from tests.support.commandline import TINY
 from tests.support.doubles.s3 import Bucket, bucket_server
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
-__all__ = ["built", "image", "python_base"]  # fixtures
 
 HERE = Path(__file__).resolve().parent
+WAIT = {"Delay": 0.2, "MaxAttempts": 600}
 ROLE = "arn:aws:iam::111122223333:role/SageMaker"
 
 
@@ -72,7 +71,7 @@ def test_sagemakers_sdk_benchmarks_an_endpoint_and_takes_recommendations(
     environment = {**os.environ, **bucket.environment, "HOME": str(tmp_path)}
     state = Path(environment["XDG_STATE_HOME"])
     place = f"{bucket.url}/results/"
-    with serving(environment, "--instance", "local", "--base", f"docker:{BASE}") as url:
+    with serving(environment, "--instance", "local", "--base", f"docker:{TINY_ENGINE}") as url:
         client = client_of(url)
         deploy(client, "tiny", {"Image": image})
         done = subprocess.run(
@@ -96,7 +95,7 @@ def test_sagemakers_sdk_benchmarks_an_endpoint_and_takes_recommendations(
             client.delete_endpoint(EndpointName="best")
         logs = [path.read_text() for path in state.rglob("log.txt")]
         client.delete_endpoint(EndpointName="tiny")
-        client.get_waiter("endpoint_deleted").wait(EndpointName="tiny")
+        client.get_waiter("endpoint_deleted").wait(EndpointName="tiny", WaiterConfig=WAIT)
 
     assert done.returncode == 0, (done.stderr[-3000:], logs)
     told = json.loads(done.stdout.splitlines()[-1])
@@ -139,6 +138,6 @@ def deploy(client: Any, name: str, container: dict[str, str]) -> None:
     client.create_endpoint(EndpointName=name, EndpointConfigName=name)
     waiter = client.get_waiter("endpoint_in_service")
     try:
-        waiter.wait(EndpointName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 120})
+        waiter.wait(EndpointName=name, WaiterConfig=WAIT)
     except WaiterError as error:
         raise AssertionError(error.last_response.get("FailureReason")) from None

@@ -78,7 +78,7 @@ def ended(api: ApiServer, name: str) -> dict[str, Any]:
         if job["OptimizationJobStatus"] not in ("STARTING", "INPROGRESS"):
             break
         assert time.monotonic() < end
-        time.sleep(0.5)
+        time.sleep(0.2)
     assert job["OptimizationJobStatus"] == "COMPLETED", "\n".join(log_of(api, name)[-20:])
     return job
 
@@ -107,7 +107,7 @@ def deploy(api: ApiServer, model: str) -> None:
         if found["EndpointStatus"] != "Creating":
             break
         assert time.monotonic() < end
-        time.sleep(0.5)
+        time.sleep(0.2)
     assert found["EndpointStatus"] == "InService", (found, endpoint_log(api, model)[-40:])
 
 
@@ -137,7 +137,7 @@ def delete_endpoint(api: ApiServer, name: str) -> None:
     client = api.client("sagemaker")
     client.delete_endpoint(EndpointName=name)
     waiter = client.get_waiter("endpoint_deleted")
-    waiter.wait(EndpointName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 60})
+    waiter.wait(EndpointName=name, WaiterConfig={"Delay": 0.2, "MaxAttempts": 300})
     client.delete_endpoint_config(EndpointConfigName=name)
     client.delete_model(ModelName=name)
     assert containers_of(name) == []
@@ -218,7 +218,7 @@ def measured(api: ApiServer, bucket: Bucket, endpoint: str) -> dict[str, Any]:
         if job["AIBenchmarkJobStatus"] not in ("Pending", "InProgress"):
             break
         assert time.monotonic() < end
-        time.sleep(0.5)
+        time.sleep(0.2)
     assert job["AIBenchmarkJobStatus"] == "Completed", job
     place = job["OutputConfig"]["S3OutputLocation"].removeprefix(f"{bucket.url}/")
     [archive] = [

@@ -15,17 +15,12 @@ import pytest
 
 from packager.build.records import load_record, put_bench
 from tests.conftest import need
-from tests.live.test_docker_steps import python_base
-from tests.live.test_run import tiny_vllm
 from tests.live.test_served_pages import wait_for
 from tests.support.bench_reports import REPORTS
 from tests.support.browser import Browser, opened
 from tests.support.commandline import TINY
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
-__all__ = ["python_base"]  # a fixture
-
-BASE = "packager-test-tiny-engine-ui:1"
 
 
 @pytest.fixture
@@ -40,22 +35,18 @@ def state(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def address(docker_host: str, python_base: str, tmp_path: Path, state: Path) -> Iterator[str]:
+def address(docker_host: str, tiny_base: str, tmp_path: Path, state: Path) -> Iterator[str]:
     """Pages of a real server that builds on an engine that starts in a blink."""
     import docker
 
     client = docker.DockerClient(base_url=docker_host)
-    container = client.containers.create(python_base, "true")
-    container.put_archive("/", tiny_vllm())
-    container.commit(*BASE.split(":"))
-    container.remove()
     own = {
         "DOCKER_HOST": docker_host,
         "XDG_STATE_HOME": str(state),
         "XDG_CACHE_HOME": str(tmp_path),
     }
     words = ("serve", "--listen", "127.0.0.1:0", "--ui", "--instance", "local")
-    places = ("--base", f"docker:{BASE}", "--images", "docker:packager-test-ui")
+    places = ("--base", f"docker:{tiny_base}", "--images", "docker:packager-test-ui")
     server = subprocess.Popen(
         [sys.executable, "-m", "packager", *words, *places],
         env=os.environ | own,

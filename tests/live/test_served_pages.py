@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,13 +10,11 @@ from typing import Any
 import pytest
 
 from packager.serve.services import ServeServices
-from tests.conftest import need, unavailable
-from tests.support.browser import Browser, opened
+from tests.support.browser import Browser
 from tests.support.made_up_jobs import MadeUpJobs, fifty_jobs, new_job
-from tests.support.places import SCRIPTS
 from tests.support.served_pages import MadeUpApi, pages_app, served, services_at
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1500), pytest.mark.xdist_group("browser")]
 
 WORD = "W" * 63
 PAGES = (
@@ -44,16 +41,6 @@ ENDPOINT = {
     "FailureReason": None,
     "ProductionVariants": [{"VariantName": "AllTraffic", "CurrentInstanceCount": 1}],
 }
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = subprocess.run([SCRIPTS / "axe-core", "path"], capture_output=True, text=True)
-    if found.returncode:
-        unavailable("axe-core")
-    axe = Path(found.stdout.strip()).read_text(encoding="utf-8")
-    with opened(need("chromium"), need("chromedriver"), axe) as started:
-        yield started
 
 
 @pytest.fixture

@@ -14,12 +14,11 @@ from packager.core.model import ModelFile
 from packager.core.recipe import StepInput
 from packager.images.blobs import BlobReader
 from packager.steps.docker import DockerExecutor
-from tests.live.test_docker_steps import BASE, python_base
+from tests.live.tiny_images import PYTHON
 from tests.support.commandline import TINY
 from tests.support.tool_steps import environments, model_files, step
 
 pytestmark = pytest.mark.live
-__all__ = ["python_base"]  # a fixture
 
 SERVING = BaseImage(
     reference="some serving image", digest="sha256:1", platform=Platform(), layers=(), config={}
@@ -32,7 +31,7 @@ def loaded(tmp_path: Path, engine: str, python_base: str) -> Iterator[DockerExec
 
     def load_image(base: BaseImage) -> str:
         asked.append(base.reference)
-        return BASE
+        return PYTHON
 
     yield DockerExecutor(
         environments(tmp_path),

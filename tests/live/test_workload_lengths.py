@@ -15,12 +15,11 @@ from packager.load.spec import EndpointKind, RequestSpec, settle
 from packager.load.tokenizer import TokenCounter, open_tokenizer
 from packager.load.values import LoadRequest
 from packager.load.workloads import CountPrompt, make_requests, open_source
-from tests.live.servers import SMALL_MODEL, served
-from tests.support.commandline import TINY, Packager
+from tests.support.commandline import TINY
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
-MODEL = "lengths"
+MODEL = TINY.name
 
 
 class Asked:
@@ -59,16 +58,9 @@ class Asked:
 
 
 @pytest.fixture
-def asked(packager: Packager, engine: str, serving_base: str) -> Iterator[Asked]:
+def asked(plain_server: str) -> Asked:
     """Return a vLLM that serves the small model."""
-    image = "packager-test:lengths"
-    built = packager(
-        *("build", "--model", str(TINY), "--instance", "local", "--base", serving_base),
-        *("--output", f"docker:{image}", "--quiet", "--served-name", MODEL),
-    )
-    assert built.status == 0, built.err
-    with served(engine, image, **SMALL_MODEL) as (_, url):
-        yield Asked(url)
+    return Asked(plain_server)
 
 
 def test_prompts_and_answers_are_as_long_as_asked_for(asked: Asked) -> None:

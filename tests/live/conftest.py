@@ -1,0 +1,91 @@
+"""What several files of live tests share: made once for a process, and only read by tests.
+
+A fixture that a file imports from another one is made anew for each file, whatever its scope.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import OWN_PLACES, SCRIPTS, need, unavailable
+from tests.live.processors import caps
+from tests.live.servers import SMALL_MODEL, served
+from tests.live.tiny_images import (
+    PYTHON,
+    TINY_ENGINE,
+    build_tiny_served,
+    commit_tiny_engine,
+    import_python,
+)
+from tests.support.browser import Browser, opened
+from tests.support.commandline import TINY, packager_in
+
+
+@pytest.fixture(scope="session")
+def python_base(docker_host: str) -> str:
+    """An image with this machine's Python, so that nothing is pulled."""
+    import docker
+
+    import_python(docker.DockerClient(base_url=docker_host))
+    return PYTHON
+
+
+@pytest.fixture(scope="session")
+def tiny_base(docker_host: str, python_base: str) -> str:
+    """A base image with the engine that starts in a blink."""
+    import docker
+
+    commit_tiny_engine(docker.DockerClient(base_url=docker_host))
+    return TINY_ENGINE
+
+
+@pytest.fixture(scope="session")
+def built(
+    docker_host: str, tiny_base: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path]:
+    """An image of tiny-llama that packager built on a base with the tiny engine."""
+    place = tmp_path_factory.mktemp("tiny-engine")
+    own = {"DOCKER_HOST": docker_host, "XDG_CACHE_HOME": str(place), "XDG_STATE_HOME": str(place)}
+    return build_tiny_served(place, own), place
+
+
+@pytest.fixture
+def image(built: tuple[str, Path], engine: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The image as `packager build` printed it, where its record is."""
+    printed, place = built
+    monkeypatch.setenv("XDG_STATE_HOME", str(place))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place))  # of bases that were taken out of the engine
+    return printed
+
+
+@pytest.fixture(scope="session")
+def plain_server(
+    docker_host: str, serving_base: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """Address of a real vLLM that serves tiny-llama without a draft."""
+    place = tmp_path_factory.mktemp("plain")
+    name = "packager-test:plain"
+    done = packager_in(place)(
+        *("build", "--model", str(TINY), "--instance", "local", "--base", serving_base),
+        *("--output", f"docker:{name}", "--quiet"),
+        env={"DOCKER_HOST": docker_host}
+        | {name: str(place / folder) for name, folder in OWN_PLACES.items()},
+    )
+    assert done.status == 0, done.err
+    with served(docker_host, name, **SMALL_MODEL, **caps()) as (_, url):
+        yield url
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A browser that looks for barriers."""
+    found = subprocess.run([SCRIPTS / "axe-core", "path"], capture_output=True, text=True)
+    if found.returncode:
+        unavailable("axe-core")
+    axe = Path(found.stdout.strip()).read_text(encoding="utf-8")
+    with opened(need("chromium"), need("chromedriver"), axe) as started:
+        yield started
