@@ -23,6 +23,7 @@ from tests.live.tiny_images import (
 )
 from tests.support.browser import Browser, opened
 from tests.support.commandline import TINY, packager_in
+from tests.support.doubles.s3 import Bucket, bucket_server
 
 
 @pytest.fixture(scope="session")
@@ -62,11 +63,20 @@ def image(built: tuple[str, Path], engine: str, monkeypatch: pytest.MonkeyPatch)
     return printed
 
 
+@pytest.fixture
+def bucket() -> Iterator[Bucket]:
+    """Make a bucket with tiny-llama in it."""
+    with bucket_server() as url:
+        made = Bucket(url)
+        made.upload(TINY, "models/tiny")
+        yield made
+
+
 @pytest.fixture(scope="session")
-def plain_server(
+def plain_image(
     docker_host: str, serving_base: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    """Address of a real vLLM that serves tiny-llama without a draft."""
+) -> str:
+    """An image of tiny-llama with a real vLLM and no draft."""
     place = tmp_path_factory.mktemp("plain")
     name = "packager-test:plain"
     done = packager_in(place)(
@@ -76,11 +86,33 @@ def plain_server(
         | {name: str(place / folder) for name, folder in OWN_PLACES.items()},
     )
     assert done.status == 0, done.err
-    with served(docker_host, name, **SMALL_MODEL, **caps()) as (_, url):
+    return name
+
+
+@pytest.fixture(scope="package")
+def plain_server(docker_host: str, plain_image: str) -> Iterator[str]:
+    """Address of a server of that image, which tests only ask."""
+    with served(docker_host, plain_image, **SMALL_MODEL, **caps()) as (_, url):
         yield url
 
 
 @pytest.fixture(scope="session")
+def quantizing_python(quantizing: Path, quantizing_fast: dict[str, str]) -> Path:
+    """Python of the quantizing environment, which runs a script with the libraries loaded."""
+    return fast_python(quantizing, quantizing_fast)
+
+
+@pytest.fixture(scope="session")
+def training_python(training: Path, training_fast: dict[str, str]) -> Path:
+    """Python of the environment of draft heads, likewise."""
+    return fast_python(training, training_fast)
+
+
+def fast_python(real: Path, fast: dict[str, str]) -> Path:
+    return Path(fast["PACKAGER_TOOLS"], real.parents[1].name, "bin/python")
+
+
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """A browser that looks for barriers."""
     found = subprocess.run([SCRIPTS / "axe-core", "path"], capture_output=True, text=True)

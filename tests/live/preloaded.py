@@ -88,7 +88,8 @@ def run(asked: dict[str, Any], stdout: int, stderr: int) -> NoReturn:
         tempfile.tempdir = None  # TMPDIR is another
         worker, *arguments = asked["command"]
         sys.argv = [worker, *arguments]
-        sys.path.insert(0, str(Path(worker).parent))
+        own = asked["env"].get("PYTHONPATH", "").split(os.pathsep)
+        sys.path[:0] = [str(Path(worker).parent), *filter(None, own)]
         runpy.run_path(worker, run_name="__main__")
         status = 0
     except SystemExit as end:

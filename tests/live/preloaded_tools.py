@@ -3,7 +3,7 @@
 A directory for `PACKAGER_TOOLS`: each environment in it is that of the real one, but for its
 Python, which asks the process to run a worker and ends as the worker does.  What is asked to
 compute otherwise than the process (other threads, other instructions) is run by the real Python
-of the environment, and so is what is no worker.
+of the environment, and so is what is no program in a file.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PYTHON = """\
 #!{python} -IS
 import json, os, socket, sys
 same = all(os.environ.get(name) == value for name, value in {same!r}.items())
-if not same or not sys.argv[1:2] or not sys.argv[1].endswith("/worker.py"):
+if not same or not sys.argv[1:2] or not sys.argv[1].endswith(".py"):
     os.execv({real!r}, [{real!r}, *sys.argv[1:]])
 asked = dict(command=sys.argv[1:], cwd=os.getcwd(), env=dict(os.environ))
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:

@@ -12,6 +12,7 @@ no reader of compressed-tensors takes part.
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import json
@@ -92,7 +93,7 @@ def _compared(source: Path, result: Path, plain: Path, loader: str) -> dict[str,
         tensors[f"{module}.weight"] = torch.from_numpy(values).float()
     shutil.copy(source / "config.json", plain)
     save_file(tensors, plain / "model.safetensors", metadata={"format": "pt"})
-    source_logits, missing = _logits(source, loader)
+    source_logits, missing = _source_logits(source, loader)
     logits, lost = _logits(plain, loader)
     return {
         "difference": float((logits - source_logits).norm() / source_logits.norm()),
@@ -131,6 +132,12 @@ def _evaluated(source: Path, work: Path) -> dict[str, Any]:
         sys.path.pop(0)
         sys.modules["loading"] = own
     return {"kld": figures["quality"]["kld_mean"]}
+
+
+@functools.cache
+def _source_logits(place: Path, loader: str) -> tuple[torch.Tensor, list[str]]:
+    """Compute them once for all methods."""
+    return _logits(place, loader)
 
 
 def _logits(place: Path, loader: str) -> tuple[torch.Tensor, list[str]]:

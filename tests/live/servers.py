@@ -39,10 +39,16 @@ def engine_cache() -> Path:
 
 @contextmanager
 def served(
-    docker_host: str, image: str, *, cached: bool = True, **environment: str
+    docker_host: str,
+    image: str,
+    health: Mapping[str, int] | None = None,
+    *,
+    cached: bool = True,
+    **environment: str,
 ) -> Iterator[tuple[Any, str]]:
     """Run the image until /ping answers; give the container and its address.
 
+    `health` has what is asked otherwise than the image asks of its health.
     Where the engine has no bridge it is on the host's network, at a port of its own.
     """
     import docker
@@ -58,6 +64,8 @@ def served(
     if cached:
         environment = {"VLLM_CACHE_ROOT": CACHE, **environment}
         place["volumes"] = {str(engine_cache()): {"bind": CACHE}}
+    if health:
+        place["healthcheck"] = health
     container = client.containers.create(image, environment=environment, shm_size="1g", **place)
     try:
         container.start()

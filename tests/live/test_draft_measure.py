@@ -68,15 +68,12 @@ def test_a_draft_model_is_measured_against_the_same_image_without_it(
 
 
 def test_an_image_without_a_draft_is_refused_with_a_way_out(
-    packager: Packager, engine: str, serving_base: str
+    packager: Packager, engine: str, plain_image: str
 ) -> None:
-    name = "packager-test:undrafted"
-    build(packager, name, "none", serving_base)
-
-    done = packager("draft", "measure", name)
+    done = packager("draft", "measure", plain_image)
 
     assert done.status == 2
-    assert f"{name!r} serves without a draft" in done.err
+    assert f"{plain_image!r} serves without a draft" in done.err
     assert "--draft" in done.err
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,15 @@ print(json.dumps(told))
 
 
 def run(python: Path, tool: str, script: str) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as place:
+        program = Path(place, "program.py")
+        program.write_text(script)
+        return run_program([str(python), str(program)], tool)
+
+
+def run_program(command: list[str], tool: str) -> dict[str, Any]:
     done = subprocess.run(
-        [python, "-c", script],
+        command,
         env={
             "PATH": os.environ["PATH"],
             "PYTHONPATH": f"{TOOLS / tool}:{TOOLS / 'common'}",
@@ -100,8 +108,8 @@ def run(python: Path, tool: str, script: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def spread(training: Path) -> dict[str, Any]:
-    return run(training, "draft-heads", SPREAD)
+def spread(training_python: Path) -> dict[str, Any]:
+    return run(training_python, "draft-heads", SPREAD)
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2, tied", "qwen3-moe", "deepseek-v3"])
@@ -205,9 +213,9 @@ except WorkerFailed as error:
 
 
 @pytest.fixture(scope="module")
-def devices(quantizing: Path) -> dict[str, Any]:
+def devices(quantizing_python: Path) -> dict[str, Any]:
     place = json.dumps(str(TOOLS / "evaluate"))
-    return run(quantizing, "llmcompressor", f"EVALUATE = {place}\n{DEVICES}")
+    return run(quantizing_python, "llmcompressor", f"EVALUATE = {place}\n{DEVICES}")
 
 
 def test_a_torch_without_the_gpu_that_the_step_has_is_no_fault_of_the_model(
@@ -220,7 +228,7 @@ def test_a_torch_without_the_gpu_that_the_step_has_is_no_fault_of_the_model(
 
 
 @pytest.mark.parametrize(
-    ("tool", "environment"), [("evaluate", "quantizing"), ("draft-heads", "training")]
+    ("tool", "environment"), [("evaluate", "quantizing_python"), ("draft-heads", "training_python")]
 )
 def test_every_worker_says_that_torch_does_not_find_the_gpu(
     tool: str, environment: str, request: pytest.FixtureRequest

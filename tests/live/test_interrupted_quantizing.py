@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +89,7 @@ def moves(name: str) -> Told | None:
 
 
 @pytest.fixture(scope="module")
-def told(tool_python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
+def told(quantizing_python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
     """Run all cases in one process: the libraries take long to load."""
     half = named("smoothquant within layer 5")
     cases = [
@@ -101,7 +100,7 @@ def told(tool_python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     root = tmp_path_factory.mktemp("interrupted")
     (root / "cases.json").write_text(json.dumps(cases))
     command = [
-        *(str(tool_python), str(Path(__file__).with_name("interrupted_quantizing.py"))),
+        *(str(quantizing_python), str(Path(__file__).with_name("interrupted_quantizing.py"))),
         *(str(TINY), str(root), str(root / "cases.json")),
     ]
     done = subprocess.run(
@@ -111,18 +110,6 @@ def told(tool_python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     lines = done.stdout.splitlines()  # libraries print while they load, too
     found = [json.loads(line) for line in lines if line.startswith("{")]
     return {one["name"]: one for one in found}
-
-
-@pytest.fixture(scope="module")
-def tool_python() -> Iterator[Path]:
-    """Return the interpreter of llm-compressor's environment."""
-    from packager import wiring
-
-    executor = wiring.services_for(wiring.Settings()).executor
-    executor.prepare("llmcompressor")
-    environments = executor._environments
-    with environments.in_use("llmcompressor") as python:
-        yield python
 
 
 def environment() -> dict[str, str]:

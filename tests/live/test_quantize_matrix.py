@@ -141,10 +141,10 @@ Told = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def models(quantizing: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def models(quantizing_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write every checkpoint, in one process."""
     place = tmp_path_factory.mktemp("models")
-    _run(quantizing, "tiny_architectures.py", str(place), *MODELS)
+    _run(quantizing_python, "tiny_architectures.py", str(place), *MODELS)
     return place
 
 
@@ -172,7 +172,7 @@ def planned(models: Path) -> Callable[[str, str], Told]:
 
 @pytest.fixture(scope="module")
 def told(
-    quantizing: Path,
+    quantizing_python: Path,
     models: Path,
     planned: Callable[[str, str], Told],
     tmp_path_factory: pytest.TempPathFactory,
@@ -191,7 +191,9 @@ def told(
         cases.append({**case, "label": name, "parameters": parameters})
     (place / "cases.json").write_text(json.dumps(cases))
     out = _run(
-        quantizing, "quantize_matrix.py", str(place / "cases.json"), str(models), str(place / "w")
+        quantizing_python,
+        "quantize_matrix.py",
+        *(str(place / "cases.json"), str(models), str(place / "w")),
     )
     found = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     return {(one["name"], one["label"]): one for one in found}

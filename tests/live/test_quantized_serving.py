@@ -148,12 +148,12 @@ def answered_tokens(name: str) -> int:
     deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         asked = subprocess.run(
-            ["docker", "exec", name, "python3", "-c", ASK], capture_output=True, text=True
+            ["docker", "exec", name, "python3", "-IS", "-c", ASK], capture_output=True, text=True
         )
         if asked.returncode == 0:
             return int(json.loads(asked.stdout)["usage"]["completion_tokens"])
         assert is_running(name), log_of(name)[-4000:]
-        time.sleep(2.0)
+        time.sleep(0.5)
     raise AssertionError(log_of(name)[-4000:])
 
 

@@ -21,8 +21,7 @@ from botocore.exceptions import WaiterError
 
 from tests.conftest import SCRIPTS, unavailable
 from tests.live.tiny_images import TINY_ENGINE
-from tests.support.commandline import TINY
-from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.doubles.s3 import Bucket
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
@@ -37,14 +36,6 @@ def sdk() -> Path:
     if found.returncode != 0:
         unavailable("scripts/bench-consumers")
     return Path(found.stdout.strip()) / "sagemaker"
-
-
-@pytest.fixture
-def bucket() -> Iterator[Bucket]:
-    with bucket_server() as url:
-        made = Bucket(url)
-        made.upload(TINY, "models/tiny")
-        yield made
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import json
 import re
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,8 @@ import pytest
 from tests.live.api_server import ROLE, ApiServer, api_process, api_server
 from tests.live.checkpoints import read_tensors
 from tests.live.test_endpoints import containers_of
-from tests.support.commandline import TINY
 from tests.support.doubles.models import write_json, write_safetensors
-from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.doubles.s3 import Bucket
 from tests.support.places import ROOT
 from tests.support.sagemaker_bodies import compilation
 
@@ -47,15 +46,6 @@ TALKS = [
     (f"What does {name} do?", f"The function {name} reads a value, checks it and returns it.")
     for name in FUNCTIONS
 ]
-
-
-@pytest.fixture
-def bucket() -> Iterator[Bucket]:
-    """Make a bucket with the model in it."""
-    with bucket_server() as url:
-        made = Bucket(url)
-        made.upload(TINY, "models/tiny")
-        yield made
 
 
 def example(name: str, bucket: Bucket, **replaced: str) -> dict[str, Any]:

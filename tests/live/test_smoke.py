@@ -29,19 +29,13 @@ BUSY = ("--env", "OMP_NUM_THREADS=1")  # threads of a small model only wait for 
 
 @pytest.mark.parametrize("processor", PROCESSORS)
 def test_a_built_image_answers(
-    packager: Packager, engine: str, serving_base: str, processor: str
+    packager: Packager, engine: str, plain_image: str, processor: str
 ) -> None:
-    built = packager(
-        *("build", "--model", str(TINY), "--instance", "local", "--base", serving_base),
-        *("--output", "docker:packager-test:tiny", "--quiet"),
-    )
-    assert built.status == 0, built.err
-
     pretended = PROCESSORS[processor] or caps()
     env = (word for name in pretended for word in ("--env", f"{name}={pretended[name]}"))
     processes = small_model_words() if processor != "native" else BUSY
     words = ("--max-tokens", "24", *processes, *env, "--format", "json")
-    done = packager("smoke", "packager-test:tiny", *words)
+    done = packager("smoke", plain_image, *words)
 
     assert done.status == 0, done.err
     result = json.loads(done.out)
@@ -52,55 +46,35 @@ def test_a_built_image_answers(
     assert chat["text"].strip()
 
 
-def test_a_container_whose_engine_died_tells_it(
-    packager: Packager, engine: str, serving_base: str
-) -> None:
-    """vLLM shuts down in good order, with status 0, when the process that computes died."""
-    image = "packager-test:ended"
-    built = packager(
-        *("build", "--model", str(TINY), "--instance", "local", "--base", serving_base),
-        *("--output", f"docker:{image}", "--quiet"),
-    )
-    assert built.status == 0, built.err
-
-    with served(engine, image, OMP_NUM_THREADS="1") as (container, _):
-        killed = container.exec_run(["sh", "-c", KILL_THE_ENGINE])
-        assert killed.exit_code == 0, killed.output
-        died = container.wait()["StatusCode"]
-        log = container.logs(tail=40).decode()
-
-    assert died == 70, log
-    assert "its engine died" in log
-
-
 WRONG_BODIES = ["[]", '"x"', "null", "", "{", "[" * 100_000]
 
 
-def test_a_started_image_is_healthy_quiet_and_says_what_is_wrong_with_a_body(
-    packager: Packager, engine: str, serving_base: str
+def test_a_started_image_is_healthy_quiet_says_what_is_wrong_with_a_body_and_when_its_engine_died(
+    engine: str, plain_image: str
 ) -> None:
-    image = "packager-test:healthy"
-    built = packager(
-        *("build", "--model", str(TINY), "--instance", "local", "--base", serving_base),
-        *("--output", f"docker:{image}", "--quiet"),
-    )
-    assert built.status == 0, built.err
-
-    with served(engine, image, OMP_NUM_THREADS="1") as (container, url):
+    """vLLM shuts down in good order, with status 0, when the process that computes died."""
+    often = {"interval": 1_000_000_000}  # nanoseconds, in place of the image's 15 s
+    with served(engine, plain_image, often, OMP_NUM_THREADS="1") as (container, url):
         deadline = time.monotonic() + 600
         while (health := health_of(container)) != "healthy" and time.monotonic() < deadline:
-            time.sleep(1)
+            time.sleep(0.1)
         answers = [
             urllib3.request("POST", f"{url}/invocations", body=body.encode(), retries=False)
             for body in WRONG_BODIES
         ]
         log = container.logs().decode()
+        killed = container.exec_run(["sh", "-c", KILL_THE_ENGINE])
+        assert killed.exit_code == 0, killed.output
+        died = container.wait()["StatusCode"]
+        end = container.logs(tail=40).decode()
 
     assert health == "healthy"
     assert [answer.status for answer in answers] == [400] * len(WRONG_BODIES)
     assert {answer.json()["error"]["type"] for answer in answers} == {"BadRequestError"}
     assert "DeprecationWarning" not in log
     assert "GET /health" not in log
+    assert died == 70, end
+    assert "its engine died" in end
 
 
 def health_of(container: Any) -> str:
@@ -108,21 +82,13 @@ def health_of(container: Any) -> str:
     return str(container.attrs["State"]["Health"]["Status"])
 
 
-def test_docker_stop_lets_running_streams_end(
-    packager: Packager, engine: str, serving_base: str
-) -> None:
+def test_docker_stop_lets_running_streams_end(engine: str, plain_image: str) -> None:
     """Without `--shutdown-timeout` each of them is lost, and the container hangs until SIGKILL."""
-    image = "packager-test:stopped"
-    built = packager(
-        *("build", "--model", str(TINY), "--instance", "local", "--base", serving_base),
-        *("--output", f"docker:{image}", "--quiet"),
-    )
-    assert built.status == 0, built.err
     few = {"model": "tiny-llama", "prompt": "def f(", "max_tokens": 1}
     asked = {**few, "max_tokens": 900, "ignore_eos": True}
 
     with (
-        served(engine, image, OMP_NUM_THREADS="1") as (container, url),
+        served(engine, plain_image, OMP_NUM_THREADS="1") as (container, url),
         ThreadPoolExecutor(max_workers=8) as threads,
     ):
         # A first prompt of a few tokens is what kills an engine without permission for AMX tiles.

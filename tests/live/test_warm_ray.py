@@ -25,7 +25,7 @@ from tests.support.tool_steps import OUTSIDE
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
-JOBS = 40 if os.environ.get("PACKAGER_FAULTS") == "long" else 16
+JOBS = 40 if os.environ.get("PACKAGER_FAULTS") == "long" else 8
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -75,12 +75,12 @@ class Results:
 
 
 @pytest.fixture(scope="module")
-def results(quantizing: Path, tmp_path_factory: pytest.TempPathFactory) -> Results:
+def results(quantizing_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Results:
     place = tmp_path_factory.mktemp("whole")
     program = Path(__file__).parent / "whole_models.py"
     arguments = [str(share_dir("containers") / "tools"), str(TINY), str(place), *CASES]
     done = subprocess.run(
-        [str(quantizing), str(program), *arguments, "tied:nothing"],
+        [str(quantizing_python), str(program), *arguments, "tied:nothing"],
         env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
         cwd=ROOT,
         capture_output=True,
@@ -92,11 +92,11 @@ def results(quantizing: Path, tmp_path_factory: pytest.TempPathFactory) -> Resul
 
 
 @pytest.fixture(scope="module")
-def logits(quantizing: Path, results: Results) -> Mapping[str, float | str]:
+def logits(quantizing_python: Path, results: Results) -> Mapping[str, float | str]:
     program = Path(__file__).parent / "whole_logits.py"
     arguments = [str(share_dir("containers") / "tools"), str(results.place), *LOGITS]
     done = subprocess.run(
-        [str(quantizing), str(program), *arguments],
+        [str(quantizing_python), str(program), *arguments],
         env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
