@@ -116,6 +116,11 @@ def nvidia_driver() -> str:
     return next(iter(_answer(DRIVER_QUERY)), "").strip()
 
 
+def nvidia_devices() -> int:
+    """Return how many NVIDIA GPUs the driver has; 0 without one that answers."""
+    return len(_answer(DRIVER_QUERY))  # a line for each
+
+
 def cpu_formats(flags: frozenset[str]) -> frozenset[str]:
     """Return the formats that a processor with these flags computes with natively."""
     return frozenset(

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from packager.catalog.machine import nvidia_driver
+from packager.catalog.machine import nvidia_devices
 from packager.cli.job_options import job_options, job_settings
 from packager.cli.options import format_option
 from packager.cli.terminal import note, note_lines, note_log, print_json, print_line, warn
@@ -115,7 +115,7 @@ def serve(
             keys=keys,
             on_loopback=at.is_loopback,
             jobs_at_once=jobs_at_once,
-            gpus=bool(nvidia_driver()),
+            gpus=nvidia_devices(),
             on_error=_tell,
         ) as opened,
     ):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -48,12 +48,21 @@ class ModelMissing(Unavailable):
 
     def __init__(self, operation: str = "") -> None:
         if operation:
-            what = f"the installed botocore does not know the operation {operation!r}"
+            what = f"botocore {_installed()} does not know the operation {operation!r}"
             hint = "update it with `pip install -U 'packager[serve]'`"
         else:
             what = "documents of SageMaker need botocore, which is not installed"
             hint = "install it with `pip install 'packager[serve]'`"
         super().__init__(what, hint=hint)
+
+
+def _installed() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("botocore")
+    except PackageNotFoundError:  # such as in a zip
+        return "as it is installed"
 
 
 def read_input(operation: str, body: object) -> dict[str, Any]:
@@ -96,6 +105,13 @@ def answer_faults(operation: str, answer: Mapping[str, Any]) -> tuple[str, ...]:
 def is_operation(name: str) -> bool:
     """Check that the API has an operation of that name."""
     return name in service_model()["operations"]
+
+
+def check_model_of(operations: Iterable[str]) -> None:
+    """Raise `ModelMissing` where the installed botocore lacks one of these operations."""
+    known = service_model()["operations"]
+    if missing := sorted(set(operations) - set(known)):
+        raise ModelMissing(missing[0])
 
 
 def skeleton(operation: str) -> dict[str, Any]:

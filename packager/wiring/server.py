@@ -37,7 +37,7 @@ def open_server(
     keys: Mapping[str, AccessKey],
     on_loopback: bool,
     jobs_at_once: int,
-    gpus: bool,
+    gpus: int,
     on_error: Callable[[PackagerError], None],
 ) -> Iterator[OpenServer]:
     """Open the stores of a server, and start the jobs that wait; jobs outlive it."""

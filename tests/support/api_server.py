@@ -81,7 +81,7 @@ class ApiServer:
             endpoints=Endpoints(
                 self.resources,
                 Containers(
-                    self._state / "serve", records=self._state, gpus=False, connect=self._connect
+                    self._state / "serve", records=self._state, gpus=0, connect=self._connect
                 ),
                 self._state / "serve" / "endpoints",
             ),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,13 @@ from packager.images.target import parse_registry_target
 from packager.run.containers import engine_errors, find_engine
 from packager.run.images import find_pinned
 from packager.sagemaker.hosting import ServerSpec
+from packager.serve.endpoints.devices import (
+    DEVICES_LABEL,
+    NO_DEVICES,
+    Devices,
+    choose_devices,
+    read_devices,
+)
 from packager.serving.containers import PORT, placing, start_hint
 from packager.serving.engine_log import first_error
 
@@ -43,13 +50,14 @@ class Container:
     is_running: bool
     exit_code: int | None = None  # of one that has ended
     out_of_memory: bool = False
+    devices: Devices = NO_DEVICES
 
 
 class Containers:
     """Containers of one server's endpoints."""
 
     def __init__(
-        self, state: Path, *, records: Path, gpus: bool, connect: Callable[[], Any] = find_engine
+        self, state: Path, *, records: Path, gpus: int, connect: Callable[[], Any] = find_engine
     ) -> None:
         self._records = records
         self._server = hashlib.sha256(str(state.absolute()).encode()).hexdigest()[:16]
@@ -57,6 +65,7 @@ class Containers:
         self._connect = connect
         self._engine: Any = None
         self._lock = threading.Lock()
+        self._placing = threading.Lock()  # from the look at free GPUs until they are taken
 
     def prepare(self, image: str) -> str:
         """Return the name by which the Engine has an image, pulled where it lacks it."""
@@ -74,7 +83,8 @@ class Containers:
     ) -> Container:
         """Start a container; `folders` are mounted read-only at the paths that they are keyed by.
 
-        Raises `SmokeFailed` where the Engine cannot start it; nothing is left then.
+        Raises `SmokeFailed` where the Engine cannot start it, and `NoDevices` without GPUs that it
+        needs; nothing is left then.
         """
         from docker.errors import APIError
         from docker.types import Mount
@@ -88,26 +98,26 @@ class Containers:
                     "the Docker Engine has no bridge network, which endpoints need",
                     hint="start it without --bridge=none",
                 )
-            options.update(self._devices(spec))
             if spec.memory_mb is not None:
                 options["mem_limit"] = f"{spec.memory_mb}m"
+            options["labels"] = {
+                OWNER_LABEL: owner,
+                SERVER_LABEL: self._server,
+                GENERATION_LABEL: generation,
+            }
             try:
-                made = engine.containers.create(
-                    name,
-                    command=["serve"],  # as SageMaker starts images
-                    name=_name(owner, generation),
-                    environment=dict(spec.environment),
-                    labels={
-                        OWNER_LABEL: owner,
-                        SERVER_LABEL: self._server,
-                        GENERATION_LABEL: generation,
-                    },
-                    mounts=[
-                        Mount(target, str(folder), type="bind", read_only=True)
-                        for target, folder in folders.items()
-                    ],
-                    **options,
-                )
+                with self._with_devices(spec, options):
+                    made = engine.containers.create(
+                        name,
+                        command=["serve"],  # as SageMaker starts images
+                        name=_name(owner, generation),
+                        environment=dict(spec.environment),
+                        mounts=[
+                            Mount(target, str(folder), type="bind", read_only=True)
+                            for target, folder in folders.items()
+                        ],
+                        **options,
+                    )
             except APIError as error:
                 raise _cannot_start(spec.image, error) from error
             try:
@@ -195,13 +205,28 @@ class Containers:
             return _ended(found) + (f": {_plain(said, 700)}" if said else "")
         return _ended(found)
 
-    def _devices(self, spec: ServerSpec) -> dict[str, Any]:
+    @contextmanager
+    def _with_devices(self, spec: ServerSpec, options: dict[str, Any]) -> Iterator[None]:
+        """Add GPUs that are free to what a container is created with inside the block."""
         if not self._gpus or spec.accelerators == 0:
-            return {}
+            yield
+            return
         from docker.types import DeviceRequest
 
-        count = -1 if spec.accelerators is None else spec.accelerators
-        return {"device_requests": [DeviceRequest(count=count, capabilities=[["gpu"]])]}
+        with self._placing:
+            chosen = choose_devices(spec.accelerators, self._gpus, self._taken())
+            numbers = list(map(str, chosen.numbers))
+            options["device_requests"] = [DeviceRequest(device_ids=numbers, capabilities=[["gpu"]])]
+            options["labels"][DEVICES_LABEL] = chosen.label()
+            yield
+
+    def _taken(self) -> Iterator[Devices]:
+        """Yield the GPUs of containers of all servers of this machine, also of those that ended."""
+        api = self._found().api
+        for one in api.containers(all=True, filters={"label": DEVICES_LABEL}):
+            found = self.look(one["Id"])
+            if found is not None and found.name == _name(found.owner, found.generation):
+                yield found.devices
 
     def _found(self) -> Any:
         """Return the Engine; connect to it where no connection was made yet."""
@@ -244,6 +269,7 @@ def _container(found: Mapping[str, Any]) -> Container:
         is_running=state["Status"] == "running",
         exit_code=state["ExitCode"] if state["Status"] in ("exited", "dead") else None,
         out_of_memory=bool(state.get("OOMKilled")),
+        devices=read_devices(labels.get(DEVICES_LABEL, "")),
     )
 
 

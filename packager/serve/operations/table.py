@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from packager.sagemaker.settings import JobSettings
-from packager.sagemaker.shapes import answer_faults, read_input
+from packager.sagemaker.shapes import answer_faults, check_model_of, read_input
 from packager.serve.operations import (
     benchmarks,
     endpoint_configs,
@@ -53,6 +53,7 @@ class OperationTable:
             if doubled := self._operations.keys() & found.keys():
                 raise ValueError(f"two operations have the name {min(doubled)}")
             self._operations.update(found)
+        check_model_of(self._operations)
         self._others = {logs.SERVICE: logs.operations(services)}
 
     def names(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -37,8 +38,13 @@ class Place:
     """A file that figures are read from."""
 
     key: str  # `record/DIGEST` or `job/NAME`
-    file: Path
+    path: str  # there may be very many, of which few are opened
     changed: float
+
+    @property
+    def file(self) -> Path:
+        """Return the file."""
+        return Path(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +118,12 @@ class BenchmarkPages:
 
     def _records(self) -> Iterator[Place]:
         folder = self.site.services.state.parent / "records"
-        for file in folder.glob("*.json"):
-            if _RECORD.fullmatch(file.stem):
-                with suppress(OSError):
-                    yield Place(f"record/{file.stem}", file, file.stat().st_mtime)
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                stem, _, kind = entry.name.partition(".")
+                if kind == "json" and _RECORD.fullmatch(stem):
+                    with suppress(OSError):
+                        yield Place(f"record/{stem}", entry.path, entry.stat().st_mtime)
 
     def _jobs(self) -> Iterator[Place]:
         """Yield the reports of benchmark jobs that are complete."""
@@ -123,14 +131,14 @@ class BenchmarkPages:
         for job in self.site.services.jobs.list(query).jobs:
             for file in (job.folder / REPORT, *job.folder.glob(f"*/{REPORT}")):
                 if file.is_file():
-                    yield Place(f"job/{job.name}", file, file.stat().st_mtime)
+                    yield Place(f"job/{job.name}", str(file), file.stat().st_mtime)
                     break
 
     def _find(self, key: str) -> Place:
         kind, _, name = key.partition("/")
         if kind == "record" and _RECORD.fullmatch(name):
             file = self.site.services.state.parent / "records" / f"{name}.json"
-            return Place(key, file, 0.0)
+            return Place(key, str(file), 0.0)
         for place in self._jobs() if kind == "job" else ():
             if place.key == key:
                 return place

@@ -104,7 +104,7 @@ class FakeEngine:
             remove_container=self._remove,
             stop=self._stop,
         )
-        self.containers = SimpleNamespace(get=self.find)
+        self.containers = SimpleNamespace(get=self.find, create=self._created)
         self.images = SimpleNamespace(get=self._image)
 
     def add(self, name: str, **asked: Any) -> FakeContainer:
@@ -156,6 +156,9 @@ class FakeEngine:
         if self.create_error:  # made, and nobody learns of it
             raise self.create_error
         return {"Id": made.id}
+
+    def _created(self, image: str, **asked: Any) -> FakeContainer:
+        return self.find(self._create(image, **asked)["Id"])
 
     def _remove(self, asked: str, **options: object) -> None:
         found = self.find(asked)

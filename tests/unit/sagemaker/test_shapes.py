@@ -6,6 +6,7 @@ import sys
 import time
 from typing import Any
 
+import botocore
 import pytest
 
 from packager.sagemaker import shapes
@@ -13,6 +14,7 @@ from packager.sagemaker.refusals import SerializationRefused, ValidationRefused
 from packager.sagemaker.shapes import (
     ModelMissing,
     answer_faults,
+    check_model_of,
     compiled_pattern,
     is_operation,
     read_input,
@@ -256,3 +258,14 @@ def test_no_text_of_a_stranger_keeps_a_pattern_busy() -> None:
             slow[pattern, piece] = time.process_time() - started
     worst = max(slow, key=lambda one: slow[one])
     assert slow[worst] < 0.5, worst
+
+
+def test_a_model_without_operations_that_are_answered_is_refused_by_name_and_version() -> None:
+    check_model_of(["CreateModel", "CreateAIBenchmarkJob"])
+
+    with pytest.raises(ModelMissing) as caught:
+        check_model_of(["CreateModel", "CreateNothing"])
+
+    assert "'CreateNothing'" in caught.value.message
+    assert botocore.__version__ in caught.value.message
+    assert "packager[serve]" in str(caught.value.hint)
