@@ -13,6 +13,10 @@ SECTIONS = {
             "packager.cli.deploy_sagemaker:sagemaker",
             "Deploy to an endpoint of Amazon SageMaker.",
         ),
+        "compose": (
+            "packager.cli.deploy_compose:compose",
+            "Deploy on this machine, by Docker Compose.",
+        ),
     }
 }
 

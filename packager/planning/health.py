@@ -36,13 +36,18 @@ def health_check(plan: Plan, port: int) -> HealthCheck | None:
     path = plan.container.traits.health_path
     if not path:
         return None
+    return health_check_of(path, port, start_period_s(plan))
+
+
+def health_check_of(path: str, port: int, start_s: int) -> HealthCheck:
+    """Return the check of a server that answers at a path, and has `start_s` seconds to start."""
     program = _PROGRAM.format(port=port, timeout=_TIMEOUT_S - 1, path=path)
     return HealthCheck(
         path=path,
         command=("python3", "-I", "-S", "-c", program),
         interval_s=_INTERVAL_S,
         timeout_s=_TIMEOUT_S,
-        start_period_s=start_period_s(plan),
+        start_period_s=start_s,
         start_interval_s=_START_INTERVAL_S,
         retries=_RETRIES,
     )

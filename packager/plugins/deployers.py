@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from packager.plugins.rows import Row, Table
 
 if TYPE_CHECKING:
+    from packager.deploy.compose.wanted import ComposeWanted
     from packager.deploy.sagemaker.wanted import SageMakerWanted
     from packager.ports import Deployer
 
@@ -19,10 +20,19 @@ def _sagemaker() -> Deployer[SageMakerWanted]:
     return SageMakerDeployer()
 
 
+def _compose() -> Deployer[ComposeWanted]:
+    from packager.deploy.compose.deployer import ComposeDeployer
+
+    return ComposeDeployer()
+
+
 # In the order of `packager deploy --help`.
 DEPLOYERS: Table[DeployerRow] = Table(
     "platform",
-    {"sagemaker": Row("an endpoint of Amazon SageMaker", _sagemaker)},
+    {
+        "sagemaker": Row("an endpoint of Amazon SageMaker", _sagemaker),
+        "compose": Row("this machine, by Docker Compose", _compose),
+    },
     port="Deployer",
     group="packager.deployers",
 )

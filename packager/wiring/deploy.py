@@ -9,7 +9,6 @@ from pathlib import Path
 
 from packager.build.attached_record import attached_records
 from packager.build.records import find_record, load_record
-from packager.catalog.instances import find_instance
 from packager.core.deployment import Deployment
 from packager.core.image import Platform
 from packager.core.record import BuildRecord
@@ -19,7 +18,8 @@ from packager.errors import NotFound
 from packager.images.opened import OpenImage
 from packager.images.target import ENGINE
 from packager.wiring.images import image_services_for
-from packager.wiring.settings import Settings, parse_output, state_dir, user_rows
+from packager.wiring.rows import CatalogRows
+from packager.wiring.settings import Settings, parse_output, state_dir
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +41,7 @@ def find_deployment(
     Raises `NotFound` where nothing has that name, `UsageError` for what cannot be deployed.
     """
     subject = find_subject(text, platform, settings, asked.pulled)
-    instance = find_instance(
-        asked.instance or instance_name(subject), user_rows(settings).instances
-    )
+    instance = CatalogRows(settings).find_instance(asked.instance or instance_name(subject))
     return make_deployment(
         subject,
         instance,

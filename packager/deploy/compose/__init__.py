@@ -1,0 +1,1 @@
+"""Deployments by Docker Compose: servers on one machine, behind a port of its own."""

@@ -1,0 +1,58 @@
+"""Containers of a project as the Docker Engine has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from packager.deploy.compose.composers import SERVICE
+from packager.deploy.compose.documents import CONFIG_LABEL
+from packager.errors import SmokeFailed
+from packager.serving.containers import log_of, reason_of
+
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # asked by loopback
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A container of a project."""
+
+    service: str
+    container: Any  # docker-py's
+    status: str
+    restarts: int
+    config: str
+    image: str
+    address: str = ""  # http://HOST:PORT that it publishes
+
+
+def running_of(container: Any) -> Running:
+    """Return what a container of docker-py is."""
+    bound = next((one for one in (container.ports or {}).values() if one), None)
+    address = ""
+    if bound:
+        host, port = bound[0]["HostIp"], bound[0]["HostPort"]
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(
+            host, f"[{host}]" if ":" in host else host
+        )
+        address = f"http://{host}:{port}"
+    return Running(
+        service=container.labels.get(SERVICE, ""),
+        container=container,
+        status=container.status,
+        restarts=int(container.attrs.get("RestartCount") or 0),
+        config=container.labels.get(CONFIG_LABEL, ""),
+        image=container.attrs["Config"]["Image"],
+        address=address,
+    )
+
+
+def ended_error(one: Running) -> SmokeFailed:
+    """Return the error of a server that ended, with its log."""
+    reason = reason_of(one.container)
+    said = f"the server {one.service} ended before it answered"
+    return SmokeFailed(
+        f"{said}: {reason}" if reason else said,
+        hint="its log is above; the servers before it go on",
+        log=log_of(one.container),
+    )

@@ -1,0 +1,34 @@
+"""What a user wants of a project of Docker Compose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from packager.core.deployment import PORT
+from packager.errors import UsageError
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComposeWanted:
+    """Options of a project."""
+
+    replicas: int = 1
+    host: str = LOOPBACK  # address of this machine that the port is published at
+    host_port: int = PORT
+    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    passed: tuple[str, ...] = ()  # variables that compose takes from its own environment
+    env_files: tuple[str, ...] = ()  # absolute paths; compose reads them, nobody else
+    secrets: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # name → file
+    model_dir: str = ""  # of this machine, with the weights of an image that has none
+    draft_dir: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for what no machine can have."""
+        if not 1 <= self.replicas <= 64:
+            raise UsageError(
+                f"{self.replicas} replicas cannot run on one machine", hint="give 1 to 64"
+            )
