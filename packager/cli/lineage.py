@@ -54,6 +54,8 @@ def lineage(
     form = _form_of(output) if output else ""
     settings = wiring.Settings(insecure_registries=insecure_registries, ca_file=ca_file)
     found = find_lineage(ref, platform, settings)
+    for one in found.notes:
+        note(f"note: {one}")
     for fault in found.unreadable[:_MOST_UNREADABLE]:
         note(f"warning: left out, as it cannot be read: {fault}")
     if len(found.unreadable) > _MOST_UNREADABLE:

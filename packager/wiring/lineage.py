@@ -19,7 +19,7 @@ from packager.core.documents import NotStrict, parse_object
 from packager.core.image import Platform
 from packager.core.references import ImageTarget, RegistryTarget
 from packager.core.tree_manifest import MANIFEST, MAX_MANIFEST_BYTES
-from packager.errors import NotFound, UsageError
+from packager.errors import NotFound, PackagerError, UsageError
 from packager.files.atomic import can_write, read_regular
 from packager.files.opening import open_checked
 from packager.images.oci import sha256
@@ -52,6 +52,7 @@ class Found:
 
     graph: Graph
     unreadable: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # on what the name meant before, or may mean now
 
 
 def find_lineage(ref: str, platform: Platform, settings: Settings) -> Found:
@@ -62,14 +63,17 @@ def find_lineage(ref: str, platform: Platform, settings: Settings) -> Found:
     """
     index, unreadable = lineage_index(settings)
     more: list[Fragment] = []
+    notes: list[str] = []
     subjects = _of_file(ref, more)
     if not subjects and not _is_here(ref):
         subjects = index.find(ref)
+        if subjects and _is_tag(ref):
+            subjects = _as_it_is_now(ref, platform, settings, index, more, notes)
     if not subjects:
         subjects = _of_image(ref, platform, settings, index, more)
     if len(subjects) > 1:
         subjects = _narrowed(ref, subjects, index)
-    return Found(graph=index.graph(subjects, more), unreadable=unreadable)
+    return Found(graph=index.graph(subjects, more), unreadable=unreadable, notes=tuple(notes))
 
 
 def _of_file(ref: str, more: list[Fragment]) -> tuple[str, ...]:
@@ -97,6 +101,40 @@ def _is_here(ref: str) -> bool:
     if target.scheme == LAYOUT:
         return layout_of(target).directory.exists()
     return target.scheme == DIRECTORY and directory_of(target).exists()
+
+
+def _is_tag(ref: str) -> bool:
+    """Return whether a registry says what the name means: it has a host, and no digest."""
+    host = ref.partition("/")[0]
+    if "/" not in ref or not ("." in host or ":" in host or host == "localhost"):
+        return False
+    try:
+        target = parse_output(ref)
+    except UsageError:
+        return False
+    return isinstance(target, RegistryTarget) and target.image.digest is None
+
+
+def _as_it_is_now(
+    ref: str,
+    platform: Platform,
+    settings: Settings,
+    index: LineageIndex,
+    more: list[Fragment],
+    notes: list[str],
+) -> tuple[str, ...]:
+    """Return the image that a tag names now: somebody may have moved it since a build."""
+    recorded = index.find(ref)
+    try:
+        now = _of_image(ref, platform, settings, index, more)
+    except PackagerError as error:
+        notes.append(f"what {ref} names now is not known, this is what was built here: {error}")
+        return recorded
+    if not set(now) & set(recorded):
+        before = ", ".join(one.removeprefix("image:") for one in recorded[:_MOST_SUBJECTS])
+        [digest] = (one.removeprefix("image:") for one in now)
+        notes.append(f"{ref} names {digest} now; builds of this machine gave it to {before}")
+    return now
 
 
 def _of_image(

@@ -203,3 +203,24 @@ def test_a_beginning_of_several_digests_is_refused(packager: Packager, tmp_path:
 
     assert (done.status, done.out) == (2, "")
     assert "'abababab' stands for 2 things" in done.err
+
+
+def test_a_tag_that_was_moved_is_what_it_names_now(
+    packager: Packager, tmp_path: Path, elsewhere: dict[str, str]
+) -> None:
+    with FakeRegistry(referrers=True) as registry:
+        ref = f"{registry.host}/t:1"
+        before = built(packager(*BUILD, "--output", ref))
+        words = (*BUILD, "--served-name", "other", "--output", ref)
+        now = built(packager(*words, env=elsewhere))
+        found = packager("lineage", ref, "--format", "json")
+
+    [subject] = shown(found)["subjects"]
+    assert subject == f"image:{now}"
+    assert nodes(shown(found))["model"]["claimed"] is True
+    assert found.err == (
+        f"note: {ref} names {now} now; builds of this machine gave it to {before}\n"
+    )
+    gone = packager("lineage", ref, "--format", "json")
+    assert shown(gone)["subjects"] == [f"image:{before}"]
+    assert f"note: what {ref} names now is not known, this is what was built here: " in gone.err
