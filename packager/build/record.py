@@ -171,6 +171,7 @@ def _recorded_trees(assembled: Assembled, written: Written) -> Iterator[Recorded
             size=sum(file.size for file in tree.files),
             image=tree.about["container"]["image"],
             env=tree.about["container"]["env"],
+            mounts={one["container"]: one["tree"] for one in tree.about["mounts"]},
         )
 
 

@@ -68,10 +68,11 @@ def _moved_line(record: BuildRecord) -> str:
 
 def _tree_lines(record: BuildRecord) -> list[str]:
     """Return what to mount where, for each output that is a tree."""
-    rows = [
-        (f"{tree.files} files", decimal(tree.size), tree.name, MOUNTED_MODEL_DIR)
-        for tree in record.trees
-    ]
+    rows = []
+    for tree in record.trees:
+        first, *more = tree.mounts or {MOUNTED_MODEL_DIR: "."}
+        rows.append((f"{tree.files} files", decimal(tree.size), tree.name, first))
+        rows += [("", "", f"{tree.name}/{tree.mounts[place]}", place) for place in more]
     return table_lines(("tree", "size", "mount this", "at"), rows) if rows else []
 
 

@@ -74,6 +74,8 @@ class RecordedTree(_Document):
     size: int  # of all files
     image: str = ""  # that serves it, as the catalog names it; "" where none is known
     env: dict[str, str] = Field(default_factory=dict)  # what that image is told
+    # Place in the container → directory of the tree, "." for all of it.
+    mounts: dict[str, str] = Field(default_factory=dict)
 
 
 class RecordedFinding(_Document):

@@ -65,6 +65,17 @@ def test_quantized_and_compiled_files_are_those_of_the_image(
     assert {"tree": "compiled", "container": "/opt/packager/compiled"} in manifest["mounts"]
     [written] = json.loads((tmp_path / "alone.json").read_text())["trees"]
     assert written["files"] == len(tree) - 1
+    assert written["mounts"] == {one["container"]: one["tree"] for one in manifest["mounts"]}
+    shown = [line.split()[-2:] for line in alone.err.splitlines() if " /opt/" in line]
+    assert [[place.removeprefix("dir:"), at] for place, at in shown] == [
+        [str(tmp_path / "alone"), "/opt/ml/model"],
+        [f"{tmp_path}/alone/compiled", "/opt/packager/compiled"],
+        [f"{tmp_path}/alone/serving", "/opt/packager/serving"],
+    ]
+    # Every directory that the container is told of is one that is mounted.
+    told = [*manifest["container"]["env"].values(), *manifest["container"].get("entrypoint", ())]
+    for place in (word for text in told for word in text.split() if word.startswith("/opt/")):
+        assert any(place.startswith(at) for at in written["mounts"]), place
 
 
 def test_baked_weights_and_a_tree_cannot_share_compiled_files(
