@@ -25,7 +25,8 @@ DIGEST = "packager-sha256"  # in an object's metadata, where it was known before
 PART_BYTES = 5 * MIB  # the least that S3 takes: memory grows with it
 _MOST_PARTS = 10_000
 _AT_ONCE = 4  # parts on their way, of all files together
-_BUFFERS = 2 * _AT_ONCE  # of parts on their way, and of parts that are being filled
+_BUFFERS = _AT_ONCE + 1  # more than layers that are read at once: each may hold one half filled
+_READ_BYTES = 64 * 1024  # boto3 asks for a mebibyte at a time, which each thread's heap would keep
 
 Done = Callable[[str, str], None]  # sha256 and ETag of a complete object
 
@@ -258,6 +259,13 @@ class _ViewFile(RawIOBase):
         buffer[:count] = self._view[self._position : self._position + count]
         self._position += count
         return count
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, fewer than are asked for where those are many."""
+        most = len(self._view) if size < 0 else min(size, _READ_BYTES)
+        data = bytes(self._view[self._position : self._position + most])
+        self._position += len(data)
+        return data
 
     def seek(self, offset: int, whence: int = 0) -> int:
         """Go elsewhere: a request is repeated from its begin."""
