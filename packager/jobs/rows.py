@@ -132,6 +132,7 @@ def _parse_token(query: JobQuery) -> tuple[str | int, int]:
             raise ValueError("too long")
         parts = json.loads(base64.b64decode(query.after.encode(), altchars=b"-_", validate=True))
         sort_by, descending, value, number = parts
+        str(value).encode()  # half of a surrogate pair cannot be asked for
     except (ValueError, TypeError, RecursionError) as error:
         raise PageTokenInvalid() from error
     kind = int if query.sort_by == "created" else str

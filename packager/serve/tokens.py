@@ -18,6 +18,7 @@ from packager.core.documents import NotStrict, parse_object
 from packager.sagemaker.refusals import ValidationRefused
 
 _MAX_TOKEN = 8192  # of the API
+_LARGEST = 2**63  # of SQLite's integers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ def read_token(token: str, mark: str) -> PageKey:
     except (NotStrict, binascii.Error, ValueError):
         raise ValidationRefused("the NextToken is not one that this list gave") from None
     value, name = document.get("value"), document.get("name")
-    known = isinstance(value, str | int) and not isinstance(value, bool) and isinstance(name, str)
+    known = _is_value(value) and isinstance(name, str)
     if not known or set(document) != {"name", "query", "value"}:
         raise ValidationRefused("the NextToken is not one that this list gave")
     if document["query"] != mark:
@@ -73,3 +74,10 @@ def read_token(token: str, mark: str) -> PageKey:
         )
     assert isinstance(value, str | int) and isinstance(name, str)
     return PageKey(value=value, name=name)
+
+
+def _is_value(value: object) -> bool:
+    """Return whether a database can be asked for a value: whoever forges a token chooses it."""
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, str) or (isinstance(value, int) and 0 <= value < _LARGEST)

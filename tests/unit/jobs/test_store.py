@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sqlite3
@@ -234,6 +235,14 @@ def test_pages_have_each_job_once_while_jobs_come_and_go(
 def test_tokens_of_other_lists_are_refused(store: JobStore, token: str) -> None:
     with pytest.raises(PageTokenInvalid):
         store.list(JobQuery(after=token))
+
+
+def test_a_forged_token_with_half_of_a_character_is_refused(store: JobStore) -> None:
+    store.create(new_job("a"))
+    token = base64.urlsafe_b64encode(b'["name",true,"\\ud800",1]').decode()
+
+    with pytest.raises(PageTokenInvalid):
+        store.list(JobQuery(sort_by="name", after=token))
 
 
 def test_the_queue_is_first_in_first_out_whatever_the_clock_says(

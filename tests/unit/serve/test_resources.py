@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,6 +150,18 @@ def test_filters_are_all_applied(store: ResourceStore) -> None:
 def test_a_token_that_no_list_gave_is_refused(store: ResourceStore, token: str) -> None:
     with pytest.raises(ValidationRefused, match="NextToken"):
         store.list(ResourceQuery(kind="endpoint", after=token))
+
+
+@pytest.mark.parametrize("value", [2**63, 10**30, -1, True, None, 1.5, ["a"], {"a": 1}])
+def test_a_forged_place_in_a_list_is_refused(store: ResourceStore, value: object) -> None:
+    make(store, "one")
+    make(store, "two")
+    token = store.list(ResourceQuery(kind="endpoint", most=1)).token
+    forged = {**json.loads(base64.urlsafe_b64decode(token)), "value": value}
+    text = base64.urlsafe_b64encode(json.dumps(forged).encode()).decode()
+
+    with pytest.raises(ValidationRefused, match="NextToken"):
+        store.list(ResourceQuery(kind="endpoint", most=1, after=text))
 
 
 def test_a_token_of_another_query_is_refused(store: ResourceStore) -> None:
