@@ -40,7 +40,10 @@ _NUMBERS = itertools.count()
 ENGINE = "engine"  # the group that takes longest: half of the time of all
 LONG = tuple(  # those that take a minute and more
     f"tests/live/test_{name}.py"
-    for name in ("quantize", "quantize_matrix", "warm_ray", "draft_heads_medusa", "ray_executor")
+    for name in (
+        *("quantize", "quantize_matrix", "interrupted_quantizing", "warm_ray"),
+        *("draft_heads_medusa", "draft_heads_eagle3", "ray_executor"),
+    )
 )
 
 settings.register_profile("busy", deadline=None)  # a busy machine is no failure
