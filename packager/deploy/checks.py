@@ -1,6 +1,6 @@
-"""Checks of an image with its instance that hold on every platform.
+"""Checks of an image and its instance that every platform shares.
 
-Each pair here is one that starts without a word, or dies without one.
+What is refused here starts and then fails, often without a line in any log.
 """
 
 from __future__ import annotations

@@ -45,7 +45,8 @@ def check_requests(requests: Sequence[Request]) -> Iterator[Finding]:
     for request in requests:
         if request.service == "sagemaker":
             for fault in input_faults(request.operation, request.body):
-                yield Finding("error", "deploy-request", f"{request.operation}: {fault}")
+                hint = "change the option, or the name, that gives this value"
+                yield Finding("error", "deploy-request", f"{request.operation}: {fault}", hint)
 
 
 def _hosting(deployment: Deployment) -> Iterator[Finding]:
