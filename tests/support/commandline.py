@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -69,11 +70,74 @@ def packager_in(directory: Path, *, timeout_s: float = 1000) -> Packager:
     return run
 
 
+class Started:
+    """A command that runs, as `subprocess.Popen` has it."""
+
+    def __init__(self, pid: int, reports: IO[bytes], out: IO[str], err: IO[bytes]) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self.stdout = out
+        self._reports = reports
+        self._err = err
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def poll(self) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            return self.wait(0.0)
+        return None
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._reports], [], [], timeout_s)[0]:
+                raise subprocess.TimeoutExpired(["packager"], timeout_s or 0.0)
+            self.returncode = int(self._reports.readline())
+        return self.returncode
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        """Wait for the end; return what is left of stdout, and all of stderr."""
+        self.wait(timeout)
+        return self.stdout.read(), _written(self._err)
+
+    def close(self) -> None:
+        """Let go of its streams."""
+        for stream in (self._reports, self.stdout, self._err):
+            stream.close()
+
+
+def start_packager(*arguments: str, env: Mapping[str, str]) -> Started:
+    """Start a command whose end is not waited for, in a fork; `env` is what differs from ours."""
+    preloaded = _preloaded(OWN.get("PYTHONPATH"))
+    return preloaded.start(arguments, Path.cwd(), {**os.environ, **env})
+
+
 @dataclass(frozen=True)
 class Preloaded:
     """A process that forks commands."""
 
     requests: socket.socket
+
+    def start(self, arguments: tuple[str, ...], cwd: Path, env: Mapping[str, str]) -> Started:
+        """Start a command; its stdout is a pipe."""
+        asked = {"arguments": arguments, "cwd": str(cwd), "env": dict(env)}
+        reports, report = os.pipe()
+        out, written = os.pipe()
+        err = tempfile.TemporaryFile()  # noqa: SIM115
+        with Path(os.devnull).open() as nothing:
+            streams = [nothing.fileno(), written, err.fileno(), report]
+            try:
+                socket.send_fds(self.requests, [json.dumps(asked).encode()], streams)
+            finally:
+                os.close(report)
+                os.close(written)
+        # Unbuffered: `select` must see the status, though the pid was read before it.
+        lines = os.fdopen(reports, "rb", buffering=0)
+        return Started(int(lines.readline()), lines, os.fdopen(out), err)
 
     def run(
         self,

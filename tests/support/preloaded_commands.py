@@ -38,6 +38,7 @@ MODULES = (
     "packager.cli.list_",
     "packager.cli.plan",
     "packager.cli.report",
+    "packager.cli.serve",
     "packager.cli.version",
     "packager.wiring",
     "packager.images.layout.sink",

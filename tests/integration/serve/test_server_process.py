@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +15,7 @@ import boto3
 import pytest
 
 from tests.support.api_server import optimization_body
+from tests.support.commandline import Started, start_packager
 
 KEYS = {
     "PACKAGER_SERVE_ACCESS_KEY_ID": "ENV1",
@@ -26,23 +24,19 @@ KEYS = {
 
 
 @contextmanager
-def serving(state: Path, *options: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "packager", "serve", "--instance", "local", *options]
+def serving(state: Path, *options: str, **environment: str) -> Iterator[Started]:
     if "--listen" not in options:
-        command += ["--listen", "127.0.0.1:0"]
-    process = subprocess.Popen(
-        command,
-        env={**os.environ, "XDG_STATE_HOME": str(state), **NO_S3, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        options = (*options, "--listen", "127.0.0.1:0")
+    process = start_packager(
+        *("serve", "--instance", "local", *options),
+        env={"XDG_STATE_HOME": str(state), **NO_S3, **environment},
     )
     try:
         yield process
     finally:
-        if process.poll() is None:
-            process.kill()
+        process.kill()
         process.wait()
+        process.close()
 
 
 # Jobs fail at once instead of asking for a bucket somewhere.
@@ -54,8 +48,7 @@ NO_S3 = {
 }
 
 
-def address(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
+def address(process: Started) -> str:
     return process.stdout.readline().strip()
 
 
@@ -84,7 +77,6 @@ def test_the_address_is_on_stdout_and_how_to_use_it_on_stderr(tmp_path: Path) ->
 
 def test_programs_read_the_address_as_json(tmp_path: Path) -> None:
     with serving(tmp_path, "--format", "json", "--region", "eu-west-1", **KEYS) as process:
-        assert process.stdout is not None
         text = ""
         while not text.endswith("\n}\n"):
             text += process.stdout.readline()
@@ -113,7 +105,7 @@ def test_a_job_of_a_killed_server_is_looked_after_by_the_next(tmp_path: Path) ->
             "OptimizationJobStatus"
         ] not in ("FAILED", "STOPPED"):
             assert time.monotonic() < end
-            time.sleep(0.2)
+            time.sleep(0.02)
 
     assert told["OptimizationJobStatus"] == "FAILED"
     assert told["FailureReason"]
