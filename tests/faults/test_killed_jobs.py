@@ -25,7 +25,7 @@ from tests.support.running_jobs import kill_all, processes_of
 from tests.support.tool_steps import OUTSIDE
 
 KILLS = 10
-STEP_S = 3.0
+STEP_S = 1.5
 PATIENCE_S = 240.0
 
 
@@ -77,8 +77,7 @@ def queue(machine: Machine, store: JobStore, tools: Path) -> Iterator[Queue]:
     queue = Queue(machine, tools)
     yield queue
     queue.kill()
-    for job in store.unfinished():
-        kill_all(job)
+    kill_all(*store.unfinished())
 
 
 def quantizing(machine: Machine) -> NewJob:
@@ -107,13 +106,13 @@ def test_a_job_that_is_killed_ten_times_is_completed_and_no_step_ended_twice(
 
     for _ in range(KILLS):
         queue.run()
-        time.sleep(chance.uniform(0.1, 2.0))
+        time.sleep(chance.uniform(0.1, 1.0))
         queue.kill()
         kill(job, commands=victims == "everything" and chance.random() < 0.5)
     end = time.monotonic() + PATIENCE_S
     while store.get(job.kind, job.name).status not in ENDED:
         queue.run()
-        time.sleep(0.1)
+        time.sleep(0.05)
         with never("hangs"):
             assert time.monotonic() < end, job.log.read_text()
 

@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from packager.jobs.folders import LOCK_FILE, STAGE_LOCK_FILE
 from packager.jobs.scheduler import Scheduler
@@ -38,17 +37,17 @@ def run_to_end(store: JobStore, job: Job, *, at_once: int = 1) -> Job:
     return store.get(job.kind, job.name)
 
 
-def processes_of(job: Job) -> dict[int, str]:
-    """The processes that hold a lock of the job, and which."""
+def processes_of(*jobs: Job) -> dict[int, str]:
+    """The processes that hold a lock of the jobs, and which; looks once at all there are."""
+    locks = {str(job.folder / name): name for job in jobs for name in (LOCK_FILE, STAGE_LOCK_FILE)}
     found = {}
-    for process in Path("/proc").iterdir():
+    for process in os.scandir("/proc"):
         if not process.name.isdigit() or int(process.name) == os.getpid():
             continue
-        with suppress(OSError):
-            for descriptor in (process / "fd").iterdir():
-                place = descriptor.readlink()
-                if place.parent == job.folder and place.name in (LOCK_FILE, STAGE_LOCK_FILE):
-                    found[int(process.name)] = place.name
+        with suppress(OSError), os.scandir(f"{process.path}/fd") as descriptors:
+            for descriptor in descriptors:  # `Path` takes ten times as long
+                if lock := locks.get(os.readlink(descriptor)):  # noqa: PTH115
+                    found[int(process.name)] = lock
     return found
 
 
@@ -63,8 +62,8 @@ def commands_of(job: Job) -> list[int]:
     return [number for number, lock in processes_of(job).items() if lock == STAGE_LOCK_FILE]
 
 
-def kill_all(job: Job) -> None:
-    """End every process of a job, for tests that leave one."""
-    for number in processes_of(job):
+def kill_all(*jobs: Job) -> None:
+    """End every process of jobs, for tests that leave one."""
+    for number in processes_of(*jobs):
         with suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)

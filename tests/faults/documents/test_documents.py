@@ -20,8 +20,8 @@ from tests.faults.documents.worker import LONGEST_CPU_S, document
 from tests.faults.scale import LONG
 from tests.support.places import ROOT
 
-PARTS = 4  # so that processes can share them
-A_PART = (3000 if LONG else 90) * len(TARGETS) // PARTS
+PARTS = 2  # so that processes can share them; each makes all documents to start from
+A_PART = (3000 if LONG else 78) * len(TARGETS) // PARTS
 A_PROCESS = 2000  # documents: memory of one must not be that of thousands before it
 _LONGEST_WAIT_S = 300.0  # without a word, however busy the machine is
 _SHOWN = 5

@@ -50,8 +50,7 @@ def bucket(server: str) -> Bucket:
 def store(tmp_path: Path) -> Iterator[JobStore]:
     store = JobStore(tmp_path / "state" / "packager" / "jobs")
     yield store
-    for job in store.unfinished():
-        kill_all(job)
+    kill_all(*store.unfinished())
 
 
 class Typed:

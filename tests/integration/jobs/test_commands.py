@@ -39,8 +39,7 @@ def environment(home: Path) -> dict[str, str]:
 def store(home: Path) -> Iterator[JobStore]:
     store = JobStore(home / "packager" / "jobs")
     yield store
-    for job in store.unfinished():
-        kill_all(job)
+    kill_all(*store.unfinished())
 
 
 class Typed:

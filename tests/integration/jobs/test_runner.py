@@ -32,8 +32,7 @@ from tests.support.running_jobs import commands_of, kill_all, run_to_end, runner
 def store(tmp_path: Path) -> Iterator[JobStore]:
     store = JobStore(tmp_path / "jobs")
     yield store
-    for job in store.unfinished():
-        kill_all(job)
+    kill_all(*store.unfinished())
 
 
 def lines(path: Path) -> list[str]:

@@ -22,11 +22,13 @@ import ssl
 import struct
 import threading
 import time
+import weakref
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
+from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 USER, PASSWORD, IDENTITY_TOKEN = "alice", "correct horse", "refresh me"
@@ -114,7 +116,7 @@ class FakeRegistry:
 
     def _serve(self, tls: ssl.SSLContext | None, storage: bool) -> _Server:
         server = _Server(("127.0.0.1", 0), _Handler)
-        server.fake, server.storage = self, storage
+        server.fake, server.storage, server.connections = self, storage, weakref.WeakSet()
         if tls:
             server.socket = tls.wrap_socket(
                 server.socket, server_side=True, do_handshake_on_connect=False
@@ -137,6 +139,7 @@ class FakeRegistry:
         for server in self._servers:
             server.shutdown()
             server.server_close()
+            server.end_connections()
         if kind is None:
             assert self.complaints == []
 
@@ -188,6 +191,17 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     fake: FakeRegistry
     storage: bool
+    connections: weakref.WeakSet[socket.socket]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.connections.add(request)
+        super().process_request(request, client_address)
+
+    def end_connections(self) -> None:
+        """Those that a client keeps would keep a thread each, and all that was pushed."""
+        for connection in list(self.connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: object, client_address: object) -> None:
         pass
