@@ -72,9 +72,9 @@ def test_an_interrupt_ends_a_build_whose_registry_is_silent(
 
 
 def _wait_for(fault: Fault) -> None:
-    for _ in range(2400):
+    for _ in range(6000):
         if fault.hits or (fault.do == "delay" and fault.seen):
-            time.sleep(0.3)
+            time.sleep(0.1)
             return
-        time.sleep(0.05)
+        time.sleep(0.02)
     raise AssertionError("the fault was never met")

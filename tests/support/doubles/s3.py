@@ -10,19 +10,30 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import boto3
+from moto.moto_api._internal import moto_api_backend
 from moto.server import ThreadedMotoServer
+
+_RUNNING: list[ThreadedMotoServer] = []
 
 
 @contextmanager
 def bucket_server() -> Iterator[str]:
-    """Run the server and give its URL."""
+    """Run the server and give its URL.
+
+    moto keeps one state for all servers of a process, and beyond them: hundreds of megabytes.
+    The last server to end forgets it.
+    """
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
+    _RUNNING.append(server)
     try:
         yield "http://{}:{}".format(*server.get_host_and_port())
     finally:
         server.stop()
+        _RUNNING.remove(server)
+        if not _RUNNING:
+            moto_api_backend.reset()
 
 
 class Bucket:
