@@ -17,6 +17,12 @@ SECTIONS = {
             "packager.cli.deploy_compose:compose",
             "Deploy on this machine, by Docker Compose.",
         ),
+        "kubernetes": (
+            "packager.cli.deploy_kubernetes:kubernetes",
+            "Deploy to a cluster of Kubernetes.",
+        ),
+        "kserve": ("packager.cli.deploy_kserve:kserve", "Deploy to KServe."),
+        "hyperpod": ("packager.cli.deploy_hyperpod:hyperpod", "Deploy to SageMaker HyperPod."),
     }
 }
 

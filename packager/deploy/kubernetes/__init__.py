@@ -1,0 +1,1 @@
+"""Kubernetes, and what runs on top of it: KServe and HyperPod."""

@@ -1,0 +1,295 @@
+"""Deployments on an API server: applied, watched, asked, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from packager.core.deployment import Change
+from packager.deploy.kubernetes.client import ApiRefused, ApiServer, FieldConflict
+from packager.deploy.kubernetes.kubeconfig import ClusterAccess, Credentials
+from packager.deploy.kubernetes.live import HYPERPOD, KSERVE, KUBERNETES, LiveCluster, NotOurs
+from packager.deploy.kubernetes.wanted import KubernetesWanted
+from packager.errors import AccessDenied, NotFound, PlanRejected, Unavailable, UsageError
+from tests.support.cluster_deployments import TGI, VLLM
+from tests.support.doubles.cluster import Cluster, Key, running_cluster
+
+WANTED = KubernetesWanted()
+SCALED = KubernetesWanted(scaler="hpa", max_replicas=3)
+MAIN: Key = ("default", "Deployment", "llama")
+READY = {"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[Cluster, str]]:
+    with running_cluster() as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(served: tuple[Cluster, str]) -> Cluster:
+    """The cluster as it was made, whatever the last test left of it."""
+    served[0].__init__()  # type: ignore[misc]
+    return served[0]
+
+
+@pytest.fixture
+def server(cluster: Cluster, served: tuple[Cluster, str]) -> ApiServer:
+    access = ClusterAccess(server=served[1], credentials=Credentials(token=cluster.token))
+    return ApiServer(access)
+
+
+@pytest.fixture
+def live(server: ApiServer) -> LiveCluster:
+    return LiveCluster(KUBERNETES, server, "default")
+
+
+def kinds(changes: tuple[Change, ...]) -> dict[str, str]:
+    return {one.resource: one.kind for one in changes}
+
+
+def test_what_is_applied_twice_changes_once(cluster: Cluster, live: LiveCluster) -> None:
+    first = live.apply(VLLM, WANTED)
+    assert kinds(first.changes) == {
+        "Service": "create",
+        "Deployment": "create",
+        "PodDisruptionBudget": "create",
+    }
+    versions = {key: one["metadata"]["resourceVersion"] for key, one in cluster.objects.items()}
+
+    again = live.apply(VLLM, WANTED)
+    assert set(kinds(again.changes).values()) == {"same"}
+    assert versions == {
+        key: one["metadata"]["resourceVersion"] for key, one in cluster.objects.items()
+    }
+    assert first.address == "http://llama.default.svc:8080"
+
+
+def test_a_difference_is_one_of_fields_and_changes_nothing(
+    cluster: Cluster, live: LiveCluster
+) -> None:
+    live.apply(VLLM, WANTED)
+    before = cluster.objects[MAIN]
+    other = replace(VLLM, image="r.example/team/llama:2")
+
+    changes = live.diff(other, replace(WANTED, replicas=2))
+
+    assert kinds(changes)["Deployment"] == "update"
+    found = next(one for one in changes if one.resource == "Deployment")
+    assert {path: then for path, _, then in found.differences} == {
+        "spec.replicas": 2,
+        "spec.template.spec.containers[0].image": "r.example/team/llama:2",
+    }
+    assert cluster.objects[MAIN] is before
+
+
+def test_what_is_no_longer_wanted_is_deleted(cluster: Cluster, live: LiveCluster) -> None:
+    live.apply(VLLM, SCALED)
+    assert ("default", "HorizontalPodAutoscaler", "llama") in cluster.objects
+    assert "replicas" not in cluster.objects[MAIN]["spec"]
+
+    changes = live.apply(VLLM, WANTED).changes
+
+    assert kinds(changes)["HorizontalPodAutoscaler"] == "delete"
+    assert ("default", "HorizontalPodAutoscaler", "llama") not in cluster.objects
+    assert cluster.objects[MAIN]["spec"]["replicas"] == 1
+
+
+def test_fields_of_other_managers_are_left_or_taken(cluster: Cluster, live: LiveCluster) -> None:
+    live.apply(VLLM, WANTED)
+    cluster.edit(MAIN, "kubectl", ("spec", "replicas"), 5)
+    cluster.edit(MAIN, "kubectl", ("metadata", "annotations"), {"note": "mine"})
+
+    with pytest.raises(FieldConflict, match=r"kubectl.*spec\.replicas") as raised:
+        live.apply(VLLM, WANTED)
+    assert "--force" in raised.value.hint
+    live.apply(VLLM, replace(WANTED, force=True))
+    assert cluster.objects[MAIN]["spec"]["replicas"] == 1
+    assert cluster.objects[MAIN]["metadata"]["annotations"] == {"note": "mine"}
+
+
+def test_objects_of_others_are_not_taken(cluster: Cluster, live: LiveCluster) -> None:
+    cluster.put({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "llama"}, "spec": {}})
+    with pytest.raises(NotOurs, match="'llama' exists"):
+        live.apply(VLLM, WANTED)
+    assert MAIN not in cluster.objects
+    assert live.delete("llama") == ()
+    assert ("default", "Service", "llama") in cluster.objects
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message", "raised"),
+    [
+        (422, "Invalid", "spec: forbidden", ApiRefused),
+        (403, "Forbidden", 'pods "llama" is forbidden: exceeded quota: gpus', ApiRefused),
+        (403, "Forbidden", 'User "ada" cannot patch resource "deployments"', AccessDenied),
+        (400, "BadRequest", 'admission webhook "policy" denied the request', ApiRefused),
+        (500, "InternalError", "etcdserver: request timed out", Unavailable),
+    ],
+)
+def test_what_the_server_refuses_leaves_everything_as_it_was(
+    cluster: Cluster,
+    live: LiveCluster,
+    status: int,
+    reason: str,
+    message: str,
+    raised: type[Exception],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("packager.deploy.kubernetes.client._wait", lambda _: None)
+    cluster.refuse["Deployment"] = (status, reason, message)
+    with pytest.raises(raised, match=message.split(":")[0][:20]):
+        live.apply(VLLM, WANTED)
+    assert cluster.objects == {}
+
+
+def test_a_busy_server_is_asked_again(cluster: Cluster, live: LiveCluster) -> None:
+    cluster.busy = 3
+    assert kinds(live.apply(VLLM, WANTED).changes)["Deployment"] == "create"
+
+
+def test_kinds_that_the_cluster_has_not_are_named(cluster: Cluster, live: LiveCluster) -> None:
+    cluster.custom.clear()
+    with pytest.raises(ApiRefused, match=r"ServiceMonitor 'llama'.*no such kind"):
+        live.apply(VLLM, replace(WANTED, monitor=True))
+    assert live.delete("llama") == ()
+
+
+def test_a_missing_namespace_is_named(server: ApiServer) -> None:
+    live = LiveCluster(KUBERNETES, server, "nowhere")
+    with pytest.raises(ApiRefused, match="no such namespace"):
+        live.apply(VLLM, replace(WANTED, namespace="nowhere"))
+
+
+def test_a_wrong_token_is_access_denied(cluster: Cluster, live: LiveCluster) -> None:
+    cluster.token = "another"
+    with pytest.raises(AccessDenied, match="Unauthorized") as raised:
+        live.status("llama")
+    assert "a-token" not in str(raised.value)
+
+
+def test_waiting_ends_when_the_pods_are_ready(cluster: Cluster, live: LiveCluster) -> None:
+    live.apply(VLLM, WANTED)
+    assert live.status("llama").state == "creating"
+    cluster.on_watch = lambda one: one.report("Deployment", "llama", **READY)
+
+    found = live.status("llama", wait_s=10)
+
+    assert (found.state, found.ready, found.wanted) == ("ready", 1, 1)
+    assert found.image == VLLM.image
+
+
+def test_an_old_generation_is_not_ready(cluster: Cluster, live: LiveCluster) -> None:
+    live.apply(VLLM, WANTED)
+    cluster.report("Deployment", "llama", **READY, observedGeneration=0)
+    assert live.status("llama").state == "updating"
+    cluster.report("Deployment", "llama", **{**READY, "replicas": 2})  # the old pod still ends
+    assert live.status("llama").state == "updating"
+
+
+@pytest.mark.parametrize(
+    ("condition", "reason"),
+    [
+        (
+            {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"},
+            "llama-1: ImagePullBackOff: no such image",
+        ),
+        (
+            {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: gpus"},
+            "exceeded quota: gpus",
+        ),
+    ],
+)
+def test_waiting_ends_when_a_rollout_failed(
+    cluster: Cluster, live: LiveCluster, condition: dict[str, str], reason: str
+) -> None:
+    live.apply(VLLM, WANTED)
+    cluster.put(pod({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}))
+    cluster.on_watch = lambda one: one.report("Deployment", "llama", conditions=[condition])
+
+    found = live.status("llama", wait_s=10)
+
+    assert (found.state, found.reason) == ("failed", reason)
+
+
+@pytest.mark.parametrize(
+    ("state", "last", "reason"),
+    [
+        ({"waiting": {"reason": "ContainerCreating"}}, {}, ""),
+        (
+            {"waiting": {"reason": "CrashLoopBackOff"}},
+            {"terminated": {"reason": "OOMKilled"}},
+            "llama-1: OOMKilled: its memory was not enough",
+        ),
+    ],
+)
+def test_pods_say_why_a_rollout_waits(
+    cluster: Cluster, live: LiveCluster, state: dict[str, Any], last: dict[str, Any], reason: str
+) -> None:
+    live.apply(VLLM, WANTED)
+    cluster.put(pod(state, last))
+    assert live.status("llama").reason == reason
+
+
+def test_requests_go_through_the_servers_proxy(cluster: Cluster, live: LiveCluster) -> None:
+    live.apply(VLLM, WANTED)
+    assert live.invoke("llama", b"{}") == b'{"choices":[]}'
+    path = "/api/v1/namespaces/default/services/llama:http/proxy/invocations"
+    assert cluster.requests[-1] == f"POST {path}"
+    cluster.answer = b""
+    with pytest.raises(Unavailable, match="no endpoints"):
+        live.invoke("llama", b"{}")
+
+
+def test_deleting_ends_what_was_applied_and_nothing_else(
+    cluster: Cluster, live: LiveCluster
+) -> None:
+    live.apply(VLLM, SCALED)
+    other = replace(VLLM, name="other")
+    live.apply(other, WANTED)
+    copied = {"name": "made", "labels": cluster.objects[MAIN]["metadata"]["labels"]}
+    owned = {**copied, "ownerReferences": [{"kind": "Something"}]}
+    cluster.put({"apiVersion": "v1", "kind": "Service", "metadata": owned, "spec": {}})
+
+    assert set(kinds(live.delete("llama"))) == {
+        "Deployment",
+        "Service",
+        "PodDisruptionBudget",
+        "HorizontalPodAutoscaler",
+    }
+    assert {name for _, _, name in cluster.objects} == {"other", "made"}
+    assert live.delete("llama") == ()
+    with pytest.raises(NotFound, match="no deployment 'llama'"):
+        live.status("llama")
+
+
+def test_what_does_not_fit_is_sent_to_nobody(cluster: Cluster, live: LiveCluster) -> None:
+    with pytest.raises(PlanRejected):
+        live.apply(replace(VLLM, devices=16), WANTED)
+    assert cluster.requests == []
+
+
+def test_kserve_and_hyperpod_are_applied_too(cluster: Cluster, server: ApiServer) -> None:
+    kserve = LiveCluster(KSERVE, server, "default")
+    assert kinds(kserve.apply(TGI, WANTED).changes) == {"InferenceService": "create"}
+    ready = [{"type": "Ready", "status": "True"}]
+    cluster.report("InferenceService", "llama", conditions=ready, url="http://llama.example")
+    found = kserve.status("llama")
+    assert (found.state, found.address) == ("ready", "http://llama.example")
+
+    hyperpod = LiveCluster(HYPERPOD, server, "default")
+    assert kinds(hyperpod.apply(TGI, WANTED).changes) == {"InferenceEndpointConfig": "create"}
+    cluster.report("InferenceEndpointConfig", "llama", state="DeploymentFailed")
+    assert hyperpod.status("llama").state == "failed"
+    with pytest.raises(UsageError, match="through SageMaker"):
+        hyperpod.invoke("llama", b"{}")
+
+
+def pod(state: dict[str, Any], last: dict[str, Any] | None = None) -> dict[str, Any]:
+    labels = {"packager.dev/deployment": "llama"}
+    reported = {"containerStatuses": [{"state": state, "lastState": last or {}}]}
+    meta = {"name": "llama-1", "labels": labels}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "status": reported}
