@@ -268,7 +268,7 @@ def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
 
 
 def _wait(response: urllib3.BaseHTTPResponse) -> None:
-    """Sleep as long as the server asks for, at most ten seconds; half a one without a word."""
+    """Return after the time that the server asks for, at most ten seconds; half a one if none."""
     import time
 
     said = response.headers.get("Retry-After", "")
