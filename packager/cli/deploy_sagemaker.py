@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ from packager.deploy.sagemaker.clients import Clients
 from packager.deploy.sagemaker.deployer import SageMakerDeployer
 from packager.deploy.sagemaker.live import LiveSageMaker, request_body
 from packager.deploy.sagemaker.refusals import EndpointFailed
+from packager.deploy.source import dns_label
 from packager.errors import UsageError
+from packager.wiring.deployments import forget_deployment, remember_deployment
 
 _SMOKE = "What does loads in the json module do?"
 
@@ -109,6 +112,7 @@ def apply(wait: bool, timeout_s: float, smoke: bool, output_format: str, **given
     if smoke:
         body = request_body(_SMOKE, deployment.served_name, 16)
         note(f"answer: {live.invoke(deployment.name, body).decode(errors='replace')[:400]}")
+    remember_deployment(deployment, "sagemaker", os.environ, answered=smoke)
     show_applied(applied, output_format)
 
 
@@ -183,7 +187,9 @@ def delete(name: str, region: str, output_format: str) -> None:
     \b
     packager deploy sagemaker delete my-model
     """
-    show_changes(LiveSageMaker(Clients(region), say=note).delete(name), output_format)
+    changes = LiveSageMaker(Clients(region), say=note).delete(name)
+    forget_deployment(dns_label(name), "sagemaker", os.environ)
+    show_changes(changes, output_format)
 
 
 def _check_serving(name: str, found: DeployStatus) -> None:

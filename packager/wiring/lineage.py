@@ -30,6 +30,7 @@ from packager.lineage.records import record_fragment
 from packager.lineage.services import endpoint_fragment, job_fragment
 from packager.sagemaker.optimization import HEAD_FOLDER
 from packager.wiring.caches import artifacts_dir
+from packager.wiring.deployments import deployment_documents
 from packager.wiring.images import image_services_for
 from packager.wiring.settings import Settings, parse_output, state_dir
 
@@ -235,6 +236,7 @@ def lineage_documents(settings: Settings) -> Iterator[Document]:
 
     yield from _jobs(state_dir(settings.environment) / "jobs")
     yield from _endpoints(state_dir(settings.environment) / "serve")
+    yield from deployment_documents(settings.environment)
 
 
 def _jobs(root: Path) -> Iterator[Document]:

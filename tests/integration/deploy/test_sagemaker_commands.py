@@ -171,6 +171,9 @@ def test_an_endpoint_from_apply_to_delete_shows_no_credential(
         ("address", "endpoint"),
     ]
     assert "answer: " in first.err
+    lineage = run("lineage", "tiny", env=served).out
+    assert "sagemaker tiny" in lineage
+    assert "tiny-llama" in lineage  # the image's, by its digest: its build is recorded here
     again = sagemaker("apply", *subject, "--image", "tiny:1")
     assert re.findall(r"(?m)^same ", again.out) == ["same "] * 3
     assert "update   Endpoint tiny" in sagemaker("diff", *subject, "--image", "tiny:2").out
@@ -181,6 +184,7 @@ def test_an_endpoint_from_apply_to_delete_shows_no_credential(
     sagemaker("rollback", "tiny")
     assert "tiny:1" in sagemaker("status", "tiny", "--wait").out
     assert len(sagemaker("delete", "tiny").out.splitlines()) == 5
+    assert "sagemaker tiny" not in run("lineage", "tiny", env=served).out
     assert SECRET not in "".join(told)
 
 
