@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
+from packager import wiring
+from packager.build.records import find_record
+from packager.cli.bench import bench
 from packager.cli.deploy_options import (
+    applied_document,
     output_option,
     read_body,
     show_answer,
@@ -23,13 +29,18 @@ from packager.cli.deploy_options import (
 )
 from packager.cli.field_options import Command
 from packager.cli.options import container_environment, format_option
-from packager.cli.terminal import note
+from packager.cli.terminal import note, print_json, print_line, print_lines
 from packager.core.deployment import PORT, Deployment, DeployStatus
+from packager.core.text import quoted_lines
 from packager.deploy.checks import refuse_secrets
 from packager.deploy.compose.deployer import ComposeDeployer
 from packager.deploy.compose.wanted import LOOPBACK, ComposeWanted
 from packager.errors import NotFound, SmokeFailed, UsageError
+from packager.serving.smoke import ask_endpoint
 from packager.wiring.compose import Through, compose_projects
+from packager.wiring.deploy import engine_digests
+
+_PROMPT, _TOKENS = "What does loads in the json module do?", 16
 
 _WANTED: tuple[Callable[[Command], Command], ...] = (
     click.option(
@@ -192,24 +203,55 @@ def diff(output_format: str, **given: Any) -> None:
 @subject_options
 @_wanted_options
 @wait_options
+@click.option("--smoke", is_flag=True, help="Wait, then send it a prompt; fail without an answer.")
+@click.option(
+    "--bench",
+    "measures",
+    is_flag=True,
+    help="Wait, then measure it, as `packager bench URL`; the figures go into the build record.",
+)
 @_through_option
 @format_option
-def apply(wait: bool, timeout_s: float, through: Through, output_format: str, **given: Any) -> None:
+@click.pass_context
+def apply(
+    ctx: click.Context,
+    /,
+    wait: bool,
+    timeout_s: float,
+    smoke: bool,
+    measures: bool,
+    through: Through,
+    output_format: str,
+    **given: Any,
+) -> None:
     """Start IMAGE, or replace the servers of an earlier one while requests run.
 
     Doing it again changes nothing; after it was interrupted, it goes on.
 
     \b
-    packager deploy compose apply docker:tiny:1 --wait
+    packager deploy compose apply docker:tiny:1 --wait --smoke
     packager deploy compose apply docker:tiny:2 --name tiny
     """
+    if measures and output_format != "text":
+        raise UsageError(
+            "--bench prints a report of its own", hint="leave --format out, or use `packager bench`"
+        )
     deployment, wanted = _take(given)
     live = compose_projects(through, timeout_s=timeout_s, say=note)
     tell_findings(live.check(deployment, wanted))
     applied = live.apply(deployment, wanted)
-    if wait:
+    if wait or smoke or measures:
         _check_serving(deployment.name, live.status(deployment.name, wait_s=timeout_s))
+    answer = ask_endpoint(applied.address, prompt=_PROMPT, max_tokens=_TOKENS) if smoke else None
+    if answer is not None and output_format == "json":
+        print_json({**applied_document(applied), "smoke": asdict(answer)})
+        return
     show_applied(applied, output_format)
+    if answer is not None:
+        print_line(f"answer   {answer.seconds:.2f} s")
+        print_lines(quoted_lines(answer.text.strip(), "  "))
+    if measures:
+        ctx.invoke(bench, servers=(applied.address,), record_file=_record_of(deployment))
 
 
 @compose.command()
@@ -253,6 +295,15 @@ def delete(name: str, through: Through, output_format: str) -> None:
     packager deploy compose delete tiny
     """
     show_changes(compose_projects(through, say=note).delete(name), output_format)
+
+
+def _record_of(deployment: Deployment) -> Path | None:
+    """Return the record of the image's build on this machine; None where there is none."""
+    digests = engine_digests(wiring.parse_output(f"docker:{deployment.image}"))
+    place = find_record(wiring.state_dir(os.environ), (deployment.digest, *digests))
+    if place is None:
+        note("no record of the image's build is here: the figures are only printed")
+    return place
 
 
 def _check_serving(name: str, found: DeployStatus) -> None:

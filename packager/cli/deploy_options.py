@@ -164,12 +164,17 @@ def show_changes(changes: Iterable[Change], output_format: str) -> None:
 def show_applied(applied: Applied, output_format: str) -> None:
     """Print what was done, and where it can be asked."""
     if output_format == "json":
-        changes = [change_document(one) for one in applied.changes]
-        print_json({"changes": changes, "address": applied.address or None})
+        print_json(applied_document(applied))
         return
     show_changes(applied.changes, "text")
     if applied.address:
         print_line(f"address  {applied.address}")
+
+
+def applied_document(applied: Applied) -> dict[str, Any]:
+    """Return what was done, for JSON."""
+    changes = [change_document(one) for one in applied.changes]
+    return {"changes": changes, "address": applied.address or None}
 
 
 def show_status(status: DeployStatus, output_format: str) -> None:

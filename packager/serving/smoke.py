@@ -19,6 +19,7 @@ from packager.errors import SmokeFailed
 from packager.serving.containers import log_of, running, wait_for_ping
 
 _REQUEST_TIMEOUT_S = 300.0
+_SAID = ("content", "reasoning", "reasoning_content")
 _SHORT = "a"  # one token, or two where the model begins with one of its own
 
 
@@ -40,6 +41,15 @@ class SmokeResult:
     model: str
     seconds_to_ping: float
     answers: tuple[SmokeAnswer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointAnswer:
+    """Answer of a server that was running already. Times are wall-clock seconds."""
+
+    model: str  # as the server names it; "" where it has no list
+    text: str
+    seconds: float
 
 
 def smoke(
@@ -80,6 +90,40 @@ def smoke(
     return SmokeResult(image=image, model=model, seconds_to_ping=ready, answers=answers)
 
 
+def ask_endpoint(url: str, *, prompt: str, max_tokens: int) -> EndpointAnswer:
+    """Ask a server that runs already, wherever it runs, through /invocations; return its answer.
+
+    It is asked for one token after a short prompt first, as `smoke` does.  Bodies are those of
+    OpenAI's chats, which every family answers there.  Raises `SmokeFailed`.
+    """
+    http = urllib3.PoolManager(retries=False)
+    try:
+        model = _model_name(http, url)
+        _ask_as_chat(http, url, model, _SHORT, 1)
+        return _ask_as_chat(http, url, model, prompt, max_tokens)
+    except (urllib3.exceptions.HTTPError, NotStrict) as error:
+        raise SmokeFailed(
+            f"the answer of {url} is unusable: {type(error).__name__}: {error}",
+            hint="see the log of its server",
+        ) from error
+
+
+def _ask_as_chat(
+    http: urllib3.PoolManager, url: str, model: str, prompt: str, max_tokens: int
+) -> EndpointAnswer:
+    body: dict[str, Any] = {
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        **({"model": model} if model else {}),
+    }
+    document, seconds = _post(http, f"{url}/invocations", body)
+    choices = field(document, "choices", list)
+    message = field(choices[0] if choices else None, "message", dict, "choices[0]")
+    said = next((message[one] for one in _SAID if message.get(one) is not None), "")
+    return EndpointAnswer(model=model, text=str(said), seconds=seconds)
+
+
 def _model_name(http: urllib3.PoolManager, url: str) -> str:
     """Return the first served name; containers without the OpenAI list have none."""
     status, body = _send(http, "GET", f"{url}/v1/models", timeout_s=30.0)
@@ -102,8 +146,7 @@ def _ask_chat(
     choices = field(document, "choices", list)
     message = field(choices[0] if choices else None, "message", dict, "choices[0]")
     # A model that reasons may reach the limit before its answer begins.
-    parts = ("content", "reasoning", "reasoning_content")
-    name = next((name for name in parts if message.get(name) is not None), "")
+    name = next((name for name in _SAID if message.get(name) is not None), "")
     return SmokeAnswer(
         endpoint="/v1/chat/completions",
         text=field(message, name, str, "message") if name else "",

@@ -12,11 +12,13 @@ from packager.build.records import find_record, load_record
 from packager.core.deployment import Deployment
 from packager.core.image import Platform
 from packager.core.record import BuildRecord
-from packager.core.references import RegistryTarget
+from packager.core.references import ImageTarget, RegistryTarget
 from packager.deploy.source import Subject, instance_name, make_deployment
 from packager.errors import NotFound
+from packager.images.docker_engine import connect_engine
 from packager.images.opened import OpenImage
 from packager.images.target import ENGINE
+from packager.serving.containers import digests_of, find_image
 from packager.wiring.images import image_services_for
 from packager.wiring.rows import CatalogRows
 from packager.wiring.settings import Settings, parse_output, state_dir
@@ -66,9 +68,19 @@ def find_subject(text: str, platform: Platform, settings: Settings, pulled: str 
     return Subject(
         reference=text,
         pulled=where,
-        record=_record_of(opened, settings.environment),
+        record=_record_of(opened, settings.environment, engine_digests(target)),
         image=opened.image,
     )
+
+
+def engine_digests(target: ImageTarget) -> tuple[str, ...]:
+    """Return the digests by which a Docker Engine knows an image; () of an image elsewhere.
+
+    An engine that keeps no manifests gives an image another one than its build did.
+    """
+    if target.scheme != ENGINE:
+        return ()
+    return digests_of(find_image(connect_engine(), target.rest))
 
 
 def _of_record(
@@ -98,9 +110,11 @@ def _pinned(target: RegistryTarget, opened: OpenImage) -> str:
     return f"{target.image.name}@{opened.image.digest}"
 
 
-def _record_of(opened: OpenImage, environment: Mapping[str, str]) -> BuildRecord | None:
+def _record_of(
+    opened: OpenImage, environment: Mapping[str, str], others: tuple[str, ...] = ()
+) -> BuildRecord | None:
     image = opened.image
-    digests = (image.digest, image.sealed.config_descriptor.digest)
+    digests = (image.digest, image.sealed.config_descriptor.digest, *others)
     place = find_record(state_dir(environment or os.environ), digests)
     if place is not None:
         return load_record(place)

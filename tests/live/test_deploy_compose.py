@@ -21,12 +21,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from packager.run.ports import free_ports
-from tests.live.test_docker_steps import python_base
-from tests.live.test_run import BASE, built
+from tests.live.tiny_images import TINY_ENGINE
 from tests.support.commandline import TINY, Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
-__all__ = ["built", "python_base"]  # fixtures
 
 FIRST, SECOND = "packager-test-compose:1", "packager-test-compose:2"
 WAYS = ["api", "compose"]
@@ -75,7 +73,7 @@ class Load:
 
 @pytest.fixture(scope="module")
 def images(
-    built: tuple[str, Path], docker_host: str, tmp_path_factory: pytest.TempPathFactory
+    tiny_base: str, docker_host: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
     """Two images of one model that differ in their settings."""
     import docker
@@ -86,7 +84,15 @@ def images(
     own = {"DOCKER_HOST": docker_host, "XDG_CACHE_HOME": str(place), "XDG_STATE_HOME": str(place)}
     for name, batch in ((FIRST, "8"), (SECOND, "16")):
         done = packager_in(place)(
-            *("build", "--model", str(TINY), "--instance", "local", "--base", f"docker:{BASE}"),
+            *(
+                "build",
+                "--model",
+                str(TINY),
+                "--instance",
+                "local",
+                "--base",
+                f"docker:{TINY_ENGINE}",
+            ),
             *("--max-batch", batch, "--output", f"docker:{name}", "--quiet"),
             env=own,
         )
@@ -129,8 +135,10 @@ def test_a_project_is_updated_under_load_without_a_failed_request(
 
     port = str(next(free_ports()))
     common = ("--name", "tiny", "--port", port, "--through", way, "--timeout", "120")
-    up = json.loads(compose("apply", f"docker:{FIRST}", *common, "--wait", "--format", "json").out)
+    up = json.loads(compose("apply", f"docker:{FIRST}", *common, "--smoke", "--format", "json").out)
     assert [one["kind"] for one in up["changes"]] == ["create", "create"]
+    assert up["smoke"]["model"] == "tiny-llama"
+    assert "from a chat" in up["smoke"]["text"]
     again = compose("apply", f"docker:{FIRST}", *common)
     assert again.out.startswith("same     project tiny")
 

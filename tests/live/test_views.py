@@ -12,12 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import need
-from tests.live.test_docker_steps import python_base
 from tests.support.commandline import TINY, Packager
 from tests.support.image_schemas import MANIFEST, check_oci
 
 pytestmark = pytest.mark.live
-__all__ = ["python_base"]  # a fixture
 
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "--quiet")
 

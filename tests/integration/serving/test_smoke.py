@@ -15,7 +15,7 @@ from docker.errors import APIError
 
 from packager.errors import SmokeFailed, Unavailable, UsageError
 from packager.serving import containers
-from packager.serving.smoke import SmokeResult, smoke
+from packager.serving.smoke import SmokeResult, ask_endpoint, smoke
 
 CHAT = {
     "choices": [{"message": {"content": "hi"}}],
@@ -275,3 +275,25 @@ def test_what_goes_away_during_the_test_is_explained(
 
     with pytest.raises(expected):
         run(FakeEngine(FakeContainer(port=1, lost=lost)))
+
+
+def test_a_server_that_runs_is_asked_by_its_address(server: Server) -> None:
+    server.answers["/invocations"] = CHAT
+
+    answer = ask_endpoint(f"http://127.0.0.1:{server.port}", prompt="why?", max_tokens=5)
+
+    assert (answer.model, answer.text) == ("m", "hi")
+    asked = [body for path, body in server.asked if path == "/invocations"]
+    assert [body["max_tokens"] for body in asked] == [1, 5]
+    assert asked[1]["messages"] == [{"role": "user", "content": "why?"}]
+    assert {body["model"] for body in asked} == {"m"}
+
+
+@pytest.mark.parametrize("said", [{"choices": []}, {"choices": [{"message": 1}]}, []])
+def test_an_answer_that_is_none_fails_the_smoke_test_of_an_endpoint(
+    server: Server, said: Any
+) -> None:
+    server.answers["/invocations"] = said
+
+    with pytest.raises(SmokeFailed, match="is unusable"):
+        ask_endpoint(f"http://127.0.0.1:{server.port}", prompt="why?", max_tokens=5)
