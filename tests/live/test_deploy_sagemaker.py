@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from tests.live.api_server import ROLE, ApiServer, api_server
-from tests.live.test_docker_steps import python_base
-from tests.live.test_run import tiny_vllm
+from tests.live.tiny_images import tiny_vllm
 from tests.support.commandline import TINY, Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
-__all__ = ["python_base"]  # a fixture
 
 BASE = "packager-test-tiny-engine-deploy:1"
 IMAGES = ("packager-test-deploy:1", "packager-test-deploy:2")
