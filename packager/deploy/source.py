@@ -207,7 +207,7 @@ def _with_tree(
             f"{uri[:80]!r} is not a place in a bucket", hint="write s3://BUCKET/PREFIX"
         )
     if tree is not None and not (record and record.images):
-        place = uri or (tree.name if tree.name.startswith("s3://") else "")
+        place = uri or (tree.name if _in_bucket(tree) else "")
         weights = DeployedWeights(kind="mounted", uri=_prefix(place))
         return replace(
             made,
@@ -231,7 +231,11 @@ def _with_tree(
 def _tree(record: BuildRecord | None) -> RecordedTree | None:
     """Return a record's tree, one of a bucket first: nodes can read it."""
     trees = record.trees if record is not None else ()
-    return next((one for one in trees if one.name.startswith("s3://")), next(iter(trees), None))
+    return next(filter(_in_bucket, trees), next(iter(trees), None))
+
+
+def _in_bucket(tree: RecordedTree) -> bool:
+    return parse_bucket_place(tree.name) is not None
 
 
 def _prefix(uri: str) -> str:
