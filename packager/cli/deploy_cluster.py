@@ -145,7 +145,12 @@ def _invoke(platform: Platform, name: str) -> click.Command:
     @click.option("--prompt", metavar="TEXT", help="Ask this, as a chat, instead of a file.")
     @click.option("--model", default="", metavar="NAME", help="Name of the model in a chat.")
     @click.option(
-        "--max-tokens", type=click.IntRange(1), default=64, show_default=True, help="Of an answer."
+        "--max-tokens",
+        metavar="N",
+        type=click.IntRange(1),
+        default=64,
+        show_default=True,
+        help="Of an answer.",
     )
     @add_options((namespace_option,), ACCESS)
     def invoke(

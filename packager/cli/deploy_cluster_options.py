@@ -52,7 +52,12 @@ COMMON: tuple[Option, ...] = (
         help="Oldest version among API server and nodes, 1.31 to 1.37.",
     ),
     click.option(
-        "--replicas", type=click.IntRange(1, 1000), default=1, show_default=True, help="At least."
+        "--replicas",
+        metavar="N",
+        type=click.IntRange(1, 1000),
+        default=1,
+        show_default=True,
+        help="At least.",
     ),
     env_option,
     click.option(
@@ -133,6 +138,7 @@ SCALING: tuple[Option, ...] = (
     ),
     click.option(
         "--queue-target",
+        metavar="N",
         type=click.IntRange(1),
         default=5,
         show_default=True,

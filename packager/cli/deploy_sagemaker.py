@@ -143,7 +143,12 @@ def status(name: str, wait: bool, timeout_s: float, region: str, output_format: 
     "--model", default="", metavar="NAME", help="Model in a chat. Default: the endpoint's."
 )
 @click.option(
-    "--max-tokens", type=click.IntRange(1), default=64, show_default=True, help="Of an answer."
+    "--max-tokens",
+    metavar="N",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="Of an answer.",
 )
 @click.option("--region", metavar="REGION", default="", help="AWS region.")
 def invoke(

@@ -92,17 +92,19 @@ def check_names(wanted: KubernetesWanted) -> None:
     ]
     for what, name in named:
         if name and not (_NAME.fullmatch(name) and ".." not in name):
-            raise _refused(what, name, "use lower case letters, digits, hyphens and dots")
+            raise _not_taken(what, name, "use lower case letters, digits, hyphens and dots")
     for name in (*wanted.env, *wanted.secrets):
         if not _VARIABLE.fullmatch(name):
-            raise _refused("variable", name, "use letters, digits and underscores")
+            raise _not_taken("variable", name, "use letters, digits and underscores")
     for one in wanted.secrets.values():
         if not _KEY.fullmatch(one.key):
-            raise _refused("key of a Secret", one.key, "use letters, digits, dots and hyphens")
+            raise _not_taken("key of a Secret", one.key, "use letters, digits, dots and hyphens")
     for key, value in wanted.node_selector.items():
         if not _LABEL_KEY.fullmatch(key) or not _LABEL.fullmatch(value):
-            raise _refused("label", f"{key}={value}", "write KEY=VALUE as `kubectl get nodes` does")
+            raise _not_taken(
+                "label", f"{key}={value}", "write KEY=VALUE as `kubectl get nodes` does"
+            )
 
 
-def _refused(what: str, name: str, hint: str) -> UsageError:
+def _not_taken(what: str, name: str, hint: str) -> UsageError:
     return UsageError(f"{what} {name[:80]!r} is not one that Kubernetes takes", hint=hint)
