@@ -17,6 +17,7 @@ from packager.errors import UsageError
 from packager.findings import Finding
 
 AFTER_DRAIN_S = 5  # to end the engine's processes
+_OF_THIS_MACHINE = ("oci:", "docker:", "dir:", "s3:")
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 
@@ -42,6 +43,11 @@ def check_pair(deployment: Deployment) -> Iterator[Finding]:
     yield from _architecture(deployment)
     yield from _devices(deployment)
     yield from _weights(deployment)
+
+
+def is_of_this_machine(image: str) -> bool:
+    """Return whether an image is named as this machine has it, so that no node can pull it."""
+    return image.startswith(_OF_THIS_MACHINE)
 
 
 def check_ami(deployment: Deployment, ami: str) -> Iterator[Finding]:

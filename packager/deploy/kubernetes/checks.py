@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from packager.core.deployment import Deployment
-from packager.deploy.checks import check_grace, check_pair, check_shm, check_startup, refuse_secrets
+from packager.deploy.checks import (
+    check_grace,
+    check_pair,
+    check_shm,
+    check_startup,
+    is_of_this_machine,
+    refuse_secrets,
+)
 from packager.deploy.kubernetes.pods import PRE_STOP_S, shm_of, times_of
 from packager.deploy.kubernetes.wanted import (
     IMAGE_VOLUMES,
@@ -78,10 +85,10 @@ def check_several(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _image(deployment: Deployment) -> Iterator[Finding]:
-    if deployment.image.startswith(("oci:", "docker:", "dir:")):
+    if is_of_this_machine(deployment.image):
         what = f"no node can pull {deployment.image!r}"
         hint = "push it to a registry, or name its address with --image"
-        yield Finding("error", "deploy-image-place", what, hint)
+        yield Finding("error", "deploy-image-local", what, hint)
     elif "@" not in deployment.image and not deployment.digest:
         what = "the image is named by a tag: pods may run different images after it moves"
         yield Finding("note", "deploy-image-tag", what, "name it by digest")

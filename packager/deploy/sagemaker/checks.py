@@ -9,7 +9,14 @@ from itertools import chain
 
 from packager.core.deployment import Deployment
 from packager.core.stopping import PLATFORM_GRACE_S
-from packager.deploy.checks import check_ami, check_disk, check_grace, check_pair, check_startup
+from packager.deploy.checks import (
+    check_ami,
+    check_disk,
+    check_grace,
+    check_pair,
+    check_startup,
+    is_of_this_machine,
+)
 from packager.deploy.sagemaker.bodies import Request, ami_of, is_ecr, least_of
 from packager.deploy.sagemaker.disks import disk_bytes, local_bytes
 from packager.deploy.sagemaker.times import MOST_S, health_s
@@ -61,7 +68,7 @@ def _hosting(deployment: Deployment) -> Iterator[Finding]:
 
 def _image(deployment: Deployment, wanted: SageMakerWanted) -> Iterator[Finding]:
     image = deployment.image
-    if image.startswith(("oci:", "dir:", "s3:")) or "/" not in image:
+    if is_of_this_machine(image) or "/" not in image:
         what = f"{image!r} is not an address that SageMaker can pull from"
         hint = "push it to ECR, and name it there: --image ACCOUNT.dkr.ecr.REGION.amazonaws.com/…"
         yield Finding("warning", "deploy-image-local", what, hint)

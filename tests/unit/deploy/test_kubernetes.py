@@ -247,7 +247,7 @@ def test_the_house_reads_its_own_manifests() -> None:
         (LMI, KubernetesWanted(scaler="hpa", max_replicas=2), "deploy-no-queue-metric"),
         (replace(NEURON, instance=VLLM.instance), KubernetesWanted(), "deploy-device-kind"),
         (replace(VLLM, devices=16), KubernetesWanted(), "deploy-device-count"),
-        (replace(VLLM, image="oci:out"), KubernetesWanted(), "deploy-image-place"),
+        (replace(VLLM, image="oci:out"), KubernetesWanted(), "deploy-image-local"),
         (replace(TGI, nodes=2, command=WORDS), KubernetesWanted(), "deploy-nodes-engine"),
         (replace(VLLM, nodes=2), KubernetesWanted(), "deploy-nodes-command"),
     ],
