@@ -234,12 +234,12 @@ def test_without_script_everything_is_there_and_no_dead_button(
         wait_for(driver, lambda: driver.title.startswith("Jobs"))
 
 
-def wait_for(driver: Any, what: Any) -> None:
+def wait_for(driver: Any, what: Any, *, seconds: float = 60) -> None:
     from selenium.common.exceptions import StaleElementReferenceException
     from selenium.webdriver.support.wait import WebDriverWait
 
     ignored = (StaleElementReferenceException,)
-    WebDriverWait(driver, 60, ignored_exceptions=ignored).until(lambda _: what())
+    WebDriverWait(driver, seconds, ignored_exceptions=ignored).until(lambda _: what())
 
 
 def wait_for_text(driver: Any, place: str, text: str) -> None:
