@@ -77,7 +77,8 @@ def config_digest(deployment: Deployment, wanted: ComposeWanted) -> str:
         _server(deployment, wanted, number, GENERATIONS[0], labelled=False)
         for number in range(wanted.replicas)
     ]
-    return hashlib.sha256(json.dumps(services, sort_keys=True).encode()).hexdigest()[:16]
+    whole = [services, dict(wanted.secrets)]  # a service names its secrets, and not their files
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def front_service(deployment: Deployment, wanted: ComposeWanted, image: str) -> Service:

@@ -9,6 +9,7 @@ that was killed goes on, or is taken back, by the next call.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,6 +21,7 @@ import urllib3
 from packager.core.deployment import Applied, Change, DeployFile, Deployment, DeployStatus
 from packager.core.documents import MAX_BYTES, NotStrict, parse_object, shorten
 from packager.core.events import ignore
+from packager.core.stopping import PLATFORM_GRACE_S
 from packager.core.text import escape
 from packager.deploy.compose.composers import PROJECT, ApiComposer, Composer
 from packager.deploy.compose.deployer import ComposeDeployer
@@ -52,6 +54,7 @@ from packager.run.containers import engine_errors
 _POLL_S = 0.5
 _ASK_S = 10.0
 _INVOKE_S = 600.0
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
 class NotOurs(UsageError):
@@ -61,6 +64,16 @@ class NotOurs(UsageError):
         super().__init__(
             f"there is a project {name!r} already, which packager did not make",
             hint="choose another --name",
+        )
+
+
+class NotAName(UsageError):
+    """A text cannot name a project, and would name files elsewhere."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name[:60]!r} cannot name a project",
+            hint="give the name that `apply` printed: lower-case letters, digits and '-'",
         )
 
 
@@ -206,17 +219,18 @@ class LiveCompose(ComposeDeployer):
         if front != wanted_front:
             self._remove(name, [FRONT])
             changes.append(Change(kind="replace", resource="front", name=FRONT))
-        secrets = wanted.secrets
-        both = document_of(wanted_front, {**before, **servers}, secrets)
+        held = _secrets_of(document)  # the servers before may need others than the new ones
+        both = document_of(wanted_front, {**before, **servers}, {**held, **wanted.secrets})
         new = list(servers)
         room = has_room(deployment, wanted)
+        # First, since every server that the front is told of has to be in it, whenever this ends.
+        self._write(name, [*files_beside(name), render_document(both)])
         if not room:
             self._say(f"ending {', '.join(old)}: their devices are needed")
-            self._write(name, [*files_beside(name), self._servers(deployment, new)])
+            self._write(name, [self._servers(deployment, new)])
             self._remove(name, old)
         else:
-            self._write(name, [*files_beside(name), self._servers(deployment, old, new)])
-        self._write(name, [render_document(both)])
+            self._write(name, [self._servers(deployment, old, new)])
         self._say(f"starting {', '.join(new)}")
         self._composer.up(self._folder / name, name, [*new, FRONT])
         try:
@@ -224,7 +238,7 @@ class LiveCompose(ComposeDeployer):
         except (SmokeFailed, Unavailable):
             if room:
                 self._remove(name, new)
-                kept = document_of(wanted_front, before, secrets)
+                kept = document_of(wanted_front, before, held)
                 self._write(name, [self._servers(deployment, old), render_document(kept)])
             raise
         if room:
@@ -232,7 +246,7 @@ class LiveCompose(ComposeDeployer):
             self._say(f"requests go to {', '.join(new)}")
             self._drain(deployment, old)
             self._remove(name, old)
-        self._write(name, [render_document(document_of(wanted_front, servers, secrets))])
+        self._write(name, [render_document(document_of(wanted_front, servers, wanted.secrets))])
         changes += [Change(kind="create", resource="server", name=one) for one in new]
         changes += [Change(kind="delete", resource="server", name=one) for one in old]
         return changes
@@ -245,8 +259,7 @@ class LiveCompose(ComposeDeployer):
             self._remove(name, rest)
             document = self._document(name)
             kept = {one: document["services"][one] for one in serving}
-            secrets = {key: one["file"] for key, one in document.get("secrets", {}).items()}
-            whole = document_of(document["services"][FRONT], kept, secrets)
+            whole = document_of(document["services"][FRONT], kept, _secrets_of(document))
             self._write(name, [render_document(whole)])
 
     def _is_current(
@@ -283,7 +296,7 @@ class LiveCompose(ComposeDeployer):
 
     def _drain(self, deployment: Deployment, services: Sequence[str]) -> None:
         """Wait until the front has no request left at these servers, or their time is over."""
-        until = self._clock() + (deployment.grace_s or 0)
+        until = self._clock() + (deployment.grace_s or PLATFORM_GRACE_S)
         names = {f"{one}:{deployment.port}" for one in services}
         while True:
             state = self._front_state(deployment.name)
@@ -331,7 +344,9 @@ class LiveCompose(ComposeDeployer):
         )
 
     def _containers(self, name: str) -> list[Running]:
-        """Return the containers of a project; raise `NotOurs` for another's."""
+        """Return the containers of a project; raise `NotOurs`, or `NotAName`."""
+        if not _NAME.fullmatch(name):
+            raise NotAName(name)
         with engine_errors():
             found = self._engine.containers.list(
                 all=True, filters={"label": f"{PROJECT}={name}"}, ignore_removed=True
@@ -400,6 +415,8 @@ class LiveCompose(ComposeDeployer):
         """Hold the project: another command that changes it is refused."""
         from filelock import FileLock, Timeout
 
+        if not _NAME.fullmatch(name):
+            raise NotAName(name)
         place = self._folder / f".{name}.lock"
         with explain_disk_errors(place):
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -410,6 +427,10 @@ class LiveCompose(ComposeDeployer):
             raise Unavailable(
                 f"another command changes {name!r}", hint="wait until it has ended"
             ) from error
+
+
+def _secrets_of(document: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(one["file"]) for name, one in document.get("secrets", {}).items()}
 
 
 def _is_ready(ready: Any, service: str) -> bool:
