@@ -7,6 +7,7 @@ None, or an estimate that one of the findings names.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from packager.planning.health import start_period_of
 INSTANCE_LABEL = "dev.packager.instance"
 FAMILY_LABEL = "dev.packager.family"
 TITLE_LABEL = "org.opencontainers.image.title"
+LONGEST_NAME = 52  # characters: platforms append words of their own
 
 # Beside the weights, which are mapped and can be dropped: interpreters and libraries of the
 # server's processes.  An estimate; no engine publishes one.
@@ -139,10 +141,18 @@ def make_deployment(
 
 
 def dns_label(text: str) -> str:
-    """Return a text as a DNS label: what every platform takes as a name."""
+    """Return a text as a DNS label: what every platform takes as a name.
+
+    Of a long one the end is a digest of all of it.
+    """
     plain = re.sub(r"[^a-z0-9]+", "-", text.rpartition("/")[2].lower()).strip("-")
-    plain = plain[:52].rstrip("-") or "model"  # platforms append words of their own
-    return plain if plain[0].isalpha() else f"m-{plain}"
+    plain = plain or "model"
+    plain = plain if plain[0].isalpha() else f"m-{plain}"
+    if len(plain) <= LONGEST_NAME:
+        return plain
+    # Cut alone, two long names would be one deployment, and each an update of the other.
+    end = hashlib.sha256(plain.encode()).hexdigest()[:6]
+    return f"{plain[: LONGEST_NAME - 7].rstrip('-')}-{end}"
 
 
 def _engine(record: BuildRecord | None, said: Mapping[str, Any]) -> tuple[str, str]:

@@ -236,12 +236,20 @@ def test_labels_of_a_stranger_count_only_where_they_are_as_ours(hostile: dict[st
         ("7B", "m-7b"),
         ("../..", "model"),
         ("Ünïcode_名", "n-code"),
-        ("x" * 80, "x" * 52),
-        ("a-" * 40, ("a-" * 26).rstrip("-")),
+        ("x" * 52, "x" * 52),
+        ("x" * 80, "x" * 45 + "-d929cd"),
+        ("a-" * 40, "a-" * 22 + "a-b7bc41"),
     ],
 )
 def test_a_name_is_a_dns_label(text: str, label: str) -> None:
     assert dns_label(text) == label
+    assert dns_label(label) == label
+
+
+def test_two_long_names_are_two_deployments() -> None:
+    model = "an-organization-with-a-name/" + "model-" * 8
+    assert dns_label(f"{model}instruct-awq") != dns_label(f"{model}instruct-gptq")
+    assert len(dns_label("7" * 300)) <= 52
 
 
 @pytest.mark.parametrize(
