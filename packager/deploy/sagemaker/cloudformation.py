@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ TYPES = {
 }
 # Members of the API that the resources' schemas do not have (2026-11).
 _MISSING = {"PrimaryContainer": ("AdditionalModelDataSources", "ContainerMetricsConfig")}
+_DYNAMIC = "{{resolve:"  # CloudFormation reads it in every text, whoever wrote that
 
 
 class NotInTemplate(UsageError):
@@ -30,8 +32,19 @@ class NotInTemplate(UsageError):
         )
 
 
+class DynamicReference(UsageError):
+    """A text of the image or its record would be replaced when the template is deployed."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"the image or environment of {model} holds a dynamic reference of CloudFormation",
+            hint="CloudFormation would put a secret or a parameter of the account in its place: "
+            "apply the requests instead, and see where the text comes from",
+        )
+
+
 def template_of(requests: Sequence[Request]) -> dict[str, Any]:
-    """Return the template; raises `NotInTemplate`."""
+    """Return the template; raises `NotInTemplate` and `DynamicReference`."""
     resources: dict[str, Any] = {}
     names: dict[str, str] = {}  # of a resource → its logical id
     before = ""
@@ -40,6 +53,8 @@ def template_of(requests: Sequence[Request]) -> dict[str, Any]:
         properties = dict(request.body)
         if request.resource == "Model":
             _refuse_missing(properties)
+            if _DYNAMIC in json.dumps(properties["PrimaryContainer"]):
+                raise DynamicReference(request.name)
         made: dict[str, Any] = {"Type": TYPES[request.resource]}
         # CloudFormation orders by references; names that are plain text are none.
         if request.resource in ("EndpointConfig",):

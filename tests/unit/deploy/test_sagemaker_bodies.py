@@ -16,7 +16,7 @@ from packager.catalog.instances import find_instance
 from packager.core.deployment import DeployedWeights, Deployment
 from packager.deploy.checks import SecretInFile
 from packager.deploy.sagemaker.bodies import Request, requests_of
-from packager.deploy.sagemaker.cloudformation import NotInTemplate
+from packager.deploy.sagemaker.cloudformation import DynamicReference, NotInTemplate
 from packager.deploy.sagemaker.deployer import SageMakerDeployer
 from packager.deploy.sagemaker.times import download_s, health_s
 from packager.deploy.sagemaker.wanted import SageMakerWanted
@@ -354,3 +354,15 @@ def test_files_are_named_in_the_order_in_which_they_are_sent() -> None:
     ):
         assert json.loads(file.text) == request.body
     assert isinstance(request, Request)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"env": {"NAME": "{{resolve:secretsmanager:production/database}}"}},
+        {"image": "{{resolve:ssm:token}}.r.example/m:1"},
+    ],
+)
+def test_no_text_of_an_image_makes_cloudformation_read_a_secret(changes: dict[str, Any]) -> None:
+    with pytest.raises(DynamicReference, match="dynamic reference"):
+        SageMakerDeployer("cloudformation").render(deployment(**changes), WANTED)
