@@ -27,9 +27,9 @@ from packager.core.deployment import DeployStatus
 from packager.deploy.sagemaker.clients import Clients
 from packager.deploy.sagemaker.deployer import SageMakerDeployer
 from packager.deploy.sagemaker.live import LiveSageMaker, request_body
-from packager.deploy.sagemaker.refusals import EndpointFailed
+from packager.deploy.sagemaker.refusals import EndpointFailed, StillStarting
 from packager.deploy.source import dns_label
-from packager.errors import UsageError
+from packager.errors import NotFound, UsageError
 from packager.wiring.deployments import forget_deployment, remember_deployment
 
 _SMOKE = "What does loads in the json module do?"
@@ -199,5 +199,9 @@ def delete(name: str, region: str, output_format: str) -> None:
 
 def _check_serving(name: str, found: DeployStatus) -> None:
     """Raise where an endpoint does not serve after it was waited for."""
-    if found.state != "ready":
+    if found.state == "absent":
+        raise NotFound(f"there is no endpoint {name!r}", hint="apply it first")
+    if found.state not in ("ready", "failed"):
+        raise StillStarting(name, found.said)
+    if found.state == "failed":
         raise EndpointFailed(name, found.reason or f"it is {found.said}")

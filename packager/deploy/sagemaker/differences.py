@@ -13,6 +13,15 @@ def differences(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[Di
     return tuple(_differences(there, wanted, ""))
 
 
+def copies_difference(
+    there: Mapping[str, Any], wanted: Mapping[str, Any]
+) -> tuple[Difference, ...]:
+    """Return the difference of a component's copies, which AWS tells in another field."""
+    now = (there.get("RuntimeConfig") or {}).get("DesiredCopyCount")
+    then = wanted["RuntimeConfig"]["CopyCount"]
+    return () if now == then else (("RuntimeConfig.CopyCount", now, then),)
+
+
 def _differences(there: Any, wanted: Any, path: str) -> Iterator[Difference]:
     if isinstance(wanted, Mapping) and isinstance(there, Mapping):
         for name, value in wanted.items():

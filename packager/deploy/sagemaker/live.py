@@ -33,7 +33,7 @@ from packager.deploy.sagemaker.bodies import (
 )
 from packager.deploy.sagemaker.clients import Clients, explained, is_missing
 from packager.deploy.sagemaker.deployer import SageMakerDeployer
-from packager.deploy.sagemaker.differences import differences
+from packager.deploy.sagemaker.differences import copies_difference, differences
 from packager.deploy.sagemaker.refusals import EndpointFailed, NotOurs, UnderWay
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.errors import NotFound, PlanRejected
@@ -54,6 +54,7 @@ _STATES: Mapping[str, DeployState] = {
 }
 _SETTLED = frozenset({"ready", "failed", "absent"})
 _MOST_PAGES = 100
+_END_S = 3600.0  # of what is being deleted; AWS takes minutes
 _FIRST_POLL_S, _POLL_S = 0.1, 5.0  # the first answer is often there at once; AWS takes minutes
 
 
@@ -140,8 +141,10 @@ class LiveSageMaker(SageMakerDeployer):
         there = self._describe("Endpoint", name)
         if there is not None:
             self._refuse_foreign("Endpoint", name, there)
-            done += self._stop_scaling(there)
             component = self._component(name, there)
+            if component is not None:
+                self._refuse_foreign("InferenceComponent", component_name(name), component)
+            done += self._stop_scaling(there)
             if component is not None:
                 done.append(self._delete("InferenceComponent", component_name(name), component))
             done.append(self._delete("Endpoint", name, there))
@@ -173,9 +176,13 @@ class LiveSageMaker(SageMakerDeployer):
         """Delete what takes time to end, and wait for it."""
         if there[f"{kind}Status"] != "Deleting":
             self._call(f"Delete{kind}", **{f"{kind}Name": name})
+        until = self._clock() + _END_S
         for pause_s in self._pauses():
-            if self._describe(kind, name) is None:
+            found = self._describe(kind, name)
+            if found is None:
                 break
+            if self._clock() >= until:
+                raise UnderWay(name, str(found[f"{kind}Status"]))
             self._sleep(pause_s)
         return Change(kind="delete", resource=kind, name=name)
 
@@ -197,13 +204,14 @@ class LiveSageMaker(SageMakerDeployer):
         return tuple(change for _, change in self._steps(requests))
 
     def _steps(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Change]]:
+        scales = any(request.resource == "ScalableTarget" for request in requests)
         for request in requests:
             if request.service == "application-autoscaling":
                 yield request, self._scaling(request)
             elif request.resource in ("Model", "EndpointConfig"):
                 yield request, self._fixed(request)
             else:
-                yield request, self._moving(request)
+                yield request, self._moving(request, scales)
 
     def _fixed(self, request: Request) -> Change:
         """Return the change of what has its content in its name."""
@@ -211,7 +219,7 @@ class LiveSageMaker(SageMakerDeployer):
         kind: ChangeKind = "create" if there is None else "same"
         return Change(kind=kind, resource=request.resource, name=request.name)
 
-    def _moving(self, request: Request) -> Change:
+    def _moving(self, request: Request, scales: bool) -> Change:
         """Return the change of an endpoint or a component."""
         resource, name = request.resource, request.name
         there = self._describe(resource, name)
@@ -223,6 +231,8 @@ class LiveSageMaker(SageMakerDeployer):
         wanted = {key: request.body[key] for key in _COMPARED[resource]}
         shown = {"EndpointConfigName": _config_of(there)} if resource == "Endpoint" else there
         found = differences(shown, wanted)
+        if resource == "InferenceComponent" and not scales:
+            found += copies_difference(there, request.body)
         if not found:
             return Change(kind="same", resource=resource, name=name)
         self._refuse_busy(name, there, resource)
@@ -256,9 +266,9 @@ class LiveSageMaker(SageMakerDeployer):
     def _send(self, request: Request, kind: ChangeKind, name: str, *, keeps_scale: bool) -> None:
         if request.service == "application-autoscaling":
             self._settle(name)  # only what is in service can be registered
-            self._call(request.operation, service=request.service, **request.body)
-            if request.resource == "ScalableTarget":
+            if request.resource == "ScalableTarget":  # first: `delete` finds it by the tag alone
                 self._remember_scaling(name, request.body)
+            self._call(request.operation, service=request.service, **request.body)
             return
         if request.resource == "InferenceComponent":
             self._settle(name)
@@ -312,9 +322,10 @@ class LiveSageMaker(SageMakerDeployer):
         if there is None:
             return DeployStatus(state="absent", said="absent")
         component = self._component(name, there)
-        state = _STATES.get(str(there["EndpointStatus"]), "failed")
-        if component is not None and state == "ready":
-            state = _STATES.get(str(component["InferenceComponentStatus"]), "failed")
+        said = str(there["EndpointStatus"])
+        if component is not None and _STATES.get(said) == "ready":
+            said = str(component["InferenceComponentStatus"])
+        state = _STATES.get(said, "failed")
         variant: Body = next(iter(there.get("ProductionVariants") or ()), {})
         images: Sequence[Body] = variant.get("DeployedImages") or ({},)
         counts = (variant.get("CurrentInstanceCount"), variant.get("DesiredInstanceCount"))
@@ -324,7 +335,7 @@ class LiveSageMaker(SageMakerDeployer):
         reasons = (there.get("FailureReason"), (component or {}).get("FailureReason"))
         return DeployStatus(
             state=state,
-            said=str(there["EndpointStatus"]),
+            said=said,
             image=str(images[0].get("SpecifiedImage") or ""),
             ready=counts[0],
             wanted=counts[1],
@@ -339,7 +350,9 @@ class LiveSageMaker(SageMakerDeployer):
         variants = (config or {}).get("ProductionVariants") or ()
         if all(one.get("ModelName") for one in variants):
             return None
-        return self._describe("InferenceComponent", component_name(name))
+        found = self._describe("InferenceComponent", component_name(name))
+        # Names are those of the account: another's endpoint may have a component of this one.
+        return found if found is not None and found.get("EndpointName") == name else None
 
     def _describe(self, kind: str, name: str) -> dict[str, Any] | None:
         """Return what AWS says of a resource; None where there is none."""
@@ -404,7 +417,8 @@ def _update(request: Request, keeps_scale: bool) -> dict[str, Any]:
     body = {key: value for key, value in request.body.items() if key != "Tags"}
     if request.resource == "Endpoint":
         return {**body, "RetainAllVariantProperties": keeps_scale}
-    return {key: body[key] for key in ("InferenceComponentName", "Specification")}
+    copies = () if keeps_scale else ("RuntimeConfig",)
+    return {key: body[key] for key in ("InferenceComponentName", "Specification", *copies)}
 
 
 def _config_of(there: Body) -> str:

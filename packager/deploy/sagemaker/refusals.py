@@ -27,6 +27,16 @@ class UnderWay(Unavailable):
         )
 
 
+class StillStarting(Unavailable):
+    """An endpoint has not settled in the time that was waited."""
+
+    def __init__(self, name: str, state: str) -> None:
+        super().__init__(
+            f"endpoint {name!r} does not serve yet: it is {state}",
+            hint=f"`packager deploy sagemaker status {name} --wait` waits on",
+        )
+
+
 class EndpointFailed(Unavailable):
     """An endpoint could not be made, or could not be changed."""
 
