@@ -18,11 +18,11 @@ from packager.core.documents import shorten
 from packager.core.stopping import PLATFORM_GRACE_S
 from packager.core.text import escape
 from packager.deploy.compose.documents import FILE, parse_document
-from packager.errors import UsageError
+from packager.errors import Unavailable, UsageError
 from packager.run.containers import engine_errors
 
 PROJECT, SERVICE = "com.docker.compose.project", "com.docker.compose.service"
-_TIMEOUT_S = 3600  # of one command: images may be pulled
+_TIMEOUT_S = 86_400  # of one command: it pulls images, and 150 GB take longer than an hour
 
 
 class Composer(Protocol):
@@ -86,16 +86,22 @@ class CommandComposer:
 
     def _run(self, folder: Path, project: str, *words: str) -> None:
         command = [*self._command, "-p", project, "-f", FILE, *words]
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                command,
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT_S,
+                errors="replace",
+                stdin=subprocess.DEVNULL,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Unavailable(
+                f"`{' '.join(self._command)} {words[0]}` did not end: {type(error).__name__}",
+                hint="check that it is installed and answers; applying again goes on",
+            ) from error
         if done.returncode != 0:
             raise ComposeRefused((*self._command, *words), done.stderr or done.stdout)
 
