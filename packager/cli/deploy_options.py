@@ -207,9 +207,14 @@ def show_status(status: DeployStatus, output_format: str) -> None:
 
 
 def read_body(place: str | None) -> bytes:
-    """Return a request's body: a file's, or of stdin for `-`."""
+    """Return a request's body: a file's, or of stdin for `-`; raise where it is too long."""
     if place in (None, "-"):
-        return sys.stdin.buffer.read(MAX_BODY_BYTES)
+        data = sys.stdin.buffer.read(MAX_BODY_BYTES + 1)
+        if len(data) > MAX_BODY_BYTES:
+            raise UsageError(
+                f"the request is larger than {MAX_BODY_BYTES} bytes", hint="send a shorter one"
+            )
+        return data
     return read_user_file(
         Path(str(place)),
         what="the request",
