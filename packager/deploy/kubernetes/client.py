@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import ssl
 import tempfile
@@ -219,7 +220,7 @@ class ApiServer:
         if who.token:
             made["Authorization"] = f"Bearer {who.token}"
         elif who.basic:
-            made |= urllib3.make_headers(basic_auth=who.basic)
+            made["Authorization"] = f"Basic {base64.b64encode(who.basic.encode()).decode()}"
         return made
 
     def _pool(self) -> urllib3.PoolManager:

@@ -93,12 +93,13 @@ def _merge(merged: dict[str, dict[str, Any]], path: Path, current: str) -> str:
         if path.stat().st_size > LARGEST:
             raise BadKubeconfig(f"{str(path)!r} is too large for a kubeconfig")
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):  # the parser's message would quote its lines
+    # The parser's message would quote its lines. Dates and numbers that are none are ValueErrors.
+    except (yaml.YAMLError, ValueError, RecursionError):
         raise BadKubeconfig(f"{str(path)!r} is not YAML") from None
     if not isinstance(found, dict):
         raise BadKubeconfig(f"{str(path)!r} is no kubeconfig")
     for kind, entries in merged.items():
-        for one in found.get(kind) or ():
+        for one in _list(found.get(kind)):
             inner = one.get(kind[:-1]) if isinstance(one, dict) else None
             if isinstance(inner, dict) and isinstance(one.get("name"), str):
                 entries.setdefault(one["name"], {**inner, "": path.parent})
@@ -141,22 +142,30 @@ def _credentials(user: Mapping[str, Any], environment: Mapping[str, str]) -> Cre
     if "auth-provider" in user:
         raise BadKubeconfig("auth-provider of the kubeconfig is gone from Kubernetes 1.26")
     token = str(user.get("token") or "")
-    if not token and user.get("tokenFile"):
-        token = _read(user, str(user["tokenFile"])).decode(errors="replace").strip()
+    if user.get("tokenFile"):  # what is in the file is newer
+        token = _read(user, str(user["tokenFile"])).decode(errors="replace")
     basic = f"{user['username']}:{user.get('password') or ''}" if user.get("username") else ""
     return Credentials(
-        token=token,
+        token=_one_line(token),
         basic=basic,
         certificate=_data(user, "client-certificate"),
         key=_data(user, "client-key"),
     )
 
 
+def _one_line(token: str) -> str:
+    """Return a token; raise where no header takes it: what http.client says would repeat it."""
+    found = token.strip()
+    if not (found.isascii() and found.isprintable()):
+        raise BadKubeconfig("the token of the kubeconfig is not one line of ASCII")
+    return found
+
+
 def _data(entry: Mapping[str, Any], name: str) -> bytes:
     """Return what `NAME-data` holds in base64, or the file NAME."""
     if encoded := entry.get(f"{name}-data"):
         try:
-            return base64.b64decode(str(encoded), validate=True)
+            return base64.b64decode("".join(str(encoded).split()), validate=True)  # may be wrapped
         except (binascii.Error, ValueError):
             raise BadKubeconfig(f"{name}-data of the kubeconfig is not base64") from None
     return _read(entry, str(entry[name])) if entry.get(name) else b""
@@ -183,12 +192,12 @@ def _run_plugin(
     asked = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
     own = {
         str(one.get("name")): str(one.get("value"))
-        for one in plugin.get("env") or ()
+        for one in _list(plugin.get("env"))
         if isinstance(one, dict)
     }
     try:
         ended = subprocess.run(
-            [command, *map(str, plugin.get("args") or ())],
+            [command, *map(str, _list(plugin.get("args")))],
             env={**environment, **own, "KUBERNETES_EXEC_INFO": json.dumps(asked)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -202,12 +211,17 @@ def _run_plugin(
     try:
         status = json.loads(ended.stdout)["status"]
         return Credentials(
-            token=str(status.get("token") or ""),
+            token=_one_line(str(status.get("token") or "")),
             certificate=str(status.get("clientCertificateData") or "").encode(),
             key=str(status.get("clientKeyData") or "").encode(),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         raise _plugin_failed(command, "printed no ExecCredential") from None
+
+
+def _list(found: object) -> list[Any]:
+    """Return a list of a file; empty where it is something else."""
+    return found if isinstance(found, list) else []
 
 
 def _plugin_failed(command: str, what: str) -> AccessDenied:
@@ -219,7 +233,7 @@ def _plugin_failed(command: str, what: str) -> AccessDenied:
 
 def _of_pod(environment: Mapping[str, str], directory: Path) -> ClusterAccess:
     try:
-        token = (directory / "token").read_text(encoding="utf-8").strip()
+        token = _one_line((directory / "token").read_text(encoding="utf-8"))
         authority = (directory / "ca.crt").read_bytes()
         namespace = (directory / "namespace").read_text(encoding="utf-8").strip()
     except OSError as error:

@@ -147,3 +147,9 @@ def test_a_plugin_that_fails_shows_nothing_of_it(config: Path, script: str, said
     with pytest.raises(AccessDenied, match=said) as raised:
         find_access({"PATH": "/usr/bin:/bin"}, kubeconfig=config)
     assert "a-secret" not in str(raised.value) + raised.value.hint
+
+
+def test_a_plugin_with_odd_arguments_is_run_without_them(config: Path) -> None:
+    plugin(config, "exit $(($# + 4))", args=5, env=True)
+    with pytest.raises(AccessDenied, match="status 4"):
+        find_access({"PATH": "/usr/bin:/bin"}, kubeconfig=config)

@@ -1,0 +1,76 @@
+"""Access to clusters: credentials that stay hidden and last, and what is applied over what."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from packager.deploy.kubernetes.client import ApiServer, Place
+from packager.deploy.kubernetes.kubeconfig import (
+    BadKubeconfig,
+    ClusterAccess,
+    Credentials,
+    find_access,
+)
+from packager.deploy.kubernetes.wanted import KubernetesWanted
+
+SCALED = KubernetesWanted(scaler="hpa", max_replicas=9)
+POD = Place("v1", "Pod", "default", "one")
+
+
+def config_with(user: Mapping[str, Any], path: Path) -> Path:
+    document = {
+        "current-context": "one",
+        "clusters": [{"name": "c", "cluster": {"server": "https://one"}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u"}}],
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+@pytest.mark.parametrize("token", ["a-secret\nb", "a-secret\x00", "a-secret-é"])
+def test_a_token_that_no_header_takes_is_refused_unseen(tmp_path: Path, token: str) -> None:
+    with pytest.raises(BadKubeconfig, match="one line of ASCII") as raised:
+        find_access({}, kubeconfig=config_with({"token": token}, tmp_path / "config"))
+    assert "a-secret" not in str(raised.value) + raised.value.hint
+
+
+def test_a_token_of_a_file_is_newer_than_the_one_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("rotated\n")
+    user = {"token": "old", "tokenFile": "token"}
+    found = find_access({}, kubeconfig=config_with(user, tmp_path / "config"))
+    assert found.credentials.token == "rotated"
+
+
+def test_passwords_are_of_any_script() -> None:
+    access = ClusterAccess(server="https://one", credentials=Credentials(basic="ada:п"))
+    sent = ApiServer(access)._headers()["Authorization"].removeprefix("Basic ")
+    assert base64.b64decode(sent).decode() == "ada:п"
+
+
+def test_base64_may_be_wrapped_as_its_command_does(tmp_path: Path) -> None:
+    user = {"client-key-data": base64.encodebytes(b"K" * 90).decode()}
+    found = find_access({}, kubeconfig=config_with(user, tmp_path / "config"))
+    assert found.credentials.key == b"K" * 90
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "clusters: 5",
+        "users: true",
+        "a: 2026-13-45",
+        "a: 0b_",
+        pytest.param("[" * 9999, id="nested"),
+    ],
+)
+def test_odd_files_are_refused_as_kubeconfigs(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config").write_text(text)
+    with pytest.raises(BadKubeconfig):
+        find_access({}, kubeconfig=tmp_path / "config")
