@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
@@ -206,16 +207,17 @@ def take_wanted(given: dict[str, Any]) -> tuple[Deployment, KubernetesWanted]:
 
 def open_server(given: dict[str, Any]) -> tuple[ApiServer, str]:
     """Remove what `ACCESS` gave; return the API server, and the namespace that is meant."""
-    access = find_access(
-        os.environ, kubeconfig=given.pop("kubeconfig"), context=given.pop("context")
+    find = partial(
+        find_access, os.environ, kubeconfig=given.pop("kubeconfig"), context=given.pop("context")
     )
+    access = find()
     given["namespace"] = given["namespace"] or access.namespace or "default"
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", given["namespace"]):
         raise UsageError(
             f"{given['namespace'][:60]!r} is not the name of a namespace",
             hint="use lower case letters, digits and hyphens",
         )
-    return ApiServer(access), given["namespace"]
+    return ApiServer(access, renew=find), given["namespace"]
 
 
 def take_name(name: str) -> str:

@@ -6,7 +6,8 @@ import base64
 import json
 import ssl
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from packager.errors import AccessDenied, Unavailable, UsageError
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 CONNECT_S = 10.0
 ANSWER_S = 60.0
+LONGEST_LINE = 8 << 20  # bytes of an event; etcd keeps objects of 1.5 MiB
 TRIES = 4  # of what an overloaded server, or one without quorum, answers
 
 READY = "`kubectl get --raw /readyz` asks the same server"
@@ -86,10 +88,17 @@ def place_of(document: Mapping[str, Any]) -> Place:
 
 
 class ApiServer:
-    """One API server. Connects when it is first asked."""
+    """One API server. Connects when it is first asked.
 
-    def __init__(self, access: ClusterAccess) -> None:
+    `renew` finds the access anew when credentials are no longer taken: a token of a plugin lasts
+    a quarter of an hour, and a wait may last a day.
+    """
+
+    def __init__(
+        self, access: ClusterAccess, renew: Callable[[], ClusterAccess] | None = None
+    ) -> None:
         self._access = access
+        self._renew = renew
         self._made: urllib3.PoolManager | None = None
 
     def apply(self, document: Mapping[str, Any], *, force: bool, dry_run: bool) -> dict[str, Any]:
@@ -140,6 +149,7 @@ class ApiServer:
             "timeoutSeconds": str(max(int(seconds), 1)),
         }
         path = Place(where.version, where.kind, where.namespace).path
+        until = time.monotonic() + seconds + CONNECT_S
         try:
             response = self._pool().request(
                 "GET",
@@ -151,7 +161,7 @@ class ApiServer:
             )
             if response.status >= 400:
                 return
-            for line in _lines(response):
+            for line in _lines(response, until):
                 event = json.loads(line)
                 if event.get("type") not in ("ADDED", "MODIFIED"):
                     return  # gone, or the version is too old: whoever watches reads anew
@@ -197,6 +207,23 @@ class ApiServer:
         data: bytes | None,
         headers: Mapping[str, str],
         read_s: float = ANSWER_S,
+    ) -> urllib3.BaseHTTPResponse:
+        response = self._request(method, target, data, headers, read_s)
+        if response.status == 401 and self._renew is not None:
+            renewed = self._renew()
+            if renewed.server != self._access.server:  # another context is the current one now
+                return response
+            self._access, self._made = renewed, None
+            response = self._request(method, target, data, headers, read_s)
+        return response
+
+    def _request(
+        self,
+        method: str,
+        target: str,
+        data: bytes | None,
+        headers: Mapping[str, str],
+        read_s: float,
     ) -> urllib3.BaseHTTPResponse:
         try:
             return self._pool().request(
@@ -260,18 +287,22 @@ def _context(access: ClusterAccess) -> ssl.SSLContext:
     return made
 
 
-def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+def _lines(response: urllib3.BaseHTTPResponse, until: float) -> Iterator[bytes]:
+    """Yield lines until a time: what stands between may keep a stream open that should have ended.
+
+    Ends at a line that is longer than any object.
+    """
     waiting = b""
     for part in response.stream(1 << 16):
         waiting += part
+        if time.monotonic() >= until or len(waiting) > LONGEST_LINE:
+            return
         *whole, waiting = waiting.split(b"\n")
         yield from (one for one in whole if one.strip())
 
 
 def _wait(response: urllib3.BaseHTTPResponse) -> None:
     """Return after the time that the server asks for, at most ten seconds; half a one if none."""
-    import time
-
     said = response.headers.get("Retry-After", "")
     time.sleep(min(float(said), 10.0) if said.isdecimal() else 0.5)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
+from packager.deploy.kubernetes import client
 from packager.deploy.kubernetes.client import ApiServer, Place
 from packager.deploy.kubernetes.kubeconfig import (
     BadKubeconfig,
@@ -18,6 +20,7 @@ from packager.deploy.kubernetes.kubeconfig import (
     find_access,
 )
 from packager.deploy.kubernetes.wanted import KubernetesWanted
+from packager.errors import AccessDenied
 
 SCALED = KubernetesWanted(scaler="hpa", max_replicas=9)
 POD = Place("v1", "Pod", "default", "one")
@@ -74,3 +77,65 @@ def test_odd_files_are_refused_as_kubeconfigs(tmp_path: Path, text: str) -> None
     (tmp_path / "config").write_text(text)
     with pytest.raises(BadKubeconfig):
         find_access({}, kubeconfig=tmp_path / "config")
+
+
+class TokenServer(ApiServer):
+    """An API server that takes one token, and keeps those that it was sent."""
+
+    taken = "new"
+
+    def _request(self, *_: Any) -> Any:
+        sent = self._headers()["Authorization"].removeprefix("Bearer ")
+        self.sent = [*getattr(self, "sent", ()), sent]
+        status = 200 if sent == self.taken else 401
+        return SimpleNamespace(status=status, data=b'{"items": []}', headers={})
+
+
+def with_token(token: str, server: str = "https://one") -> ClusterAccess:
+    return ClusterAccess(server=server, credentials=Credentials(token=token))
+
+
+def test_credentials_that_expired_are_asked_for_anew() -> None:
+    server = TokenServer(with_token("old"), renew=lambda: with_token("new"))
+    assert server.listed(POD, "a=b") == []
+    assert server.listed(POD, "a=b") == []
+    assert server.sent == ["old", "new", "new"]
+
+
+def test_who_is_refused_again_has_no_access() -> None:
+    server = TokenServer(with_token("old"), renew=lambda: with_token("old"))
+    with pytest.raises(AccessDenied):
+        server.listed(POD, "a=b")
+    assert server.sent == ["old", "old"]
+
+
+def test_another_context_meanwhile_is_not_gone_over_to() -> None:
+    server = TokenServer(with_token("old"), renew=lambda: with_token("new", "https://two"))
+    with pytest.raises(AccessDenied):
+        server.listed(POD, "a=b")
+    assert server.sent == ["old"]
+
+
+@pytest.mark.parametrize(
+    ("part", "seconds"),
+    [
+        pytest.param(b"\n", 0.0, id="its time is over"),
+        pytest.param(b"x" * (1 << 20), 60.0, id="a line without an end"),
+    ],
+)
+def test_a_watch_ends_though_its_stream_does_not(
+    monkeypatch: pytest.MonkeyPatch, part: bytes, seconds: float
+) -> None:
+    monkeypatch.setattr(client, "CONNECT_S", 1e-6)
+    read = 0
+
+    def stream(_: int) -> Iterator[bytes]:
+        nonlocal read
+        for read in range(100):  # noqa: B007
+            yield part
+
+    response = SimpleNamespace(status=200, stream=stream)
+    server = ApiServer(with_token("a"))
+    server._made = SimpleNamespace(request=lambda *_, **__: response)  # type: ignore[assignment]
+    assert list(server.watch(POD, "1", seconds)) == []
+    assert read < 50
