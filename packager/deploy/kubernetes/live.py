@@ -15,11 +15,12 @@ from packager.deploy.kubernetes.kserve import KServeDeployer
 from packager.deploy.kubernetes.objects import MANAGER, OWNER
 from packager.deploy.kubernetes.rollout import status_of
 from packager.deploy.kubernetes.wanted import KubernetesWanted
-from packager.errors import NotFound, PackagerError, PlanRejected, UsageError
+from packager.errors import NotFound, PackagerError, PlanRejected, Unavailable, UsageError
 from packager.findings import errors_in
 
 WATCH_S = 30.0  # after which pods are looked at again, which the main object does not tell of
 LEAST_S = 0.2  # between two looks, where a server ends watches at once
+SCALED = ("Deployment", "LeaderWorkerSet")  # kinds whose replicas may be an autoscaler's
 # Fields that the server sets, which no two answers share.
 _OWN = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
 _COUNTED = "deprecated.daemonset.template.generation"  # by the server, an annotation of its own
@@ -70,6 +71,13 @@ class NotOurs(UsageError):
             f"{where} exists, and packager did not make it for this deployment",
             hint="give another --name, or --force to take it over",
         )
+
+
+class StillEnding(Unavailable):
+    """An object would be changed, and gone soon after: it is being deleted."""
+
+    def __init__(self, where: Place) -> None:
+        super().__init__(f"{where} is still being deleted", hint="apply again once its pods ended")
 
 
 class DeployFailed(PackagerError):
@@ -177,6 +185,9 @@ class LiveCluster:
             there = self._server.get(where)
             if there is not None and not wanted.force and not _is_ours(there, deployment.name):
                 raise NotOurs(where)
+            if there is not None and there["metadata"].get("deletionTimestamp"):
+                raise StillEnding(where)
+            document = _keeping_replicas(document, there or {})
             then = self._server.apply(document, force=wanted.force, dry_run=True)
             differ = tuple(changed_fields(_shown(there or {}), _shown(then))) if there else ()
             kind: Any = "create" if there is None else "update" if differ else "same"
@@ -238,6 +249,24 @@ def _shown(found: Mapping[str, Any]) -> dict[str, Any]:
     meta = {**meta, "annotations": notes}
     rest = {key: one for key, one in found.items() if key not in ("metadata", "status")}
     return {**rest, "metadata": meta}
+
+
+def _keeping_replicas(document: Mapping[str, Any], there: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an object that leaves its replicas to an autoscaler, with those that are there.
+
+    As long as they are ours alone: a field that nobody applies gets its default, and all servers
+    but one would end. They are the autoscaler's once it has changed them.
+    """
+    if document["kind"] not in SCALED or "replicas" in document["spec"]:
+        return document
+    ours = [
+        one["fieldsV1"]["f:spec"]
+        for one in there.get("metadata", {}).get("managedFields") or ()
+        if one.get("manager") == MANAGER and "f:spec" in (one.get("fieldsV1") or {})
+    ]
+    if not any("f:replicas" in one for one in ours):
+        return document
+    return {**document, "spec": {**document["spec"], "replicas": there["spec"]["replicas"]}}
 
 
 def _is_ours(there: Mapping[str, Any], name: str) -> bool:

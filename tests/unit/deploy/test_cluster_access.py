@@ -19,8 +19,11 @@ from packager.deploy.kubernetes.kubeconfig import (
     Credentials,
     find_access,
 )
+from packager.deploy.kubernetes.live import KUBERNETES, LiveCluster, StillEnding
+from packager.deploy.kubernetes.objects import deployment_object
 from packager.deploy.kubernetes.wanted import KubernetesWanted
 from packager.errors import AccessDenied
+from tests.support.cluster_deployments import VLLM
 
 SCALED = KubernetesWanted(scaler="hpa", max_replicas=9)
 POD = Place("v1", "Pod", "default", "one")
@@ -139,3 +142,43 @@ def test_a_watch_ends_though_its_stream_does_not(
     server._made = SimpleNamespace(request=lambda *_, **__: response)  # type: ignore[assignment]
     assert list(server.watch(POD, "1", seconds)) == []
     assert read < 50
+
+
+class Kept:
+    """An API server with one Deployment; it keeps what is applied."""
+
+    def __init__(self, **meta: Any) -> None:
+        made = deployment_object(VLLM, KubernetesWanted(replicas=8))
+        self.there = {**made, "metadata": {**made["metadata"], **meta}}
+        self.applied: dict[str, Any] = {}
+
+    def get(self, where: Place) -> Any:
+        return self.there if where.kind == "Deployment" else None
+
+    def listed(self, *_: Any) -> list[Any]:
+        return []
+
+    def apply(self, document: dict[str, Any], **_: Any) -> Any:
+        self.applied[document["kind"]] = document
+        return document
+
+
+def owned(manager: str) -> list[dict[str, Any]]:
+    fields = {"f:spec": {"f:replicas": {}}}
+    return [{"manager": manager, "fieldsV1": fields}, {"manager": "kubelet"}]
+
+
+@pytest.mark.parametrize(("manager", "sent"), [("packager", 8), ("kube-controller-manager", None)])
+def test_an_autoscaler_takes_over_the_replicas_that_run(manager: str, sent: int | None) -> None:
+    """A field that nobody applies gets its default: seven of eight servers would end."""
+    kept = Kept(managedFields=owned(manager))
+    LiveCluster(KUBERNETES, kept, "default").apply(VLLM, SCALED)  # type: ignore[arg-type]
+    assert kept.applied["Deployment"]["spec"].get("replicas") == sent
+    assert "replicas" not in kept.applied["HorizontalPodAutoscaler"]["spec"]
+
+
+def test_what_is_being_deleted_is_not_applied_over() -> None:
+    kept = Kept(deletionTimestamp="2026-11-23T00:00:00Z")
+    with pytest.raises(StillEnding, match="'llama' is still being deleted"):
+        LiveCluster(KUBERNETES, kept, "default").apply(VLLM, SCALED)  # type: ignore[arg-type]
+    assert "Deployment" not in kept.applied
