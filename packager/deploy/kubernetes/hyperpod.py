@@ -14,6 +14,7 @@ from packager.deploy.kubernetes.machines import resources
 from packager.deploy.kubernetes.objects import metadata
 from packager.deploy.kubernetes.pods import (
     environment,
+    literal,
     probes,
     times_of,
     volumes,
@@ -105,7 +106,7 @@ def _source(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
 def _worker(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
     made: dict[str, Any] = {"image": deployment.image}
     if deployment.command:
-        made["command"] = [word.replace("$(", "$$(") for word in deployment.command]
+        made["command"] = [literal(word) for word in deployment.command]
     if variables := environment(deployment, wanted):
         made["environmentVariables"] = variables
     made["modelInvocationPort"] = {"containerPort": deployment.port, "name": "http"}

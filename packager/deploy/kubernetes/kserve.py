@@ -10,7 +10,7 @@ from packager.deploy.kubernetes.checks import check_cluster
 from packager.deploy.kubernetes.deployer import one_node, render_files
 from packager.deploy.kubernetes.machines import resources
 from packager.deploy.kubernetes.objects import metadata
-from packager.deploy.kubernetes.pods import container, environment, pod_spec
+from packager.deploy.kubernetes.pods import container, environment, literal, pod_spec
 from packager.deploy.kubernetes.wanted import IMAGE_VOLUMES, KubernetesWanted
 from packager.errors import UsageError
 from packager.findings import Finding
@@ -79,7 +79,7 @@ def inference_service(deployment: Deployment, wanted: KubernetesWanted) -> dict[
         rest = {name: pod[name] for name in pod if name not in (*_POD_ONLY, "volumes")}
         server: dict[str, Any] = {
             "modelFormat": {"name": "huggingface"},
-            "args": [f"--model_name={deployment.served_name or deployment.name}"],
+            "args": [f"--model_name={literal(deployment.served_name or deployment.name)}"],
             "storageUri": storage_uri(deployment, wanted),
         }
         if variables := environment(deployment, wanted):

@@ -82,7 +82,7 @@ def container(deployment: Deployment, wanted: KubernetesWanted, name: str) -> di
     made: dict[str, Any] = {"name": name, "image": deployment.image}
     made["imagePullPolicy"] = "IfNotPresent"
     if deployment.command:
-        made["command"] = [word.replace("$(", "$$(") for word in deployment.command]
+        made["command"] = [literal(word) for word in deployment.command]
     made["ports"] = [{"name": PORT_NAME, "containerPort": deployment.port}]
     if variables := environment(deployment, wanted):
         made["env"] = variables
@@ -99,12 +99,20 @@ def container(deployment: Deployment, wanted: KubernetesWanted, name: str) -> di
     return made
 
 
+def literal(text: str) -> str:
+    """Return a text that Kubernetes reads as it is.
+
+    It puts variables in the place of $(NAME), and one dollar in the place of each two, wherever
+    they stand (`third_party/forked/golang/expansion`, read 2026-11-23).
+    """
+    return text.replace("$", "$$")
+
+
 def environment(deployment: Deployment, wanted: KubernetesWanted) -> list[dict[str, Any]]:
     """Return the variables of the server; what a Secret holds is named, never shown."""
     given: Mapping[str, str] = {**deployment.env, **wanted.env}
-    # Kubernetes puts variables in the place of $(NAME), and `$$(` is how it is told not to.
     plain = [
-        {"name": name, "value": value.replace("$(", "$$(")}
+        {"name": name, "value": literal(value)}
         for name, value in sorted(given.items())
         if name not in wanted.secrets
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -229,8 +230,19 @@ def test_secrets_are_named_and_never_shown() -> None:
         KubernetesDeployer().render(replace(VLLM, env=given.env), KubernetesWanted())
 
 
-def test_variables_are_not_expanded_by_kubernetes() -> None:
-    assert {"name": "A", "value": "$$(B)"} in server(VLLM, EVERYTHING)["env"]
+def expanded(text: str) -> str:
+    """Return what a kubelet makes of a text whose variables have values (`expansion.Expand`)."""
+    return re.sub(r"\$\$|\$\(([^)]*)\)", lambda found: "set" if found[1] else "$", text)
+
+
+@pytest.mark.parametrize(
+    "value", ["$(B)", "$$(B)", "pa$$word", "a$b", "$", "$$", "$($(B))", "$$$(B)"]
+)
+def test_variables_are_not_expanded_by_kubernetes(value: str) -> None:
+    found = server(replace(VLLM, command=("serve", value)), KubernetesWanted(env={"A": value}))
+    given = {one["name"]: one["value"] for one in found["env"]}
+    assert expanded(given["A"]) == value
+    assert expanded(found["command"][1]) == value
 
 
 def test_the_house_reads_its_own_manifests() -> None:
