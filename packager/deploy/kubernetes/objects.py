@@ -11,6 +11,7 @@ from packager.deploy.kubernetes.wanted import KubernetesWanted
 
 OWNER = "packager.dev/deployment"
 MANAGER = "packager"
+LONGEST_SETTLING_S = 3600  # that an API server takes of a HorizontalPodAutoscaler
 PAUSE = "registry.k8s.io/pause:3.10"
 
 
@@ -82,7 +83,7 @@ def deployment_object(deployment: Deployment, wanted: KubernetesWanted) -> dict[
     rolling = {"maxSurge": 1, "maxUnavailable": 0}
     if not wanted.surge:
         rolling = {"maxSurge": 0, "maxUnavailable": 1}
-    fixed = {} if wanted.scaler != "none" else {"replicas": wanted.replicas}
+    fixed = _fixed_replicas(wanted)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -102,7 +103,10 @@ def deployment_object(deployment: Deployment, wanted: KubernetesWanted) -> dict[
 
 
 def leader_worker_set(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
-    """Return the set of groups of nodes, each one replica; a group is restarted as a whole."""
+    """Return the set of groups of nodes, each one replica; a group is restarted as a whole.
+
+    Replicas are the autoscaler's where there is one.
+    """
     pod = pod_spec(deployment, wanted)
     meta = {"labels": labels_of(deployment)}
     leader = {"metadata": meta, "spec": with_rank(pod, deployment, leader=True)}
@@ -112,7 +116,7 @@ def leader_worker_set(deployment: Deployment, wanted: KubernetesWanted) -> dict[
         "kind": "LeaderWorkerSet",
         "metadata": metadata(deployment, wanted),
         "spec": {
-            "replicas": wanted.replicas,
+            **_fixed_replicas(wanted),
             "startupPolicy": "LeaderCreated",
             "leaderWorkerTemplate": {
                 "size": deployment.nodes,
@@ -125,12 +129,21 @@ def leader_worker_set(deployment: Deployment, wanted: KubernetesWanted) -> dict[
 
 
 def disruption_budget(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
-    """Return the budget: drains of nodes end one server at a time."""
+    """Return the budget: drains of nodes end one server at a time.
+
+    Pods that do not serve may always go: by default one replica that crashes again and again
+    keeps its node from being drained for ever (kubernetes.io, "Unhealthy Pod Eviction Policy").
+    """
+    chosen = {"matchLabels": selected(deployment)}
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": metadata(deployment, wanted),
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selected(deployment)}},
+        "spec": {
+            "maxUnavailable": 1,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": chosen,
+        },
     }
 
 
@@ -138,7 +151,8 @@ def autoscaler(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, An
     """Return the HorizontalPodAutoscaler on the queue, as prometheus-adapter names it."""
     metric = {"name": adapter_name(deployment.queue_metric)}
     target = {"type": "AverageValue", "averageValue": str(wanted.queue_target)}
-    settle = {"stabilizationWindowSeconds": max(300, times_of(deployment, wanted).budget_s)}
+    settle_s = min(max(300, times_of(deployment, wanted).budget_s), LONGEST_SETTLING_S)
+    settle = {"stabilizationWindowSeconds": settle_s}
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
@@ -224,6 +238,10 @@ def prepull(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
 def adapter_name(metric: str) -> str:
     """Return a metric as the custom metrics API can name it: colons are not for its paths."""
     return metric.replace(":", "_")
+
+
+def _fixed_replicas(wanted: KubernetesWanted) -> dict[str, int]:
+    return {} if wanted.scaler != "none" else {"replicas": wanted.replicas}
 
 
 def _target(deployment: Deployment) -> dict[str, str]:

@@ -89,7 +89,9 @@ def container(deployment: Deployment, wanted: KubernetesWanted, name: str) -> di
     if asked := resources(deployment):
         made["resources"] = asked
     made |= probes(deployment, wanted)
-    made["lifecycle"] = {"preStop": {"sleep": {"seconds": PRE_STOP_S}}}
+    grace_s = times_of(deployment, wanted).grace_s
+    slept = max(min(PRE_STOP_S, grace_s // 2), 1)  # API servers refuse more than the grace
+    made["lifecycle"] = {"preStop": {"sleep": {"seconds": slept}}}
     made["securityContext"] = {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": deployment.read_only_root and not wanted.writable_root,

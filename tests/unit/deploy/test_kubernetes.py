@@ -149,6 +149,12 @@ def test_grace_has_the_drain_after_endpoints_forgot_the_pod() -> None:
     assert "deploy-grace-short" not in codes(VLLM, KubernetesWanted(grace_s=35))
 
 
+@pytest.mark.parametrize(("grace_s", "slept"), [(1, 1), (3, 1), (9, 4), (10, 5), (600, 5)])
+def test_no_pod_waits_longer_than_it_lives(grace_s: int, slept: int) -> None:
+    found = server(VLLM, KubernetesWanted(grace_s=grace_s))
+    assert found["lifecycle"]["preStop"]["sleep"]["seconds"] == slept
+
+
 def test_a_short_startup_budget_is_warned_of() -> None:
     assert "deploy-startup-short" in codes(VLLM, KubernetesWanted(budget_s=300))
     assert "deploy-startup-short" not in codes(VLLM)
@@ -306,6 +312,26 @@ def test_the_autoscaler_owns_the_number_of_replicas() -> None:
     assert "replicas" not in spec["Deployment"]["spec"]
     metric = spec["HorizontalPodAutoscaler"]["spec"]["metrics"][0]["pods"]["metric"]
     assert metric == {"name": "vllm_num_requests_waiting"}
+
+
+def test_the_autoscaler_owns_the_number_of_groups() -> None:
+    found = rendered(TWO, KubernetesWanted(scaler="hpa", max_replicas=2))
+    assert "replicas" not in found["LeaderWorkerSet"]["spec"]
+    alone = rendered(TWO, KubernetesWanted(replicas=2))
+    assert alone["LeaderWorkerSet"]["spec"]["replicas"] == 2
+
+
+@pytest.mark.parametrize(("budget_s", "settled_s"), [(60, 300), (1800, 1800), (86400, 3600)])
+def test_an_autoscaler_settles_for_an_hour_at_most(budget_s: int, settled_s: int) -> None:
+    wanted = KubernetesWanted(scaler="hpa", max_replicas=2, budget_s=budget_s)
+    behavior = rendered(VLLM, wanted)["HorizontalPodAutoscaler"]["spec"]["behavior"]
+    assert behavior["scaleDown"]["stabilizationWindowSeconds"] == settled_s
+
+
+def test_a_server_that_crashes_keeps_no_node_from_being_drained() -> None:
+    spec = rendered(VLLM, KubernetesWanted())["PodDisruptionBudget"]["spec"]
+    assert spec["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+    assert spec["maxUnavailable"] == 1
 
 
 def test_an_update_without_a_free_node_ends_the_old_pod_first() -> None:
