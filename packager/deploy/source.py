@@ -46,7 +46,11 @@ PULL_BYTES_S = 31_000_000
 _SPLIT = re.compile(
     r"TP (\d{1,4})(?: PP (\d{1,4}))?(?: x (\d{1,4}) copies)?(?:.*, (\d{1,3}) nodes)?"
 )
-_CACHES = ("HOME", "HF_HOME", "VLLM_CACHE_ROOT", "XDG_CACHE_HOME", "TRITON_CACHE_DIR")
+_CACHES = (
+    *("HOME", "TMPDIR", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"),
+    *("VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"),
+    *("FLASHINFER_WORKSPACE_BASE", "DJL_CACHE_DIR"),
+)
 _ROLES_OF_MODEL = ("weights", "draft")
 
 
@@ -134,6 +138,7 @@ def make_deployment(
         user=str(config.get("User") or ""),
         read_only_root=image is not None and not _has_compiled(image),
         writable=_writable(image),
+        home=image_env(image).get("HOME", ""),
         findings=guess,
     )
     made = _with_tree(made, record, said, weights_uri)

@@ -84,7 +84,7 @@ def container(deployment: Deployment, wanted: KubernetesWanted, name: str) -> di
     if deployment.command:
         made["command"] = [literal(word) for word in deployment.command]
     made["ports"] = [{"name": PORT_NAME, "containerPort": deployment.port}]
-    if variables := environment(deployment, wanted):
+    if variables := [*_home(deployment, wanted), *environment(deployment, wanted)]:
         made["env"] = variables
     if asked := resources(deployment):
         made["resources"] = asked
@@ -99,6 +99,18 @@ def container(deployment: Deployment, wanted: KubernetesWanted, name: str) -> di
     }
     made["volumeMounts"] = mounts(deployment, wanted)
     return made
+
+
+def _home(deployment: Deployment, wanted: KubernetesWanted) -> list[dict[str, str]]:
+    """Return where engines keep caches under a read-only root, if the image names no place.
+
+    The runtime's choice, such as /root, is no volume, and vLLM, Triton and FlashInfer end where
+    they cannot write below it.
+    """
+    named = deployment.home or "HOME" in {*deployment.env, *wanted.env, *wanted.secrets}
+    if named or not deployment.read_only_root or wanted.writable_root:
+        return []
+    return [{"name": "HOME", "value": "/tmp"}]
 
 
 def literal(text: str) -> str:

@@ -195,6 +195,16 @@ def test_a_read_only_root_has_its_writable_directories() -> None:
     assert server(baked)["securityContext"]["readOnlyRootFilesystem"] is False
 
 
+def test_a_home_that_nobody_names_is_writable() -> None:
+    home = {"name": "HOME", "value": "/tmp"}
+    assert home in server(VLLM)["env"]
+    for named in (replace(VLLM, home="/home/model"), replace(VLLM, read_only_root=False)):
+        assert home not in server(named).get("env", [])
+    assert home not in server(VLLM, KubernetesWanted(writable_root=True)).get("env", [])
+    own = server(VLLM, KubernetesWanted(env={"HOME": "/home/model"}))["env"]
+    assert [one["value"] for one in own if one["name"] == "HOME"] == ["/home/model"]
+
+
 def test_weights_come_from_a_claim_or_a_view() -> None:
     bare = replace(VLLM, weights=DeployedWeights(kind="mounted", uri="s3://b/p/"))
     assert "deploy-weights-unmounted" in codes(bare)
