@@ -71,7 +71,7 @@ class Deployment:
     user: str = ""  # of the image's configuration, `10001` or `10001:10001`; "" is root
     read_only_root: bool = False  # works on a read-only root file system with `writable`
     writable: tuple[str, ...] = ()  # directories that the server writes to
-    home: str = ""  # of the image's configuration; "": the runtime takes what its user has
+    home: str = ""  # one of `writable`, as the image names it; "": the runtime takes its user's
     findings: tuple[Finding, ...] = ()
 
 

@@ -18,7 +18,7 @@ from packager.core.deployment import BAKED, DeployedWeights, Deployment
 from packager.core.instance import Instance
 from packager.core.record import BuildRecord, RecordedRuntime, RecordedTree
 from packager.core.references import parse_bucket_place
-from packager.core.serving import MODEL_DIR, SERVING_DIR
+from packager.core.serving import MODEL_DIR, MOUNTED_MODEL_DIR, SERVING_DIR
 from packager.core.stopping import PLATFORM_GRACE_S
 from packager.core.units import GIB
 from packager.deploy.servers import metrics_of
@@ -138,7 +138,7 @@ def make_deployment(
         user=str(config.get("User") or ""),
         read_only_root=image is not None and not _has_compiled(image),
         writable=_writable(image),
-        home=image_env(image).get("HOME", ""),
+        home=_home(image),
         findings=guess,
     )
     made = _with_tree(made, record, said, weights_uri)
@@ -304,12 +304,25 @@ def _writable(image: StoredImage | None) -> tuple[str, ...]:
     """Return the directories that a server writes to, none inside another."""
     env = image_env(image)
     named = {env[name] for name in _CACHES if env.get(name, "").startswith("/")}
-    named = {one.rstrip("/") for one in named if not one.startswith((MODEL_DIR, SERVING_DIR))}
+    named = {one.rstrip("/") for one in named if _can_be_mounted(one.rstrip("/"))}
     found: list[str] = []
     for one in sorted({"/tmp", *named} - {""}):
         if not any(one.startswith(f"{outer}/") for outer in found):
             found.append(one)
     return tuple(found)
+
+
+def _home(image: StoredImage | None) -> str:
+    found = image_env(image).get("HOME", "")
+    return found if found.startswith("/") and _can_be_mounted(found.rstrip("/")) else ""
+
+
+def _can_be_mounted(path: str) -> bool:
+    """Return whether an empty directory may stand there: it hides what the image has below it."""
+    kept = (MODEL_DIR, SERVING_DIR, MOUNTED_MODEL_DIR, "/dev", "/proc", "/sys")
+    hides = any(f"{one}/".startswith(f"{path}/") for one in kept)
+    inside = any(path.startswith(f"{one}/") for one in kept)
+    return not (hides or inside or ":" in path or ".." in path.split("/"))
 
 
 def _has_compiled(image: StoredImage) -> bool:

@@ -160,6 +160,19 @@ def test_directories_that_are_written_to_hold_no_weights_and_no_other() -> None:
     assert found.writable == ("/home/packager", "/tmp", "/var/triton")
 
 
+@pytest.mark.parametrize(
+    "place", ["/", "/opt", "/opt/packager/model", "/opt/ml/model/x", "/dev/shm", "/a:b", "/a/../b"]
+)
+def test_no_empty_directory_hides_the_weights_or_is_refused(place: str) -> None:
+    found = made(Subject(reference="oci:out", image=image(env={"HOME": place})))
+    assert (found.writable, found.home) == (("/tmp",), "")
+
+
+def test_a_home_of_the_image_is_written_to() -> None:
+    found = made(Subject(reference="oci:out", image=image(env={"HOME": "/opt/model"})))
+    assert (found.writable, found.home) == (("/opt/model", "/tmp"), "/opt/model")
+
+
 def test_compiled_files_in_the_image_need_a_root_that_can_be_written() -> None:
     compiled = image((BASE, layer("compiled", "graphs")))
 
