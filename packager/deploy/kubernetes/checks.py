@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from packager.core.deployment import Deployment
@@ -13,7 +14,7 @@ from packager.deploy.checks import (
     is_of_this_machine,
     refuse_secrets,
 )
-from packager.deploy.kubernetes.pods import PRE_STOP_S, shm_of, times_of
+from packager.deploy.kubernetes.pods import PRE_STOP_S, is_number, shm_of, times_of
 from packager.deploy.kubernetes.wanted import (
     IMAGE_VOLUMES,
     IMAGE_VOLUMES_ON,
@@ -25,6 +26,7 @@ from packager.findings import Finding
 
 # Engines whose command line takes the rank and the first address of several nodes.
 RANKED = ("vllm", "sglang")
+_ADDRESS = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
 
 
 def check_cluster(deployment: Deployment, wanted: KubernetesWanted) -> Iterator[Finding]:
@@ -54,6 +56,16 @@ def check_cluster(deployment: Deployment, wanted: KubernetesWanted) -> Iterator[
 
 def check_scaling(deployment: Deployment, wanted: KubernetesWanted) -> Iterator[Finding]:
     """Find autoscalers that would never scale."""
+    if 0 < wanted.max_replicas < wanted.replicas:
+        raise UsageError(
+            f"{wanted.max_replicas} replicas at most are fewer than {wanted.replicas} at least",
+            hint="give --max-replicas as much as --replicas, or more",
+        )
+    if wanted.prometheus and not _ADDRESS.fullmatch(wanted.prometheus):
+        raise UsageError(  # without the address: it may have a password
+            "--prometheus is not an address without credentials",
+            hint="give http://HOST:PORT; KEDA takes credentials of a TriggerAuthentication",
+        )
     if wanted.scaler == "none":
         return
     if wanted.max_replicas <= wanted.replicas:
@@ -99,7 +111,7 @@ def _user(deployment: Deployment) -> Iterator[Finding]:
     if user in ("", "0", "root"):
         what = "the image runs as root: namespaces with the restricted standard refuse it"
         yield Finding("warning", "deploy-runs-as-root", what, "build it on a base with a user")
-    elif not user.isdecimal():
+    elif not is_number(user):
         what = f"the image's user {user[:40]!r} is no number, so nobody can check that it is not 0"
         yield Finding("warning", "deploy-user-name", what, "build it with a numeric user")
 

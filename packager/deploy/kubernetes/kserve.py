@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from packager.core.deployment import Deployment, RenderedFiles
-from packager.deploy.kubernetes.checks import check_cluster
+from packager.deploy.kubernetes.checks import check_cluster, check_scaling
 from packager.deploy.kubernetes.deployer import one_node, render_files
 from packager.deploy.kubernetes.machines import resources
 from packager.deploy.kubernetes.objects import metadata
@@ -34,6 +34,7 @@ class KServeDeployer:
                 "KServe makes autoscalers and monitors by itself",
                 hint="give --max-replicas; `packager deploy kubernetes` makes the others",
             )
+        yield from check_scaling(deployment, wanted)
         found = check_cluster(deployment, wanted)
         # KServe's storage initializer reads buckets itself.
         yield from (one for one in found if one.code != "deploy-weights-unmounted")

@@ -71,10 +71,15 @@ def pod_security(deployment: Deployment) -> dict[str, Any]:
     """Return the context of a pod: the image's user by number, where it is one."""
     user, _, group = deployment.user.partition(":")
     made: dict[str, Any] = {"seccompProfile": {"type": "RuntimeDefault"}}
-    if user.isdecimal() and int(user):
-        number = int(group) if group.isdecimal() else int(user)
+    if is_number(user) and int(user):
+        number = int(group) if is_number(group) else int(user)
         made = {"runAsNonRoot": True, "runAsUser": int(user), "runAsGroup": number, **made}
     return made
+
+
+def is_number(user: str) -> bool:
+    """Return whether a user or group of an image is a number that kernels have."""
+    return user.isascii() and user.isdecimal() and len(user) <= 10 and int(user) < 1 << 31
 
 
 def container(deployment: Deployment, wanted: KubernetesWanted, name: str) -> dict[str, Any]:

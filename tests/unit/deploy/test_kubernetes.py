@@ -304,11 +304,28 @@ def test_shared_memory_of_less_than_the_devices_need_is_warned_of() -> None:
         KubernetesWanted(node_selector={"a": "b c"}),
         KubernetesWanted(scaler="hpa"),
         KubernetesWanted(scaler="keda", max_replicas=2),
+        KubernetesWanted(replicas=3, max_replicas=2),
     ],
 )
 def test_what_the_api_would_refuse_is_refused(wanted: KubernetesWanted) -> None:
     with pytest.raises(UsageError):
         KubernetesDeployer().render(VLLM, wanted)
+
+
+@pytest.mark.parametrize(
+    "address", ["http://ada:a-secret@p:9090", "http://p/?token=a-secret", "p:9090", "http://"]
+)
+def test_no_file_shows_the_password_of_a_prometheus(address: str) -> None:
+    wanted = KubernetesWanted(scaler="keda", max_replicas=2, prometheus=address)
+    with pytest.raises(UsageError, match="without credentials") as raised:
+        KubernetesDeployer().render(VLLM, wanted)
+    assert "a-secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("user", [pytest.param("9" * 5000, id="long"), "2147483648", "１０"])
+def test_numbers_that_no_kernel_has_are_no_users(user: str) -> None:
+    assert "runAsUser" not in pod(replace(VLLM, user=user))["securityContext"]
+    assert "deploy-user-name" in codes(replace(VLLM, user=user))
 
 
 @pytest.mark.parametrize("text", ["1.30", "1.38", "2.1", "1", "1.34.x", "１.34"])

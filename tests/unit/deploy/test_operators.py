@@ -54,6 +54,11 @@ def test_kserve_reads_the_weights_of_an_image(storage: Any, uri: str) -> None:
     assert "deploy-kserve-server" in codes(KServeDeployer(), VLLM, wanted)
 
 
+def test_kserve_takes_no_fewer_replicas_at_most_than_at_least() -> None:
+    with pytest.raises(UsageError, match="2 replicas at most"):
+        KServeDeployer().render(VLLM, replace(WANTED, replicas=3))
+
+
 def test_native_storage_needs_image_volumes() -> None:
     wanted = replace(WANTED, storage="native", version=(1, 32))
     assert "deploy-image-volume" in codes(KServeDeployer(), VLLM, wanted)
