@@ -76,7 +76,9 @@ def _of_groups(found: Mapping[str, Any], pods: tuple[Mapping[str, Any], ...]) ->
     ready, updated = int(status.get("readyReplicas") or 0), int(status.get("updatedReplicas") or 0)
     conditions = {one["type"]: one.get("status") for one in _of(status, "conditions")}
     given = {"ready": ready, "wanted": wanted}
-    settled = conditions.get("UpdateInProgress") != "True"
+    generation = found["metadata"]["generation"]
+    observed = int(status.get("observedGeneration") or generation) >= generation
+    settled = observed and conditions.get("UpdateInProgress") != "True"
     if conditions.get("Available") == "True" and settled and ready == updated == wanted:
         return _status(found, "ready", "Available", **given)
     state: DeployState = "updating" if ready else "creating"

@@ -21,6 +21,7 @@ from packager.deploy.kubernetes.kubeconfig import (
 )
 from packager.deploy.kubernetes.live import KUBERNETES, LiveCluster, StillEnding
 from packager.deploy.kubernetes.objects import deployment_object
+from packager.deploy.kubernetes.rollout import status_of
 from packager.deploy.kubernetes.wanted import KubernetesWanted
 from packager.errors import AccessDenied
 from tests.support.cluster_deployments import VLLM
@@ -175,6 +176,18 @@ def test_an_autoscaler_takes_over_the_replicas_that_run(manager: str, sent: int 
     LiveCluster(KUBERNETES, kept, "default").apply(VLLM, SCALED)  # type: ignore[arg-type]
     assert kept.applied["Deployment"]["spec"].get("replicas") == sent
     assert "replicas" not in kept.applied["HorizontalPodAutoscaler"]["spec"]
+
+
+@pytest.mark.parametrize(
+    ("observed", "state"), [({"observedGeneration": 1}, "updating"), ({}, "ready")]
+)
+def test_groups_of_an_old_generation_are_not_ready(observed: dict[str, int], state: str) -> None:
+    """Older controllers do not say which generation they saw."""
+    done = {"conditions": [{"type": "Available", "status": "True"}], **observed}
+    status = {**done, "readyReplicas": 2, "updatedReplicas": 2}
+    meta = {"name": "llama", "generation": 2}
+    found = {"kind": "LeaderWorkerSet", "metadata": meta, "spec": {"replicas": 2}}
+    assert status_of({**found, "status": status}).state == state
 
 
 def test_what_is_being_deleted_is_not_applied_over() -> None:
