@@ -102,10 +102,10 @@ def render_job(job: Job, files: Mapping[str, bytes], cluster: Cluster, size: Pod
 
 
 def _container(stage: Stage, number: int, cluster: Cluster) -> dict[str, Any]:
-    # Kubernetes puts variables in the place of $(NAME), and `$$(` is how it is told not to.
-    words = [word.replace("$(", "$$(") for word in arguments_of(stage, Path(JOB_DIR))]
+    # Kubernetes puts variables in the place of $(NAME), and one dollar in the place of two.
+    words = [word.replace("$", "$$") for word in arguments_of(stage, Path(JOB_DIR))]
     own = [
-        {"name": name, "value": value.replace("$(", "$$(")}
+        {"name": name, "value": value.replace("$", "$$")}
         for name, value in sorted(stage.environment.items())
     ]
     return {

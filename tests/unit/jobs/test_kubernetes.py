@@ -20,9 +20,9 @@ from tests.support.job_values import NOON, new_job
 
 VERSIONS = ("1.31", "1.33", "1.37")
 TRAIN = Stage(
-    "train", ("draft", "train", "--output", "{job}/head"), {"OMP_NUM_THREADS": "$(nproc)"}
+    "train", ("draft", "train", "--output", "{job}/head"), {"OMP_NUM_THREADS": "$(nproc)$$"}
 )
-BUILD = Stage("build", ("build", "--request", "{job}/request.json", "--output", "s3://b/$(x)"))
+BUILD = Stage("build", ("build", "--request", "{job}/request.json", "--output", "s3://b/$(x)$$y"))
 FILES = {"request.json": b'{"model": "s3://m"}', "data/texts.jsonl": b"\xff\x00"}
 
 
@@ -79,8 +79,8 @@ def test_stages_run_in_order_in_one_pod() -> None:
         ["draft", "train", "--output", "/var/lib/packager-job/head"]
         + ["--format", "json", "--progress", "json"]
     )
-    assert {"name": "OMP_NUM_THREADS", "value": "$$(nproc)"} in train["env"]
-    assert "s3://b/$$(x)" in build["args"]  # Kubernetes would put a variable there
+    assert {"name": "OMP_NUM_THREADS", "value": "$$(nproc)$$$$"} in train["env"]
+    assert "s3://b/$$(x)$$$$y" in build["args"]  # Kubernetes would put a variable there
 
 
 def test_a_job_of_one_stage_has_no_init_containers_and_no_empty_config_map() -> None:
