@@ -71,16 +71,8 @@ def modelcar_view(image: StoredImage) -> StoredImage:
         },
         "history": [*(image.config.get("history") or ()), {"created_by": _LINK.created_by}],
     }
-    data = canonical_json(config)
-    described = replace(
-        image.sealed.config_descriptor, digest=sha256(data), size=len(data)
-    ).to_json()
-    manifest = {
-        **image.manifest,
-        "config": described,
-        "layers": [*image.manifest["layers"], _described(_LINK).to_json()],
-    }
-    return parse_stored(image.reference, canonical_json(manifest), data)
+    layers = [_described(layer) for layer in (*image.layers, _LINK)]
+    return _make(image, config, image.sealed.config_descriptor.media_type, layers)
 
 
 def modelpack_view(image: StoredImage) -> StoredImage:
@@ -167,7 +159,8 @@ def _chosen(image: StoredImage, roles: Sequence[str]) -> list[StoredLayer]:
 
 def _described(layer: StoredLayer) -> Descriptor:
     """The layer's descriptor in a manifest of ours: what others say in our words stays behind."""
-    annotations = {**without_own(layer.descriptor.annotations), ROLE: layer.role}
+    role = {} if layer.role == "base" else {ROLE: layer.role}
+    annotations = {**without_own(layer.descriptor.annotations), **role}
     return replace(layer.descriptor, annotations=annotations)
 
 
