@@ -99,7 +99,8 @@ def _usage(path: str, command: click.Command) -> Iterator[str]:
     words = usage(path, command).removeprefix(path).strip()
     yield f".B {roff(path)}"
     if words:
-        yield roff(words)
+        # A long list of choices may be broken, and has no spaces to stretch.
+        yield from (".ad l", roff(words).replace("|", "|\\:"), ".ad b")
 
 
 def _sections() -> Iterator[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from packager.catalog.containers import containers
 from packager.catalog.drivers import amis
 from packager.check.plain import SECRETS, holds_secret
 from packager.core.deployment import Deployment
@@ -136,9 +137,10 @@ def _architecture(deployment: Deployment) -> Iterator[Finding]:
 
 def _devices(deployment: Deployment) -> Iterator[Finding]:
     instance = deployment.instance
-    planned = deployment.family == "neuron"
-    if planned and instance.kind != "neuron":
-        what = f"the image serves on NeuronCores, and {instance.name} has {instance.device_name}"
+    kinds = {one.kind for one in containers() if one.family == deployment.family}
+    if kinds and instance.kind not in kinds:
+        what = f"images of {deployment.family} are for {' or '.join(sorted(kinds))}, and "
+        what += f"{instance.name} has {instance.device_name}"
         yield Finding("error", "deploy-device-kind", what, "build it for that instance")
     elif deployment.cuda and instance.kind != "nvidia":
         what = f"the image has CUDA {deployment.cuda}, and {instance.name} has no NVIDIA GPU"

@@ -1,4 +1,4 @@
-"""What servers report of themselves: the path of their metrics, and the gauge of their queue."""
+"""What is known of engines' servers: where they report, and how several machines of them meet."""
 
 from __future__ import annotations
 
@@ -24,6 +24,36 @@ class ServerMetrics:
 
 
 UNKNOWN = ServerMetrics(engine="", family="", metrics="", queue="", flag="", source="", date="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meeting:
+    """Words on the command line by which servers of one engine meet on several machines."""
+
+    engine: str
+    each: tuple[str, ...]
+    others: tuple[str, ...]  # for machines that answer nothing
+    source: str
+    date: str
+
+    def words(self, first: str, port: int) -> list[str]:
+        """Return the words of each machine, by the first one's address."""
+        return [word.replace("FIRST", first).replace("PORT", str(port)) for word in self.each]
+
+
+@cache
+def meetings() -> tuple[Meeting, ...]:
+    """Return every engine whose servers are known to meet on several machines."""
+    rows = tomllib.loads(TABLE.read_text(encoding="utf-8"))["meeting"]
+    return tuple(
+        Meeting(**{**row, "each": tuple(row["each"]), "others": tuple(row["others"])})
+        for row in rows
+    )
+
+
+def meeting_of(engine: str) -> Meeting | None:
+    """Return how servers of an engine meet; None where nobody knows."""
+    return next((row for row in meetings() if row.engine == engine), None)
 
 
 @cache

@@ -35,6 +35,7 @@ WITHOUT_FORMAT = frozenset(
     }
     | {("cache", name) for name in ("keygen", "trust", "unpin")}
     | {("claims", name) for name in ("export", "import")}
+    | {("deploy", name, "invoke") for name in ("compose", "kserve", "kubernetes", "sagemaker")}
     | {("tools", name) for name in ("install", "path", "remove", "schema")}
     | {("warm", name) for name in ("one", "schema", "step", "tool")}
 )

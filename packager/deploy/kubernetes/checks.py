@@ -21,11 +21,10 @@ from packager.deploy.kubernetes.wanted import (
     KubernetesWanted,
     check_names,
 )
+from packager.deploy.servers import meeting_of, meetings
 from packager.errors import UsageError
 from packager.findings import Finding
 
-# Engines whose command line takes the rank and the first address of several nodes.
-RANKED = ("vllm", "sglang")
 _ADDRESS = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
 
 
@@ -88,9 +87,10 @@ def check_several(deployment: Deployment) -> Iterator[Finding]:
     """Find servers on several nodes that nobody could start."""
     if deployment.nodes == 1:
         return
-    if deployment.engine not in RANKED:
+    if meeting_of(deployment.engine) is None:
         what = f"{deployment.engine or 'the engine'} is not started on several nodes here"
-        yield Finding("error", "deploy-nodes-engine", what, "use vllm or sglang, or one node")
+        known = " or ".join(row.engine for row in meetings())
+        yield Finding("error", "deploy-nodes-engine", what, f"use {known}, or one node")
     elif not deployment.command:
         what = "each node needs its rank on the command line, and nobody says the command"
         yield Finding("error", "deploy-nodes-command", what, "deploy from the build record")

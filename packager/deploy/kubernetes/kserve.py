@@ -18,6 +18,7 @@ from packager.findings import Finding
 CUSTOM = "kserve-container"  # the name by which KServe finds the server among containers
 LLM = "main"  # the same of an LLMInferenceService
 SCHEMES = {"native": "oci+native://", "modelcar": "oci://"}
+_STARTED = ("", "vllm")  # the engine of LLMInferenceServices; "" where the image names none
 _POD_ONLY = ("containers",)  # the rest of a pod's fields are the predictor's own
 
 
@@ -48,7 +49,7 @@ class KServeDeployer:
             what = "KServe's own server reads the weights: options of the image are not used"
             hint = "the files have to be at /models in the image; --storage container serves it"
             yield Finding("warning", "deploy-kserve-server", what, hint)
-        if wanted.llm and deployment.engine not in ("", "vllm"):
+        if wanted.llm and deployment.engine not in _STARTED:
             what = f"an LLMInferenceService starts vLLM, and the image has {deployment.engine}"
             yield Finding("error", "deploy-kserve-engine", what, "leave --llm out")
         if wanted.llm and wanted.storage == "container" and not deployment.weights.uri:

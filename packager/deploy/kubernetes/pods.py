@@ -17,6 +17,7 @@ from packager.deploy.kubernetes.machines import (
     tolerations,
 )
 from packager.deploy.kubernetes.wanted import KubernetesWanted
+from packager.deploy.servers import meeting_of
 
 CONTAINER = "server"
 PORT_NAME = "http"
@@ -212,16 +213,12 @@ def scratch_of(deployment: Deployment) -> list[tuple[str, str]]:
 def with_rank(pod: dict[str, Any], deployment: Deployment, *, leader: bool) -> dict[str, Any]:
     """Return the pod of one of several nodes: rank and first address come from LeaderWorkerSet."""
     server = dict(pod["containers"][0])
-    first = "$(LWS_LEADER_ADDRESS)"
+    meeting = meeting_of(deployment.engine)
     words = ["--nnodes", str(deployment.nodes), "--node-rank", "$(LWS_WORKER_INDEX)"]
-    if deployment.engine == "sglang":
-        words += ["--dist-init-addr", f"{first}:{RENDEZVOUS}"]
-    else:
-        words += ["--master-addr", first, "--master-port", str(RENDEZVOUS)]
+    words += meeting.words("$(LWS_LEADER_ADDRESS)", RENDEZVOUS) if meeting else []
     server["command"] = [*server.get("command", ()), *words]
     if not leader:  # answers nothing: probes of it would kill the group
         for name in ("startupProbe", "readinessProbe", "livenessProbe", "ports"):
             del server[name]
-        if deployment.engine != "sglang":
-            server["command"].append("--headless")
+        server["command"] += meeting.others if meeting else ()
     return {**pod, "containers": [server]}
