@@ -138,12 +138,12 @@ def _architecture(deployment: Deployment) -> Iterator[Finding]:
 def _devices(deployment: Deployment) -> Iterator[Finding]:
     instance = deployment.instance
     kinds = {one.kind for one in containers() if one.family == deployment.family}
-    if kinds and instance.kind not in kinds:
+    if deployment.cuda and instance.kind != "nvidia":
+        what = f"the image has CUDA {deployment.cuda}, and {instance.name} has no NVIDIA GPU"
+        yield Finding("error", "deploy-device-kind", what, "build it for that instance")
+    elif kinds and instance.kind not in kinds:
         what = f"images of {deployment.family} are for {' or '.join(sorted(kinds))}, and "
         what += f"{instance.name} has {instance.device_name}"
-        yield Finding("error", "deploy-device-kind", what, "build it for that instance")
-    elif deployment.cuda and instance.kind != "nvidia":
-        what = f"the image has CUDA {deployment.cuda}, and {instance.name} has no NVIDIA GPU"
         yield Finding("error", "deploy-device-kind", what, "build it for that instance")
     if instance.kind != "cpu" and deployment.devices > instance.devices:
         what = f"the image uses {deployment.devices} devices on each node, and {instance.name} "
