@@ -10,15 +10,15 @@ import click
 from packager.cli.deploy_cluster_options import (
     ACCESS,
     COMMON,
-    Option,
-    add_options,
     namespace_option,
     open_server,
     take_name,
     take_wanted,
 )
 from packager.cli.deploy_options import (
+    check_asked,
     output_option,
+    prompt_options,
     read_body,
     show_answer,
     show_applied,
@@ -29,14 +29,12 @@ from packager.cli.deploy_options import (
     tell_findings,
     wait_options,
 )
+from packager.cli.field_options import Option, add_options
 from packager.cli.options import format_option
 from packager.cli.terminal import note
 from packager.core.deployment import DeployStatus
 from packager.deploy.kubernetes.live import DeployFailed, LiveCluster, Platform
-from packager.deploy.sagemaker.live import request_body
-from packager.errors import UsageError
-
-_SMOKE = "What does loads in the json module do?"
+from packager.deploy.servers import request_body
 
 
 def add_commands(group: click.Group, platform: Platform, *own: tuple[Option, ...]) -> None:
@@ -141,23 +139,12 @@ def _status(platform: Platform, name: str) -> click.Command:
 
 def _invoke(platform: Platform, name: str) -> click.Command:
     @click.argument("name")
-    @click.argument("body", required=False, metavar="[FILE|-]")
-    @click.option("--prompt", metavar="TEXT", help="Ask this, as a chat, instead of a file.")
-    @click.option("--model", default="", metavar="NAME", help="Name of the model in a chat.")
-    @click.option(
-        "--max-tokens",
-        metavar="N",
-        type=click.IntRange(1),
-        default=64,
-        show_default=True,
-        help="Of an answer.",
-    )
+    @prompt_options("Name of the model in a chat.")
     @add_options((namespace_option,), ACCESS)
     def invoke(
         name: str, body: str | None, prompt: str | None, model: str, max_tokens: int, **given: Any
     ) -> None:
-        if (body is None) == (prompt is None):
-            raise UsageError("nothing is asked, or two things", hint="give FILE, or --prompt TEXT")
+        check_asked(body, prompt)
         data = read_body(body) if prompt is None else request_body(prompt, model, max_tokens)
         show_answer(_live(platform, given).invoke(take_name(name), data))
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import Any, get_args
 
 import click
 
 from packager.cli.deploy_options import take_deployment
-from packager.cli.field_options import Command
+from packager.cli.field_options import Option
 from packager.cli.options import container_environment, env_option
 from packager.core.deployment import Deployment
 from packager.deploy.kubernetes.client import ApiServer
@@ -25,8 +24,6 @@ from packager.deploy.kubernetes.wanted import (
     parse_version,
 )
 from packager.errors import UsageError
-
-Option: TypeAlias = Callable[[Any], Any]
 
 namespace_option = click.option(
     "--namespace", metavar="NAME", help="Namespace. Default: the context's, or `default`."
@@ -171,17 +168,6 @@ KSERVE: tuple[Option, ...] = (
 HYPERPOD: tuple[Option, ...] = (
     click.option("--region", default="", metavar="REGION", help="Region of the weights' bucket."),
 )
-
-
-def add_options(*groups: tuple[Option, ...]) -> Option:
-    """Return a decorator that adds options in their order."""
-
-    def add(command: Command) -> Command:
-        for option in reversed([one for group in groups for one in group]):
-            command = option(command)
-        return command
-
-    return add
 
 
 def take_wanted(given: dict[str, Any]) -> tuple[Deployment, KubernetesWanted]:

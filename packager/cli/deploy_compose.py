@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from packager import wiring
 from packager.build.records import find_record
 from packager.cli.bench import bench
 from packager.cli.deploy_options import (
+    SMOKE_TOKENS,
     applied_document,
     output_option,
     read_body,
@@ -27,7 +27,7 @@ from packager.cli.deploy_options import (
     tell_findings,
     wait_options,
 )
-from packager.cli.field_options import Command
+from packager.cli.field_options import Option, add_options
 from packager.cli.options import container_environment, format_option
 from packager.cli.terminal import note, print_json, print_line, print_lines
 from packager.core.deployment import PORT, Deployment, DeployStatus
@@ -36,13 +36,11 @@ from packager.deploy.checks import refuse_secrets
 from packager.deploy.compose.deployer import ComposeDeployer
 from packager.deploy.compose.wanted import LOOPBACK, ComposeWanted
 from packager.errors import NotFound, SmokeFailed, UsageError
-from packager.serving.smoke import ask_endpoint
+from packager.serving.smoke import PROMPT, ask_endpoint
 from packager.wiring.compose import Through, compose_projects
 from packager.wiring.deploy import engine_digests
 
-_PROMPT, _TOKENS = "What does loads in the json module do?", 16
-
-_WANTED: tuple[Callable[[Command], Command], ...] = (
+_WANTED: tuple[Option, ...] = (
     click.option(
         "--replicas",
         type=click.IntRange(1, 64),
@@ -112,10 +110,7 @@ _through_option = click.option(
 )
 
 
-def _wanted_options(command: Command) -> Command:
-    for add in reversed(_WANTED):
-        command = add(command)
-    return command
+_wanted_options = add_options(_WANTED)
 
 
 def _take(given: dict[str, Any]) -> tuple[Deployment, ComposeWanted]:
@@ -242,7 +237,9 @@ def apply(
     applied = live.apply(deployment, wanted)
     if wait or smoke or measures:
         _check_serving(deployment.name, live.status(deployment.name, wait_s=timeout_s))
-    answer = ask_endpoint(applied.address, prompt=_PROMPT, max_tokens=_TOKENS) if smoke else None
+    answer = (
+        ask_endpoint(applied.address, prompt=PROMPT, max_tokens=SMOKE_TOKENS) if smoke else None
+    )
     if answer is not None and output_format == "json":
         print_json({**applied_document(applied), "smoke": asdict(answer)})
         return

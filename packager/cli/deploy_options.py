@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from packager import wiring
-from packager.cli.field_options import Command, FiniteRange
+from packager.cli.field_options import Command, FiniteRange, Option, add_options
 from packager.cli.options import image_options
 from packager.cli.terminal import note, print_json, print_line, print_text
 from packager.core.deployment import Applied, Change, Deployment, DeployStatus, RenderedFiles
@@ -21,15 +21,9 @@ from packager.files.user_files import read_user_file
 from packager.findings import Finding, errors_in, finding_document
 from packager.wiring.deploy import DeployAsked, find_deployment
 
+SMOKE_TOKENS = 16  # of an answer that shows that a deployment works
 MAX_BODY_BYTES = 6 * 1024 * 1024  # of a request that SageMaker takes; others take more
 _SIZES = {"k": 1e3, "m": 1e6, "g": 1e9}
-
-
-def subject_options(command: Command) -> Command:
-    """Add the argument IMAGE and the options that say what is deployed; see `take_deployment`."""
-    for add in reversed(_SUBJECT):
-        command = add(command)
-    return command
 
 
 def take_deployment(given: dict[str, Any]) -> Deployment:
@@ -63,7 +57,7 @@ def _bandwidth(_context: click.Context, _parameter: click.Parameter, text: str |
     return found
 
 
-_SUBJECT: tuple[Callable[[Command], Command], ...] = (
+_SUBJECT: tuple[Option, ...] = (
     click.argument("image", metavar="IMAGE|RECORD"),
     click.option(
         "--instance",
@@ -90,6 +84,8 @@ _SUBJECT: tuple[Callable[[Command], Command], ...] = (
     ),
     image_options,
 )
+# The argument IMAGE and the options that say what is deployed; see `take_deployment`.
+subject_options = add_options(_SUBJECT)
 
 
 def wait_options(command: Command) -> Command:
@@ -221,6 +217,33 @@ def read_body(place: str | None) -> bytes:
         hint="write the JSON that the server takes into a file",
         max_bytes=MAX_BODY_BYTES,
     )
+
+
+def prompt_options(model: str) -> Option:
+    """Return a decorator for what one request asks; `model` says whose name a chat has."""
+    return add_options(
+        (
+            click.argument("body", required=False, metavar="[FILE|-]"),
+            click.option(
+                "--prompt", metavar="TEXT", help="Ask this, as a chat, instead of a file."
+            ),
+            click.option("--model", default="", metavar="NAME", help=model),
+            click.option(
+                "--max-tokens",
+                metavar="N",
+                type=click.IntRange(1),
+                default=64,
+                show_default=True,
+                help="Of an answer.",
+            ),
+        )
+    )
+
+
+def check_asked(body: str | None, prompt: str | None) -> None:
+    """Raise `UsageError` unless there is one of a file and a prompt."""
+    if (body is None) == (prompt is None):
+        raise UsageError("nothing is asked, or two things", hint="give FILE, or --prompt TEXT")
 
 
 def show_answer(data: bytes) -> None:

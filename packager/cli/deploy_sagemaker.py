@@ -9,7 +9,10 @@ from typing import Any
 import click
 
 from packager.cli.deploy_options import (
+    SMOKE_TOKENS,
+    check_asked,
     output_option,
+    prompt_options,
     read_body,
     show_answer,
     show_applied,
@@ -26,13 +29,15 @@ from packager.cli.terminal import note
 from packager.core.deployment import DeployStatus
 from packager.deploy.sagemaker.clients import Clients
 from packager.deploy.sagemaker.deployer import SageMakerDeployer
-from packager.deploy.sagemaker.live import LiveSageMaker, request_body
+from packager.deploy.sagemaker.live import LiveSageMaker
 from packager.deploy.sagemaker.refusals import EndpointFailed, StillStarting
+from packager.deploy.servers import request_body
 from packager.deploy.source import dns_label
-from packager.errors import NotFound, UsageError
+from packager.errors import NotFound
+from packager.serving.smoke import PROMPT
 from packager.wiring.deployments import forget_deployment, remember_deployment
 
-_SMOKE = "What does loads in the json module do?"
+_region_option = click.option("--region", metavar="REGION", default="", help="AWS region.")
 
 
 @click.group()
@@ -110,7 +115,7 @@ def apply(wait: bool, timeout_s: float, smoke: bool, output_format: str, **given
     if wait or smoke:
         _check_serving(deployment.name, live.status(deployment.name, wait_s=timeout_s))
     if smoke:
-        body = request_body(_SMOKE, deployment.served_name, 16)
+        body = request_body(PROMPT, deployment.served_name, SMOKE_TOKENS)
         note(f"answer: {live.invoke(deployment.name, body).decode(errors='replace')[:400]}")
     remember_deployment(deployment, "sagemaker", os.environ, answered=smoke)
     show_applied(applied, output_format)
@@ -119,7 +124,7 @@ def apply(wait: bool, timeout_s: float, smoke: bool, output_format: str, **given
 @sagemaker.command()
 @click.argument("name")
 @wait_options
-@click.option("--region", metavar="REGION", default="", help="AWS region.")
+@_region_option
 @format_option
 def status(name: str, wait: bool, timeout_s: float, region: str, output_format: str) -> None:
     """Show the state of endpoint NAME.
@@ -137,20 +142,8 @@ def status(name: str, wait: bool, timeout_s: float, region: str, output_format: 
 
 @sagemaker.command()
 @click.argument("name")
-@click.argument("body", required=False, metavar="[FILE|-]")
-@click.option("--prompt", metavar="TEXT", help="Ask this, as a chat, instead of a file.")
-@click.option(
-    "--model", default="", metavar="NAME", help="Model in a chat. Default: the endpoint's."
-)
-@click.option(
-    "--max-tokens",
-    metavar="N",
-    type=click.IntRange(1),
-    default=64,
-    show_default=True,
-    help="Of an answer.",
-)
-@click.option("--region", metavar="REGION", default="", help="AWS region.")
+@prompt_options("Model in a chat. Default: the endpoint's.")
+@_region_option
 def invoke(
     name: str, body: str | None, prompt: str | None, model: str, max_tokens: int, region: str
 ) -> None:
@@ -159,8 +152,7 @@ def invoke(
     \b
     packager deploy sagemaker invoke my-model --prompt 'Hello'
     """
-    if (body is None) == (prompt is None):
-        raise UsageError("nothing is asked, or two things", hint="give FILE, or --prompt TEXT")
+    check_asked(body, prompt)
     live = LiveSageMaker(Clients(region))
     if prompt is None:
         data = read_body(body)
@@ -171,7 +163,7 @@ def invoke(
 
 @sagemaker.command()
 @click.argument("name")
-@click.option("--region", metavar="REGION", default="", help="AWS region.")
+@_region_option
 @format_option
 def rollback(name: str, region: str, output_format: str) -> None:
     """Move endpoint NAME back to the configuration that it had before.
@@ -184,7 +176,7 @@ def rollback(name: str, region: str, output_format: str) -> None:
 
 @sagemaker.command()
 @click.argument("name")
-@click.option("--region", metavar="REGION", default="", help="AWS region.")
+@_region_option
 @format_option
 def delete(name: str, region: str, output_format: str) -> None:
     """Delete endpoint NAME, with every model and configuration that `apply` made for it.

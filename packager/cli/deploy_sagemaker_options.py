@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, get_args
 
 import click
 
 from packager import wiring
 from packager.cli.deploy_options import take_deployment
-from packager.cli.field_options import Command, FiniteRange
+from packager.cli.field_options import FiniteRange, Option, add_options
 from packager.core.deployment import Deployment
 from packager.core.image import Platform
 from packager.deploy.sagemaker.checks import used_region
 from packager.deploy.sagemaker.wanted import Routing, SageMakerWanted, Update
 from packager.errors import UsageError
 from packager.wiring.deploy import DeployAsked, find_deployment
-
-
-def wanted_options(command: Command) -> Command:
-    """Add the options of `SageMakerWanted`; see `take_wanted`."""
-    for add in reversed(_WANTED):
-        command = add(command)
-    return command
 
 
 def take_wanted(given: dict[str, Any]) -> tuple[Deployment, SageMakerWanted, str]:
@@ -56,7 +48,7 @@ def take_wanted(given: dict[str, Any]) -> tuple[Deployment, SageMakerWanted, str
     return deployment, wanted, region or used_region(deployment, wanted)
 
 
-_WANTED: tuple[Callable[[Command], Command], ...] = (
+_WANTED: tuple[Option, ...] = (
     click.option(
         "--role-arn",
         required=True,
@@ -190,3 +182,5 @@ _WANTED: tuple[Callable[[Command], Command], ...] = (
         "Repeatable; preferred first.",
     ),
 )
+
+wanted_options = add_options(_WANTED)  # those of `SageMakerWanted`; see `take_wanted`

@@ -23,6 +23,7 @@ from packager.core.fields import CommandOption
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Owner = TypeVar("Owner")
+Option = Callable[[Any], Any]
 Callback = Callable[[click.Context, click.Parameter, Any], Any]
 
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
@@ -63,14 +64,19 @@ def options_from(
     unknown = ({*names} | skipped | callbacks.keys() | choices.keys()) - fields.keys()
     if unknown:
         raise KeyError(f"{owner.__name__} has no described field {sorted(unknown)[0]!r}")
-    made = [
+    return add_options(
         _option(field, callbacks.get(name), choices.get(name))
         for name, field in fields.items()
         if (not names or name in names) and name not in skipped
-    ]
+    )
+
+
+def add_options(*groups: Iterable[Option]) -> Option:
+    """Return a decorator that adds options in their order."""
+    options = [one for group in groups for one in group]
 
     def add(command: Command) -> Command:
-        for option in reversed(made):
+        for option in reversed(options):
             command = option(command)
         return command
 

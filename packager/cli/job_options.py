@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from packager.cli.field_options import Command
+from packager.cli.field_options import Command, add_options
 from packager.cli.options import request_fields
 from packager.cli.train_options import train_option, training_words
 from packager.core.documents import shorten
@@ -25,9 +25,8 @@ _NAME = "job-name"  # stands for a job's in a place that is checked
 
 def job_options(command: Command) -> Command:
     """Add the options that become `JobSettings`; pass what they give to `job_settings`."""
-    for add in reversed(_OPTIONS):
-        command = add(command)
-    return command
+    made: Command = add_options(_OPTIONS)(command)
+    return made
 
 
 def job_settings(given: dict[str, Any]) -> JobSettings:

@@ -12,6 +12,7 @@ from packager.cli.terminal import note, print_json, print_line, print_lines
 from packager.core.events import ignore
 from packager.core.text import quoted_lines
 from packager.images.docker_engine import connect_engine
+from packager.serving.smoke import PROMPT
 from packager.serving.smoke import smoke as run_smoke
 
 
@@ -19,7 +20,7 @@ from packager.serving.smoke import smoke as run_smoke
 @click.argument("image")
 @click.option(
     "--prompt",
-    default="What does loads in the json module do?",
+    default=PROMPT,
     show_default=True,
     metavar="TEXT",
     help="Question that the image answers.",

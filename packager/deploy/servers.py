@@ -1,7 +1,8 @@
-"""What is known of engines' servers: where they report, and how several machines of them meet."""
+"""What is known of engines' servers: what they take and report, how several machines meet."""
 
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import dataclass
 from functools import cache
@@ -74,3 +75,13 @@ def metrics_of(family: str, engine: str, arguments: tuple[str, ...]) -> ServerMe
         return wrapped
     found = next((row for row in rows if row.engine == engine and not row.family), UNKNOWN)
     return found if not found.flag or found.flag in arguments else UNKNOWN
+
+
+def request_body(prompt: str, model: str, tokens: int) -> bytes:
+    """Return a chat request as every engine of packager's images takes it."""
+    asked = {
+        **({"model": model} if model else {}),
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": tokens,
+    }
+    return json.dumps(asked).encode()

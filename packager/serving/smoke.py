@@ -18,6 +18,7 @@ from packager.core.documents import MAX_BYTES, NotStrict, field, parse_json, par
 from packager.errors import SmokeFailed
 from packager.serving.containers import log_of, running, wait_for_ping
 
+PROMPT = "What does loads in the json module do?"  # where nobody asks anything else
 _REQUEST_TIMEOUT_S = 300.0
 _SAID = ("content", "reasoning", "reasoning_content")
 _SHORT = "a"  # one token, or two where the model begins with one of its own

@@ -6,7 +6,6 @@ in their names, and all have a tag: what is there tells how far an earlier call 
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -434,13 +433,3 @@ def _stem(name: str) -> str:
 
 def _snake(operation: str) -> str:
     return "".join(f"_{one.lower()}" if one.isupper() else one for one in operation).lstrip("_")
-
-
-def request_body(prompt: str, model: str, tokens: int) -> bytes:
-    """Return a chat request as every engine of packager's images takes it."""
-    asked = {
-        **({"model": model} if model else {}),
-        "messages": [{"role": "user", "content": prompt}],
-        "max_tokens": tokens,
-    }
-    return json.dumps(asked).encode()
