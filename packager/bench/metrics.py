@@ -61,7 +61,8 @@ def load_figures(runs: Sequence[LoadRun], limits: Limits | None = None) -> Bench
         raise ValueError("a load without a round has no figures")
     limits = limits or Limits()
     counts = _count(result for run in runs for result in run.results)
-    answers = [_Answer.of(result) for result in counts.valid]
+    rounds = [[_Answer.of(result) for result in _count(run.results).valid] for run in runs]
+    answers = [one for answers in rounds for one in answers]
     duration = sum(_duration(run) for run in runs)
     accepted = _acceptance(runs)
     level = runs[0].level
@@ -88,7 +89,7 @@ def load_figures(runs: Sequence[LoadRun], limits: Limits | None = None) -> Bench
         metrics=metrics,
         good=None if good is None else good / max(1, len(counts.sent)),
         errors=_errors(counts.failed),
-        rounds=tuple(_round(run) for run in runs),
+        rounds=tuple(_round(run, some) for run, some in zip(runs, rounds, strict=True)),
         acceptance=accepted,
         notes=load_notes(runs, metrics, limits),
         interrupted=next((reason for run in runs if (reason := _interruption(run))), ""),
@@ -275,9 +276,8 @@ def _errors(failed: Iterable[LoadResult]) -> tuple[BenchError, ...]:
     )
 
 
-def _round(run: LoadRun) -> Round:
+def _round(run: LoadRun, answers: Sequence[_Answer]) -> Round:
     counts = _count(run.results)
-    answers = [_Answer.of(result) for result in counts.valid]
     metrics = {**_of_requests(answers), **_of_the_load(counts, answers, _duration(run))}
 
     def average(tag: str) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -20,7 +21,10 @@ from packager.load.values import Level, LoadPlan, LoadRequest, LoadResult, LoadR
 
 _SETTLE_S, _SETTLE_READS = 0.2, 15
 _STOP_POLL_S = 0.05
-_COUNTED = ("spec", "skipped", "generation_tokens", "request_success")  # what engines count
+# Lines of what engines count while they answer.
+_COUNTED = re.compile(
+    r"^[A-Za-z0-9_:]*(?:spec|skipped|generation_tokens|request_success)[^\n]*$", re.MULTILINE
+)
 
 
 def run_load(
@@ -58,8 +62,15 @@ def run_load(
         # call with that task, and `signal.signal` makes a text of the handler that it takes away.
         found.append(await _load(client, taken, plan, on_result, stop))
 
-    with made_ahead(iter(requests), plan) as taken, _without_full_collections():
-        asyncio.run(load(taken))
+    # Every token wakes the loop: uvloop takes three quarters of the processor time of asyncio's.
+    import uvloop
+
+    with (
+        made_ahead(iter(requests), plan) as taken,
+        _without_full_collections(),
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        runner.run(load(taken))
     run = found[0]
     return replace(run, results=tuple(_counted(one, tokenizer) for one in run.results))
 
@@ -166,7 +177,7 @@ def _uncancel() -> None:
 
 
 def _counts(metrics: str) -> list[str]:
-    return [line for line in metrics.splitlines() if any(name in line for name in _COUNTED)]
+    return _COUNTED.findall(metrics)
 
 
 def _seconds(results: Sequence[LoadResult]) -> float:

@@ -36,6 +36,7 @@ DRAFTS, DRAFT_TOKENS, ACCEPTED = (
 BY_POSITION = f"{_VLLM}accepted_tokens_per_pos_total"
 SKIPPED = "tgi_request_skipped_tokens"
 LENGTH, RATE = "sglang:spec_accept_length", "sglang:spec_accept_rate"
+_COUNTED = (_VLLM, SKIPPED, LENGTH, RATE)  # of the some thousand numbers of a server
 
 _LARGEST = 2**53  # numbers past it are not counted, they are made up
 _POSITION = re.compile(r"0|[1-9]\d{0,3}", re.ASCII)
@@ -87,7 +88,7 @@ def acceptance(
 
 def counted(texts: Sequence[str], *, requests: int) -> Acceptance | None:
     """Return what the server's own metrics tell of `requests` answers; None where they do not."""
-    readings = [_readings(text) for text in texts]
+    readings = [_readings(text, _COUNTED) for text in texts]
     told = Told(
         readings=readings,
         before=_counts(readings[0]),
@@ -226,9 +227,9 @@ def _of_chunks(answers: Sequence[ProbeResponse]) -> Acceptance | None:
     return Acceptance(source=CHUNKS, length=_rounded(tokens / chunks), rate=None)
 
 
-def _readings(text: str) -> list[Reading]:
+def _readings(text: str, starts: tuple[str, ...] = ("",)) -> list[Reading]:
     try:
-        return [reading for reading in read_metrics(text) if abs(reading.value) < _LARGEST]
+        return [one for one in read_metrics(text, starts) if abs(one.value) < _LARGEST]
     except ValueError:
         return []  # another server's page; there is nothing to learn of it
 

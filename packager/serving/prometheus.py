@@ -30,10 +30,13 @@ class Reading:
     value: float
 
 
-def read_metrics(text: str) -> Iterator[Reading]:
-    """Yield every number. Raises `ValueError` for a line of another form."""
+def read_metrics(text: str, starts: tuple[str, ...] = ("",)) -> Iterator[Reading]:
+    """Yield every number of the metrics whose names start with one of `starts`.
+
+    Raises `ValueError` for a line of another form; lines of other metrics are not looked at.
+    """
     for line in text.splitlines():
-        if not line.strip() or line.startswith("#"):
+        if not line.startswith(starts) or not line.strip() or line.startswith("#"):
             continue
         matched = _LINE.fullmatch(line) if len(line) <= _LONGEST_LINE else None
         if matched is None:
