@@ -95,6 +95,8 @@ class Phase:
             if numbered is None:
                 return
             await asyncio.sleep(due - self.now())
+            while self.now() < due:  # uvloop's timers are up to half a millisecond early
+                await asyncio.sleep(0)
             if slots is not None:
                 await slots.acquire()
             if self._has_ended():
