@@ -14,8 +14,10 @@ first changes with every round.  A figure is the median of the rounds' ratios, o
 - Either client sends one request that it does not count, and then the load.
 - vLLM's client takes the first chunk for the first token, also one without text, as a model with
   random weights often begins: half of a character.  `packager bench` waits for text.  What is
-  compared is vLLM's meaning, from the first bytes of the answer; ours is beside it as `ttft_text`.
-  vLLM's time begins before a connection is opened, ours when the request is written.
+  compared is vLLM's meaning, from before a connection is opened to the first bytes of the answer;
+  ours, from the request's writing to the first text, is beside it as `ttft_text`.
+- The clients have one processor, the server the others: on a shared one, the client that takes
+  less of it finds a faster server.
 - Processor time is of the client's process, from that first request to the figures.
 
 Starts its own Docker Engine (root on Debian; see scripts/) unless `--docker` names one.  The last
@@ -57,6 +59,8 @@ ANSWER = (80, 320)  # characters of a reply, which vLLM's tokenizer counts
 # Requests of a load: enough that one does not move the median, at one as well as at 16 at a time.
 LEAST, EACH = 24, 6
 LEAST_ROUNDS = 3
+CLIENT = max(os.sched_getaffinity(0))  # the processor of the clients
+SERVER = os.sched_getaffinity(0) - {CLIENT}
 INSIDE = "/tmp/packager-load"
 
 
@@ -125,6 +129,7 @@ def measured(
     talks = talks_of(max(map(size_of, levels)))
     with served(docker_host, IMAGE, OMP_NUM_THREADS="1") as (container, published):
         send_sources(container)
+        keep_apart(container)
         url = own_address(container) or published
         with Client("packager", container, url) as ours, Client("vllm", container, url) as theirs:
             clients = dict(zip(CLIENTS, (ours, theirs), strict=True))
@@ -174,6 +179,15 @@ def send_sources(container: Any) -> None:
     assert container.put_archive("/", archive.getvalue())
 
 
+def keep_apart(container: Any) -> None:
+    """Leave the clients a processor of their own: who takes more of it gets no slower server."""
+    rows = container.top()
+    column = rows["Titles"].index("PID")
+    for pid in (int(row[column]) for row in rows["Processes"]):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), SERVER)
+
+
 class Client:
     """A client inside the server's container, from `__enter__` to `__exit__`."""
 
@@ -182,6 +196,7 @@ class Client:
         self._order = {"url": url, "model": TINY.name, "tokenizer": "/opt/packager/model"}
         command = [
             *("docker", "exec", "-i", "-e", "HF_HUB_OFFLINE=1", str(container.id)),
+            *("taskset", "--cpu-list", str(CLIENT)),
             *("python3", f"{INSIDE}/benchmarks/load_inside.py", name),
         ]
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the client

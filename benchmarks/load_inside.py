@@ -39,8 +39,9 @@ class Packager:
 
     def __call__(self, order: Mapping[str, Any]) -> Figures:
         from packager.bench.metrics import load_figures
-        from packager.load.run import run_load
-        from packager.load.values import Level, LoadPlan, LoadRequest
+        from packager.load import run as loads
+        from packager.load.client import LoadClient, Now
+        from packager.load.values import Level, LoadPlan, LoadRequest, LoadResult
 
         asked = list(zip(order["prompts"], order["lengths"], strict=True))
         requests = [
@@ -58,8 +59,16 @@ class Packager:
         ]
         level = Level(concurrency=order["concurrency"])
         plan = LoadPlan(level=level, requests=len(asked), warm_up=1)
+        begun_s: dict[int, float] = {}  # when a request is begun: vLLM's clock starts then
+
+        class Noting(LoadClient):
+            async def send(self, request: LoadRequest, number: int, now: Now) -> LoadResult:
+                begun_s[number] = now()
+                return await super().send(request, number, now)
+
+        loads.LoadClient = Noting  # type: ignore[misc]
         began_s = time.process_time()
-        run = run_load(order["url"], order["model"], requests, plan)
+        run = loads.run_load(order["url"], order["model"], requests, plan)
         metrics = load_figures([run]).metrics
         cpu_s = time.process_time() - began_s
         failed = [one.reason for one in run.results if one.failure]
@@ -70,7 +79,7 @@ class Packager:
             "lengths": [one.output_tokens for one in run.results],
             "throughput": metrics["output_token_throughput"].avg,
             "ttft": 1000
-            * statistics.median(first_s[one.number] - one.sent_s for one in run.results),
+            * statistics.median(first_s[one.number] - begun_s[one.number] for one in run.results),
             "ttft_text": metrics["time_to_first_token"].p50 or 0.0,
             "tpot": 1000
             * statistics.median(
