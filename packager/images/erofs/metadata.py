@@ -21,22 +21,24 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from packager.images.erofs.nodes import ROOT, LayerTree, Node, NodeKind
-from packager.images.erofs.scan import LayerNotMountable
+from packager.core.units import MIB
+from packager.images.erofs.nodes import ROOT_NODE, LayerNotMountable, LayerTree, Node, NodeKind
 
 EROFS_FORMAT = 1
 ALIGNMENT = 4096
 HEAD = 4096  # bytes before the tar in a blob, and before the inodes in an index
+MAX_METADATA = 256 * MIB  # a million names take less; only directories without end take more
 _SUPERBLOCK_AT, _MAGIC = 1024, 0xE0F5E1E2
 _DEVICES_AT = 2048
 _SLOT, _INODE = 32, 64  # bytes of an address of inodes, and of an extended inode
 _DIRENT, _XATTR_HEADER = 12, 12
 _EXTENDED_PLAIN = 1  # i_format: an extended inode, data in whole blocks at one place
 _DEVICE_TABLE = 0x8  # feature_incompat
+_MAX_BLOCKS = 2**32
+_MAX_XATTRS = 4 * 65535  # bytes at one inode: its header counts them in fours
 _FILE_TYPES: Mapping[NodeKind, int] = {
     "file": 1, "directory": 2, "character": 3, "block": 4, "fifo": 5, "symlink": 7,
 }  # fmt: skip
@@ -44,12 +46,13 @@ _FORMATS: Mapping[NodeKind, int] = {
     "file": 0o100000, "directory": 0o040000, "character": 0o020000,
     "block": 0o060000, "fifo": 0o010000, "symlink": 0o120000,
 }  # fmt: skip
+# By whether a name follows them.
 _XATTR_PREFIXES = (
-    (1, b"user."),
-    (2, b"system.posix_acl_access"),
-    (3, b"system.posix_acl_default"),
-    (4, b"trusted."),
-    (6, b"security."),
+    (1, b"user.", True),
+    (2, b"system.posix_acl_access", False),
+    (3, b"system.posix_acl_default", False),
+    (4, b"trusted.", True),
+    (6, b"security.", True),
 )
 
 
@@ -69,12 +72,12 @@ class ErofsBlob:
 def make_blob(tree: LayerTree) -> ErofsBlob:
     """Make the form of one file. Equal trees give equal bytes."""
     data_end = _round_up(HEAD + tree.tar_size, ALIGNMENT)
-    block = _block_size(tree, data_end - HEAD)
-    metadata = _make_metadata(tree, block=block, at=data_end, data_at=HEAD)
-    tail = bytes(data_end - HEAD - tree.tar_size) + metadata.data
+    laid = _lay_out(tree, _block_size(tree, data_end - HEAD))
+    metadata = _write(tree, laid, at=data_end, data_at=HEAD)
+    tail = bytes(data_end - HEAD - tree.tar_size) + metadata
     head = bytearray(HEAD)
-    _put_superblock(head, metadata, block=block, at=data_end, size=data_end + len(metadata.data))
-    return ErofsBlob(head=bytes(head), tail=tail, block_size=block)
+    _put_superblock(head, laid, metadata, at=data_end, size=data_end + len(metadata))
+    return ErofsBlob(head=bytes(head), tail=tail, block_size=laid.block)
 
 
 def make_index(tree: LayerTree, tag: str = "") -> bytes:
@@ -82,29 +85,34 @@ def make_index(tree: LayerTree, tag: str = "") -> bytes:
 
     `tag` names that device, in ASCII and 64 bytes at most: for people, nothing reads it.
     """
-    block = _block_size(tree, tree.tar_size)
-    # The tar's addresses begin behind the index, whose length does not depend on them.
-    length = HEAD + len(_make_metadata(tree, block=block, at=HEAD, data_at=0).data)
-    mapped = _round_up(length, ALIGNMENT)
-    metadata = _make_metadata(tree, block=block, at=HEAD, data_at=mapped)
+    laid = _lay_out(tree, _block_size(tree, tree.tar_size))
+    mapped = _round_up(HEAD + laid.size, ALIGNMENT)  # the tar's addresses begin behind the index
+    metadata = _write(tree, laid, at=HEAD, data_at=mapped)
     head = bytearray(HEAD)
-    _put_superblock(head, metadata, block=block, at=HEAD, size=mapped, devices=1)
-    struct.pack_into(
-        "<64sII",
-        head,
-        _DEVICES_AT,
-        tag.encode("ascii")[:64],
-        _round_up(tree.tar_size, block) // block,
-        mapped // block,
-    )
-    return (bytes(head) + metadata.data).ljust(mapped, b"\0")
+    _put_superblock(head, laid, metadata, at=HEAD, size=mapped, devices=1)
+    tar_blocks = _round_up(tree.tar_size, laid.block) // laid.block
+    _check_blocks(mapped // laid.block + tar_blocks)
+    slot = (tag.encode("ascii")[:64], tar_blocks, mapped // laid.block)
+    struct.pack_into("<64sII", head, _DEVICES_AT, *slot)
+    return (bytes(head) + metadata).ljust(mapped, b"\0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Metadata:
-    data: bytes
-    root: int  # address of the root's inode
-    inodes: int
+class _Laid:
+    """Where everything lies, relative to the first inode: before the place of that is known."""
+
+    block: int
+    addresses: Mapping[int, int]  # of each node's inode, in the order of inodes: the root is first
+    xattrs: Mapping[int, bytes]  # of the nodes that have some
+    contents: Mapping[int, bytes]  # of directories and symbolic links
+    links: Mapping[int, int]
+    inode_bytes: int  # in whole blocks; the contents follow, each in whole blocks
+
+    @property
+    def size(self) -> int:
+        """Bytes of the metadata."""
+        contents = sum(_round_up(len(one), self.block) for one in self.contents.values())
+        return self.inode_bytes + contents
 
 
 def _block_size(tree: LayerTree, available: int) -> int:
@@ -117,97 +125,118 @@ def _block_size(tree: LayerTree, available: int) -> int:
     return ALIGNMENT if whole else 512
 
 
-def _make_metadata(tree: LayerTree, *, block: int, at: int, data_at: int) -> _Metadata:
-    """Lay out inodes from byte `at` of the file system on, then directories and link targets.
-
-    `data_at` is where the tar begins.
-    """
-    first_names: dict[int, bytes] = {}  # of each node, in the order of inodes: the root is first
-    for path in sorted(tree.names):
-        first_names.setdefault(tree.names[path], path)
-    children = _children(tree)
-    xattrs = {number: _make_xattrs(tree.nodes[number]) for number in first_names}
+def _lay_out(tree: LayerTree, block: int) -> _Laid:
+    """Choose a place for every inode, and make the directories, which name those places."""
     addresses: dict[int, int] = {}
+    xattrs: dict[int, bytes] = {}
+    links = {ROOT_NODE: 2}
+    parents = {ROOT_NODE: ROOT_NODE}
     position = _INODE  # the first address is left free: tools take an inode 0 for none
-    for number in first_names:
+    waiting = [ROOT_NODE]
+    while waiting:
+        number = waiting.pop()
         addresses[number] = position // _SLOT
-        position += _round_up(_INODE + len(xattrs[number]), _INODE)
-    inodes = bytearray(_round_up(position, block))
-    behind = bytearray()  # directories and targets of links, each in whole blocks
-    links = _count_links(tree, children)
-    for serial, (number, path) in enumerate(first_names.items(), start=1):
+        found = _make_xattrs(tree.nodes[number])
+        if found:
+            xattrs[number] = found
+        position += _round_up(_INODE + len(found), _INODE)
+        names = tree.directories.get(number, {})
+        for name in sorted(names, reverse=True):
+            child = names[name]
+            if child in tree.directories:  # its own `.`, and its `..` here
+                links[child], parents[child] = 2, number
+                links[number] += 1
+            else:
+                links[child] = links.get(child, 0) + 1
+            if links[child] == 1 or child in tree.directories:
+                waiting.append(child)
+    contents: dict[int, bytes] = {}
+    inode_bytes = size = _round_up(position, block)
+    for number in addresses:
         node = tree.nodes[number]
-        size, where = node.size, (data_at + node.offset) // block if node.size else 0
         if node.kind in ("directory", "symlink"):
-            content = node.target
-            if node.kind == "directory":
-                content = _make_directory(tree, path, children[path], addresses, block)
-            size, where = len(content), (at + len(inodes) + len(behind)) // block
-            behind += content.ljust(_round_up(size, block), b"\0")
-        elif node.kind != "file":
-            where = _encode_device(*node.device)
-        if where >= 1 << 32:
-            raise LayerNotMountable("it is larger than its file system can address")
-        inode = _make_inode(node, size, where, serial, links[number], xattrs[number])
-        start = addresses[number] * _SLOT
-        inodes[start : start + len(inode)] = inode
-    root = addresses[tree.names[ROOT]]
-    return _Metadata(data=bytes(inodes + behind), root=root, inodes=len(first_names))
-
-
-def _children(tree: LayerTree) -> dict[bytes, list[bytes]]:
-    """Return the paths in each directory."""
-    found: dict[bytes, list[bytes]] = {
-        path: [] for path, number in tree.names.items() if tree.nodes[number].kind == "directory"
-    }
-    for path in tree.names:
-        if path != ROOT:
-            found[path.rpartition(b"/")[0]].append(path)
-    return found
-
-
-def _count_links(tree: LayerTree, children: Mapping[bytes, Sequence[bytes]]) -> Counter[int]:
-    """Count the names of each node; a directory's own `.` and its children's `..` are names."""
-    counts = Counter(tree.names.values())
-    for path, inside in children.items():
-        counts[tree.names[path]] = 2 + sum(child in children for child in inside)
-    return counts
+            is_directory = node.kind == "directory"
+            contents[number] = (
+                _make_directory(tree, number, parents[number], addresses, block)
+                if is_directory
+                else node.target
+            )
+            size += _round_up(len(contents[number]), block)
+        if size > MAX_METADATA:
+            raise LayerNotMountable(f"its names take more than {MAX_METADATA // MIB} MiB")
+    return _Laid(
+        block=block,
+        addresses=addresses,
+        xattrs=xattrs,
+        contents=contents,
+        links=links,
+        inode_bytes=inode_bytes,
+    )
 
 
 def _make_directory(
-    tree: LayerTree,
-    path: bytes,
-    children: Sequence[bytes],
-    addresses: Mapping[int, int],
-    block: int,
+    tree: LayerTree, number: int, parent: int, addresses: Mapping[int, int], block: int
 ) -> bytes:
     """Return a directory's entries, sorted by the bytes of their names, in blocks.
 
     A block has its entries first, then their names; the last one ends with its last name.
     """
-    named = {b".": tree.names[path], b"..": tree.names[path.rpartition(b"/")[0]]}
-    named |= {child.rpartition(b"/")[2]: tree.names[child] for child in children}
+    named = {b".": number, b"..": parent, **tree.directories[number]}
     blocks: list[list[tuple[bytes, int]]] = [[]]
     free = block
-    for name, number in sorted(named.items()):
+    for name, child in sorted(named.items()):
         if _DIRENT + len(name) > free:
             blocks.append([])
             free = block
-        blocks[-1].append((name, number))
+        blocks[-1].append((name, child))
         free -= _DIRENT + len(name)
     parts: list[bytes] = []
     for entries in blocks:
         heads, names = bytearray(), bytearray()
-        for name, number in entries:
-            kind = _FILE_TYPES[tree.nodes[number].kind]
+        for name, child in entries:
+            kind = _FILE_TYPES[tree.nodes[child].kind]
             name_at = _DIRENT * len(entries) + len(names)
-            heads += struct.pack("<QHBx", addresses[number], name_at, kind)
+            heads += struct.pack("<QHBx", addresses[child], name_at, kind)
             names += name
         parts.append(bytes(heads + names))
     return b"".join(part.ljust(block, b"\0") for part in parts[:-1]) + parts[-1]
 
 
-def _make_inode(node: Node, size: int, where: int, serial: int, links: int, xattrs: bytes) -> bytes:
+def _write(tree: LayerTree, laid: _Laid, *, at: int, data_at: int) -> bytes:
+    """Write inodes from byte `at` of the file system on, then directories and link targets.
+
+    `data_at` is where the tar begins.
+    """
+    block = laid.block
+    metadata = bytearray(laid.size)
+    content_at = laid.inode_bytes
+    for serial, (number, address) in enumerate(laid.addresses.items(), start=1):
+        node = tree.nodes[number]
+        size, where = node.size, (data_at + node.offset) // block if node.size else 0
+        content = laid.contents.get(number)
+        if content is not None:
+            size, where = len(content), (at + content_at) // block
+            metadata[content_at : content_at + size] = content
+            content_at += _round_up(size, block)
+        elif node.kind != "file":
+            where = _encode_device(*node.device)
+        _check_blocks(where)
+        inode = _make_inode(
+            node,
+            size=size,
+            where=where,
+            serial=serial,
+            links=laid.links[number],
+            xattrs=laid.xattrs.get(number, b""),
+        )
+        start = address * _SLOT
+        metadata[start : start + len(inode)] = inode
+    return bytes(metadata)
+
+
+def _make_inode(
+    node: Node, *, size: int, where: int, serial: int, links: int, xattrs: bytes
+) -> bytes:
     """Return an extended inode with its extended attributes behind it."""
     return (
         struct.pack(
@@ -222,7 +251,7 @@ def _make_inode(node: Node, size: int, where: int, serial: int, links: int, xatt
             node.uid,
             node.gid,
             node.mtime,
-            0,
+            node.mtime_ns,
             links,
         )
         + xattrs
@@ -234,14 +263,20 @@ def _make_xattrs(node: Node) -> bytes:
     entries = bytearray()
     for name, value in node.xattrs:
         index, prefix = next(
-            ((index, prefix) for index, prefix in _XATTR_PREFIXES if name.startswith(prefix)),
+            (
+                (index, prefix)
+                for index, prefix, is_named in _XATTR_PREFIXES
+                if name.startswith(prefix) and (len(name) > len(prefix)) == is_named
+            ),
             (0, b""),
         )
         rest = name.removeprefix(prefix)
-        if not index or len(rest) > 255 or len(value) > 65535:
+        if not index or len(rest) > 255 or len(value) > 65535 or b"\0" in name:
             raise LayerNotMountable("it holds an extended attribute that EROFS does not know")
         entry = struct.pack("<BBH", len(rest), index, len(value)) + rest + value
         entries += entry.ljust(_round_up(len(entry), 4), b"\0")
+    if len(entries) > _MAX_XATTRS - _XATTR_HEADER:
+        raise LayerNotMountable("it holds more extended attributes than EROFS can")
     return bytes(_XATTR_HEADER) + bytes(entries) if entries else b""
 
 
@@ -251,11 +286,12 @@ def _encode_device(major: int, minor: int) -> int:
 
 
 def _put_superblock(
-    head: bytearray, metadata: _Metadata, *, block: int, at: int, size: int, devices: int = 0
+    head: bytearray, laid: _Laid, metadata: bytes, *, at: int, size: int, devices: int = 0
 ) -> None:
     """Write the superblock of a file system of `size` bytes whose inodes begin at byte `at`."""
+    _check_blocks(size // laid.block)
     # Overlays of several file systems tell them apart by it.
-    uuid = hashlib.sha256(metadata.data).digest()[:16]
+    uuid = hashlib.sha256(metadata).digest()[:16]
     struct.pack_into(
         "<IIIBBHQQIIII16s16sIHHH",
         head,
@@ -263,14 +299,14 @@ def _put_superblock(
         _MAGIC,
         0,  # no checksum: the digest of the whole is what is trusted
         0,
-        block.bit_length() - 1,
+        laid.block.bit_length() - 1,
         0,
-        metadata.root,
-        metadata.inodes,
+        laid.addresses[ROOT_NODE],
+        len(laid.addresses),
         0,
         0,
-        size // block,
-        at // block,
+        size // laid.block,
+        at // laid.block,
         0,
         uuid,
         b"packager",
@@ -279,6 +315,11 @@ def _put_superblock(
         devices,
         _DEVICES_AT // 128 if devices else 0,
     )
+
+
+def _check_blocks(count: int) -> None:
+    if count >= _MAX_BLOCKS:
+        raise LayerNotMountable("it is larger than its file system can address")
 
 
 def _round_up(number: int, step: int) -> int:
