@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from packager.core import documents
@@ -29,9 +29,8 @@ from packager.core.image import (
     Platform,
     RuntimeConfig,
     SealedImage,
-    SealedIndex,
 )
-from packager.errors import NotFound, ProtocolFailed, UsageError
+from packager.errors import ProtocolFailed, UsageError
 
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
@@ -44,7 +43,6 @@ MANIFEST_TYPES = (MEDIA_MANIFEST, DOCKER_MANIFEST)
 INDEX_TYPES = (MEDIA_INDEX, DOCKER_INDEX)
 OWN = "dev.packager."  # labels and annotations of this name are ours to write, nobody else's
 OWN_HISTORY = "packager: "  # how the history entry of a layer of ours begins
-OS_FEATURES, EROFS = "os.features", "erofs"  # how containerd marks images of file systems
 LONGEST_DOCUMENT = 8 * 1024 * 1024  # bytes: configurations that carry a software bill
 LARGEST_BLOB = 2**63 - 1  # what the specification's int64 holds
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
@@ -110,57 +108,6 @@ def parse_index(index: bytes) -> tuple[Mapping[str, Any], ...]:
     return tuple(entries)
 
 
-def choose_platform(index: bytes, platform: Platform) -> Descriptor:
-    """Return the manifest for `platform` from an index; the first match wins.
-
-    Attestation manifests (`unknown/unknown`) never match, and neither do images of file systems:
-    whoever asks here unpacks layers.
-    """
-    entries = parse_index(index)
-    offered = []
-    for entry in entries:
-        found = entry.get("platform") or {}
-        if needs_erofs(entry):
-            continue
-        offered.append(f"{found.get('os')}/{found.get('architecture')}")
-        if (found.get("os"), found.get("architecture")) == (platform.os, platform.architecture):
-            return parse_descriptor(entry)
-    if len(entries) == 1 and not entries[0].get("platform"):  # nobody says what it is for
-        return parse_descriptor(entries[0])
-    raise NotFound(
-        f"the image has no manifest for {platform}",
-        hint=f"it offers {shorten_list(sorted(set(offered))) or 'nothing'}",
-    )
-
-
-def forms_of(index: bytes) -> tuple[str, ...]:
-    """Return the manifests of an index that packager wrote, the plain one first; else nothing.
-
-    Others may hold images of many platforms, of which none is more ours than another.
-    """
-    entries = parse_index(index)
-    if [needs_erofs(entry) for entry in entries] != [False, True]:
-        return ()
-    return tuple(parse_descriptor(entry).digest for entry in entries)
-
-
-def needs_erofs(entry: Mapping[str, Any]) -> bool:
-    """Return whether an entry of an index is for nodes that mount layers as file systems."""
-    features = (entry.get("platform") or {}).get(OS_FEATURES)
-    return isinstance(features, list) and EROFS in features
-
-
-def offered_platforms(index: bytes) -> tuple[str, ...]:
-    """The platforms that an index has images for, without attestations and file systems."""
-    entries = (entry for entry in parse_index(index) if not needs_erofs(entry))
-    platforms = [entry.get("platform") or {} for entry in entries]
-    return tuple(
-        f"{found.get('os')}/{found.get('architecture')}"
-        for found in platforms
-        if found.get("os", "unknown") != "unknown"
-    )
-
-
 def parse_base(
     reference: str,
     manifest: bytes,
@@ -211,53 +158,13 @@ def seal(image: ImageSpec, layers: Sequence[Descriptor]) -> SealedImage:
 
     `layers` are the descriptors of `image.layers`, in the same order.
     """
-    return _sealed(image, layers, _config(image, layers))
+    return seal_config(image, layers, make_config(image, layers))
 
 
-def seal_forms(image: ImageSpec) -> SealedImage:
-    """Write the documents of an image whose layers have digests, and of its second form.
-
-    The plain manifest is the index's first entry: clients that ask for a platform and know no
-    more take it.
-    """
-    plain = seal(image, [describe(layer) for layer in image.layers])
-    if not any(layer.twin for layer in image.layers):
-        return plain
-    mounted = replace(image, layers=tuple(layer.twin or layer for layer in image.layers))
-    descriptors = [describe(layer) for layer in mounted.layers]
-    config = {**_config(mounted, descriptors), OS_FEATURES: [EROFS]}
-    other = _sealed(mounted, descriptors, config)
-    platform = {"architecture": image.base.platform.architecture, "os": image.base.platform.os}
-    index = canonical_json(
-        {
-            "schemaVersion": 2,
-            "mediaType": MEDIA_INDEX,
-            "manifests": [
-                {**plain.manifest_descriptor.to_json(), "platform": platform},
-                {
-                    **other.manifest_descriptor.to_json(),
-                    "platform": {**platform, OS_FEATURES: [EROFS]},
-                },
-            ],
-        }
-    )
-    descriptor = Descriptor(media_type=MEDIA_INDEX, digest=sha256(index), size=len(index))
-    return replace(plain, index=SealedIndex(document=index, descriptor=descriptor, others=(other,)))
-
-
-def describe(layer: Layer) -> Descriptor:
-    """Describe a layer whose digest is known."""
-    return Descriptor(
-        media_type=layer.media_type,
-        digest=layer.digest,
-        size=layer.size,
-        annotations=layer.annotations,
-    )
-
-
-def _sealed(
+def seal_config(
     image: ImageSpec, layers: Sequence[Descriptor], settings: Mapping[str, Any]
 ) -> SealedImage:
+    """Write the manifest of a configuration."""
     config = canonical_json(settings)
     config_descriptor = Descriptor(media_type=MEDIA_CONFIG, digest=sha256(config), size=len(config))
     body: dict[str, Any] = {
@@ -283,8 +190,8 @@ def _sealed(
     )
 
 
-def _config(image: ImageSpec, layers: Sequence[Descriptor]) -> dict[str, Any]:
-    """The base's configuration with our settings merged in; unknown fields stay."""
+def make_config(image: ImageSpec, layers: Sequence[Descriptor]) -> dict[str, Any]:
+    """Return the base's configuration with our settings merged in; unknown fields stay."""
     merged = dict(image.base.config)
     merged["created"] = image.created
     merged["config"] = merge_runtime(merged.get("config") or {}, image.runtime)

@@ -33,17 +33,17 @@ from packager.core.events import (
 from packager.core.image import Blob, ImageSpec, Layer, SealedImage, Written
 from packager.core.tree_manifest import write_manifest
 from packager.core.units import counted
-from packager.errors import NotReproduced, ProtocolFailed, Unavailable
+from packager.errors import NotReproduced, Unavailable
 from packager.images.blobs import BlobReader
 from packager.images.claims import make_claims
 from packager.images.compression import ZstdCompressor
 from packager.images.digest_index import DigestIndex, fingerprint_of
 from packager.images.erofs.layers import without_file_systems
+from packager.images.forms import form_for, seal_forms
 from packager.images.known import KnownLayers, compression_of, with_digests
-from packager.images.oci import seal_forms
 from packager.images.order import chains, is_cached, is_local, sending_order
-from packager.images.twins import TwinStream, with_twin_digest
-from packager.images.writers import BrokenOff, commit, commit_each, feed, open_writers
+from packager.images.twins import TwinStream, check_digest, open_both, with_twin_digest
+from packager.images.writers import BrokenOff, commit, commit_each, feed
 from packager.ports import (
     BlobWriter,
     ImageSink,
@@ -107,7 +107,7 @@ def write_image(
             )
         blobs = _readable_copies(layers, sinks)
         with working(tell, "publish", counted(len(sinks), "output")):
-            refs = [(sink, sink.publish(_form_for(sink, sealed), blobs)) for sink in sinks]
+            refs = [(sink, sink.publish(form_for(sink, sealed), blobs)) for sink in sinks]
     except BaseException:
         for sink in sinks:
             sink.abandon()
@@ -139,11 +139,6 @@ def _digest_of(sealed: SealedImage, sinks: Sequence[ImageSink]) -> str:
     if sinks and all(isinstance(sink, WritesTree) for sink in sinks):
         return f"sha256:{hashlib.sha256(sealed.tree).hexdigest()}"
     return sealed.digest
-
-
-def _form_for(sink: ImageSink, sealed: SealedImage) -> SealedImage:
-    """Return what a sink publishes: all forms of the image, or the plain one."""
-    return sealed if isinstance(sink, KeepsIndex) else sealed.plain
 
 
 def _counted_layers(image: ImageSpec) -> str:
@@ -256,17 +251,17 @@ class _Transfer:
     def _look_up(self, layer: Layer, *, is_alone: bool) -> tuple[Layer, bool]:
         """Return the layer with what is known of it and its twin, and whether to hash it first.
 
-        It is read first where that gives every digest that is missing, each for an output that
-        is likely to have the bytes: else the layer would be read twice.
+        A layer on this machine is read twice rather than sent twice; one that is elsewhere is
+        read first only where that gives every digest that is missing.
         """
         found, is_first = self._look_ups.look_up(layer, is_alone=is_alone)
         if layer.twin is None:
             return found, is_first
         twin, is_twin_first = self._look_ups.look_up(layer.twin, is_alone=is_alone)
-        wanted = [
-            first for one, first in ((found, is_first), (twin, is_twin_first)) if not one.digest
-        ]
-        return replace(found, twin=twin), bool(wanted) and all(wanted)
+        both = ((found, is_first), (twin, is_twin_first))
+        wanted = [first for one, first in both if not one.digest]
+        enough = any(wanted) if is_local(layer.blob) else all(wanted)
+        return replace(found, twin=twin), bool(wanted) and enough
 
     def _send(self, position: int, layer: Layer) -> Layer:
         pending: Sequence[ImageSink] = self._sinks
@@ -274,7 +269,7 @@ class _Transfer:
         for attempt in range(ATTEMPTS):
             if self._stop.is_set():
                 raise _Cancelled
-            writers, twins = _open_both(layer, pending, twin_pending)
+            writers, twins = open_both(layer, pending, twin_pending)
             is_known = bool(layer.digest) and (layer.twin is None or bool(layer.twin.digest))
             if is_known and not writers and not twins:
                 if attempt == 0:
@@ -290,8 +285,7 @@ class _Transfer:
                 self._count(streamed=1)
             with self._interruptible((*writers.values(), *twins.values())):
                 layer, broken, twins_broken = self._pump(position, layer, writers, twins)
-            errors = (*broken.values(), *twins_broken.values())
-            if not errors:
+            if not (errors := (*broken.values(), *twins_broken.values())):
                 self._report(position, layer, layer.size, "written")
                 return layer
             if attempt + 1 == ATTEMPTS:
@@ -389,9 +383,9 @@ class _Transfer:
                 feed(compressor.flush(), alive, broken)
                 digest = compressor.digest
             twin_digest = twin.end()
-            _check_digest(layer, digest)
+            check_digest(layer, digest)
             if layer.twin is not None and twin_digest:
-                _check_digest(layer.twin, twin_digest)
+                check_digest(layer.twin, twin_digest)
             # Before any output has it: who is killed in between must find it there.
             if position in self._parts - self._unproven:
                 self._doubtful.add(position)
@@ -432,27 +426,6 @@ class _Transfer:
         with self._count_lock:
             self.known += known
             self.streamed += streamed
-
-
-def _open_both(
-    layer: Layer, sinks: Sequence[ImageSink], twin_sinks: Sequence[ImageSink]
-) -> tuple[dict[ImageSink, BlobWriter], dict[ImageSink, BlobWriter]]:
-    """Open the writers of a layer and of its twin; none is left open where one fails."""
-    writers = open_writers(layer, sinks)
-    try:
-        return writers, open_writers(layer.twin, twin_sinks) if layer.twin else {}
-    except BaseException:
-        for writer in writers.values():
-            writer.abort()
-        raise
-
-
-def _check_digest(layer: Layer, digest: str) -> None:
-    if layer.digest and layer.digest != digest:
-        raise ProtocolFailed(
-            f"a layer of {layer.size} bytes has digest {digest}, expected {layer.digest}",
-            hint="the base image or the source is damaged; fetch it again",
-        )
 
 
 def _cause(futures: Iterable[Future[Any]]) -> BaseException:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from packager.core.image import Inline, Layer
-from packager.errors import Unavailable
+from packager.errors import ProtocolFailed, Unavailable
 from packager.images.digest_index import DigestIndex, Fingerprint, fingerprint_of
-from packager.images.writers import feed
+from packager.images.writers import feed, open_writers
 from packager.ports import BlobWriter, ImageSink
 
 
@@ -36,7 +36,7 @@ class TwinStream:
         self._feed_inline(0)
 
     def feed(self, chunk: memoryview) -> None:
-        """Take the layer's next bytes."""
+        """Write the layer's next bytes."""
         if self._twin is not None:
             self._hashed.update(chunk)
             feed(chunk, self.alive, self.broken)
@@ -65,3 +65,25 @@ def with_twin_digest(layer: Layer, digest: str) -> Layer:
     if layer.twin is None or not digest:
         return layer
     return replace(layer, twin=replace(layer.twin, digest=digest, believed=""))
+
+
+def open_both(
+    layer: Layer, sinks: Sequence[ImageSink], twin_sinks: Sequence[ImageSink]
+) -> tuple[dict[ImageSink, BlobWriter], dict[ImageSink, BlobWriter]]:
+    """Open the writers of a layer and of its twin; none is left open where one fails."""
+    writers = open_writers(layer, sinks)
+    try:
+        return writers, open_writers(layer.twin, twin_sinks) if layer.twin else {}
+    except BaseException:
+        for writer in writers.values():
+            writer.abort()
+        raise
+
+
+def check_digest(layer: Layer, digest: str) -> None:
+    """Raise where the bytes that passed are not those that the layer is known by."""
+    if layer.digest and layer.digest != digest:
+        raise ProtocolFailed(
+            f"a layer of {layer.size} bytes has digest {digest}, expected {layer.digest}",
+            hint="the base image or the source is damaged; fetch it again",
+        )

@@ -36,7 +36,7 @@ def check_facts(facts: Facts) -> Iterator[Finding]:
 
 
 def _check_layer_format(facts: Facts) -> Iterator[Finding]:
-    """Say what file systems beside the plain layers cost, and refuse what they cannot be."""
+    """Report what file systems beside the plain layers cost, and refuse what they cannot be."""
     request = facts.request
     if request.layer_format != "erofs":
         return

@@ -115,7 +115,7 @@ def check_compression(settings: Settings) -> None:
 
 
 def warn_of_layer_format(settings: Settings) -> None:
-    """Say which outputs take the plain layers only, where file systems were requested too."""
+    """Warn which outputs take the plain layers only, where file systems were requested too."""
     if settings.layer_format != "erofs":
         return
     plain = [one.text for one in settings.outputs if not traits_of(one).keeps_index]

@@ -6,8 +6,10 @@ import hashlib
 import json
 import os
 import random
+import subprocess
 import tarfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from packager.core.image import Blob, FileRange, Inline, Segment
 from packager.images.erofs.metadata import make_blob, make_index
 from packager.images.erofs.scan import scan_blob
 from packager.images.tar import TarEntry, make_tar
+from tests.conftest import need
 from tests.support.commandline import TINY, Packager
 from tests.support.erofs_mounts import (
     forms_of,
@@ -261,3 +264,83 @@ def test_two_builds_of_a_blob_have_one_digest(tmp_path: Path) -> None:
             digests.add(hashlib.sha256(form.read_bytes()).hexdigest())
 
     assert len(digests) == 2
+
+
+def test_other_tools_take_the_plain_form_and_a_registry_keeps_both(
+    packager: Packager, registry: str, engine: str, tmp_path: Path
+) -> None:
+    import docker
+
+    target = f"{registry}/forms/tiny:1"
+    built = packager(
+        *("build", "--model", str(TINY), "--instance", "local", "--base", "scratch"),
+        *("--layer-format", "erofs", "--output", target, "--quiet", "--format", "json"),
+    )
+    assert built.status == 0, built.err
+    record = json.loads(built.out)
+    skopeo, source = need("skopeo"), f"docker://{target}"
+
+    seen = json.loads(run(skopeo, "inspect", "--tls-verify=false", source))
+    run(
+        *(skopeo, "copy", "--preserve-digests", "--src-tls-verify=false"),
+        *(source, f"oci:{tmp_path}/one:1"),
+    )
+    run(
+        *(skopeo, "copy", "--all", "--preserve-digests", "--src-tls-verify=false"),
+        *("--dest-tls-verify=false", source, f"docker://{registry}/forms/copy:1"),
+    )
+    raw = run(skopeo, "inspect", "--raw", "--tls-verify=false", f"docker://{registry}/forms/copy:1")
+    client = docker.DockerClient(base_url=engine)
+    pulled = client.images.pull(f"{registry}/forms/tiny", tag="1")
+    try:
+        assert seen["Layers"] == [layer["digest"] for layer in record["layers"]]
+        one = json.loads((tmp_path / "one/index.json").read_text())["manifests"]
+        assert [entry["digest"] for entry in one] == [record["plain_digest"]]
+        assert hashlib.sha256(raw).hexdigest() == record["digest"][7:]
+        assert pulled.attrs["RootFS"]["Layers"] == [layer["digest"] for layer in record["layers"]]
+        assert pulled.id == record["config_digest"]
+    finally:
+        client.images.remove(pulled.id, force=True)
+    second = json.loads(raw)["manifests"][1]["digest"]
+    manifest = json.loads(
+        run(
+            *(skopeo, "inspect", "--raw", "--tls-verify=false"),
+            f"docker://{registry}/forms/copy@{second}",
+        )
+    )
+    assert [layer["digest"] for layer in manifest["layers"]] == [
+        layer["erofs"] for layer in record["layers"]
+    ]
+
+
+def test_the_layers_of_the_second_form_are_mounted_as_the_whole_model(
+    packager: Packager, tmp_path: Path
+) -> None:
+    built = packager(
+        *("build", "--model", str(TINY), "--instance", "local", "--base", "scratch"),
+        *("--layer-format", "erofs", "--output", "oci:image", "--quiet", "--format", "json"),
+    )
+    assert built.status == 0, built.err
+    layers = [layer["erofs"] for layer in json.loads(built.out)["layers"]]
+
+    with ExitStack() as stack:
+        roots = [
+            stack.enter_context(
+                mounted(
+                    tmp_path / "image/blobs/sha256" / digest[7:],
+                    tmp_path / f"mount-{number}",
+                    loops=not mounts_files(),
+                )
+            )
+            for number, digest in enumerate(layers)
+        ]
+        merged = stack.enter_context(overlay(tmp_path / "merged", *reversed(roots)))
+        model = merged / "opt/packager/model"
+        for path in (*TINY.glob("*.safetensors"), TINY / "config.json"):
+            assert (model / path.name).read_bytes() == path.read_bytes()
+
+
+def run(*command: str) -> bytes:
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout

@@ -107,7 +107,7 @@ class TreeBuilder:
         return number
 
     def _put(self, path: Path, what: Node | int) -> None:
-        """Name a file, new or there, in place of what had the name."""
+        """Replace what has the name by a file, new or there."""
         parents, name = path[:-1], path[-1]
         names = self._directories[self._need_directory(parents)]
         if name in names:

@@ -67,7 +67,7 @@ class TarScanner:
         self._tree = TreeBuilder()
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Take the next bytes."""
+        """Read the next bytes."""
         view = memoryview(data)
         while len(view):
             if self._is_ended:
@@ -85,7 +85,7 @@ class TarScanner:
                 self._take()
 
     def skip(self, length: int) -> None:
-        """Take bytes of content that are not at hand."""
+        """Pass over bytes of content that are not at hand."""
         if not self._is_ended:
             if length > self._content:
                 raise LayerNotMountable("a header of it is not at hand")

@@ -33,8 +33,8 @@ from packager.errors import PackagerError, ProtocolFailed, UsageError
 from packager.findings import errors_in
 from packager.images.claim_key import ClaimKeys
 from packager.images.claims import ClaimDocument, ClaimKey, judge, write_claims
+from packager.images.forms import forms_of
 from packager.images.limits import check_limits
-from packager.images.oci import forms_of
 from packager.images.registry.attached import put_attached
 from packager.images.registry.claims import attach_claims, fetch_claims
 from packager.images.registry.clients import RegistryClients

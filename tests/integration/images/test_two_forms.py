@@ -118,6 +118,7 @@ def test_who_reads_the_image_gets_its_plain_form(
     record = record_of(packager, *EROFS, "--output", target, "--output", "oci:both")
     plain = record["plain_digest"]
 
+    assert record_of(packager, "--output", "oci:alone")["digest"] == plain
     for source in (target, "oci:both"):
         shown = json.loads(packager("inspect", source, "--format", "json").out)
         copied = packager("copy", source, f"oci:copy-{len(source)}", "--quiet")

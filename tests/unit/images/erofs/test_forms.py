@@ -18,16 +18,26 @@ from packager.core.image import (
     ImageSpec,
     Layer,
     Platform,
+    RemoteRange,
     SealedImage,
 )
 from packager.errors import NotFound, NotReproduced, OutputFailed, Unavailable
-from packager.images.blobs import SourceChanged
+from packager.images.blobs import BlobReader, SourceChanged
 from packager.images.digest_index import DigestIndex
 from packager.images.erofs.layers import file_system_of, with_file_systems
+from packager.images.forms import choose_platform, forms_of, offered_platforms
 from packager.images.layout.sink import LayoutSink
-from packager.images.oci import choose_platform, forms_of, offered_platforms
+from packager.images.remote_layers import RemoteLayerIndex
+from packager.images.tar import TarEntry, make_tar
 from packager.images.target import parse_layout_target
-from tests.unit.images.test_write_image import WEIGHTS, Bench, FakeSink, _FakeWriter, image_of
+from tests.unit.images.test_write_image import (
+    WEIGHTS,
+    Bench,
+    FakeSink,
+    _FakeWriter,
+    _Parts,
+    image_of,
+)
 from tests.unit.images.test_write_image import make_old as make_old
 from tests.unit.images.test_write_image import shard as shard
 
@@ -148,6 +158,44 @@ def test_file_systems_of_a_model_that_is_there_are_read_once_and_sent_alone(
     assert bench.reader.bytes_read == 2 * len(WEIGHTS)
     assert sink.opened == 4
     assert len(sink.blobs) == len(plain) + 2
+
+
+@dataclass(eq=False)
+class _Remembering(IndexSink):
+    """Says that a layer of these weights' size is there; of file systems it knows none."""
+
+    size: int = 0
+    digest: str = ""
+
+    def earlier_layers(self, *, with_claims: bool) -> RemoteLayerIndex:
+        return RemoteLayerIndex(alike={("weights", self.size): frozenset({self.digest})})
+
+
+def test_local_weights_that_are_likely_there_are_read_twice_rather_than_sent_twice(
+    bench: Bench, shard: Path, tmp_path: Path
+) -> None:
+    earlier = IndexSink()
+    first = bench.write(image_of(shard), earlier).layers[0]
+    sink = _Remembering(blobs=dict(earlier.blobs), size=first.size, digest=first.digest)
+    fresh = Bench(DigestIndex(tmp_path / "fresh.sqlite"))
+
+    fresh.write(both_forms(shard), sink)
+
+    assert fresh.reader.bytes_read == 2 * len(WEIGHTS)
+    assert sink.opened == 2
+
+
+def test_weights_of_a_hub_are_read_once_whatever_is_there(bench: Bench, shard: Path) -> None:
+    hub = _Parts(WEIGHTS)
+    url = "hf://o/n@" + "c" * 40 + f"/m.safetensors?size={len(WEIGHTS)}"
+    remote = RemoteRange(url=url, offset=0, length=len(WEIGHTS))
+    layer = Layer(role="weights", blob=make_tar([TarEntry(path="/m/shard", content=remote)]))
+    bench.reader = BlobReader((hub,))
+    sink = _Remembering(size=layer.size, digest="sha256:" + "d" * 64)
+
+    bench.write(with_file_systems(replace(image_of(shard), layers=(layer,))), sink)
+
+    assert hub.read_ranges == [0]
 
 
 def test_a_sink_that_keeps_no_index_takes_the_plain_form(bench: Bench, shard: Path) -> None:
