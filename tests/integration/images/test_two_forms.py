@@ -134,6 +134,23 @@ def test_who_reads_the_image_gets_its_plain_form(
     assert on_top.status == 0, on_top.err
 
 
+def test_the_lineage_of_both_digests_is_that_of_the_build(
+    packager: Packager, registry: FakeRegistry, tmp_path: Path
+) -> None:
+    target = f"{registry.host}/team/model:1"
+    record = record_of(packager, *EROFS, "--output", target)
+    elsewhere = {"XDG_STATE_HOME": str(tmp_path / "elsewhere")}
+
+    told = [packager("lineage", name).out for name in (target, record["digest"])]
+    told += [packager("lineage", record["plain_digest"]).out]
+    claimed = packager("lineage", target, env=elsewhere).out
+
+    for text in told:
+        assert "model      tiny-llama (local)" in text
+        assert record["digest"] in text
+    assert "model      tiny-llama (local) (claimed)" in claimed
+
+
 def test_a_record_repeats_both_forms(packager: Packager, tmp_path: Path) -> None:
     first = record_of(packager, *EROFS, "--output", "oci:one", "--record", "record.json")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -259,6 +259,41 @@ def test_a_lost_transfer_is_sent_again_alone(bench: Bench, shard: Path) -> None:
     assert (sink.opened, other.opened) == (4, 4)
     assert bench.reader.bytes_read == 2 * len(WEIGHTS)
     assert written.layers_streamed == 2
+
+
+@dataclass(eq=False)
+class _FullDisk(IndexSink):
+    """Takes plain layers; of a file system it has no room for the end."""
+
+    aborted: list[str] = field(default_factory=list)
+
+    def writer(self, layer: Layer) -> _FakeWriter | None:
+        sink = self
+
+        class Writer(_FakeWriter):
+            def write(self, chunk: memoryview) -> None:
+                if "erofs" in layer.media_type and len(self.data) > 1_000_000:
+                    raise OutputFailed("no space left", hint="free some")
+                super().write(chunk)
+
+            def abort(self) -> None:
+                sink.aborted.append(layer.media_type)
+
+        return Writer(self)
+
+
+def test_a_disk_that_is_full_before_the_file_system_ends_leaves_nothing_open(
+    bench: Bench, shard: Path
+) -> None:
+    sink = _FullDisk()
+
+    with pytest.raises(OutputFailed, match="no space left"):
+        bench.write(both_forms(shard), sink)
+
+    assert {"application/vnd.erofs.layer.v1", "application/vnd.oci.image.layer.v1.tar"} <= {
+        *sink.aborted
+    }
+    assert (sink.tag, sink.abandoned) == ("", True)
 
 
 def test_weights_that_change_while_they_are_read_give_no_image(
