@@ -17,6 +17,7 @@ from packager.core import documents
 from packager.core.documents import NotStrict, shorten
 from packager.core.image import (
     MEDIA_CONFIG,
+    MEDIA_EROFS,
     MEDIA_INDEX,
     MEDIA_LAYER,
     MEDIA_MANIFEST,
@@ -122,6 +123,11 @@ def parse_base(
     types become their OCI equivalents; digests do not change.
     """
     parsed = parse_manifest(reference, manifest)
+    if any(layer.media_type.startswith(MEDIA_EROFS) for layer in parsed.layers):
+        raise UsageError(
+            f"{reference!r} names an image by the manifest of its file systems",
+            hint="name its tag, or its plain manifest: `packager inspect` of the tag shows it",
+        )
     settings = parse_config(config)
     diff_ids = (settings.get("rootfs") or {}).get("diff_ids") or []
     if len(diff_ids) != len(parsed.layers):

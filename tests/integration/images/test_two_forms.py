@@ -134,6 +134,19 @@ def test_who_reads_the_image_gets_its_plain_form(
     assert on_top.status == 0, on_top.err
 
 
+def test_the_manifest_of_file_systems_is_no_base(
+    packager: Packager, registry: FakeRegistry
+) -> None:
+    name = f"{registry.host}/team/model"
+    record_of(packager, *EROFS, "--output", f"{name}:1")
+    second = json.loads(registry.manifests["team/model", "1"][1])["manifests"][1]["digest"]
+
+    done = packager(*BUILD[:-1], f"{name}@{second}", "--output", "oci:above", "--quiet")
+
+    assert done.status == 2
+    assert "the manifest of its file systems" in done.err
+
+
 def test_the_lineage_of_both_digests_is_that_of_the_build(
     packager: Packager, registry: FakeRegistry, tmp_path: Path
 ) -> None:
