@@ -297,6 +297,16 @@ class RemembersImages(Protocol):
 
 
 @runtime_checkable
+class KeepsIndex(Protocol):
+    """A sink that names an image's forms together, by an index. Others take the plain one."""
+
+    @property
+    def keeps_index(self) -> bool:
+        """Return True."""
+        ...
+
+
+@runtime_checkable
 class KeepsClaims(Protocol):
     """A sink that can prove to later builds what the image's layers hold."""
 

@@ -183,7 +183,7 @@ def _compared(reports: Sequence[Named], variants: Sequence[BenchVariant]) -> Ite
 
 
 def _digests(record: BuildRecord) -> tuple[str, ...]:
-    return tuple(filter(None, (record.digest, record.config_digest)))
+    return tuple(filter(None, (*record.digests, record.config_digest)))
 
 
 def _setup_of(record: BuildRecord) -> BenchSetup:

@@ -40,7 +40,7 @@ def attached_records(found: OpenImage) -> tuple[BuildRecord, ...]:
     else of it is proven.
     """
     records = (_parse(artifact) for artifact in found.attached(MEDIA_RECORD))
-    return tuple(one for one in records if one and one.digest == found.image.digest)
+    return tuple(one for one in records if one and found.image.digest in one.digests)
 
 
 def published(record: BuildRecord) -> BuildRecord:

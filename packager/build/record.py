@@ -37,8 +37,10 @@ MEASURING = frozenset(
 # Fields that decide where steps run, and nothing in the image beside their results.
 PLACES = frozenset(("executor", "address"))  # on which machine: no record repeats them
 RUNNING = frozenset(("gpus", "threads", *PLACES))
-# What is served under one name is one image, whether the name was asked for or is the model's.
-_UNLABELLED = {"model", "base", "outputs", "draft", "served_name", *MEASURING, *RUNNING}
+# What is served under one name is one image, whether the name was asked for or is the model's,
+# and the plain form of an image is the same with another form beside it or without.
+_UNLABELLED = {"model", "base", "outputs", "draft", "served_name", "layer_format"}
+_UNLABELLED |= {*MEASURING, *RUNNING}
 
 
 def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
@@ -98,13 +100,15 @@ def make_record(
         shape=shape_of(plan),
         created=assembled.image.created,
         digest=written.image.digest if written.refs else written.trees[0].digest,
+        plain_digest=written.image.plain.digest if written.image.index else None,
         config_digest=written.image.config_descriptor.digest if written.refs else "",
         layers=tuple(
             RecordedLayer(
                 role=layer.role,
                 digest=layer.digest,
                 size=layer.size,
-                believed=layer.believed or None,
+                believed=layer.believed or (layer.twin.believed if layer.twin else "") or None,
+                erofs=layer.twin.digest if layer.twin else None,
             )
             for layer in written.layers
         ),

@@ -73,7 +73,7 @@ def find_quality(state_dir: Path, keys: Collection[str]) -> QualityReport | None
 
 def is_record_of(record: BuildRecord, digests: Collection[str]) -> bool:
     """Whether one of the digests is the image's, or its configuration's."""
-    return record.digest in digests or record.config_digest in digests
+    return any(digest in digests for digest in (*record.digests, record.config_digest))
 
 
 def put_speculation(place: Path, report: SpeculationReport) -> None:

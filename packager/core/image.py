@@ -7,7 +7,7 @@ before a byte is read; its digest may only be known afterwards.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -15,9 +15,11 @@ MEDIA_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 MEDIA_INDEX = "application/vnd.oci.image.index.v1+json"
 MEDIA_CONFIG = "application/vnd.oci.image.config.v1+json"
 MEDIA_LAYER = "application/vnd.oci.image.layer.v1.tar"
+MEDIA_EROFS = "application/vnd.erofs.layer.v1"  # as containerd calls such a file system
 MEDIA_FILE = "application/octet-stream"  # a file of a tree by itself, in no image
 
 Compression = Literal["none", "zstd", "auto"]  # `auto`: zstd where samples show that it helps
+LayerFormat = Literal["plain", "erofs"]  # `erofs`: file systems beside the plain layers
 LayerRole = Literal["base", "weights", "model", "draft", "compiled", "config", "file"]
 TreeRole = Literal["weights", "config", "tokenizer", "other", "draft", "compiled", "serving"]
 
@@ -150,6 +152,8 @@ class Layer:
     mount_from: str = ""  # `HOST/REPOSITORY` that is known to hold the blob
     annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     parts: tuple[TreePart, ...] = ()  # files of a tree that are read with it, by their offset
+    twin: Layer | None = None  # a second blob of the same read: ours, between its first and last
+    # segment, which are inline; of the second manifest of an index
 
     @property
     def size(self) -> int:
@@ -242,10 +246,35 @@ class SealedImage:
     manifest_descriptor: Descriptor
     layers: tuple[Descriptor, ...]
     tree: bytes = b""  # the manifest of the tree that is written beside it
+    index: SealedIndex | None = None  # where the image has a second form
+
+    @property
+    def named(self) -> Descriptor:
+        """What a tag names: the index where there is one."""
+        return self.index.descriptor if self.index else self.manifest_descriptor
 
     @property
     def digest(self) -> str:
-        return self.manifest_descriptor.digest
+        return self.named.digest
+
+    @property
+    def plain(self) -> SealedImage:
+        """The image by its plain manifest alone."""
+        return replace(self, index=None)
+
+    @property
+    def forms(self) -> tuple[SealedImage, ...]:
+        """The image in each of its forms, the plain one first; none of them has an index."""
+        return (self.plain, *(self.index.others if self.index else ()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedIndex:
+    """An index of an image's forms; the plain one is its first entry."""
+
+    document: bytes
+    descriptor: Descriptor
+    others: tuple[SealedImage, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from packager.core.quality import QualityReport
 from packager.core.request import BuildRequest
 from packager.core.speculation import SpeculationReport
 
-RECORD_SCHEMA = 3
-READ_SCHEMAS = (1, 2, RECORD_SCHEMA)  # 1 knows no `bench`, 2 no `trees`
+RECORD_SCHEMA = 4
+READ_SCHEMAS = (1, 2, 3, RECORD_SCHEMA)  # 1 knows no `bench`, 2 no `trees`, 3 no file systems
 
 
 class _Document(BaseModel):
@@ -54,6 +54,7 @@ class RecordedLayer(_Document):
     digest: str
     size: int
     believed: str | None = None  # id of the key whose claim gave the digest: it was not read
+    erofs: str | None = None  # digest of the same files as a file system, in the second manifest
 
 
 class RecordedImage(_Document):
@@ -138,6 +139,8 @@ class BuildRecord(_Document):
     shape: dict[str, int]
     created: str
     digest: str
+    # Of the manifest of plain layers, where `digest` is that of an index of two.
+    plain_digest: str | None = None
     config_digest: str = ""  # Docker's id of the image
     layers: tuple[RecordedLayer, ...]
     images: tuple[RecordedImage, ...]
@@ -150,3 +153,8 @@ class BuildRecord(_Document):
     bench: BenchReport | None = None  # measured later, too, under load
     transfer: Transfer
     seconds: float
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """What names the image: its digest, and that of its plain manifest where it has two."""
+        return tuple(filter(None, (self.digest, self.plain_digest)))

@@ -220,6 +220,11 @@ class BuildRequest(BaseModel):
         description="compression of added layers; `none` by default; `auto` compresses those of "
         "which samples shrink",
     )
+    layer_format: Literal["plain", "erofs"] | None = Field(
+        default=None,
+        description="form of added layers; `plain` by default; `erofs` writes them as file systems "
+        "too, which nodes mount instead of unpacking",
+    )
     container_version: str | None = Field(
         default=None, description="version of the serving container; the newest by default"
     )

@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 
 from packager.core.documents import NotStrict, parse_object
 from packager.core.documents import field as typed
-from packager.core.image import MEDIA_LAYER, Claim, Layer, LayerRole
+from packager.core.image import MEDIA_EROFS, MEDIA_LAYER, Claim, Layer, LayerRole
 from packager.images.oci import canonical_json
 
 MEDIA_CLAIMS = "application/vnd.packager.claims.v1+json"
@@ -70,7 +70,10 @@ class ClaimDocument:
 
 
 def make_claims(layers: Iterable[Layer]) -> tuple[Claim, ...]:
-    """Claim what is known of finished layers. Only a plain tar's digest follows from its files."""
+    """Claim what is known of finished layers.
+
+    Only the digests of plain tars, and of file systems over them, follow from their files.
+    """
     return tuple(
         sorted(
             {
@@ -83,8 +86,8 @@ def make_claims(layers: Iterable[Layer]) -> tuple[Claim, ...]:
 
 
 def is_plain(layer: Layer) -> bool:
-    """Return whether the layer travels as the tar that it is."""
-    return layer.media_type == MEDIA_LAYER and layer.compression == "none"
+    """Return whether the layer travels as the tar, or the file system, that it is."""
+    return layer.media_type in (MEDIA_LAYER, MEDIA_EROFS) and layer.compression == "none"
 
 
 def write_claims(key: ClaimKey, repository: str, claims: Sequence[Claim]) -> bytes:

@@ -23,7 +23,8 @@ def check_limits(image: ImageSpec, host: str, known: RegistryTraits) -> Iterator
 
     Layers that the registry has already, of a base in it, are no concern.
     """
-    ours = [layer for layer in image.layers if layer.mount_from.partition("/")[0] != host]
+    both = [one for layer in image.layers for one in (layer, layer.twin) if one is not None]
+    ours = [layer for layer in both if layer.mount_from.partition("/")[0] != host]
     yield from _too_large(ours, known)
     if known.layers and len(image.layers) > known.layers:
         yield Finding(

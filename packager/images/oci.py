@@ -17,6 +17,7 @@ from packager.core import documents
 from packager.core.documents import NotStrict, shorten
 from packager.core.image import (
     MEDIA_CONFIG,
+    MEDIA_EROFS,
     MEDIA_INDEX,
     MEDIA_LAYER,
     MEDIA_MANIFEST,
@@ -30,7 +31,7 @@ from packager.core.image import (
     RuntimeConfig,
     SealedImage,
 )
-from packager.errors import NotFound, ProtocolFailed, UsageError
+from packager.errors import ProtocolFailed, UsageError
 
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
@@ -108,36 +109,6 @@ def parse_index(index: bytes) -> tuple[Mapping[str, Any], ...]:
     return tuple(entries)
 
 
-def choose_platform(index: bytes, platform: Platform) -> Descriptor:
-    """Return the manifest for `platform` from an index; the first match wins.
-
-    Attestation manifests (`unknown/unknown`) never match.
-    """
-    entries = parse_index(index)
-    offered = []
-    for entry in entries:
-        found = entry.get("platform") or {}
-        offered.append(f"{found.get('os')}/{found.get('architecture')}")
-        if (found.get("os"), found.get("architecture")) == (platform.os, platform.architecture):
-            return parse_descriptor(entry)
-    if len(entries) == 1 and not entries[0].get("platform"):
-        return parse_descriptor(entries[0])
-    raise NotFound(
-        f"the image has no manifest for {platform}",
-        hint=f"it offers {shorten_list(sorted(set(offered))) or 'nothing'}",
-    )
-
-
-def offered_platforms(index: bytes) -> tuple[str, ...]:
-    """The platforms that an index has images for, without its attestations."""
-    platforms = [entry.get("platform") or {} for entry in parse_index(index)]
-    return tuple(
-        f"{found.get('os')}/{found.get('architecture')}"
-        for found in platforms
-        if found.get("os", "unknown") != "unknown"
-    )
-
-
 def parse_base(
     reference: str,
     manifest: bytes,
@@ -152,6 +123,11 @@ def parse_base(
     types become their OCI equivalents; digests do not change.
     """
     parsed = parse_manifest(reference, manifest)
+    if any(layer.media_type.startswith(MEDIA_EROFS) for layer in parsed.layers):
+        raise UsageError(
+            f"{reference!r} names an image by the manifest of its file systems",
+            hint="name its tag, or its plain manifest: `packager inspect` of the tag shows it",
+        )
     settings = parse_config(config)
     diff_ids = (settings.get("rootfs") or {}).get("diff_ids") or []
     if len(diff_ids) != len(parsed.layers):
@@ -188,7 +164,14 @@ def seal(image: ImageSpec, layers: Sequence[Descriptor]) -> SealedImage:
 
     `layers` are the descriptors of `image.layers`, in the same order.
     """
-    config = canonical_json(_config(image, layers))
+    return seal_config(image, layers, make_config(image, layers))
+
+
+def seal_config(
+    image: ImageSpec, layers: Sequence[Descriptor], settings: Mapping[str, Any]
+) -> SealedImage:
+    """Write the manifest of a configuration."""
+    config = canonical_json(settings)
     config_descriptor = Descriptor(media_type=MEDIA_CONFIG, digest=sha256(config), size=len(config))
     body: dict[str, Any] = {
         "schemaVersion": 2,
@@ -213,8 +196,8 @@ def seal(image: ImageSpec, layers: Sequence[Descriptor]) -> SealedImage:
     )
 
 
-def _config(image: ImageSpec, layers: Sequence[Descriptor]) -> dict[str, Any]:
-    """The base's configuration with our settings merged in; unknown fields stay."""
+def make_config(image: ImageSpec, layers: Sequence[Descriptor]) -> dict[str, Any]:
+    """Return the base's configuration with our settings merged in; unknown fields stay."""
     merged = dict(image.base.config)
     merged["created"] = image.created
     merged["config"] = merge_runtime(merged.get("config") or {}, image.runtime)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from packager.core.image import MEDIA_LAYER, Blob, FileRange, Inline, Layer
+from packager.core.image import MEDIA_EROFS, MEDIA_LAYER, Blob, FileRange, Inline, Layer
 from packager.core.model import ModelFile
 from packager.errors import PackagerError
 from packager.images.claims import ClaimDocument, ClaimKey, judge
@@ -128,7 +128,7 @@ def _alike(manifests: Iterable[bytes]) -> dict[tuple[str, int], frozenset[str]]:
                 role = layer.annotations.get(ROLE)
             except PackagerError:
                 continue
-            if layer.media_type == MEDIA_LAYER and isinstance(role, str):
+            if layer.media_type in (MEDIA_LAYER, MEDIA_EROFS) and isinstance(role, str):
                 known = found.get((role, layer.size), frozenset())
                 found[role, layer.size] = known | {layer.digest}
     return found

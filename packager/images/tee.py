@@ -4,7 +4,8 @@ Layers go out in parallel, largest first.  A layer whose digest is already
 known is offered by digest, so that sinks which have it take no bytes.  The
 others are hashed while they are sent, or before, where an output is likely to
 have them.  When a transfer breaks off, only that layer is sent again, and only
-to the sink that lost it.  Layers that shall be compressed are so on the way.
+to the sink that lost it.  Layers that shall be compressed are so on the way, and
+those that have a twin feed both blobs from one read.
 
 Nothing is named before everything is there.
 """
@@ -29,23 +30,26 @@ from packager.core.events import (
     ignore,
     working,
 )
-from packager.core.image import Blob, Descriptor, ImageSpec, Layer, SealedImage, Written
+from packager.core.image import Blob, ImageSpec, Layer, SealedImage, Written
 from packager.core.tree_manifest import write_manifest
 from packager.core.units import counted
-from packager.errors import NotReproduced, ProtocolFailed, Unavailable
+from packager.errors import NotReproduced, Unavailable
 from packager.images.blobs import BlobReader
 from packager.images.claims import make_claims
 from packager.images.compression import ZstdCompressor
 from packager.images.digest_index import DigestIndex, fingerprint_of
+from packager.images.erofs.layers import without_file_systems
+from packager.images.forms import form_for, seal_forms
 from packager.images.known import KnownLayers, compression_of, with_digests
-from packager.images.oci import seal
 from packager.images.order import chains, is_cached, is_local, sending_order
-from packager.images.writers import BrokenOff, commit, feed, open_writers
+from packager.images.twins import TwinStream, check_digest, open_both, with_twin_digest
+from packager.images.writers import BrokenOff, commit, commit_each, feed
 from packager.ports import (
     BlobWriter,
     ImageSink,
     Interruptible,
     KeepsClaims,
+    KeepsIndex,
     MountsBlobs,
     Prefilled,
     WritesTree,
@@ -68,18 +72,21 @@ def write_image(
     reader: BlobReader,
     index: DigestIndex,
     on_event: EventSink = ignore,
-    expect_digest: str = "",
+    expect_digests: Sequence[str] = (),
     sealed: SealedImage | None = None,
     verify: bool = False,
     sleep: Callable[[float], object] | None = None,
 ) -> Written:
     """Write `image` to all `sinks` and name it in each.
 
-    With `expect_digest`, raises `NotReproduced` before anything is named when
-    the result would be another image.  With `sealed`, the image exists already:
-    its manifest and configuration are written as they are.  With `verify`, all
-    of our layers are read: no digest is taken from the index or a claim.
+    With `expect_digests`, raises `NotReproduced` before anything is named when
+    the result would be another image: the second is that of the plain form, for
+    outputs that take no other.  With `sealed`, the image exists already: its
+    manifest and configuration are written as they are.  With `verify`, all of
+    our layers are read: no digest is taken from the index or a claim.
     """
+    if not any(isinstance(sink, KeepsIndex) for sink in sinks):
+        image = without_file_systems(image)
     try:
         for sink in sinks:
             sink.prepare(image)
@@ -90,17 +97,17 @@ def write_image(
         with working(tell, "layers", _counted_layers(image)):
             layers = transfer.all_layers((*image.layers, *image.beside))[: len(image.layers)]
         done = replace(image, layers=layers)
-        sealed = sealed or seal(done, [_descriptor(layer) for layer in layers])
+        sealed = sealed or seal_forms(done)
         sealed = replace(sealed, tree=_tree_manifest(image, sinks))
         found = _digest_of(sealed, sinks)
-        if expect_digest and found != expect_digest:
+        if expect_digests and found not in expect_digests:
             raise NotReproduced(
-                f"the record says {expect_digest}, this build gives {found}",
+                f"the record says {expect_digests[0]}, this build gives {found}",
                 hint="compare the layers of the record with `packager build --format json`",
             )
         blobs = _readable_copies(layers, sinks)
         with working(tell, "publish", counted(len(sinks), "output")):
-            refs = [(sink, sink.publish(sealed, blobs)) for sink in sinks]
+            refs = [(sink, sink.publish(form_for(sink, sealed), blobs)) for sink in sinks]
     except BaseException:
         for sink in sinks:
             sink.abandon()
@@ -190,8 +197,10 @@ class _Transfer:
         return tuple(finished[position] for position in range(len(layers)))
 
     def proven(self, layers: Sequence[Layer]) -> Iterator[Layer]:
-        """Yield the finished layers whose digests follow from verified contents."""
-        return (layer for at, layer in enumerate(layers) if at not in self._doubtful)
+        """Yield the finished layers, and twins, whose digests follow from verified contents."""
+        for at, layer in enumerate(layers):
+            if at not in self._doubtful:
+                yield from filter(None, (layer, layer.twin))
 
     def _break_off(self, futures: Sequence[Future[list[tuple[int, Layer]]]]) -> None:
         """Stop the workers, also those that wait for a silent peer.
@@ -216,58 +225,97 @@ class _Transfer:
         """
         if len(positions) > 1:
             self._parts.update(positions)
-            if self._verify or not all(self._look_ups.is_proven(layers[at]) for at in positions):
+            if self._verify or not all(self._is_proven(layers[at]) for at in positions):
                 self._unproven.update(positions)
         finished = [(at, self._layer(at, layers[at])) for at in positions]
         for at, layer in finished:
-            if at in self._unproven:
-                before = fingerprint_of(layer.blob)
-                self._index.put(
-                    layer.blob, layer.diff_id or layer.digest, before, self._index.now_ns()
-                )
+            for one in filter(None, (layer, layer.twin) if at in self._unproven else ()):
+                before = fingerprint_of(one.blob)
+                self._index.put(one.blob, one.diff_id or one.digest, before, self._index.now_ns())
         return finished
+
+    def _is_proven(self, layer: Layer) -> bool:
+        return all(map(self._look_ups.is_proven, filter(None, (layer, layer.twin))))
 
     def _layer(self, position: int, layer: Layer) -> Layer:
         is_alone = position not in self._unproven
-        found, is_read_first = self._look_ups.look_up(layer, is_alone=is_alone)
+        found, is_read_first = self._look_up(layer, is_alone=is_alone)
         if is_read_first:
-            found, _ = self._pump(position, found, {}, "hashing")
+            found, *_ = self._pump(position, found, {}, {}, "hashing")
         sent = self._send(position, found)
         if layer.compression != "none" and not layer.digest:
             plain = sent.diff_id or sent.digest
             self._index.put_packed(plain, compression_of(layer), sent.digest, sent.size)
         return sent
 
+    def _look_up(self, layer: Layer, *, is_alone: bool) -> tuple[Layer, bool]:
+        """Return the layer with what is known of it and its twin, and whether to hash it first.
+
+        A layer on this machine is read twice rather than sent twice; one that is elsewhere is
+        read first only where that gives every digest that is missing.
+        """
+        found, is_first = self._look_ups.look_up(layer, is_alone=is_alone)
+        if layer.twin is None:
+            return found, is_first
+        twin, is_twin_first = self._look_ups.look_up(layer.twin, is_alone=is_alone)
+        both = ((found, is_first), (twin, is_twin_first))
+        wanted = [first for one, first in both if not one.digest]
+        enough = any(wanted) if is_local(layer.blob) else all(wanted)
+        return replace(found, twin=twin), bool(wanted) and enough
+
     def _send(self, position: int, layer: Layer) -> Layer:
         pending: Sequence[ImageSink] = self._sinks
+        twin_pending: Sequence[ImageSink] = self._sinks
         for attempt in range(ATTEMPTS):
             if self._stop.is_set():
                 raise _Cancelled
-            writers = open_writers(layer, pending)
-            if layer.digest and not writers:
+            writers, twins = open_both(layer, pending, twin_pending)
+            is_known = bool(layer.digest) and (layer.twin is None or bool(layer.twin.digest))
+            if is_known and not writers and not twins:
                 if attempt == 0:
                     self._count(known=1)
                     self._report(position, layer, layer.size, self._how_known(layer))
                 return layer
-            if self._is_whole(layer, writers):
-                commit(writers.values(), layer.digest)
+            self._commit_whole(layer, writers, twins)
+            if is_known and not writers and not twins:
                 self._count(known=1)
                 self._report(position, layer, layer.size, "known")
                 return layer
             if attempt == 0:
                 self._count(streamed=1)
-            with self._interruptible(writers.values()):
-                layer, broken = self._pump(position, layer, writers)
-            if not broken:
+            with self._interruptible((*writers.values(), *twins.values())):
+                layer, broken, twins_broken = self._pump(position, layer, writers, twins)
+            if not (errors := (*broken.values(), *twins_broken.values())):
                 self._report(position, layer, layer.size, "written")
                 return layer
             if attempt + 1 == ATTEMPTS:
-                raise next(iter(broken.values()))
+                raise errors[0]
             self._report(position, layer, 0, "again")
             backoff_s = BACKOFF_S * 2**attempt * (0.5 + random.random())
-            self._sleep(max(backoff_s, *(error.retry_after_s for error in broken.values())))
-            pending = tuple(broken)
+            self._sleep(max(backoff_s, *(error.retry_after_s for error in errors)))
+            pending, twin_pending = tuple(broken), tuple(twins_broken)
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _commit_whole(
+        self,
+        layer: Layer,
+        writers: dict[ImageSink, BlobWriter],
+        twins: dict[ImageSink, BlobWriter],
+    ) -> None:
+        """Commit, and take out, the writers that have all bytes already."""
+        both = [(layer, writers, twins)]
+        if layer.twin is not None:
+            both.append((layer.twin, twins, writers))
+        for one, own, others in both:
+            if own and self._is_whole(one, own):
+                whole = list(own.values())
+                own.clear()
+                try:
+                    commit(whole, one.digest)
+                except BaseException:
+                    for writer in others.values():
+                        writer.abort()
+                    raise
 
     @contextmanager
     def _interruptible(self, writers: Iterable[BlobWriter]) -> Iterator[None]:
@@ -300,11 +348,13 @@ class _Transfer:
         position: int,
         layer: Layer,
         writers: Mapping[ImageSink, BlobWriter],
+        twins: Mapping[ImageSink, BlobWriter],
         state: Literal["streaming", "hashing"] = "streaming",
-    ) -> tuple[Layer, dict[ImageSink, Unavailable]]:
+    ) -> tuple[Layer, dict[ImageSink, Unavailable], dict[ImageSink, Unavailable]]:
         """Read the layer once: hash it, compress it if it shall be, and feed every writer.
 
-        Gives the layer with its digest, and the sinks whose transfer broke off.
+        Gives the layer with its digests, and the sinks whose transfer broke off: of the layer,
+        and of its twin.
         """
         started_ns = self._index.now_ns()
         before = fingerprint_of(layer.blob)
@@ -315,12 +365,15 @@ class _Transfer:
         for sink, writer in writers.items():
             (plain if isinstance(sink, WritesTree) else alive)[sink] = writer
         broken: dict[ImageSink, Unavailable] = {}
+        twin = TwinStream(layer.twin, twins, verify=self._verify)
         done = 0
         try:
+            twin.begin()
             for chunk in self._reader.chunks(layer.blob):
                 if self._stop.is_set():
                     raise _Cancelled
                 hashed.update(chunk)
+                twin.feed(chunk)
                 feed(chunk, plain, broken)
                 feed(compressor.compress(chunk) if compressor else chunk, alive, broken)
                 done += len(chunk)
@@ -329,31 +382,27 @@ class _Transfer:
             if compressor:
                 feed(compressor.flush(), alive, broken)
                 digest = compressor.digest
-            if layer.digest and layer.digest != digest:
-                raise ProtocolFailed(
-                    f"a layer of {layer.size} bytes has digest {digest}, expected {layer.digest}",
-                    hint="the base image or the source is damaged; fetch it again",
-                )
+            twin_digest = twin.end()
+            check_digest(layer, digest)
+            if layer.twin is not None and twin_digest:
+                check_digest(layer.twin, twin_digest)
             # Before any output has it: who is killed in between must find it there.
             if position in self._parts - self._unproven:
                 self._doubtful.add(position)
             elif position not in self._unproven:
                 self._index.put(layer.blob, uncompressed, before, started_ns)
+                twin.remember(self._index, twin_digest, started_ns)
             alive |= plain
             plain.clear()
-            for sink, writer in list(alive.items()):
-                try:
-                    writer.commit(digest)
-                except Unavailable as error:
-                    broken[sink] = error
-                    writer.abort()
-                alive.pop(sink)
+            commit_each(alive, digest, broken)
+            commit_each(twin.alive, twin_digest, twin.broken)
         except BaseException:
-            for writer in {**alive, **plain}.values():
+            for writer in (*alive.values(), *plain.values(), *twin.alive.values()):
                 writer.abort()
             raise
         size = compressor.size if compressor else layer.size
-        return with_digests(layer, uncompressed, digest, size), broken
+        done_layer = with_digests(layer, uncompressed, digest, size)
+        return with_twin_digest(done_layer, twin_digest), broken, twin.broken
 
     def _how_known(self, layer: Layer) -> LayerState:
         mounted = any(
@@ -399,12 +448,3 @@ def _readable_copies(layers: Sequence[Layer], sinks: Sequence[ImageSink]) -> dic
         here = (blob for blob in located if blob is not None and is_local(blob))
         copies[layer.digest] = next(here, layer.blob)
     return copies
-
-
-def _descriptor(layer: Layer) -> Descriptor:
-    return Descriptor(
-        media_type=layer.media_type,
-        digest=layer.digest,
-        size=layer.size,
-        annotations=layer.annotations,
-    )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from packager.core.image import MEDIA_FILE, Layer
+from packager.core.image import MEDIA_EROFS, MEDIA_FILE, Layer
 from packager.errors import Unavailable
-from packager.ports import BlobWriter, ImageSink, WritesTree
+from packager.ports import BlobWriter, ImageSink, KeepsIndex, WritesTree
 
 
 class BrokenOff(Unavailable):
@@ -20,6 +20,8 @@ def open_writers(layer: Layer, sinks: Sequence[ImageSink]) -> dict[ImageSink, Bl
         for sink in sinks:
             if layer.media_type == MEDIA_FILE and not isinstance(sink, WritesTree):
                 continue  # in no image
+            if layer.media_type == MEDIA_EROFS and not isinstance(sink, KeepsIndex):
+                continue  # in no manifest that it takes
             writer = sink.writer(layer)
             if writer is not None:
                 writers[sink] = writer
@@ -44,6 +46,21 @@ def feed(
         except Unavailable as error:
             alive.pop(sink).abort()
             broken[sink] = error
+
+
+def commit_each(
+    alive: dict[ImageSink, BlobWriter],
+    digest: str,
+    broken: dict[ImageSink, Unavailable],
+) -> None:
+    """Commit every writer; move those that break off from `alive` to `broken`."""
+    for sink, writer in list(alive.items()):
+        try:
+            writer.commit(digest)
+        except Unavailable as error:
+            broken[sink] = error
+            writer.abort()
+        alive.pop(sink)
 
 
 def commit(writers: Iterable[BlobWriter], digest: str) -> None:

@@ -50,10 +50,12 @@ def _results(record: Mapping[str, Any], digest: str, parts: _Parts) -> list[str]
     label, facts = _image_label(record), _image_facts(record)
     results = []
     if digest not in trees:
-        results.append(parts.add("image", digest, label, facts))
-        for name in _image_names(record):
-            parts.aliases.append((name, results[0]))
-            parts.aliases.append((named_image(name), results[0]))
+        plain = record.get("plain_digest")  # what an image of two forms is read as
+        name = str(plain) if is_digest(plain) else digest
+        results.append(parts.add("image", name, label, facts))
+        for one in filter(None, _image_names(record)):
+            parts.aliases.append((one, results[0]))
+            parts.aliases.append((named_image(one), results[0]))
     for manifest, names in trees.items():
         told = {**facts, "digest": manifest, "names": " ".join(names)}
         made = parts.add("tree", manifest, label, told)
@@ -128,6 +130,7 @@ def _image_facts(record: Mapping[str, Any]) -> dict[str, str]:
 
 def _image_names(record: Mapping[str, Any]) -> Iterator[str]:
     yield _text(record.get("digest"))
+    yield _text(record.get("plain_digest"))
     yield _text(record.get("config_digest"))
     yield _text(record.get("served_name"))
     for image in _objects(record.get("images")):

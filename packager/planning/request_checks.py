@@ -8,8 +8,13 @@ from collections.abc import Iterator
 from packager.core.facts import Facts
 from packager.core.image import Platform
 from packager.core.instance import LOCAL, Instance
+from packager.core.units import decimal
 from packager.findings import Finding
+from packager.images.limits import ASSUMED_BYTES_S
 
+_ONLY_NODES = (
+    "`packager node-cache` fills nodes' disks instead, and needs nothing more in the registry"
+)
 SERVED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}", re.ASCII)  # as BuildRequest has it
 
 
@@ -19,6 +24,7 @@ def check_facts(facts: Facts) -> Iterator[Finding]:
     yield from _check_device(facts)
     yield from _check_cores(facts.instance)
     yield from _check_served_name(request.served_name or facts.model.ref.name)
+    yield from _check_layer_format(facts)
     wanted = request.container_version
     if wanted is not None and wanted not in _versions(facts):
         message = (
@@ -27,6 +33,40 @@ def check_facts(facts: Facts) -> Iterator[Finding]:
         )
         hint = "`packager list containers` shows the versions that are known"
         yield Finding("error", "container-version-unknown", message, hint)
+
+
+def _check_layer_format(facts: Facts) -> Iterator[Finding]:
+    """Report what file systems beside the plain layers cost, and refuse what they cannot be."""
+    request = facts.request
+    if request.layer_format != "erofs":
+        return
+    if request.compression not in (None, "none"):
+        message = "a compressed layer cannot be mounted: its files are nowhere as they are"
+        hint = "leave --compression or --layer-format out"
+        yield Finding("error", "erofs-compressed", message, hint)
+    if request.weights != "baked":
+        return
+    files = (*facts.model.files, *(facts.draft.files if facts.draft else ()))
+    more = sum(file.size for file in files)
+    seconds = more / ASSUMED_BYTES_S
+    about = "at most " if request.quantize not in (None, "none") else ""
+    link = f"{ASSUMED_BYTES_S * 8 / 1e6:g} Mbit/s"
+    message = (
+        f"--layer-format erofs keeps {about}{decimal(more)} more in a registry, which take "
+        f"{_time_words(seconds)} more to send at {link}; a node that mounts the file systems "
+        f"unpacks {decimal(more)} less"
+    )
+    figures = {
+        "registry_bytes": more,
+        "seconds": round(seconds, 1),
+        "assumed_bytes_s": int(ASSUMED_BYTES_S),
+        "unpacked_less_bytes": more,
+    }
+    yield Finding("note", "erofs-space", message, _ONLY_NODES, data=figures)
+
+
+def _time_words(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.1f} s"
 
 
 def _versions(facts: Facts) -> tuple[str, ...]:

@@ -46,6 +46,7 @@ class SinkTraits:
     is_remote: bool = False  # its images are not on this machine
     takes_artifacts: bool = True  # False: only images that can run
     takes_compressed: bool = True  # False: layers must not be compressed
+    keeps_index: bool = True  # False: of an image of two forms it takes the plain one
     takes_sparse_base: bool = False  # can leave out the base's layers
     holds_tree: bool = False  # files instead of an image
 

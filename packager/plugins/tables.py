@@ -318,17 +318,23 @@ SINKS: Table[SinkRow] = Table(
         "docker": SinkRow(
             "docker:NAME:TAG, an engine",
             _docker_sink,
-            SinkTraits(order=2, takes_artifacts=False, takes_compressed=False),
+            SinkTraits(order=2, takes_artifacts=False, takes_compressed=False, keeps_index=False),
         ),
         "dir": SinkRow(
             "dir:DIR, the model's files in a directory",
             _directory_sink,
-            SinkTraits(order=3, takes_artifacts=False, holds_tree=True),
+            SinkTraits(order=3, takes_artifacts=False, keeps_index=False, holds_tree=True),
         ),
         "s3": SinkRow(
             "s3://BUCKET/PREFIX, the model's files in a bucket",
             _bucket_sink,
-            SinkTraits(order=3, is_remote=True, takes_artifacts=False, holds_tree=True),
+            SinkTraits(
+                order=3,
+                is_remote=True,
+                takes_artifacts=False,
+                keeps_index=False,
+                holds_tree=True,
+            ),
         ),
     },
     port="ImageSink",

@@ -42,6 +42,7 @@ from packager.wiring.outputs import (
     record_places,
     sink_context,
     sinks_for,
+    warn_of_layer_format,
     write_out,
 )
 from packager.wiring.registries import Clients, RegistryBlobs, registry_clients
@@ -65,6 +66,7 @@ def services_for(settings: Settings) -> BuildServices:
     if settings.record_file is not None:
         check_place(settings.record_file)
     check_compression(settings)
+    warn_of_layer_format(settings)
     clients = registry_clients(settings)
     rows = CatalogRows(settings)
     reader = BlobReader((RegistryBlobs(clients), HubReader(), S3Reader()))

@@ -94,7 +94,7 @@ def _of_record(
             opened = image_services_for(settings).open(target, platform)
         except NotFound:
             continue
-        if opened.image.digest != record.digest:
+        if opened.image.digest not in record.digests:
             continue
         where = _pinned(target, opened) if isinstance(target, RegistryTarget) else ""
         if target.scheme == ENGINE:

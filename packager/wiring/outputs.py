@@ -114,6 +114,18 @@ def check_compression(settings: Settings) -> None:
     codec()
 
 
+def warn_of_layer_format(settings: Settings) -> None:
+    """Warn which outputs take the plain layers only, where file systems were requested too."""
+    if settings.layer_format != "erofs":
+        return
+    plain = [one.text for one in settings.outputs if not traits_of(one).keeps_index]
+    if plain:
+        settings.on_warning(
+            f"{', '.join(map(repr, plain))} takes the plain layers: only registries and layouts "
+            "keep the file systems of --layer-format erofs"
+        )
+
+
 def record_places(sinks: Iterable[ImageSink]) -> tuple[Path, ...]:
     """Return the files beside images in which the build record is kept, too."""
     return tuple(sink.record_path for sink in sinks if isinstance(sink, PlacesRecord))
@@ -150,7 +162,7 @@ def write_out(
         reader=reader,
         index=DigestIndex(digests_file(settings)),
         on_event=settings.on_event,
-        expect_digest=settings.repeat.digest if settings.repeat else "",
+        expect_digests=settings.repeat.digests if settings.repeat else (),
         sealed=sealed,
         verify=settings.verify,
     )

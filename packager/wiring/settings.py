@@ -10,7 +10,7 @@ from pathlib import Path
 
 from packager.cache.settings import AS_SET_UP, CacheOptions
 from packager.core.events import EventSink, ignore
-from packager.core.image import Compression
+from packager.core.image import Compression, LayerFormat
 from packager.core.record import BuildRecord
 from packager.core.references import ImageTarget
 from packager.core.request import BuildRequest
@@ -52,6 +52,7 @@ class Settings:
     on_miss: OnMiss = "run"  # what happens to steps whose result is not in the cache
     sparse_base: bool = False  # layouts without the base's layers
     compression: Compression = "none"  # of the request: what that needs is looked for early
+    layer_format: LayerFormat = "plain"  # of the request
     verify: bool = False  # read every layer, whatever is known of it
     repeat: BuildRecord | None = None  # the record this build must reproduce
     on_event: EventSink = ignore
@@ -66,6 +67,7 @@ def settings_for(request: BuildRequest) -> Settings:
         executor=request.executor or "local",
         address=request.address or "",
         compression=request.compression or "none",
+        layer_format=request.layer_format or "plain",
     )
 
 

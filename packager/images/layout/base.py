@@ -14,6 +14,7 @@ from packager.core.suggestions import guessed
 from packager.errors import NotFound, PackagerError, ProtocolFailed
 from packager.files.atomic import read_regular
 from packager.images.attached import MAX_ATTACHED, MAX_BYTES, collect, type_of
+from packager.images.forms import choose_platform, offered_platforms
 from packager.images.layout.sink import (
     REF_NAME,
     REGISTRY,
@@ -22,10 +23,8 @@ from packager.images.layout.sink import (
 )
 from packager.images.oci import (
     LONGEST_DOCUMENT,
-    choose_platform,
     is_digest,
     is_index,
-    offered_platforms,
     parse_base,
     parse_descriptor,
     parse_index,

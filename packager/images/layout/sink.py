@@ -81,6 +81,7 @@ class LayoutSink:
                 "two outputs are images in one layout directory",
                 hint="name one, and build again for the other: nothing is read again",
             )
+        self.keeps_index = True
         self._blobs = self.root / "blobs" / "sha256"
         self._lock: int | None = None
         self._created_root = False
@@ -112,7 +113,8 @@ class LayoutSink:
             self._committed.clear()  # of a try that was abandoned
             self._note_start()
             self._leave_out(image)
-            missing = sum(map(self._needed, image.layers))
+            twins = [layer.twin for layer in image.layers if layer.twin]
+            missing = sum(map(self._needed, (*image.layers, *twins)))
             free = shutil.disk_usage(self.root).free
         if missing + _MARGIN > free:
             raise OutputFailed(
@@ -148,11 +150,14 @@ class LayoutSink:
         return Blob((FileRange(path=str(path), offset=0, length=path.stat().st_size),))
 
     def publish(self, image: SealedImage, blobs: Mapping[str, Blob]) -> ImageRef:  # noqa: ARG002
-        """Write configuration and manifest, check sizes, then replace `index.json`."""
+        """Write configurations and manifests, check sizes, then replace `index.json`."""
         with explain_disk_errors(self.root):
-            self._put(image.config_descriptor.digest, image.config)
-            self._put(image.digest, image.manifest)
-            for layer in image.layers:
+            for form in image.forms:
+                self._put(form.config_descriptor.digest, form.config)
+                self._put(form.digest, form.manifest)
+            if image.index is not None:
+                self._put(image.digest, image.index.document)
+            for layer in (layer for form in image.forms for layer in form.layers):
                 path = self.path_of(layer.digest)
                 if layer.digest in self._left_out and not path.exists():
                     continue
@@ -354,7 +359,7 @@ class LayoutSink:
 
     def _write_index(self, image: SealedImage) -> list[dict[str, Any]]:
         index = self._index()
-        entry = image.manifest_descriptor.to_json()
+        entry = image.named.to_json()
         entry["annotations"] = {REF_NAME: self.tag}
         if self._base_from:
             entry["annotations"][SPARSE_BASE] = self._base_from

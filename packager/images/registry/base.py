@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from packager.core.image import BaseImage, Platform
 from packager.core.references import ImageTarget, RegistryTarget
+from packager.images.forms import choose_platform, offered_platforms
 from packager.images.oci import (
     LONGEST_DOCUMENT,
-    choose_platform,
     is_index,
-    offered_platforms,
     parse_base,
     parse_manifest,
 )

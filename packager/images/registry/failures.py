@@ -12,6 +12,7 @@
     └── NotInRegistry
         └── RepositoryMissing  the repository must be made before it can be pushed to
     OutputFailed
+    ├── FileSystemsRefused     the registry does not take layers that are EROFS file systems
     ├── OverLimits             known before the first byte: the image does not fit the registry
     └── RefusedBySize          413: the registry, or a proxy before it, has a limit
     ProtocolFailed
@@ -28,7 +29,14 @@ from __future__ import annotations
 import re
 
 from packager.core.documents import NotStrict, parse_object
-from packager.errors import AccessDenied, NotFound, OutputFailed, ProtocolFailed, Unavailable
+from packager.errors import (
+    AccessDenied,
+    NotFound,
+    OutputFailed,
+    PackagerError,
+    ProtocolFailed,
+    Unavailable,
+)
 from packager.findings import Finding
 
 _ERROR_CODE = re.compile(r"[A-Za-z0-9_]{1,64}")
@@ -118,6 +126,16 @@ class RepositoryMissing(NotInRegistry):
             f"repository {repository!r}",
             codes,
             hint=create or "create the repository there first, or check its name",
+        )
+
+
+class FileSystemsRefused(OutputFailed):
+    """The registry takes the plain form of an image, and not the manifest of its file systems."""
+
+    def __init__(self, host: str, error: PackagerError) -> None:
+        super().__init__(
+            f"{host!r} does not take layers that are EROFS file systems: {error.message}",
+            hint="leave --layer-format out: the plain layers are there, and are not sent again",
         )
 
 

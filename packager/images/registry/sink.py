@@ -17,6 +17,7 @@ from contextlib import suppress
 from packager.core.documents import shorten
 from packager.core.events import ignore
 from packager.core.image import (
+    MEDIA_INDEX,
     MEDIA_MANIFEST,
     Attached,
     Blob,
@@ -32,11 +33,17 @@ from packager.errors import PackagerError, ProtocolFailed, UsageError
 from packager.findings import errors_in
 from packager.images.claim_key import ClaimKeys
 from packager.images.claims import ClaimDocument, ClaimKey, judge, write_claims
+from packager.images.forms import forms_of
 from packager.images.limits import check_limits
 from packager.images.registry.attached import put_attached
 from packager.images.registry.claims import attach_claims, fetch_claims
 from packager.images.registry.clients import RegistryClients
-from packager.images.registry.failures import ContentMismatch, OverLimits
+from packager.images.registry.failures import (
+    ContentMismatch,
+    FileSystemsRefused,
+    OverLimits,
+    UnexpectedAnswer,
+)
 from packager.images.registry.reader import registry_blob
 from packager.images.registry.reference import DOCKER_HUB
 from packager.images.registry.upload import BlobUpload, put_blob
@@ -85,6 +92,7 @@ class RegistrySink:
         self._warn = on_warning
         self._lock = threading.Lock()
         self._sizes: dict[str, int] = {}  # of the blobs known to be in the repository
+        self.keeps_index = True
         self.mounted: set[str] = set()  # blobs that the registry took from another repository
         self.bytes_sent = 0
 
@@ -121,12 +129,21 @@ class RegistrySink:
         keys = self._keys if with_claims and self._keys and not self._keys.is_off else None
         key = keys.find() if keys else None
 
-        def fetch(tag: str) -> tuple[bytes, tuple[ClaimDocument, ...]]:
+        def fetch(tag: str) -> tuple[list[bytes], tuple[ClaimDocument, ...]]:
+            manifests: list[bytes] = []
             with suppress(PackagerError):
                 found = self._client.get_manifest(repository, tag)
-                if found.media_type == MEDIA_MANIFEST:
-                    return found.data, attached_to(found.digest)
-            return b"", ()
+                if found.media_type == MEDIA_INDEX:
+                    forms = [
+                        self._client.get_manifest(repository, digest)
+                        for digest in forms_of(found.data)
+                    ]
+                    manifests = [form.data for form in forms]
+                    found = next(iter(forms), found)  # the plain one: claims are attached to it
+                elif found.media_type == MEDIA_MANIFEST:
+                    manifests = [found.data]
+                return manifests, attached_to(found.digest) if manifests else ()
+            return manifests, ()
 
         def attached_to(digest: str) -> tuple[ClaimDocument, ...]:
             if keys is None:
@@ -139,7 +156,7 @@ class RegistrySink:
         found = [own.result(), *others]
         documents = [document for _, attached in found for document in attached]
         self._warn_of_claims(documents, key)
-        manifests = [data for data, _ in found]
+        manifests = [data for several, _ in found for data in several]
         return read_earlier(manifests, documents, key=key, repository=self._reference.name)
 
     def _warn_of_claims(self, documents: Sequence[ClaimDocument], key: ClaimKey | None) -> None:
@@ -208,24 +225,40 @@ class RegistrySink:
         return None if size is None else registry_blob(self._reference.name, digest, size)
 
     def publish(self, image: SealedImage, blobs: Mapping[str, Blob]) -> ImageRef:  # noqa: ARG002
-        """Store configuration and manifest, look for everything, then move the tag."""
-        repository = self._reference.repository
-        config = image.config_descriptor
-        put_blob(self._client, repository, image.config, on_sent=self._count)
-        self._check_presence((config, *image.layers))
-        manifest = image.manifest_descriptor
-        self._client.put_manifest(repository, image.digest, image.manifest, manifest.media_type)
-        stored = self._client.get_manifest(repository, image.digest)
-        if stored.data != image.manifest:
-            raise ContentMismatch(self._reference.host, image.digest, stored.digest)
+        """Store configurations and manifests, look for everything, then move the tag."""
+        repository, named, document = self._reference.repository, image.named, image.manifest
+        for form in image.forms:
+            put_blob(self._client, repository, form.config, on_sent=self._count)
+            self._check_presence((form.config_descriptor, *form.layers))
+            self._put_form(form.manifest_descriptor, form.manifest, image)
+        if image.index is not None:
+            document = image.index.document
+            self._put_form(named, document, image)
         # Registries with immutable tags refuse even the same manifest again.
         current = self._client.head_manifest(repository, self._tag)
-        if current is None or current.digest != image.digest:
-            self._client.put_manifest(repository, self._tag, image.manifest, manifest.media_type)
+        if current is None or current.digest != named.digest:
+            self._client.put_manifest(repository, self._tag, document, named.media_type)
         self._remember()
         return ImageRef(
             target=self.target, name=f"{self._reference.name}:{self._tag}", digest=image.digest
         )
+
+    def _put_form(self, descriptor: Descriptor, document: bytes, image: SealedImage) -> None:
+        """Store one of the documents; of one that only the second form needs, say so."""
+        try:
+            self._put_manifest(descriptor, document)
+        except UnexpectedAnswer as error:
+            if descriptor == image.manifest_descriptor:
+                raise
+            raise FileSystemsRefused(self._reference.host, error) from error
+
+    def _put_manifest(self, descriptor: Descriptor, document: bytes) -> None:
+        """Store a manifest by its digest, and compare what the registry has then."""
+        repository, digest = self._reference.repository, descriptor.digest
+        self._client.put_manifest(repository, digest, document, descriptor.media_type)
+        stored = self._client.get_manifest(repository, digest)
+        if stored.data != document:
+            raise ContentMismatch(self._reference.host, digest, stored.digest)
 
     def abandon(self) -> None:
         """Undo nothing: uploads are cancelled, and a rerun finds finished layers."""

@@ -69,6 +69,7 @@ class Quirks:
     referrers: bool = False  # the API of version 1.1
     listed: bytes = b""  # the answer whatever referrers are asked for
     no_artifacts: bool = False  # a manifest with a subject is refused
+    no_file_systems: bool = False  # a manifest with layers of types that it does not know is
     resumable: bool = False  # a broken PATCH leaves what arrived; else it ends the upload
     forgets: int = 0  # uploads that are unknown when they should go on
     patch_answers: list[int] = field(default_factory=list)  # statuses, given early, then closed
@@ -527,6 +528,9 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(400, {}, b'{"errors":[{"code":"TAG_INVALID"}]}')
         document = json.loads(data)
         if fake.quirks.no_artifacts and "subject" in document:
+            return self._answer(400, {}, b'{"errors":[{"code":"MANIFEST_INVALID"}]}')
+        types = {layer["mediaType"] for layer in document.get("layers", ())}
+        if fake.quirks.no_file_systems and "application/vnd.erofs.layer.v1" in types:
             return self._answer(400, {}, b'{"errors":[{"code":"MANIFEST_INVALID"}]}')
         entries = document.get("manifests", ())
         for entry in entries:

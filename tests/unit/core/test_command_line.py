@@ -56,6 +56,7 @@ VALUES: dict[str, Any] = {
     "max_layer_size": 4 * 1024**3,
     "layer_order": "weights-first",
     "compression": "auto",
+    "layer_format": "erofs",
     "container_version": "0.27.1",
     "tool_call_parser": "hermes",
     "reasoning_parser": "off",

@@ -248,7 +248,7 @@ def test_a_second_try_leaves_the_blobs_that_others_wrote_after_the_first(tmp_pat
                 [sink],
                 reader=BlobReader(),
                 index=DigestIndex(state / "digests"),
-                expect_digest="sha256:another",
+                expect_digests=("sha256:another",),
             )
         if not place.exists():  # what the first try wrote is gone, and another program comes
             place.write_bytes((tmp_path / "elsewhere/blobs/sha256" / layer).read_bytes())

@@ -72,7 +72,7 @@ class Bench:
             sinks,  # type: ignore[arg-type]
             reader=self.reader,
             index=self.index,
-            expect_digest=expect,
+            expect_digests=(expect,) if expect else (),
             sleep=lambda seconds: None,
         )
 

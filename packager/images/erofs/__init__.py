@@ -1,0 +1,1 @@
+"""EROFS file systems over tar layers that stay as they are."""
