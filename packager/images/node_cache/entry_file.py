@@ -11,15 +11,19 @@ import errno
 import fcntl
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from packager.core.image import FileRange
+from packager.core.units import MIB
 from packager.errors import OutputFailed
 from packager.files.atomic import explain_disk_errors, sync_directory, write_atomically
+from packager.files.opening import open_range
 from packager.images.erofs.metadata import HEAD, ErofsBlob
 from packager.images.erofs.verity import VerityTree, write_verity
 from packager.images.node_cache.places import leftover_pattern, sidecar_path, temporary_path
+from packager.images.sharing import share_extents
 
 _WAIT_S = 0.2
 _MODE = 0o644  # a rootless containerd, and whoever syncs the directory, may read it
@@ -37,6 +41,7 @@ class EntryFile:
         self._file = file
         self._entry = entry
         self._position = HEAD
+        self.shared = 0  # bytes that the disk holds for another file, too
 
     @property
     def tar_size(self) -> int:
@@ -47,6 +52,33 @@ class EntryFile:
         """Append bytes of the tar, or of a file system that is taken as it is."""
         self._put(self._position, chunk)
         self._position += len(chunk)
+
+    def share(self, content: FileRange) -> bool:
+        """Fill in the tar of a local file without copying it, where the file system can do that.
+
+        `read_tar` then yields what is there: bytes of this moment, whatever happens to the file.
+        """
+        with open_range(content) as source, explain_disk_errors(self._entry.parent):
+            self.shared = share_extents(
+                source.fileno(),
+                self._file,
+                source_offset=content.offset,
+                length=content.length,
+                target_offset=HEAD,
+            )
+            if self.shared:
+                end, left = content.offset + self.shared, content.length - self.shared
+                self._put(HEAD + self.shared, read_all(source.fileno(), end, left))
+        return self.shared > 0
+
+    def read_tar(self, size: int) -> Iterator[memoryview]:
+        """Yield a shared tar of this size, and go to its end."""
+        while self._position < HEAD + size:
+            step = min(MIB, HEAD + size - self._position)
+            with explain_disk_errors(self._entry.parent):
+                piece = read_all(self._file, self._position, step)
+            self._position += step
+            yield memoryview(piece)
 
     def write_whole(self, blob: ErofsBlob) -> None:
         """Surround the tar with what makes it a file system."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from packager.core.events import EventSink, ImageEvent, LayerEvent, LayerState, StepEvent, ignore
-from packager.core.image import MEDIA_LAYER
+from packager.core.image import MEDIA_LAYER, FileRange
 from packager.core.units import counted, decimal
 from packager.errors import OutputFailed
 from packager.files.atomic import explain_disk_errors
@@ -27,7 +27,7 @@ from packager.images.erofs.nodes import LayerNotMountable
 from packager.images.erofs.scan import TarScanner
 from packager.images.erofs.superblock import MEDIA_EROFS, parse_superblock
 from packager.images.erofs.unpacking import LayerBroken, is_compressed, unpack
-from packager.images.erofs.verity import VerityTree, verity_size
+from packager.images.erofs.verity import verity_size
 from packager.images.node_cache.entry_check import FoundEntry, find_entry, verify_entry
 from packager.images.node_cache.entry_file import (
     EntryFile,
@@ -73,6 +73,7 @@ class CacheEntry:
     path: Path
     size: int = 0  # bytes of the entry
     read: int = 0  # bytes of the layer that were read
+    shared: int = 0  # bytes of the entry that the disk holds for the layout, too
     root_hash: str = ""
     note: str = ""  # why it was passed over, or made anew
 
@@ -92,7 +93,7 @@ class NodeCacheReport:
 
     @property
     def bytes_written(self) -> int:
-        return sum(entry.size for entry in self.entries if entry.state == "made")
+        return sum(entry.size - entry.shared for entry in self.entries if entry.state == "made")
 
 
 def fill_node_cache(
@@ -240,9 +241,11 @@ class _Filling:
             return _kept(layer, found)
         with file:
             try:
-                tree = self._write(number, layer, file)
+                is_native = native_size(layer) > 0
+                block = (self._write_native if is_native else self._write_tar)(number, layer, file)
             except LayerNotMountable as error:
                 return self._passed_over(layer, error)
+            tree = file.add_verity(block) if self._options.dm_verity else None
             size = file.commit(tree)
         self._tell(number, layer, layer.size, "written")
         return CacheEntry(
@@ -251,54 +254,47 @@ class _Filling:
             path=path,
             size=size,
             read=layer.size,
+            shared=file.shared,
             root_hash=tree.root_hash if tree else "",
             note="the entry that was there was damaged" if bad else "",
         )
 
-    def _write(self, number: int, layer: StoredLayer, file: EntryFile) -> VerityTree | None:
-        """Read the layer into the file; check both digests; hash it for dm-verity."""
-        hashed = hashlib.sha256()
-        travelling = self._travelling(number, layer, hashed)
-        media_type = layer.descriptor.media_type
-        if media_type == MEDIA_EROFS:
-            block = self._write_native(layer, file, travelling)
-        else:
-            block = self._write_tar(layer, file, travelling, hashed)
-        return file.add_verity(block) if self._options.dm_verity else None
-
-    def _write_tar(
-        self,
-        layer: StoredLayer,
-        file: EntryFile,
-        travelling: Iterator[memoryview],
-        hashed: hashlib._Hash,
-    ) -> int:
+    def _write_tar(self, number: int, layer: StoredLayer, file: EntryFile) -> int:
+        """Write a tar and what makes it a file system; return the size of blocks."""
         descriptor = layer.descriptor
+        blob = self._source.locate(descriptor)
         packed = is_compressed(descriptor.media_type)
+        match blob.segments:
+            case (FileRange() as content_of_file,) if not packed:
+                is_shared = file.share(content_of_file)
+            case _:
+                is_shared = False
+        chunks = file.read_tar(layer.size) if is_shared else self._reader.chunks(blob)
+        hashed = hashlib.sha256()
+        travelling = self._travelling(number, layer, chunks, hashed)
         content = hashlib.sha256() if packed else hashed
         scanner = TarScanner()
         for chunk in unpack(travelling, descriptor.media_type, descriptor.digest, layer.size):
             if packed:
                 content.update(chunk)
             scanner.feed(chunk)
-            file.write(chunk)
+            if not is_shared:
+                file.write(chunk)
         for _ in travelling:
             pass  # behind the end of what is compressed: the digest is that of all
         _check(descriptor.digest, hashed, descriptor.digest, "its digest")
         _check(descriptor.digest, content, layer.diff_id, "the digest of its content (diffID)")
-        blob = make_blob(scanner.finish())
-        file.write_whole(blob)
-        return blob.block_size
+        surrounding = make_blob(scanner.finish())
+        file.write_whole(surrounding)
+        return surrounding.block_size
 
-    def _write_native(
-        self, layer: StoredLayer, file: EntryFile, travelling: Iterator[memoryview]
-    ) -> int:
+    def _write_native(self, number: int, layer: StoredLayer, file: EntryFile) -> int:
         """Write a layer that is a file system as it is, up to whole blocks."""
         file.begin_at(0)
         hashed = hashlib.sha256()
+        chunks = self._reader.chunks(self._source.locate(layer.descriptor))
         head = bytearray()
-        for chunk in travelling:
-            hashed.update(chunk)
+        for chunk in self._travelling(number, layer, chunks, hashed):
             head += chunk[: HEAD - len(head)]
             file.write(chunk)
         digest = layer.descriptor.digest
@@ -311,11 +307,15 @@ class _Filling:
         return superblock.block_size
 
     def _travelling(
-        self, number: int, layer: StoredLayer, hashed: hashlib._Hash
+        self,
+        number: int,
+        layer: StoredLayer,
+        chunks: Iterable[memoryview],
+        hashed: hashlib._Hash,
     ) -> Iterator[memoryview]:
         """Yield the layer's bytes as they come, hashed and counted."""
         done = 0
-        for chunk in self._reader.chunks(self._source.locate(layer.descriptor)):
+        for chunk in chunks:
             if self._stop.is_set():
                 raise Interrupted
             hashed.update(chunk)

@@ -141,6 +141,32 @@ def test_a_node_cache_filled_from_a_registry_is_mounted(
     assert shown_at(mountable) == said_by_tars(layout)
 
 
+def test_a_registry_that_changes_bytes_fills_nothing(
+    packager: Packager, layout: Path, tmp_path: Path
+) -> None:
+    with FakeRegistry() as registry:
+        name = f"{registry.host}/tiny:1"
+        assert packager("push", "oci:out", name, "--quiet").status == 0
+        registry.quirks.damage = True
+        done = packager("node-cache", name, "cache")
+
+    assert (done.status, done.out) == (76, ""), done.err
+    assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
+
+
+def test_a_connection_that_breaks_is_taken_up_again(
+    packager: Packager, layout: Path, tmp_path: Path
+) -> None:
+    with FakeRegistry() as registry:
+        name = f"{registry.host}/tiny:1"
+        assert packager("push", "oci:out", name, "--quiet").status == 0
+        registry.quirks.blob_cuts = 3
+        done = packager("node-cache", name, "cache", "--quiet")
+
+    assert done.status == 0, done.err
+    assert len(list((tmp_path / "cache").rglob("*.erofs"))) == len(layers_of(layout))
+
+
 def test_the_list_has_what_is_mounted(packager: Packager, layout: Path, mountable: Path) -> None:
     packager("mount", "oci:out", "mnt", "--quiet", "--layers", "weights")
 

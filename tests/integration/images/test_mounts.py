@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.errors import NotFound, PackagerError
+from packager.errors import NotFound, OutputFailed, PackagerError
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.erofs.nodes import LayerNotMountable
@@ -46,6 +46,7 @@ from packager.images.mounts.mounts import (
 from packager.images.mounts.table import read_mounts
 from packager.images.node_cache.fill import FillOptions, fill_node_cache
 from tests.conftest import unavailable
+from tests.support import disks
 from tests.support.layer_layouts import MadeLayer, gzipped, opened, plain, tar_of, write_layout
 
 SHARD = random.Random(7).randbytes(2_000_000)
@@ -412,6 +413,18 @@ class TestLoopDevices:
         assert not machine.is_mounted()
         assert _soon(lambda: loops() == before)
         assert not list(machine.records.glob("work-*"))
+
+
+def test_a_full_disk_leaves_nothing_mounted(machine: Machine, layout: Path, tmp_path: Path) -> None:
+    with disks.small_disk(tmp_path / "full", "64k") as disk:
+        machine.records = disk / "mounts"
+        (disk / "filler").write_bytes(bytes(56_000))
+
+        with pytest.raises(OutputFailed, match="no space left"):
+            machine.mount(layout)
+
+        assert not machine.is_mounted()
+        assert not list(machine.records.iterdir())
 
 
 class TestPlaces:

@@ -29,7 +29,9 @@ from packager.images.erofs.superblock import MEDIA_EROFS
 from packager.images.erofs.unpacking import LayerBroken
 from packager.images.node_cache.entry_check import find_entry, verify_entry
 from packager.images.node_cache.fill import FillOptions, NodeCacheReport, fill_node_cache
-from tests.conftest import need, unavailable
+from tests.conftest import need
+from tests.support import disks
+from tests.support.disks import sharing_disk, used
 from tests.support.layer_layouts import (
     GZIP,
     MadeLayer,
@@ -160,6 +162,22 @@ def test_progress_tells_the_space_and_each_layer(layout: Path, cache: Path) -> N
     assert "for 4 layers" in space.detail
     ends = {event.layer: event.state for event in told if isinstance(event, LayerEvent)}
     assert ends == dict.fromkeys(range(4), "written")
+
+
+@pytest.mark.parametrize("kind", ["xfs", "btrfs"])
+def test_plain_layers_share_the_disk_with_their_layout(tmp_path: Path, kind: str) -> None:
+    with sharing_disk(kind, tmp_path) as disk:
+        layout = write_layout(disk / "layout", IMAGE)
+        before = used(disk)
+
+        report = fill(layout, disk / "cache")
+
+        assert states(report) == ["made"] * 4
+        assert report.entries[2].shared == len(WEIGHTS.content) // 4096 * 4096
+        assert used(disk) - before < 500_000
+        assert report.bytes_written < 500_000
+        for layer in IMAGE:
+            assert (disk / "cache" / layer.path).read_bytes() == blob_of(layer.content)
 
 
 class TestDmVerity:
@@ -340,20 +358,8 @@ class TestLayersThatNoFileSystemShows:
 class TestSpace:
     @pytest.fixture
     def small_disk(self, tmp_path: Path) -> Iterator[Path]:
-        """A file system of two megabytes."""
-        if os.geteuid() != 0:
-            unavailable("root, to mount a small disk,")
-        disk = tmp_path / "disk"
-        disk.mkdir()
-        mounted = subprocess.run(
-            [need("mount"), "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True
-        )
-        if mounted.returncode:
-            unavailable("the right to mount a small disk")
-        try:
-            yield disk
-        finally:
-            subprocess.run([need("umount"), "-l", str(disk)], check=True)
+        with disks.small_disk(tmp_path / "disk") as place:
+            yield place
 
     def test_too_little_is_told_before_anything_is_read(
         self, layout: Path, small_disk: Path
