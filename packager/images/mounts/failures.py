@@ -21,7 +21,7 @@ class KernelLacksErofs(Unavailable):
     def __init__(self, name: str) -> None:
         super().__init__(
             f"this kernel has no {name} file system",
-            hint=f"load it with `modprobe {name}`; it takes Linux 5.16 or newer, built with EROFS",
+            hint=f"load it with `modprobe {name}`; it takes Linux 6.4 or newer, built with EROFS",
         )
 
 
