@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from packager.images.erofs.metadata import HEAD
 
-MEDIA_EROFS = "application/vnd.erofs.layer.v1"  # a layer that is a file system already
 _AT, _MAGIC = 1024, 0xE0F5E1E2
 _OURS = b"packager"
 

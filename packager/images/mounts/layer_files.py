@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from packager.core.image import Blob, FileRange, Inline
+from packager.core.image import MEDIA_EROFS, Blob, FileRange, Inline
 from packager.core.units import MIB
 from packager.errors import NotFound, PackagerError
 from packager.files.atomic import explain_disk_errors
@@ -24,7 +24,6 @@ from packager.images.digest_index import DigestIndex, fingerprint_of
 from packager.images.erofs.metadata import make_index
 from packager.images.erofs.nodes import LayerTree
 from packager.images.erofs.scan import TarScanner
-from packager.images.erofs.superblock import MEDIA_EROFS
 from packager.images.erofs.unpacking import LayerBroken, is_compressed
 from packager.images.node_cache.entry_check import Told, find_entry, verify_entry
 from packager.images.node_cache.fill import check_diff_id, native_size

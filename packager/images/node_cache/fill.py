@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from packager.core.events import EventSink, ImageEvent, LayerEvent, LayerState, StepEvent, ignore
-from packager.core.image import MEDIA_LAYER, FileRange
+from packager.core.image import MEDIA_EROFS, MEDIA_LAYER, FileRange
 from packager.core.units import counted, decimal
 from packager.errors import OutputFailed
 from packager.files.atomic import explain_disk_errors
@@ -25,7 +25,7 @@ from packager.images.blobs import BlobReader
 from packager.images.erofs.metadata import HEAD, make_blob
 from packager.images.erofs.nodes import LayerNotMountable
 from packager.images.erofs.scan import TarScanner
-from packager.images.erofs.superblock import MEDIA_EROFS, parse_superblock
+from packager.images.erofs.superblock import parse_superblock
 from packager.images.erofs.unpacking import LayerBroken, is_compressed, unpack
 from packager.images.erofs.verity import verity_size
 from packager.images.node_cache.entry_check import FoundEntry, find_entry, verify_entry

@@ -19,13 +19,12 @@ from pathlib import Path
 import pytest
 
 from packager.core.events import Event, LayerEvent, StepEvent
-from packager.core.image import MEDIA_LAYER
+from packager.core.image import MEDIA_EROFS, MEDIA_LAYER
 from packager.errors import OutputFailed, PackagerError, UsageError
 from packager.images.blobs import BlobReader
 from packager.images.erofs.metadata import make_blob
 from packager.images.erofs.nodes import LayerNotMountable
 from packager.images.erofs.scan import TarScanner
-from packager.images.erofs.superblock import MEDIA_EROFS
 from packager.images.erofs.unpacking import LayerBroken
 from packager.images.node_cache.entry_check import find_entry, verify_entry
 from packager.images.node_cache.fill import FillOptions, NodeCacheReport, fill_node_cache
