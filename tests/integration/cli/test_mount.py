@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,18 +20,24 @@ from packager.images.mounts.syscalls import unmount
 from packager.images.mounts.table import read_mounts
 from packager.images.node_cache.fill import FillOptions, fill_node_cache
 from tests.conftest import unavailable
-from tests.support.commandline import TINY, Packager
+from tests.support.commandline import TINY, Packager, packager_in
 from tests.support.doubles.registry import FakeRegistry
 
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "--quiet")
 
 
-@pytest.fixture
-def layout(packager: Packager, tmp_path: Path) -> Path:
-    """tiny-llama's image in the layout `out`."""
-    done = packager(*BUILD, "--output", "oci:out")
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("tiny")
+    done = packager_in(place)(*BUILD, "--output", "oci:out")
     assert done.status == 0, done.err
-    return tmp_path / "out"
+    return place / "out"
+
+
+@pytest.fixture
+def layout(built: Path, tmp_path: Path) -> Path:
+    """tiny-llama's image in the layout `out`."""
+    return shutil.copytree(built, tmp_path / "out")
 
 
 @pytest.fixture
