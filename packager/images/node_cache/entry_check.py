@@ -80,6 +80,18 @@ def find_entry(path: Path, native_size: int = 0) -> FoundEntry | None:
     )
 
 
+def is_foreign_entry(path: Path, *, needs_tree: bool) -> bool:
+    """Return whether another tool put a file system there, which containerd would mount."""
+    try:
+        with path.open("rb") as file:
+            superblock, size = parse_superblock(file.read(HEAD)), os.fstat(file.fileno()).st_size
+    except OSError:
+        return False
+    if superblock is None or superblock.is_ours or size < superblock.size:
+        return False
+    return sidecar_path(path).exists() or not needs_tree
+
+
 def verify_entry(
     found: FoundEntry, diff_id: str, native_size: int = 0, told: Told = ignore
 ) -> bool:

@@ -28,7 +28,12 @@ from packager.images.erofs.scan import TarScanner
 from packager.images.erofs.superblock import parse_superblock
 from packager.images.erofs.unpacking import LayerBroken, is_compressed, unpack
 from packager.images.erofs.verity import verity_size
-from packager.images.node_cache.entry_check import FoundEntry, find_entry, verify_entry
+from packager.images.node_cache.entry_check import (
+    FoundEntry,
+    find_entry,
+    is_foreign_entry,
+    verify_entry,
+)
 from packager.images.node_cache.entry_file import (
     EntryFile,
     Interrupted,
@@ -167,7 +172,11 @@ class _Filling:
 
     def check_space(self) -> None:
         """Raise where the disk is too small for what is missing, before anything is read."""
-        missing = [layer for layer in self._layers if self._find(layer) is None]
+        missing = [
+            layer
+            for layer in self._layers
+            if self._find(layer) is None and not self._has_foreign(layer)
+        ]
         if not missing:
             return
         # What is not packed has its size; what is, has no less than that.
@@ -216,6 +225,12 @@ class _Filling:
             return None
         return found
 
+    def _has_foreign(self, layer: StoredLayer) -> bool:
+        if self._options.verify or native_size(layer):
+            return False
+        path = entry_path(self._directory, layer.diff_id)
+        return is_foreign_entry(path, needs_tree=self._options.dm_verity)
+
     def _entry(self, number: int, layer: StoredLayer) -> CacheEntry:
         path = entry_path(self._directory, layer.diff_id)
         found = self._find(layer)
@@ -226,6 +241,12 @@ class _Filling:
         if found is not None:
             self._tell(number, layer, layer.size, "known")
             return _kept(layer, found)
+        if self._has_foreign(layer):
+            self._tell(number, layer, layer.size, "known")
+            note = "another tool made the entry, so that nobody can prove it; --verify replaces it"
+            return CacheEntry(
+                layer=layer, state="kept", path=path, size=path.stat().st_size, note=note
+            )
         if layer.descriptor.media_type not in (*_TARS, MEDIA_EROFS):
             return self._passed_over(layer, LayerNotMountable("it is no tar that is known here"))
 

@@ -271,6 +271,35 @@ class TestDamagedEntries:
         assert states(fill(layout, cache, verify=True)) == ["kept", "kept", "made", "kept"]
 
 
+class TestEntriesOfOtherTools:
+    @pytest.fixture
+    def foreign(self, layout: Path, cache: Path, tmp_path: Path) -> bytes:
+        """An entry as containerd's tool makes it, smaller than ours."""
+        files = tmp_path / "files"
+        files.mkdir()
+        (files / "model.safetensors").write_bytes(b"the same to the eye")
+        entry = cache / WEIGHTS.path
+        entry.parent.mkdir(parents=True)
+        subprocess.run([need("mkfs.erofs"), "--quiet", str(entry), str(files)], check=True)
+        return entry.read_bytes()
+
+    def test_they_are_kept_and_told(self, layout: Path, cache: Path, foreign: bytes) -> None:
+        report = fill(layout, cache)
+
+        assert states(report) == ["made", "made", "kept", "made"]
+        assert "another tool made the entry" in report.entries[2].note
+        assert (cache / WEIGHTS.path).read_bytes() == foreign
+
+    @pytest.mark.parametrize("option", ["verify", "dm_verity"])
+    def test_they_are_replaced_where_more_is_asked(
+        self, layout: Path, cache: Path, foreign: bytes, option: str
+    ) -> None:
+        report = fill(layout, cache, **{option: True})
+
+        assert states(report)[2] == "made"
+        assert (cache / WEIGHTS.path).read_bytes() != foreign
+
+
 class TestLyingImages:
     def refused(self, tmp_path: Path, cache: Path, *layers: MadeLayer) -> PackagerError:
         layout = write_layout(tmp_path / "lie", layers)
