@@ -230,8 +230,8 @@ class TestDmVerity:
 
 
 class TestDamagedEntries:
-    def damaged(self, layout: Path, cache: Path, offset: int) -> None:
-        fill(layout, cache, dm_verity=True)
+    def damaged(self, layout: Path, cache: Path, offset: int, *, dm_verity: bool) -> None:
+        fill(layout, cache, dm_verity=dm_verity)
         with (cache / WEIGHTS.path).open("r+b") as file:
             file.seek(offset, os.SEEK_END if offset < 0 else os.SEEK_SET)
             byte = file.read(1)
@@ -241,14 +241,15 @@ class TestDamagedEntries:
     @pytest.mark.parametrize(
         "offset",
         [100, 1074, 4096 + 20, 1_500_000, -100],
-        ids=["head", "uuid", "tar", "data", "tree"],
+        ids=["head", "uuid", "tar", "data", "end"],
     )
+    @pytest.mark.parametrize("dm_verity", [False, True], ids=["plain", "with a tree"])
     def test_one_wrong_bit_anywhere_is_found_and_replaced(
-        self, layout: Path, cache: Path, offset: int
+        self, layout: Path, cache: Path, offset: int, dm_verity: bool
     ) -> None:
-        self.damaged(layout, cache, offset)
+        self.damaged(layout, cache, offset, dm_verity=dm_verity)
 
-        report = fill(layout, cache, dm_verity=True, verify=True)
+        report = fill(layout, cache, dm_verity=dm_verity, verify=True)
 
         assert states(report) == ["kept", "kept", "made", "kept"]
         assert report.entries[2].note == "the entry that was there was damaged"
