@@ -63,10 +63,11 @@ def read_regular(path: Path, max_bytes: int) -> bytes:
         return file.read(min(max_bytes, status.st_size) + 1)[: max_bytes + 1]
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes, *, mode: int | None = None) -> None:
     """Write `data` so that `path` holds the old content or the new, after any crash.
 
-    Takes away what writers of the same file left when they were killed.
+    Takes away what writers of the same file left when they were killed.  Without `mode` the
+    process' umask decides who may read it.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     _remove_stale(path)
@@ -74,6 +75,8 @@ def write_atomically(path: Path, data: bytes) -> None:
         with _open_locked(temporary) as file:
             file.write(data)
             file.flush()
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
             temporary.replace(path)
         sync_directory(path.parent)

@@ -23,6 +23,7 @@ from packager.wiring.configs import read_config_soon as read_config_soon
 from packager.wiring.heads import head_services_for as head_services_for
 from packager.wiring.images import ImageServices as ImageServices
 from packager.wiring.images import image_services_for as image_services_for
+from packager.wiring.node_caches import node_image_services_for as node_image_services_for
 from packager.wiring.nodes import node_services_for as node_services_for
 from packager.wiring.opinions import opinion_executor as opinion_executor
 from packager.wiring.opinions import opinion_workspace as opinion_workspace

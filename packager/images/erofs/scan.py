@@ -84,6 +84,11 @@ class TarScanner:
             if not self._content and len(self._collected) == self._wanted:
                 self._take()
 
+    @property
+    def skippable(self) -> int:
+        """Bytes of content that come next: `skip` may pass over them."""
+        return self._content
+
     def skip(self, length: int) -> None:
         """Pass over bytes of content that are not at hand."""
         if not self._is_ended:

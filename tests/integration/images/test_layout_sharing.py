@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +35,8 @@ from packager.images.sharing import linkable
 from packager.images.tar import TarEntry, make_tar
 from packager.images.target import parse_layout_target
 from packager.images.tee import write_image
-from tests.conftest import need, unavailable
+from tests.support import disks
+from tests.support.disks import used
 
 MB = 1_000_000
 SIZE = 48 * MB + 123  # the end is no whole block
@@ -85,30 +85,8 @@ def check_blobs(layout: Path) -> None:
 @pytest.fixture(params=["xfs", "btrfs"])
 def sharing_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """A small file system of its own that can share extents."""
-    make = need(f"mkfs.{request.param}")
-    if os.geteuid() != 0:
-        unavailable("root, to mount a file system,")
-    disk, point = tmp_path / "disk", tmp_path / "mounted"
-    with disk.open("wb") as file:
-        file.truncate(512 * 1024 * 1024)
-    point.mkdir()
-    subprocess.run([make, "-q", str(disk)], check=True, capture_output=True)
-    mounted = subprocess.run(
-        ["mount", "-o", "loop", str(disk), str(point)], capture_output=True, text=True
-    )
-    if mounted.returncode:
-        unavailable(f"a kernel that mounts {request.param} ({mounted.stderr.strip()})")
-    try:
+    with disks.sharing_disk(request.param, tmp_path) as point:
         yield point
-    finally:
-        subprocess.run(["umount", str(point)], check=True)
-
-
-def used(point: Path) -> int:
-    """Bytes in use, when all that waits has been written."""
-    subprocess.run(["sync", "-f", str(point)], check=True)
-    status = os.statvfs(point)
-    return (status.f_blocks - status.f_bfree) * status.f_frsize
 
 
 def test_a_layout_costs_next_to_no_disk_where_extents_can_be_shared(

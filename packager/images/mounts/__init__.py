@@ -1,0 +1,1 @@
+"""Mounting images' layers where they lie, and taking the mounts away."""

@@ -1,0 +1,45 @@
+"""Services for what becomes of images on nodes: node caches and mounts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from packager.core.events import working
+from packager.core.image import Platform
+from packager.core.references import ImageTarget
+from packager.images.blobs import BlobReader
+from packager.images.digest_index import DigestIndex
+from packager.images.opened import OpenImage
+from packager.plugins.contexts import ReadContext
+from packager.wiring.images import open_image
+from packager.wiring.registries import RegistryBlobs, registry_clients
+from packager.wiring.settings import Settings, digests_file, state_dir
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeServices:
+    """Services for images on this machine as a node."""
+
+    open: Callable[[ImageTarget, Platform], OpenImage]
+    reader: BlobReader
+    index: DigestIndex  # of files whose content was proven before
+    mounts: Path  # where it is remembered what is mounted
+
+
+def node_image_services_for(settings: Settings) -> NodeServices:
+    """Return the services that open images, read their layers and remember mounts."""
+    clients = registry_clients(settings)
+    read = ReadContext(clients=clients)
+
+    def open_(target: ImageTarget, platform: Platform) -> OpenImage:
+        with working(settings.on_event, "image", target.text):
+            return open_image(target, platform, read)
+
+    return NodeServices(
+        open=open_,
+        reader=BlobReader((RegistryBlobs(clients),)),
+        index=DigestIndex(digests_file(settings)),
+        mounts=state_dir(settings.environment) / "mounts",
+    )

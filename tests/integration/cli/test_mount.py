@@ -1,0 +1,244 @@
+"""`packager node-cache`, `packager mount` and `packager unmount` on tiny-llama's image."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager import wiring
+from packager.core.image import Platform
+from packager.errors import PackagerError
+from packager.images.mounts.mounts import check_machine
+from packager.images.mounts.syscalls import unmount
+from packager.images.mounts.table import read_mounts
+from packager.images.node_cache.fill import FillOptions, fill_node_cache
+from tests.conftest import unavailable
+from tests.support.commandline import TINY, Packager, packager_in
+from tests.support.doubles.registry import FakeRegistry
+
+BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "--quiet")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("tiny")
+    done = packager_in(place)(*BUILD, "--output", "oci:out")
+    assert done.status == 0, done.err
+    return place / "out"
+
+
+@pytest.fixture
+def layout(built: Path, tmp_path: Path) -> Path:
+    """tiny-llama's image in the layout `out`."""
+    return shutil.copytree(built, tmp_path / "out")
+
+
+@pytest.fixture
+def mountable(tmp_path: Path) -> Iterator[Path]:
+    """An empty directory `mnt`, upon which nothing is left mounted."""
+    try:
+        check_machine("mount")
+    except PackagerError as error:
+        unavailable(f"a machine that mounts EROFS: {error.message}")
+    place = tmp_path / "mnt"
+    place.mkdir()
+    yield place
+    while any(one.directory == str(place) for one in read_mounts()):
+        unmount(str(place))
+
+
+def layers_of(layout: Path) -> list[Path]:
+    """The tars of the image, the lowest first."""
+    (entry,) = json.loads((layout / "index.json").read_bytes())["manifests"]
+    manifest = json.loads(blob(layout, entry["digest"]).read_bytes())
+    return [blob(layout, layer["digest"]) for layer in manifest["layers"]]
+
+
+def blob(layout: Path, digest: str) -> Path:
+    return layout / "blobs" / "sha256" / digest.removeprefix("sha256:")
+
+
+def said_by_tars(layout: Path) -> dict[str, tuple[int, str]]:
+    """Mode and digest of each file that the image's tars hold, by Python's reader."""
+    said = {}
+    for path in layers_of(layout):
+        with tarfile.open(path) as archive:
+            for member in archive:
+                if member.isreg():
+                    content = archive.extractfile(member)
+                    assert content is not None
+                    digest = hashlib.sha256(content.read()).hexdigest()
+                    said[member.name] = (member.mode, digest)
+    return said
+
+
+def shown_at(place: Path) -> dict[str, tuple[int, str]]:
+    return {
+        str(path.relative_to(place)): (
+            path.stat().st_mode & 0o7777,
+            hashlib.sha256(path.read_bytes()).hexdigest(),
+        )
+        for path in place.rglob("*")
+        if path.is_file()
+    }
+
+
+def parsed(text: str) -> Any:
+    return json.loads(text)
+
+
+def test_every_file_of_a_mounted_image_is_its_tars(
+    packager: Packager, layout: Path, mountable: Path
+) -> None:
+    done = packager("mount", "oci:out", "mnt", "--quiet")
+
+    assert (done.status, done.out) == (0, f"{mountable}\n"), done.err
+    assert shown_at(mountable) == said_by_tars(layout)
+    assert len(shown_at(mountable)) > 10
+
+    done = packager("unmount", "mnt")
+    assert (done.status, done.out) == (0, f"{mountable}\n"), done.err
+    assert shown_at(mountable) == {}
+
+
+def test_a_model_is_read_where_it_is_mounted(
+    packager: Packager, layout: Path, mountable: Path, tmp_path: Path
+) -> None:
+    """packager finds, checks and packages it: into the very same layers."""
+    packager("mount", "oci:out", "mnt", "--quiet")
+
+    model = str(mountable / "opt/packager/model")
+    done = packager(
+        "build", "--model", model, "--instance", "local", "--base", "scratch", "--quiet",
+        "--output", "oci:again",
+    )  # fmt: skip
+
+    assert done.status == 0, done.err
+    weights = [path.name for path in layers_of(layout)][:3]
+    assert [path.name for path in layers_of(tmp_path / "again")][:3] == weights
+
+
+def test_a_node_cache_filled_from_a_registry_is_mounted(
+    packager: Packager, layout: Path, mountable: Path, tmp_path: Path
+) -> None:
+    with FakeRegistry() as registry:
+        name = f"{registry.host}/tiny:1"
+        assert packager("push", "oci:out", name, "--quiet").status == 0
+        done = packager("node-cache", name, "cache", "--dm-verity", "--format", "json")
+        assert done.status == 0, done.err
+        report = parsed(done.out)
+        read = len(registry.requests("GET", "/blobs/"))
+        again = parsed(packager("node-cache", name, "cache", "--format", "json").out)
+
+        done = packager("mount", name, "mnt", "--node-cache", "cache", "--quiet")
+        assert done.status == 0, done.err
+
+    assert {layer["state"] for layer in report["layers"]} == {"made"}
+    assert report["bytes_read"] == sum(path.stat().st_size for path in layers_of(layout))
+    assert read == 1 + len(layers_of(layout))  # the configuration, and each layer once
+    assert {layer["state"] for layer in again["layers"]} == {"kept"}
+    assert report["directory"] == str(tmp_path / "cache")
+    for layer in report["layers"]:
+        digest = layer["diff_id"].removeprefix("sha256:")
+        assert layer["path"] == str(tmp_path / "cache/sha256" / digest[:2] / f"{digest}.erofs")
+    assert shown_at(mountable) == said_by_tars(layout)
+
+
+def test_entries_are_the_file_systems_that_a_build_writes(
+    packager: Packager, tmp_path: Path
+) -> None:
+    done = packager(*BUILD, "--layer-format", "erofs", "--output", "oci:both")
+    assert done.status == 0, done.err
+    written = {path.name for path in (tmp_path / "both/blobs/sha256").iterdir()}
+
+    done = packager("node-cache", "oci:both", "cache", "--quiet")
+
+    assert done.status == 0, done.err
+    entries = list((tmp_path / "cache").rglob("*.erofs"))
+    assert len(entries) == 5
+    assert {hashlib.sha256(entry.read_bytes()).hexdigest() for entry in entries} <= written
+
+
+def test_a_registry_that_changes_bytes_fills_nothing(
+    packager: Packager, layout: Path, tmp_path: Path
+) -> None:
+    with FakeRegistry() as registry:
+        name = f"{registry.host}/tiny:1"
+        assert packager("push", "oci:out", name, "--quiet").status == 0
+        registry.quirks.damage = True
+        done = packager("node-cache", name, "cache")
+
+    assert (done.status, done.out) == (76, ""), done.err
+    assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
+
+
+def test_a_connection_that_breaks_within_a_layer_is_taken_up_again(
+    packager: Packager, layout: Path, tmp_path: Path
+) -> None:
+    with FakeRegistry() as registry:
+        name = f"{registry.host}/tiny:1"
+        assert packager("push", "oci:out", name, "--quiet").status == 0
+        tools = wiring.node_image_services_for(wiring.Settings())
+        image = tools.open(wiring.parse_output(name), Platform())
+        registry.quirks.blob_cuts = 3
+
+        fill_node_cache(image, tmp_path / "cache", tools.reader, FillOptions())
+
+        assert registry.quirks.blob_cuts == 0
+    assert len(list((tmp_path / "cache").rglob("*.erofs"))) == len(layers_of(layout))
+
+
+def test_the_list_has_what_is_mounted(packager: Packager, layout: Path, mountable: Path) -> None:
+    packager("mount", "oci:out", "mnt", "--quiet", "--layers", "weights")
+
+    (found,) = parsed(packager("mount", "--list", "--format", "json").out)
+    table = packager("mount", "--list")
+    again = packager("mount", "oci:out", "mnt", "--layers", "weights")
+
+    assert (found["directory"], found["image"], found["layers"], found["proven"]) == (
+        str(mountable), "oci:out", "weights", True,
+    )  # fmt: skip
+    assert table.out.splitlines()[0].split() == [
+        "directory", "image", "digest", "layers", "proven",
+    ]  # fmt: skip
+    assert str(mountable) in table.out
+    assert again.status == 0
+    assert "shows this image already" in again.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (("mount", "oci:out"), 2, "an image and a directory are needed"),
+        (("mount", "oci:none", "mnt"), 66, "there is no directory"),
+        (("mount", "oci:out", "nowhere"), 66, "mkdir -p"),
+        (("mount", "oci:out", "out"), 2, "it is not empty"),
+        (("mount", "127.0.0.1:1/tiny:1", "mnt"), 2, "is not a layout on this machine"),
+        (("mount", "--list", "oci:out"), 2, "--list takes no image"),
+        (("mount", "oci:out", "mnt", "--node-cache", "none"), 66, "is not there"),
+        (("unmount", "mnt"), 2, "no mount that packager made"),
+        (("node-cache", "oci:out", "out/oci-layout/cache"), 74, "cannot write"),
+        (("node-cache", "oci:none", "cache"), 66, "there is no directory"),
+    ],
+    ids=lambda part: " ".join(part) if isinstance(part, tuple) else None,
+)
+def test_what_cannot_be_done_is_told(
+    packager: Packager,
+    layout: Path,
+    mountable: Path,
+    arguments: tuple[str, ...],
+    status: int,
+    told: str,
+) -> None:
+    done = packager(*arguments)
+
+    assert (done.status, done.out) == (status, ""), done.err
+    assert told in done.err
+    assert "hint:" in done.err
