@@ -72,7 +72,7 @@ SECTIONS = {
     "Images and registries": {
         "push": ("packager.cli.copy:push", "Copy an image from this machine to registries."),
         "copy": ("packager.cli.copy:copy", "Copy an image, or a view of it, byte for byte."),
-        "base": ("packager.cli.base:base", "Build the base images shipped with packager."),
+        "base": ("packager.cli.base:base", "Build and slim base images."),
         "claims": ("packager.cli.claims:claims", "Manage the key that proves layers of images."),
     },
     "Quality, drafts and caches": {

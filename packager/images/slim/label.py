@@ -1,0 +1,58 @@
+"""The label of a slim base, which builds read: what machines it was made for.
+
+Its word is taken only to refuse: whoever says that kernels are missing is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from packager.core.documents import NotStrict, parse_object, shorten
+from packager.core.image import BaseImage
+from packager.core.instance import Instance
+from packager.errors import UsageError
+
+LABEL = "dev.packager.slim"
+_LONGEST = 16 * 1024
+
+
+def refuse_other_machine(base: BaseImage, instance: Instance) -> None:
+    """Refuse an instance whose kernels are not in the base, by what the base says of itself."""
+    labels = (base.config.get("config") or {}).get("Labels") or {}
+    if (why := _lacking(str(labels.get(LABEL) or ""), instance)) is None:
+        return
+    raise UsageError(
+        f"base image {base.reference!r} was made slim for other machines than {instance.name}: "
+        f"{why}",
+        hint="name the base that it was made from, or make a slim one with "
+        f"`packager base slim --instance {instance.name}`",
+    )
+
+
+def _lacking(label: str, instance: Instance) -> str | None:
+    """Return what a base lacks for an instance; None where it says nothing of the kind."""
+    if not label:
+        return None
+    try:
+        if len(label) > _LONGEST:
+            raise NotStrict("it is too long")
+        said = parse_object(label.encode())
+    except NotStrict as error:
+        return f"its label {LABEL} cannot be read ({error})"
+    kinds = _list(said, "kinds")
+    if kinds and instance.kind not in kinds:
+        return f"it is for {shorten(', '.join(map(str, kinds)))}"
+    capabilities = _list(said, "compute_capabilities")
+    if capabilities and instance.compute_capability not in capabilities:
+        named = ", ".join(map(str, capabilities))
+        return f"it has kernels of its own for compute capability {shorten(named)} alone"
+    missing = [name for name in _list(said, "isa") if name not in instance.isa]
+    if missing:
+        return f"it needs a processor that is known to have {shorten(', '.join(map(str, missing)))}"
+    return None
+
+
+def _list(said: Mapping[str, Any], name: str) -> list[Any]:
+    found = said.get(name)
+    return found if isinstance(found, list) else []
