@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from packager.core.documents import NotStrict, parse_object, shorten
+from packager.core.documents import NotStrict, parse_object
 from packager.core.image import BaseImage
 from packager.core.instance import Instance
 from packager.errors import UsageError
+from packager.images.oci import shorten_list
 
 LABEL = "dev.packager.slim"
 _LONGEST = 16 * 1024
@@ -42,14 +43,14 @@ def _lacking(label: str, instance: Instance) -> str | None:
         return f"its label {LABEL} cannot be read ({error})"
     kinds = _list(said, "kinds")
     if kinds and instance.kind not in kinds:
-        return f"it is for {shorten(', '.join(map(str, kinds)))}"
+        return f"it is for {shorten_list(list(map(str, kinds)))}"
     capabilities = _list(said, "compute_capabilities")
     if capabilities and instance.compute_capability not in capabilities:
-        named = ", ".join(map(str, capabilities))
-        return f"it has kernels of its own for compute capability {shorten(named)} alone"
-    missing = [name for name in _list(said, "isa") if name not in instance.isa]
+        named = shorten_list(list(map(str, capabilities)))
+        return f"it has kernels of its own for compute capability {named} alone"
+    missing = [str(name) for name in _list(said, "isa") if name not in instance.isa]
     if missing:
-        return f"it needs a processor that is known to have {shorten(', '.join(map(str, missing)))}"
+        return f"it needs a processor that is known to have {shorten_list(missing)}"
     return None
 
 

@@ -91,9 +91,10 @@ class Chooser:
         for rule, drop, keep in self._rules:
             if not drop.fullmatch(path) or keep.fullmatch(path):
                 continue
-            if self._keep.fullmatch(path) or not self._is_for_others(rule, path):
+            if self._keep.fullmatch(path):
                 return None
-            return rule
+            if self._is_for_others(rule, path):
+                return rule
         return None
 
     def _is_for_others(self, rule: SlimRule, path: str) -> bool:
