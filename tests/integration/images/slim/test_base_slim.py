@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,7 +56,8 @@ def test_the_slim_base_has_everything_else_and_says_what_it_was_made_from(
 ) -> None:
     source = json.loads((base / "index.json").read_text())["manifests"][0]["digest"]
     words = ("base", "slim", f"oci:{base}", f"oci:{tmp_path / 'slim'}", "--no-prove")
-    done = packager(*words, "--format", "json")
+    caches = tmp_path / "caches"
+    done = packager(*words, "--format", "json", env={"XDG_CACHE_HOME": str(caches)})
     again = packager(*words[:-2], f"oci:{tmp_path / 'twice'}", "--no-prove", "--format", "json")
 
     assert done.status == 0, done.err
@@ -77,7 +77,7 @@ def test_the_slim_base_has_everything_else_and_says_what_it_was_made_from(
         "tar+zstd",
         "tar",
     ]
-    assert not list(Path(os.environ["XDG_CACHE_HOME"]).glob("packager/slim-*"))
+    assert list((caches / "packager").iterdir()) == []
 
 
 def test_a_registry_gets_the_new_layers_alone_and_a_build_uses_the_base(
