@@ -10,10 +10,7 @@ from packager.errors import SmokeFailed
 from packager.images.slim.record import SlimProof
 from packager.serving.smoke import SmokeResult
 
-_HINT = (
-    "nothing was written; leave rules out with --without-rule, or files in with --keep, "
-    "and say so upstream"
-)
+_HINT = "nothing was written; leave rules out with --without-rule, or keep files with --keep"
 
 
 def prove_slim(

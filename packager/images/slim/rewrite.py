@@ -6,8 +6,9 @@ import hashlib
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,10 @@ from packager.images.slim.scan import Chunks, LayerScan, SlimScan, entries_of, m
 
 _AT_ONCE = 4
 _MARGIN = 64 * MIB
+
+
+class _Cancelled(Exception):
+    """Another layer failed, or somebody interrupts."""
 
 
 def rewrite_layers(
@@ -41,6 +46,13 @@ def rewrite_layers(
         (place / "oci-layout").write_bytes(b'{"imageLayoutVersion":"1.0.0"}')
         _check_space(base.layers, scan.layers, place)
     workers = min(_AT_ONCE, os.cpu_count() or 1)
+    stop = threading.Event()
+
+    def until_stopped(blob: Blob) -> Iterator[memoryview]:
+        for chunk in chunks(blob):
+            if stop.is_set():
+                raise _Cancelled
+            yield chunk
 
     def one(at: int) -> Layer | None:
         layer, found = base.layers[at], scan.layers[at]
@@ -49,10 +61,18 @@ def rewrite_layers(
         if not found.entries:
             return None
         with explain_disk_errors(place):
-            return _rewrite(layer, scan.dropped, blobs, chunks)
+            return _rewrite(layer, scan.dropped, blobs, until_stopped)
 
     with ThreadPoolExecutor(workers, thread_name_prefix="slim") as pool:
-        return tuple(pool.map(one, range(len(base.layers))))
+        futures = [pool.submit(one, at) for at in range(len(base.layers))]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            stop.set()  # where one failed, or somebody interrupts; else all have ended
+        failures = [error for future in futures if (error := future.exception())]
+        if failures:
+            raise next((one for one in failures if not isinstance(one, _Cancelled)), failures[0])
+        return tuple(future.result() for future in futures)
 
 
 def slim_tar(layer: Layer, dropped: frozenset[str], chunks: Chunks) -> Iterator[bytes | memoryview]:
