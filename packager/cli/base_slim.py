@@ -13,10 +13,10 @@ from packager.cli.options import catalog_option, format_option, image_options
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import note, note_lines, print_json, print_line, print_lines, warn
 from packager.core.events import StagesEvent, ignore
-from packager.core.image import ImageSpec, Platform
+from packager.core.image import Platform
 from packager.errors import UsageError
-from packager.images.slim.make import STAGES, look, make_slim
-from packager.images.slim.record import SlimBase, SlimProof, slim_document, slim_lines
+from packager.images.slim.make import STAGES, SlimMade, look, make_slim
+from packager.images.slim.record import SlimBase, slim_document, slim_lines
 from packager.images.slim.rules import choose_rules
 from packager.plugins.tables import FAMILIES
 
@@ -97,46 +97,46 @@ def base_slim(
     """
     if not outputs and not dry_run:
         raise UsageError("no destination is given", hint="name one, or look with --dry-run")
-    targets = () if dry_run else tuple(map(wiring.parse_output, outputs))
-    proves = prove and not dry_run
-    model = _model_of_proof(prove_with) if proves else ""
+    proving = None
+    if prove and not dry_run:
+        proving = wiring.Proving(
+            model=_model_of_proof(prove_with),
+            original=image,
+            family=family,
+            container_version=container_version,
+        )
     with shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event:
         on_event(StagesEvent(stages=STAGES[:1] if dry_run else STAGES))
         settings = wiring.Settings(
-            outputs=targets, catalog_file=catalog_file, on_event=on_event, on_warning=warn, **given
+            outputs=() if dry_run else tuple(map(wiring.parse_output, outputs)),
+            catalog_file=catalog_file,
+            on_event=on_event,
+            on_warning=warn,
+            **given,
         )
-        tools = wiring.slim_services_for(settings, say=ignore if quiet else note)
+        tools = wiring.slim_services_for(settings, proving, say=ignore if quiet else note)
         machines = tuple(map(tools.find_instance, instances))
-        chosen = choose_rules(
-            machines, with_rules=with_rules, without_rules=without_rules, keep=keep
-        )
-        tools.preflight(machines if proves else None)
+        named = {"with_rules": with_rules, "without_rules": without_rules}
+        chosen = choose_rules(machines, **named, keep=keep)
+        tools.preflight(machines, platform)
         base = tools.find_base(image, platform)
         if dry_run:
             _show(look(base, chosen, tools.chunks, on_event), output_format)
             return
-
-        def proof_of(spec: ImageSpec, place: Path) -> SlimProof:
-            proving = wiring.Proving(
-                model=model,
-                original=image,
-                image=spec,
-                work=place,
-                family=family,
-                container_version=container_version,
-            )
-            return tools.prove(proving)
-
         made = make_slim(
             base,
             chosen,
             chunks=tools.chunks,
             work=tools.work,
-            prove=proof_of if proves else None,
+            prove=tools.prove,
             write=tools.write,
             attach=tools.attach,
             on_event=on_event,
         )
+    _print(made, output_format, quiet=quiet)
+
+
+def _print(made: SlimMade, output_format: str, *, quiet: bool) -> None:
     if output_format == "json":
         print_json(made.document)
         return

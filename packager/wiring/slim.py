@@ -52,11 +52,11 @@ class SlimServices:
     find_base: Callable[[str, Platform], BaseImage]
     find_instance: Callable[[str], Instance]
     chunks: Chunks
-    preflight: Callable[[Sequence[Instance] | None], None]  # with the machines of a proof
+    preflight: Callable[[Sequence[Instance], Platform], None]
     write: Callable[[ImageSpec], tuple[Written, Transfer]]
     attach: Callable[[SealedImage, Attached], None]
     work: Callable[[], AbstractContextManager[Path]]  # a directory for rewritten layers
-    prove: Callable[[Proving], SlimProof]
+    prove: Callable[[ImageSpec, Path], SlimProof] | None  # None: it is written without a proof
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +65,13 @@ class Proving:
 
     model: str
     original: str  # as the user named it
-    image: ImageSpec  # the slim base
-    work: Path
     family: str | None = None
     container_version: str | None = None
 
 
-def slim_services_for(settings: Settings, say: Callable[[str], None] = ignore) -> SlimServices:
+def slim_services_for(
+    settings: Settings, proving: Proving | None = None, say: Callable[[str], None] = ignore
+) -> SlimServices:
     """Return the services; raises for unusable outputs, before any work."""
     refuse_trees(settings.outputs, "base slim")
     clients = registry_clients(settings)
@@ -87,15 +87,21 @@ def slim_services_for(settings: Settings, say: Callable[[str], None] = ignore) -
             raise UsageError(f"{reference!r} has no layers", hint="name an image with a server")
         return base
 
-    def preflight(machines: Sequence[Instance] | None) -> None:
+    def preflight(machines: Sequence[Instance], platform: Platform) -> None:
         preflight_all(sinks)
-        if machines is not None:
+        if proving is not None:
             _refuse_other_machines(machines, rows.this_machine)
+            if platform != Platform():
+                raise UsageError(
+                    f"a base for {platform} cannot be started here",
+                    hint="make it there, or use --no-prove and try it before it serves",
+                )
             connect_engine(without="or use --no-prove")
 
-    def prove(proving: Proving) -> SlimProof:
-        target = parse_output(f"oci:{proving.work / 'slim'}")
-        write_out(proving.image, sinks_for((target,), context), reader, settings)
+    def prove(image: ImageSpec, work: Path) -> SlimProof:
+        assert proving is not None
+        target = parse_output(f"oci:{work / 'slim'}")
+        write_out(image, sinks_for((target,), context), reader, settings)
         return _prove(proving, target.text, settings, say)
 
     return SlimServices(
@@ -106,7 +112,7 @@ def slim_services_for(settings: Settings, say: Callable[[str], None] = ignore) -
         write=lambda image: write_out(image, sinks, reader, settings),
         attach=lambda image, artifact: attach_to_all(sinks, image, (artifact,)),
         work=lambda: _work_place(settings),
-        prove=prove,
+        prove=prove if proving else None,
     )
 
 
