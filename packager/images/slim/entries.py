@@ -91,7 +91,7 @@ class TarStream:
             flag, size = block[156:157], _parse_size(block)
             _check_sum(block)
             if flag in (b"x", b"g", b"L", b"K"):
-                meta.add(flag, self._record(size, meta), size)
+                meta.add(flag, self._record(size, meta))
                 continue
             return self._entry(flag, size, block, meta)
 
@@ -155,8 +155,8 @@ class _Meta:
     size: int | None = None
     stated: bool = False  # by PAX records, which win over GNU's
 
-    def add(self, flag: bytes, data: bytes, size: int) -> None:
-        del size
+    def add(self, flag: bytes, data: bytes) -> None:
+        """Take an extended header; raise for one that says the same of every entry."""
         if flag in (b"L", b"K"):
             text = _text(data)
             if flag == b"L" and not self.stated:

@@ -11,8 +11,9 @@ from typing import Any
 from packager.core.documents import NotStrict, parse_object
 from packager.core.image import BaseImage
 from packager.core.instance import Instance
+from packager.core.units import decimal
 from packager.errors import UsageError
-from packager.images.oci import shorten_list
+from packager.images.oci import is_digest, shorten_list
 
 LABEL = "dev.packager.slim"
 _LONGEST = 16 * 1024
@@ -29,6 +30,19 @@ def refuse_other_machine(base: BaseImage, instance: Instance) -> None:
         hint="name the base that it was made from, or make a slim one with "
         f"`packager base slim --instance {instance.name}`",
     )
+
+
+def slim_words(label: str) -> str:
+    """Return what a label says in a line; "" where there is none that can be read."""
+    try:
+        said = parse_object(label[:_LONGEST].encode()) if label else {}
+    except NotStrict:
+        return ""
+    source, rules = said.get("from"), said.get("rules")
+    if not is_digest(source) or not isinstance(rules, dict):
+        return ""
+    size = sum(found for found in rules.values() if isinstance(found, int) and found > 0)
+    return f"made from {source}, without {decimal(size)} of its files"
 
 
 def _lacking(label: str, instance: Instance) -> str | None:

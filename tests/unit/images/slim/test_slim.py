@@ -21,7 +21,7 @@ from packager.images.slim import rewrite
 from packager.images.slim.compressed import ALWAYS_BYTES, unpacked
 from packager.images.slim.entries import LayerRefused
 from packager.images.slim.image import slim_image
-from packager.images.slim.label import LABEL, refuse_other_machine
+from packager.images.slim.label import LABEL, refuse_other_machine, slim_words
 from packager.images.slim.record import SlimBase, attached_document, slim_document, slim_lines
 from packager.images.slim.rewrite import rewrite_layers
 from packager.images.slim.rules import choose_rules
@@ -377,6 +377,19 @@ def test_a_base_without_kernels_of_a_gpu_is_refused_for_that_gpu(tmp_path: Path)
     refuse_other_machine(labelled(base, label), GPU)
     with pytest.raises(UsageError, match=r"kernels of its own for compute capability 8\.6 alone"):
         refuse_other_machine(labelled(base, label), replace(GPU, compute_capability=9.0))
+
+
+def test_inspect_says_what_a_slim_base_was_made_from(tmp_path: Path) -> None:
+    base = base_of([layer_of(tar_of([file(f"{MAN}/a", LARGE), file("b", b"b")]))])
+    label = documents(made(base, tmp_path))["config"]["Labels"][LABEL]
+
+    assert slim_words(label) == f"made from {base.digest}, without 1.2 MB of its files"
+    assert [slim_words(text) for text in ("", "{", "[]", '{"from": "x\\u001b", "rules": {}}')] == [
+        "",
+        "",
+        "",
+        "",
+    ]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "x" * 20_000, '{"kinds": {"cpu": 1}}', '{"isa": 5}'])
