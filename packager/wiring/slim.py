@@ -136,7 +136,7 @@ def _refuse_other_machines(machines: Sequence[Instance], here: Instance) -> None
 
 @contextmanager
 def _work_place(settings: Settings) -> Iterator[Path]:
-    """Give a directory on the disk of caches; it is removed whatever happens."""
+    """Yield a directory on the disk of caches; it is removed whatever happens."""
     root = user_dir("cache", settings.environment) / "packager"
     with explain_disk_errors(root):
         root.mkdir(parents=True, exist_ok=True)

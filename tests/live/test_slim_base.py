@@ -90,7 +90,7 @@ def test_a_slim_base_gives_the_originals_answers_and_builds_use_it(
     assert record["gone_bytes"] >= 2_100_000
     assert len(record["proof"]["answers"]) == 2
     assert all(record["proof"]["answers"])
-    assert [one["state"] for one in record["layers"]] == ["kept", "kept", "rewritten"]
+    assert record["layers"][-1]["state"] == "rewritten"
     assert proofs_in(engine) == []
     built = packager(
         *("build", "--model", str(TINY), "--instance", "local", "--base", "oci:slim"),

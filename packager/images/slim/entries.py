@@ -127,7 +127,7 @@ class TarStream:
         )
 
     def _sparse_blocks(self, block: bytes, meta: _Meta) -> None:
-        """Take the map of GNU's old sparse format, which goes on behind its header."""
+        """Read the map of GNU's old sparse format, which goes on behind its header."""
         more = block[482]
         while more:
             extension = self._source.take(BLOCK)
@@ -156,7 +156,7 @@ class _Meta:
     stated: bool = False  # by PAX records, which win over GNU's
 
     def add(self, flag: bytes, data: bytes) -> None:
-        """Take an extended header; raise for one that says the same of every entry."""
+        """Read an extended header; raise for one that says the same of every entry."""
         if flag in (b"L", b"K"):
             text = _text(data)
             if flag == b"L" and not self.stated:
