@@ -115,6 +115,7 @@ def test_a_base_whose_engine_needs_what_went_is_refused_and_nothing_is_written(
     assert "the slim base does not serve" in refused.err
     assert "page0.1" in refused.err  # the container's log
     assert kept.status == 0, kept.err
-    assert json.loads(kept.out)["gone_files"] == 2
+    files = {rule["name"]: rule["files"] for rule in json.loads(kept.out)["rules"]}
+    assert files["documentation"] == 2
     assert proofs_in(engine) == []
     assert not list((tmp_path / "caches/packager").glob("slim-*"))
