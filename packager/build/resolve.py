@@ -18,6 +18,7 @@ from packager.drafts.known import KnownChoice
 from packager.drafts.request import parse_draft, spelled_kind
 from packager.errors import UsageError
 from packager.findings import Finding
+from packager.images.slim.label import refuse_other_machine
 from packager.version import __version__
 
 KnownDraftOf = Callable[[ModelFiles, Instance, ContainerFacts], KnownChoice]
@@ -62,6 +63,7 @@ def resolve(
                 hint="name one with --base, or use --base scratch for weights and configuration",
             )
         base = find_base(named, Platform())
+        refuse_other_machine(base, instance)
     model = find_model(reference)
     known = KnownChoice()
     if request.draft == "auto" and known_draft is not None:

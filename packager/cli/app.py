@@ -72,13 +72,7 @@ SECTIONS = {
     "Images and registries": {
         "push": ("packager.cli.copy:push", "Copy an image from this machine to registries."),
         "copy": ("packager.cli.copy:copy", "Copy an image, or a view of it, byte for byte."),
-        "mount": ("packager.cli.mount:mount", "Mount a model out of an image, without a copy."),
-        "unmount": ("packager.cli.mount:unmount", "Remove what was mounted at a directory."),
-        "node-cache": (
-            "packager.cli.node_cache:node_cache",
-            "Fill a directory with layers that nodes mount without unpacking.",
-        ),
-        "base": ("packager.cli.base:base", "Build the base images shipped with packager."),
+        "base": ("packager.cli.base:base", "Build and slim base images."),
         "claims": ("packager.cli.claims:claims", "Manage the key that proves layers of images."),
     },
     "Quality, drafts and caches": {

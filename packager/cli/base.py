@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from packager.cli.base_slim import base_slim
 from packager.cli.options import format_option
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.terminal import note, print_json, print_line
@@ -12,7 +13,10 @@ from packager.images.bases.embedded import BASES, build_base, find_built
 
 @click.group()
 def base() -> None:
-    """Build the base images shipped with packager."""
+    """Build and slim base images."""
+
+
+base.add_command(base_slim)
 
 
 @base.command("build")

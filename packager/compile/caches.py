@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from packager.core.facts import ContainerFacts
 from packager.core.serving import COMPILED_DIR
@@ -22,6 +23,7 @@ SWITCH = "PACKAGER_COMPILED"  # names the directory that the launcher takes comp
 class CompileCaches:
     """The caches of one engine's versions on one kind of device."""
 
+    family: str  # of containers
     kind: str
     variants: tuple[str, ...]  # of the container family
     since: str  # engine version
@@ -29,6 +31,10 @@ class CompileCaches:
     paths: frozenset[str]  # of those variables, which name directories
     source: str
     date: str
+    entrypoint: tuple[str, ...] = ()  # the image's own, where it starts the server by itself
+    cmd: tuple[str, ...] = ()  # what it is run with
+    options: str = ""  # prefix of the variables that are engine options there
+    endpoint: str = "/v1/completions"  # that takes OpenAI's completions
     filed_by_config: bool = False  # below a digest of the whole config.json, token ids too
     verify_env: Mapping[str, str] = field(default_factory=dict)
 
@@ -49,7 +55,7 @@ def find_caches(container: ContainerFacts) -> CompileCaches | None:
     for known in _known():
         since = version_key(known.since)
         if (
-            known.kind == container.kind
+            (known.family, known.kind) == (container.family, container.kind)
             and container.variant in known.variants
             and version is not None
             and since is not None
@@ -62,9 +68,9 @@ def find_caches(container: ContainerFacts) -> CompileCaches | None:
 @cache
 def _known() -> tuple[CompileCaches, ...]:
     rows = tomllib.loads(DATA.read_text(encoding="utf-8"))["caches"]
-    return tuple(
-        CompileCaches(
-            **{**row, "variants": tuple(row["variants"]), "paths": frozenset(row["paths"])}
-        )
-        for row in rows
-    )
+    return tuple(map(_row, rows))
+
+
+def _row(row: dict[str, Any]) -> CompileCaches:
+    lists = {name: tuple(row.get(name, ())) for name in ("variants", "entrypoint", "cmd")}
+    return CompileCaches(**{**row, **lists, "paths": frozenset(row["paths"])})

@@ -39,7 +39,7 @@ class ZstdCompressor:
 
     def __init__(self, size: int) -> None:
         self._compressing = (
-            _library()
+            zstd_library()
             .ZstdCompressor(level=LEVEL, write_content_size=True, write_checksum=False)
             .compressobj(size=size)
         )
@@ -67,14 +67,14 @@ class ZstdCompressor:
 @cache
 def codec() -> str:
     """Return the codec, library version and level: what decides the compressed bytes of a layer."""
-    library = _library()
+    library = zstd_library()
     version = ".".join(str(part) for part in library.ZSTD_VERSION)
     return f"zstd-{version}-{LEVEL}"
 
 
 def is_worth_it(blob: Blob, reader: BlobReader) -> bool:
     """Compress samples from all over the blob; return whether they shrink by at least 10 %."""
-    compressor = _library().ZstdCompressor(level=LEVEL)
+    compressor = zstd_library().ZstdCompressor(level=LEVEL)
     taken = compressed = 0
     for sample in _samples(blob):
         data = reader.read(sample)
@@ -115,7 +115,7 @@ def _part(segment: Segment, first: int, count: int) -> Segment:
 
 
 @cache
-def _library() -> Any:
+def zstd_library() -> Any:
     try:
         import zstandard
     except ImportError as error:

@@ -12,6 +12,7 @@ from packager.core.record import Transfer
 from packager.core.text import escape, joined
 from packager.core.units import decimal
 from packager.images.compare import ImageComparison, SettingChange, State
+from packager.images.slim.label import LABEL, slim_words
 from packager.images.stored import LABELS, RECORD, StoredImage, StoredLayer
 from packager.reports.text import table_lines
 
@@ -71,6 +72,7 @@ def inspect_text(
         ("digest", image.digest),
         ("is", str(image.manifest.get("artifactType") or f"an image for {image.platform}")),
         ("base", image.base_digest),
+        ("slim", slim_words(image.labels.get(LABEL, ""))),
         ("created", str(image.config.get("created") or "")),
         *_made_rows(image),
         ("starts", " ".join(_words(image, "Entrypoint") + _words(image, "Cmd"))),

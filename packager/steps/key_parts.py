@@ -26,7 +26,9 @@ LONGEST_CONFIG = 128 * 1024  # of all fields
 
 TOOL_PACKAGE = "packager-tool"  # stands for the whole environment, by its requirements
 LAUNCHER = "packager-launcher"
-LAUNCHER_MODULES = frozenset({"launch.py", "compiled_cache.py", "sitecustomize.py"})
+LAUNCHER_MODULES = frozenset(
+    {"launch.py", "compiled_cache.py", "sitecustomize.py", "with_compiled.py"}
+)
 OF_THE_IMAGE = "as in the image"  # stated by its digest
 
 

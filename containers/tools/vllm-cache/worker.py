@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -29,6 +30,7 @@ from packager_worker import Report, Spec, run, versions_of
 PASSING = re.compile(r"(^|/)(locks|__pycache__|tmp[^/]*)/|\.lock$|\.tmp$|\.log$")
 INIT = re.compile(rb"init engine \(.*?\) took ([0-9.]+) s")
 POLL_S = 0.25
+NOT_YET = 503
 
 
 def work(spec: Spec, report: Report) -> dict[str, Any]:
@@ -91,7 +93,10 @@ def start(spec: Spec, report: Report, doing: str, env: Mapping[str, str]) -> dic
         wait_until_ready(f"{url}/ping", process, spec.parameters["ready_s"])
         ready = time.monotonic() - began
         report.progress(f"{doing}: asking")
-        answers = [ask(f"{url}{path}", body) for path, body in spec.parameters["requests"]]
+        answers = [
+            ask(f"{url}{path}", body, process, spec.parameters["ready_s"])
+            for path, body in spec.parameters["requests"]
+        ]
     said = INIT.search(log.read_bytes())
     return {
         "ready": round(ready, 2),
@@ -135,13 +140,26 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes], limit_s: float)
     raise RuntimeError(f"the server was not ready within {limit_s:.0f} s")
 
 
-def ask(url: str, body: Mapping[str, Any]) -> Any:
-    """Ask once; give what must be the same at every start."""
+def ask(url: str, body: Mapping[str, Any], process: subprocess.Popen[bytes], limit_s: float) -> Any:
+    """Ask once; give what must be the same at every start.
+
+    DJL Serving is healthy before its model is loaded, and answers 503 until then.
+    """
     request = urllib.request.Request(
         url, json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=600) as answer:
-        choice = json.load(answer)["choices"][0]
+    began = time.monotonic()
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=600) as answer:
+                choice = json.load(answer)["choices"][0]
+            break
+        except urllib.error.HTTPError as error:
+            if error.code != NOT_YET or time.monotonic() - began > limit_s:
+                raise
+        if process.poll() is not None:
+            raise RuntimeError(f"the server ended with status {process.returncode}")
+        time.sleep(POLL_S)
     chosen = choice.get("logprobs") or {}
     return [choice.get("text"), chosen.get("tokens"), choice.get("finish_reason")]
 

@@ -12,6 +12,7 @@ from packager.core.plan import Plan
 from packager.core.serving import RenderedFile, ServingConfig
 from packager.core.stopping import Stopping
 from packager.core.traits import EngineTraits
+from packager.engines.compiled_start import with_compiled
 from packager.engines.lmi import trtllm
 from packager.engines.lmi.check import check_eagle, check_settings, check_unread, check_workers
 from packager.engines.lmi.options import lmi_options
@@ -82,6 +83,7 @@ class LmiFamily:
             who=f"LMI {container.release or container.version}".strip(),
             workers=True,
             health_path="/ping",
+            bakes_compile_caches=container.engine == "vllm",
             expert_parallel=spreads,
             answers_as="name" if names_models(container) else "nothing",
             tool_parsers=_parsers(container, TOOL_PARSER),
@@ -136,7 +138,7 @@ class LmiFamily:
         path = f"{model_dir(plan)}/serving.properties"
         check_properties(path, text, meant)  # of the variables, too: they come from these values
         file = RenderedFile(path=path, data=text.encode("ascii"))
-        return ServingConfig(
+        config = ServingConfig(
             files=(
                 *((file,) if plan.weights == "baked" or plan.one_mount else ()),
                 *draft_files(plan),
@@ -145,6 +147,7 @@ class LmiFamily:
             model_dir=model_dir(plan),
             draft_dir=draft_dir(plan),
         )
+        return with_compiled(config, plan)
 
 
 def _parsers(container: ContainerFacts, option: str) -> tuple[str, ...] | None:

@@ -10,6 +10,7 @@ from packager.core.facts import ContainerFacts
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
 from packager.core.traits import EngineTraits
+from packager.engines.compiled_start import with_compiled
 from packager.engines.prequantized import check_arrived
 from packager.engines.rules import plan_facts
 from packager.engines.sagemaker import check_environment
@@ -96,7 +97,7 @@ class VllmFamily:
         if by_environment(plan):
             version = plan.container.engine_version
             env = sagemaker_env(options(plan), version, schema_of(plan))
-            config = ServingConfig(env={**OFFLINE_ENV, **env}, port=PORT)
+            config = with_compiled(ServingConfig(env={**OFFLINE_ENV, **env}, port=PORT), plan)
         else:
             config = launched(
                 command(options(plan), schema_of(plan), version=plan.container.engine_version),

@@ -38,10 +38,17 @@ if way == "dies" and seen:
 took = 1.5 if seen else 20.25
 print(f"INFO init engine (profile, create kv cache) took {took} s", flush=True)
 
+asked = []
+
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200); self.end_headers()
     def do_POST(self):
+        asked.append(self.path)
+        if way == "loads" and len(asked) < 4:
+            self.send_response(503); self.end_headers(); return
+        if way == "refuses":
+            self.send_response(400); self.end_headers(); return
         text = "other" if way == "answers" and seen else "text"
         body = json.dumps({"choices": [{"text": text, "finish_reason": "length"}]}).encode()
         self.send_response(200); self.end_headers(); self.wfile.write(body)
@@ -69,7 +76,7 @@ class Worker:
         (serving / "compiled_cache.py").write_text(elsewhere)
         (root / "server.py").write_text(SERVER)
 
-    def run(self, way: str = "", **changes: Any) -> dict[str, Any]:
+    def run(self, way: str = "", *, by_entrypoint: bool = False, **changes: Any) -> dict[str, Any]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -77,9 +84,13 @@ class Worker:
         env = {"PACKAGER_COMPILED": str(self.output), "CACHES": str(self.copy)}
         serving = self.root / "serving"
         (serving / "command.json").write_text(json.dumps({"argv": argv, "env": env}))
+        if by_entrypoint:
+            launcher = [sys.executable, str(serving / "with_compiled.py"), *argv]
+        else:
+            launcher = [sys.executable, str(serving / "launch.py")]
         here = COMPILED_CACHE.describe_machine({})
         parameters = {
-            "command": [sys.executable, str(serving / "launch.py")],
+            "command": launcher,
             "directory": str(self.root),
             "env": {"PATH": "/usr/bin:/bin", **env},
             "verify_env": {},
@@ -111,9 +122,21 @@ def test_what_a_start_compiles_is_kept_with_a_manifest(worker: Worker) -> None:
     assert list(manifest["files"]) == ["inductor/ab/code.so"]
 
 
+def test_a_server_that_is_healthy_before_it_has_loaded_is_asked_again(worker: Worker) -> None:
+    """As DJL Serving of LMI is, which starts by an entrypoint of its own."""
+    (worker.root / "serving/with_compiled.py").write_bytes(
+        (SERVING / "vllm/with_compiled.py").read_bytes()
+    )
+    result = worker.run("loads", by_entrypoint=True)
+
+    assert "error" not in result, result
+    assert result["files"] == ["inductor/ab/code.so", "manifest.json"]
+
+
 @pytest.mark.parametrize(
     ("way", "said"),
     [
+        ("refuses", "HTTP Error 400"),
         ("again", "the second start compiled 1 files: ['inductor/ab/second.so']"),
         ("rewrite", "the second start rewrote 1 files"),
         ("answers", "the answers are others"),

@@ -75,7 +75,7 @@ def test_drafts_are_read_as_the_engine_inside_reads_them(
     ("container", "awq", "toolchain", "caches"),
     [
         ("vllm", "compressed-tensors", "", True),
-        ("lmi-14", "awq", "", False),  # vLLM 0.7.3 takes zero points in AWQ's format alone
+        ("lmi-14", "awq", "", True),  # vLLM 0.7.3 takes zero points in AWQ's format alone
         ("tgi", "awq", "", False),
         ("neuron-hf", "compressed-tensors", "optimum", False),
         ("neuron-nxdi", "compressed-tensors", "nxdi", False),

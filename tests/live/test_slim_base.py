@@ -1,0 +1,121 @@
+"""Slim bases proven by starting them in Docker, with the engine that starts in a blink."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commandline import TINY, Packager
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
+
+PAGES = {f"usr/share/man/man1/page{number}.1": b"m" * 700_000 for number in range(3)}
+# A server that answers everything that a smoke test asks.
+ENGINE = b"""#!/usr/bin/python3
+import http.server, json, sys
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.answer({"data": [{"id": "tiny"}]})
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        text = "once upon a time"
+        message = {"choices": [{"message": {"content": text}}], "usage": {"completion_tokens": 4}}
+        self.answer({"generated_text": text, "details": {"generated_tokens": 4}, **message})
+    def answer(self, document):
+        body = json.dumps(document).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+port = int(sys.argv[sys.argv.index("--port") + 1])
+http.server.ThreadingHTTPServer(("0.0.0.0", port), Handler).serve_forever()
+"""
+# The same, but for a file where documentation is that it opens when it starts.
+NEEDING = ENGINE.replace(b"\nport", b'\nopen("/usr/share/man/man1/page0.1").close()\nport')
+
+
+@pytest.fixture
+def commit(docker_host: str, tiny_base: str) -> Iterator[Any]:
+    """Return a function that makes a base of the tiny engine and more files."""
+    import docker
+
+    engine = docker.DockerClient(base_url=docker_host)
+    made = []
+
+    def committed(name: str, files: dict[str, bytes]) -> str:
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as archive:
+            for path, data in files.items():
+                info = tarfile.TarInfo(path)
+                info.size, info.mode = len(data), 0o755
+                archive.addfile(info, io.BytesIO(data))
+        container = engine.containers.create(tiny_base, "true")
+        container.put_archive("/", packed.getvalue())
+        container.commit(*name.split(":"))
+        container.remove()
+        made.append(name)
+        return f"docker:{name}"
+
+    yield committed
+    for name in made:
+        engine.images.remove(name, force=True)
+
+
+def proofs_in(docker_host: str) -> list[str]:
+    import docker
+
+    engine = docker.DockerClient(base_url=docker_host)
+    return [tag for image in engine.images.list() for tag in image.tags if "slim-proof" in tag]
+
+
+def test_a_slim_base_gives_the_originals_answers_and_builds_use_it(
+    packager: Packager, engine: str, commit: Any, tmp_path: Path
+) -> None:
+    env = {"XDG_CACHE_HOME": str(tmp_path / "caches")}
+    base = commit("packager-test-manual:1", {**PAGES, "usr/bin/vllm": ENGINE})
+    done = packager(
+        *("base", "slim", base, "oci:slim", "--prove-with", str(TINY), "--format", "json"), env=env
+    )
+
+    assert done.status == 0, done.err
+    record = json.loads(done.out)
+    assert record["gone_bytes"] >= 2_100_000
+    assert len(record["proof"]["answers"]) == 2
+    assert all(record["proof"]["answers"])
+    assert record["layers"][-1]["state"] == "rewritten"
+    assert proofs_in(engine) == []
+    built = packager(
+        *("build", "--model", str(TINY), "--instance", "local", "--base", "oci:slim"),
+        *("--output", "docker:packager-test-slim:1", "--quiet"),
+    )
+    assert built.status == 0, built.err
+    smoke = packager("smoke", "packager-test-slim:1", "--format", "json")
+    assert smoke.status == 0, smoke.err
+
+
+def test_a_base_whose_engine_needs_what_went_is_refused_and_nothing_is_written(
+    packager: Packager, engine: str, commit: Any, tmp_path: Path
+) -> None:
+    env = {"XDG_CACHE_HOME": str(tmp_path / "caches")}
+    base = commit("packager-test-needing:1", {**PAGES, "usr/bin/vllm": NEEDING})
+    words = ("base", "slim", base, "oci:slim", "--prove-with", str(TINY))
+    refused = packager(*words, env=env)
+    was_written = (tmp_path / "slim").exists()
+    kept = packager(*words, "--keep", "usr/share/man/man1/page0.1", "--format", "json", env=env)
+
+    assert (refused.status, was_written) == (4, False)
+    assert "the slim base does not serve" in refused.err
+    assert "page0.1" in refused.err  # the container's log
+    assert kept.status == 0, kept.err
+    files = {rule["name"]: rule["files"] for rule in json.loads(kept.out)["rules"]}
+    assert files["documentation"] == 2
+    assert proofs_in(engine) == []
+    assert not list((tmp_path / "caches/packager").glob("slim-*"))

@@ -1,0 +1,168 @@
+"""Layers and bases that tests make up, with Python's own tar writer."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from packager.core.image import (
+    MEDIA_LAYER,
+    BaseImage,
+    Blob,
+    Inline,
+    Layer,
+    Platform,
+)
+from packager.images.oci import sha256
+
+Member = tuple[tarfile.TarInfo, bytes]
+
+
+def file(name: str, data: bytes = b"", **fields: Any) -> Member:
+    """Return a regular file, with attributes as a distribution gives them."""
+    info = tarfile.TarInfo(name)
+    info.size, info.mode, info.uid, info.mtime = len(data), 0o640, 1234, 1_700_000_000
+    for key, value in fields.items():
+        setattr(info, key, value)
+    return info, data
+
+
+def directory(name: str) -> Member:
+    """Return a directory."""
+    return file(name, type=tarfile.DIRTYPE, mode=0o755)
+
+
+def link(name: str, target: str) -> Member:
+    """Return a hard link."""
+    return file(name, type=tarfile.LNKTYPE, linkname=target)
+
+
+def symlink(name: str, target: str) -> Member:
+    """Return a symbolic link."""
+    return file(name, type=tarfile.SYMTYPE, linkname=target)
+
+
+def tar_of(members: Iterable[Member], form: int = tarfile.PAX_FORMAT) -> bytes:
+    """Return a tar archive."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=form) as archive:
+        for info, data in members:
+            archive.addfile(info, io.BytesIO(data))
+    return packed.getvalue()
+
+
+def packed(data: bytes, packing: str) -> bytes:
+    """Return an archive as it travels."""
+    if packing == "gzip":
+        return gzip.compress(data, mtime=0)
+    if packing == "zstd":
+        import zstandard
+
+        return zstandard.ZstdCompressor().compress(data)
+    return data
+
+
+def layer_of(data: bytes, packing: str = "none") -> Layer:
+    """Return a layer of a base."""
+    travelling = packed(data, packing)
+    suffix = "" if packing == "none" else f"+{packing}"
+    return Layer(
+        role="base",
+        blob=Blob((Inline(travelling),)),
+        media_type=MEDIA_LAYER + suffix,
+        digest=sha256(travelling),
+        diff_id=sha256(data),
+    )
+
+
+def base_of(layers: Sequence[Layer], **config: Any) -> BaseImage:
+    """Return a base image of layers."""
+    return BaseImage(
+        reference="registry.test/base:1",
+        digest="sha256:" + "b" * 64,
+        platform=Platform(),
+        layers=tuple(layers),
+        config={"os": "linux", "architecture": "amd64", **config},
+    )
+
+
+def read(blob: Blob) -> bytes:
+    """Return the bytes of a blob in memory or in one file."""
+    return b"".join(
+        part.data
+        if isinstance(part, Inline)
+        else Path(part.path).read_bytes()[part.offset : part.offset + part.length]  # type: ignore[union-attr]
+        for part in blob.segments
+    )
+
+
+def members_of(data: bytes) -> dict[str, tarfile.TarInfo]:
+    """Return the entries of an archive by name."""
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        return {member.name: member for member in archive}
+
+
+def files_after(layers: Iterable[bytes]) -> dict[str, bytes]:
+    """Return the regular files of an image as an engine would find them: hard links resolved."""
+    found: dict[str, bytes] = {}
+    for data in layers:
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            for member in archive:
+                name = member.name.lstrip("./")
+                base, _, last = name.rpartition("/")
+                if last.startswith(".wh."):
+                    gone = f"{base}/{last.removeprefix('.wh.')}".lstrip("/")
+                    found = {one: kept for one, kept in found.items() if not is_at(one, gone)}
+                    continue
+                if not member.isdir():
+                    found = {one: kept for one, kept in found.items() if not is_at(one, name)}
+                if member.isfile():
+                    content = archive.extractfile(member)
+                    found[name] = content.read() if content else b""
+                elif member.islnk():
+                    found[name] = found[member.linkname.lstrip("./")]
+    return found
+
+
+def is_at(path: str, place: str) -> bool:
+    """Return whether a path is a place or below it."""
+    return path == place or path.startswith(f"{place}/")
+
+
+def write_layout(root: Path, base: BaseImage) -> None:
+    """Write a base as an OCI layout."""
+    blobs = root / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+
+    def put(data: bytes) -> str:
+        (blobs / sha256(data).removeprefix("sha256:")).write_bytes(data)
+        return sha256(data)
+
+    config = json.dumps(
+        {
+            **base.config,
+            "rootfs": {"type": "layers", "diff_ids": [one.diff_id for one in base.layers]},
+        }
+    ).encode()
+    manifest: Mapping[str, Any] = {
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": {
+            "mediaType": "application/vnd.oci.image.config.v1+json",
+            "digest": put(config),
+            "size": len(config),
+        },
+        "layers": [
+            {"mediaType": one.media_type, "digest": put(read(one.blob)), "size": one.blob.size}
+            for one in base.layers
+        ],
+    }
+    data = json.dumps(manifest).encode()
+    entry = {"mediaType": manifest["mediaType"], "digest": put(data), "size": len(data)}
+    (root / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+    (root / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [entry]}))

@@ -1,0 +1,158 @@
+"""Which files go: by globs with a source, by the machines that serve, and never a licence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from packager.core.instance import Instance
+from packager.errors import UsageError
+from packager.images.slim.rules import Chooser, choose_rules, serves_gpu, shipped_rules
+
+GPU = Instance(
+    name="ml.g5.xlarge",
+    kind="nvidia",
+    device_name="A10G",
+    devices=1,
+    device_bytes=24 << 30,
+    host_bytes=None,
+    vcpus=4,
+    compute_capability=8.6,
+)
+CPU = replace(GPU, name="local", kind="cpu", compute_capability=None)
+WITH_BF16 = replace(CPU, isa=("avx2", "avx512_bf16", "avx512bw", "avx512dq", "avx512f", "avx512vl"))
+WITH_AVX512 = replace(CPU, isa=("avx2", "avx512bw", "avx512dq", "avx512f", "avx512vl"))
+SITE = "opt/vllm/lib/python3.12/site-packages"
+
+
+def rule_for(path: str, *instances: Instance, **asked: tuple[str, ...]) -> str | None:
+    found = Chooser(choose_rules(instances, **asked)).rule_for(path)
+    return found.name if found else None
+
+
+GONE = {
+    "usr/share/man/man1/gcc.1.gz": "documentation",
+    "usr/share/doc/gcc/README": "documentation",
+    "usr/local/cuda-13.0/targets/x86_64-linux/lib/libcublas_static.a": "static-libraries",
+    "usr/share/locale/de/LC_MESSAGES/apt.mo": "translations",
+    f"{SITE}/pandas/tests/frame/test_api.py": "tests",
+    f"{SITE}/tests/test_a.py": "tests",
+    "var/lib/apt/lists/deb.debian.org_Packages": "package-caches",
+    "opt/nvidia/nsight-compute/2025.3/ncu": "cuda-developer-tools",
+    "usr/lib/gcc/x86_64-linux-gnu/12/lto1": "unused-compilers",
+}
+STAYS = [
+    "usr/share/doc/gcc/copyright",
+    f"{SITE}/numpy-2.0.dist-info/licenses/tests/LICENSE",
+    f"{SITE}/sglang/test/test_utils.py",
+    f"{SITE}/vllm/benchmarks/serve.py",
+    f"{SITE}/torch/testing/_internal/common.py",
+    "usr/lib/gcc/x86_64-linux-gnu/12/libgcc.a",
+    "usr/lib/x86_64-linux-gnu/libc_nonshared.a",
+    "usr/local/cuda/lib64/libcudart_static.a",
+    "usr/lib/gcc/x86_64-linux-gnu/12/cc1plus",
+    "usr/bin/x86_64-linux-gnu-g++-12",
+    "usr/local/cuda/bin/nvcc",
+    "usr/share/doc",
+    "opt/tests/data.json",
+]
+
+
+@pytest.mark.parametrize(("path", "rule"), GONE.items())
+def test_a_rule_takes_what_a_server_does_not_need(path: str, rule: str) -> None:
+    assert rule_for(path) == rule
+
+
+@pytest.mark.parametrize("path", STAYS)
+def test_licences_versions_and_what_compiles_at_run_time_stay(path: str) -> None:
+    assert rule_for(path, GPU) is None
+
+
+CUBINS = f"{SITE}/flashinfer_cubin/cubins/a1/fmha"
+KERNELS = [
+    (f"{CUBINS}/trtllm-gen/fmhaSm100fKernel_QkvE4m3.cubin", 8.6, False),
+    (f"{CUBINS}/trtllm-gen/fmhaSm100fKernel_QkvE4m3.cubin", 10.0, True),
+    (f"{CUBINS}/trtllm-gen/fmhaSm100fKernel_QkvE4m3.cubin", 10.3, True),
+    (f"{CUBINS}/trtllm-gen/fmhaSm100aKernel_QkvE4m3.cubin", 10.3, False),
+    (f"{CUBINS}/cute-dsl/x86_64/sm_103a/kernel.so", 10.0, False),
+    (f"{CUBINS}/cute-dsl/x86_64/sm_103a/kernel.so", 10.3, True),
+    (f"{CUBINS}/cudnn/sdpa_sm80.cubin", 8.6, True),
+    (f"{CUBINS}/cudnn/sdpa_sm89.cubin", 8.6, False),
+    (f"{CUBINS}/cudnn/prism90_table.cubin", 8.6, True),
+    (f"{CUBINS}/checksums.txt", 8.6, True),
+    ("usr/lib/libnvinfer_builder_resource_sm90.so.10.9", 8.6, False),
+    ("usr/lib/libnvinfer_builder_resource_sm90.so.10.9", 9.0, True),
+    (f"{SITE}/flashinfer_jit_cache/jit_cache/gemm_sm120/gemm_sm120.so", 9.0, False),
+]
+
+
+@pytest.mark.parametrize(("path", "capability", "stays"), KERNELS)
+def test_a_kernel_stays_where_a_machine_can_run_it(
+    path: str, capability: float, stays: bool
+) -> None:
+    machine = replace(GPU, compute_capability=capability)
+
+    assert (rule_for(path, machine) is None) == stays
+
+
+def test_kernels_stay_that_one_of_several_machines_runs() -> None:
+    hopper = replace(GPU, name="ml.p5.48xlarge", compute_capability=9.0)
+    path = "usr/lib/libnvinfer_builder_resource_sm90.so.10"
+
+    assert rule_for(path, GPU) == "kernels-of-other-gpus"
+    assert rule_for(path, GPU, hopper) is None
+    assert serves_gpu(path, hopper)
+
+
+def test_without_a_machine_no_kernel_goes_and_the_reason_is_told() -> None:
+    chosen = choose_rules(())
+
+    assert Chooser(chosen).rule_for("usr/lib/libnvinfer_builder_resource_sm90.so.10") is None
+    told = dict(chosen.not_applied)
+    assert told["kernels-of-other-gpus"] == "depends on the machine (--instance)"
+    assert told["cuda-headers"] == "not asked for (--with-rule cuda-headers)"
+
+
+def test_kernels_for_processors_go_by_what_the_processor_has() -> None:
+    avx512, avx2 = f"{SITE}/vllm/_C_AVX512.abi3.so", f"{SITE}/vllm/_C_AVX2.abi3.so"
+    best = f"{SITE}/vllm/_C.abi3.so"
+
+    assert [rule_for(one, WITH_BF16) is None for one in (best, avx512, avx2)] == [
+        True,
+        False,
+        False,
+    ]
+    assert [rule_for(one, WITH_AVX512) is None for one in (best, avx512, avx2)] == [
+        True,
+        True,
+        False,
+    ]
+    assert [rule_for(one, CPU) is None for one in (best, avx512, avx2)] == [True, True, True]
+
+
+def test_the_c_compiler_goes_on_processors_alone_since_triton_runs_it() -> None:
+    path = "usr/lib/gcc/x86_64-linux-gnu/12/cc1"
+
+    assert rule_for(path, CPU) == "c-compiler"
+    assert rule_for(path, GPU) is None
+    assert rule_for(path, CPU, GPU) is None
+
+
+def test_rules_are_left_out_and_added_by_name_and_files_kept_by_glob() -> None:
+    header = f"{SITE}/nvidia/cublas/include/cublas.h"
+
+    assert rule_for("usr/share/man/a", without_rules=("documentation",)) is None
+    assert rule_for("usr/share/man/a", keep=("usr/share/man/**",)) is None
+    assert rule_for(header, GPU) is None
+    assert rule_for(header, GPU, with_rules=("cuda-headers",)) == "cuda-headers"
+    with pytest.raises(UsageError, match="there is no rule 'docs' for slim bases"):
+        choose_rules((), without_rules=("docs",))
+
+
+def test_every_rule_has_a_reason_a_source_and_a_date() -> None:
+    rules, always = shipped_rules()
+
+    assert all(rule.why and rule.source and len(rule.date) == 10 for rule in rules)
+    assert len({rule.name for rule in rules}) == len(rules)
+    assert "usr/share/doc/*/copyright" in always

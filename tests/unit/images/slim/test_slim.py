@@ -1,0 +1,444 @@
+"""Layers without what goes: every other byte stays, and no file changes for another."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from packager.core.image import BaseImage, Blob, Descriptor, Inline, Layer
+from packager.errors import OutputFailed, PackagerError, ProtocolFailed, UsageError
+from packager.images.blobs import BlobReader
+from packager.images.oci import seal, sha256
+from packager.images.slim import rewrite
+from packager.images.slim.compressed import ALWAYS_BYTES, unpacked
+from packager.images.slim.entries import LayerRefused
+from packager.images.slim.image import slim_image
+from packager.images.slim.label import LABEL, refuse_other_machine, slim_words
+from packager.images.slim.record import SlimBase, attached_document, slim_document, slim_lines
+from packager.images.slim.rewrite import rewrite_layers
+from packager.images.slim.rules import choose_rules
+from packager.images.slim.scan import SlimScan, scan_image
+from tests.support.made_layers import (
+    base_of,
+    directory,
+    file,
+    files_after,
+    layer_of,
+    link,
+    members_of,
+    packed,
+    read,
+    symlink,
+    tar_of,
+)
+from tests.unit.images.slim.test_rules import CPU, GPU, WITH_BF16
+
+MAN = "usr/share/man/man1"
+LARGE = b"m" * 1_200_000  # more than a layer must lose
+
+
+def scanned(base: BaseImage, *instances: Any, **asked: Any) -> SlimScan:
+    chosen = choose_rules(instances, **asked)
+    return scan_image(base, chosen, BlobReader().chunks, lambda _at: None)
+
+
+def slimmed(base: BaseImage, place: Path, *instances: Any) -> tuple[Layer | None, ...]:
+    return rewrite_layers(base, scanned(base, *instances), place, BlobReader().chunks)
+
+
+def tars(base: BaseImage, layers: Sequence[Layer | None]) -> list[bytes]:
+    """Return the layers' archives, read with other programs than ours."""
+    found = []
+    for layer in layers:
+        if layer is not None:
+            data = read(layer.blob)
+            assert sha256(data) == layer.digest
+            if layer.media_type.endswith("gzip"):
+                data = gzip.decompress(data)
+            elif layer.media_type.endswith("zstd"):
+                data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+            assert sha256(data) == layer.diff_id
+            found.append(data)
+    return found
+
+
+def after(base: BaseImage, place: Path, *instances: Any) -> dict[str, bytes]:
+    return files_after(tars(base, slimmed(base, place, *instances)))
+
+
+@pytest.mark.parametrize("packing", ["none", "gzip", "zstd"])
+def test_a_rewritten_layer_keeps_order_owners_times_links_and_attributes(
+    tmp_path: Path, packing: str
+) -> None:
+    members = [
+        directory("usr/"),
+        file("usr/server", b"s" * 3000, pax_headers={"SCHILY.xattr.user.a": "b"}, mode=0o4755),
+        file(f"{MAN}/a.1", LARGE),
+        symlink("usr/link", "server"),
+        link("usr/hard", "usr/server"),
+        file(f"{MAN}/b.1", b"b"),
+        file("opt/" + "n" * 150, b"long"),
+    ]
+    kept = [one for one in members if not one[0].name.startswith(MAN)]
+    base = base_of([layer_of(tar_of(members), packing)])
+
+    [made] = slimmed(base, tmp_path)
+
+    assert made is not None
+    assert made.media_type == base.layers[0].media_type
+    [data] = tars(base, [made])
+    wanted = tar_of(kept)
+    end = wanted.rstrip(b"\0")
+    assert data.startswith(end)
+    assert not any(data[len(end) :])
+    assert {name: one.get_info() for name, one in members_of(data).items()} == {
+        name: one.get_info() for name, one in members_of(wanted).items()
+    }
+
+
+def test_equal_inputs_give_equal_digests(tmp_path: Path) -> None:
+    base = base_of([layer_of(tar_of([file(f"{MAN}/a", LARGE), file("b", b"b")]), "gzip")])
+
+    first, second = slimmed(base, tmp_path / "1"), slimmed(base, tmp_path / "2")
+
+    assert [one and one.digest for one in first] == [one and one.digest for one in second]
+
+
+def test_a_layer_that_loses_nothing_or_hardly_anything_stays_as_it_is(tmp_path: Path) -> None:
+    whole = layer_of(tar_of([file("usr/server", b"s")]), "gzip")
+    hardly = layer_of(tar_of([file("usr/a", b"a"), file(f"{MAN}/a", b"few")]))
+    base = base_of([whole, hardly])
+
+    assert slimmed(base, tmp_path) == (whole, hardly)
+    assert list((tmp_path / "blobs" / "sha256").iterdir()) == []
+    assert scanned(base).gone == ()
+
+
+def test_a_layer_that_loses_everything_is_left_out_and_its_history_says_empty(
+    tmp_path: Path,
+) -> None:
+    base = base_of(
+        [layer_of(tar_of([file(f"{MAN}/a", b"few")])), layer_of(tar_of([file("server", b"s")]))],
+        history=[
+            {"created_by": "man"},
+            {"created_by": "env", "empty_layer": True},
+            {"comment": "s"},
+        ],
+    )
+    slim = made(base, tmp_path)
+
+    assert [one is None for one in slim.layers] == [True, False]
+    sealed = documents(slim)
+    assert sealed["history"] == [
+        {"created_by": "man", "empty_layer": True},
+        {"created_by": "env", "empty_layer": True},
+        {"comment": "s"},
+    ]
+    assert sealed["rootfs"]["diff_ids"] == [base.layers[1].diff_id]
+
+
+def made(base: BaseImage, place: Path, *instances: Any) -> SlimBase:
+    chosen = choose_rules(instances)
+    scan = scan_image(base, chosen, BlobReader().chunks, lambda _at: None)
+    layers = rewrite_layers(base, scan, place, BlobReader().chunks)
+    return SlimBase(base=base, chosen=chosen, scan=scan, layers=layers)
+
+
+def documents(slim: SlimBase) -> dict[str, Any]:
+    """Return the configuration of the slim image."""
+    spec = slim_image(slim)
+    described = [
+        Descriptor(media_type=one.media_type, digest=one.digest, size=one.blob.size)
+        for one in spec.layers
+    ]
+    parsed: dict[str, Any] = json.loads(seal(spec, described).config)
+    return parsed
+
+
+def test_a_file_that_a_kept_hard_link_names_stays_in_its_own_and_in_other_layers(
+    tmp_path: Path,
+) -> None:
+    base = base_of(
+        [
+            layer_of(
+                tar_of(
+                    [
+                        file(f"{MAN}/linked", b"linked"),
+                        file(f"{MAN}/across", b"across"),
+                        file(f"{MAN}/chained", b"chained"),
+                        link(f"{MAN}/between", f"{MAN}/chained"),
+                        link("usr/hard", f"{MAN}/linked"),
+                        file(f"{MAN}/gone", LARGE),
+                        link(f"{MAN}/also", f"{MAN}/gone"),
+                    ]
+                )
+            ),
+            layer_of(
+                tar_of(
+                    [
+                        link("opt/across", f"{MAN}/across"),
+                        link("opt/chained", f"{MAN}/between"),
+                        file("usr/server", b"s"),
+                    ]
+                )
+            ),
+        ]
+    )
+
+    found = after(base, tmp_path)
+
+    assert found == {
+        f"{MAN}/linked": b"linked",
+        f"{MAN}/across": b"across",
+        f"{MAN}/chained": b"chained",
+        f"{MAN}/between": b"chained",
+        "usr/hard": b"linked",
+        "opt/across": b"across",
+        "opt/chained": b"chained",
+        "usr/server": b"s",
+    }
+    assert scanned(base).linked == (
+        f"{MAN}/across",
+        f"{MAN}/between",
+        f"{MAN}/chained",
+        f"{MAN}/linked",
+    )
+
+
+def test_no_older_file_of_a_lower_layer_comes_to_light(tmp_path: Path) -> None:
+    """The lower layer stays as it is: it would lose too little."""
+    base = base_of(
+        [
+            layer_of(tar_of([file("usr/a", b"a"), file(f"{MAN}/page", b"old")])),
+            layer_of(tar_of([file(f"{MAN}/page", b"new"), file(f"{MAN}/other", LARGE)])),
+        ]
+    )
+
+    assert after(base, tmp_path) == {"usr/a": b"a", f"{MAN}/page": b"new"}
+
+
+def test_deletions_stay_and_a_file_in_the_place_of_a_directory_does_too(tmp_path: Path) -> None:
+    base = base_of(
+        [
+            layer_of(
+                tar_of(
+                    [
+                        directory("opt/x.a"),
+                        file("opt/x.a/inside", b"secret"),
+                        file(f"{MAN}/page", LARGE),
+                        file("usr/old", b"old"),
+                    ]
+                )
+            ),
+            layer_of(
+                tar_of(
+                    [
+                        file("opt/x.a", b"library"),
+                        file(f"{MAN}/.wh.page"),
+                        file("usr/.wh.old"),
+                        file("opt/.wh..wh..opq"),
+                        file(f"{MAN}/more", LARGE),
+                        file("usr/new", b"new"),
+                    ]
+                )
+            ),
+        ]
+    )
+
+    layers = tars(base, slimmed(base, tmp_path))
+
+    assert list(members_of(layers[1])) == [
+        "opt/x.a",
+        f"{MAN}/.wh.page",
+        "usr/.wh.old",
+        "opt/.wh..wh..opq",
+        "usr/new",
+    ]
+    assert "opt/x.a/inside" in members_of(layers[0])
+
+
+def chunks_of(data: bytes) -> Iterator[memoryview]:
+    return (memoryview(data[at : at + 4096]) for at in range(0, len(data), 4096))
+
+
+@pytest.mark.parametrize("packing", ["gzip", "zstd"])
+def test_a_bomb_ends_before_it_has_unpacked(packing: str) -> None:
+    bomb = packed(bytes(ALWAYS_BYTES + (2 << 20)), packing)
+
+    with pytest.raises(LayerRefused, match="unpack to more than"):
+        for _ in unpacked(chunks_of(bomb), packing, len(bomb)):  # type: ignore[arg-type]
+            pass
+
+
+def test_gzip_members_one_after_another_are_one_stream() -> None:
+    data = packed(b"a" * 5000, "gzip") + packed(b"b" * 5000, "gzip")
+
+    assert b"".join(unpacked(chunks_of(data), "gzip", len(data))) == b"a" * 5000 + b"b" * 5000
+
+
+BROKEN = {
+    "gzip cut": (packed(tar_of([file("a", LARGE)]), "gzip")[:-9], "gzip"),
+    "gzip damaged": (b"\x1f\x8bnonsense" * 20, "gzip"),
+    "zstd damaged": (b"nonsense" * 20, "zstd"),
+    "gzip empty": (b"", "gzip"),
+}
+
+
+@pytest.mark.parametrize(("data", "packing"), BROKEN.values(), ids=BROKEN)
+def test_a_damaged_stream_is_a_typed_error(data: bytes, packing: str) -> None:
+    layer = layer_of(tar_of([file("a")]), packing)
+    broken = replace(layer, blob=Blob((Inline(data),)), digest=sha256(data))
+
+    with pytest.raises(ProtocolFailed):
+        scanned(base_of([broken]))
+
+
+@pytest.mark.parametrize("field", ["digest", "diff_id"])
+def test_a_layer_with_other_bytes_than_the_image_says_is_refused(field: str) -> None:
+    wrong = replace(layer_of(tar_of([file("a")]), "gzip"), **{field: "sha256:" + "0" * 64})  # type: ignore[arg-type]
+
+    with pytest.raises(ProtocolFailed, match="expected sha256:0000"):
+        scanned(base_of([wrong]))
+
+
+def test_a_layer_of_another_type_is_refused() -> None:
+    encrypted = replace(layer_of(tar_of([file("a")])), media_type="application/vnd.x.tar+encrypted")
+
+    with pytest.raises(LayerRefused, match="its media type is"):
+        scanned(base_of([encrypted]))
+
+
+def test_a_full_disk_is_told_before_anything_is_rewritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        rewrite.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1_000_000})()
+    )
+    base = base_of([layer_of(tar_of([file(f"{MAN}/a", LARGE), file("b", b"b")]))])
+
+    with pytest.raises(OutputFailed, match=r"rewritten layers need .* are free"):
+        slimmed(base, tmp_path)
+    assert list((tmp_path / "blobs" / "sha256").iterdir()) == []
+
+
+def test_nothing_half_made_is_left_where_a_layer_breaks_off(tmp_path: Path) -> None:
+    base = base_of([layer_of(tar_of([file(f"{MAN}/a", LARGE), file("b", b"b" * 9000)]))])
+    scan = scanned(base)
+
+    def cut(blob: Blob) -> Iterator[memoryview]:
+        data = read(blob)
+        yield memoryview(data[: len(data) - 12_000])
+        raise ProtocolFailed("the registry broke off", hint="")
+
+    with pytest.raises(PackagerError, match="broke off"):
+        rewrite_layers(base, scan, tmp_path, cut)
+    assert list((tmp_path / "blobs" / "sha256").iterdir()) == []
+
+
+def labelled(base: BaseImage, text: str) -> BaseImage:
+    return replace(base, config={"config": {"Labels": {LABEL: text}}})
+
+
+def test_the_label_says_from_what_by_which_rules_and_for_which_machines(tmp_path: Path) -> None:
+    vllm = "opt/lib/python3.11/site-packages/vllm"
+    members = [file(f"{vllm}/_C_AVX2.abi3.so", LARGE), file(f"{MAN}/a", b"a"), file("b", b"b")]
+    base = base_of([layer_of(tar_of(members))])
+    slim = made(base, tmp_path, WITH_BF16)
+    config = documents(slim)["config"]
+
+    assert json.loads(config["Labels"][LABEL]) == {
+        "schema": 1,
+        "from": base.digest,
+        "rules": {"documentation": 1, "kernels-of-lesser-processors": 1_200_000},
+        "kinds": ["cpu"],
+        "isa": ["avx512_bf16", "avx512bw", "avx512dq", "avx512f", "avx512vl"],
+    }
+    slim_base = labelled(base, config["Labels"][LABEL])
+    refuse_other_machine(slim_base, WITH_BF16)
+    with pytest.raises(UsageError, match="it is for cpu"):
+        refuse_other_machine(slim_base, GPU)
+    with pytest.raises(UsageError, match="known to have avx512_bf16"):
+        refuse_other_machine(slim_base, CPU)
+
+
+def test_a_base_without_kernels_of_a_gpu_is_refused_for_that_gpu(tmp_path: Path) -> None:
+    resource = "usr/lib/libnvinfer_builder_resource_sm90.so.10"
+    base = base_of([layer_of(tar_of([file(resource, LARGE), file("b", b"b")]))])
+    label = documents(made(base, tmp_path, GPU))["config"]["Labels"][LABEL]
+
+    refuse_other_machine(labelled(base, label), GPU)
+    with pytest.raises(UsageError, match=r"kernels of its own for compute capability 8\.6 alone"):
+        refuse_other_machine(labelled(base, label), replace(GPU, compute_capability=9.0))
+
+
+def test_inspect_says_what_a_slim_base_was_made_from(tmp_path: Path) -> None:
+    base = base_of([layer_of(tar_of([file(f"{MAN}/a", LARGE), file("b", b"b")]))])
+    label = documents(made(base, tmp_path))["config"]["Labels"][LABEL]
+
+    assert slim_words(label) == f"made from {base.digest}, without 1.2 MB of its files"
+    assert [slim_words(text) for text in ("", "{", "[]", '{"from": "x\\u001b", "rules": {}}')] == [
+        "",
+        "",
+        "",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "x" * 20_000, '{"kinds": {"cpu": 1}}', '{"isa": 5}'])
+def test_a_strangers_label_is_refused_or_says_nothing(text: str) -> None:
+    base = labelled(base_of([]), text)
+
+    if text.startswith('{"'):
+        refuse_other_machine(base, GPU)
+    else:
+        with pytest.raises(UsageError, match=r"its label dev\.packager\.slim cannot be read"):
+            refuse_other_machine(base, GPU)
+
+
+def test_the_record_says_what_went_how_much_by_which_rule_and_why(tmp_path: Path) -> None:
+    base = base_of([layer_of(tar_of([file(f"{MAN}/a\x1b[31m", LARGE), file("b", b"b")]))])
+    slim = made(base, tmp_path)
+    document = slim_document(slim, "sha256:" + "d" * 64)
+
+    assert document["from"] == base.digest
+    assert (document["gone_files"], document["gone_bytes"]) == (1, 1_200_000)
+    [rule] = document["rules"]
+    assert rule["name"] == "documentation"
+    assert rule["why"].startswith("manuals, change logs")
+    assert rule["largest"] == [{"path": f"{MAN}/a\\x1b[31m", "bytes": 1_200_000}]
+    assert document["layers"][0]["state"] == "rewritten"
+    assert document["size_before"] - document["size_after"] > 1_200_000
+    lines = slim_lines(slim)
+    assert (
+        "documentation: manuals, change logs and examples of the system's packages are for people"
+        in lines
+    )
+
+
+def test_what_is_attached_names_no_directory_of_this_machine(tmp_path: Path) -> None:
+    base = replace(base_of([layer_of(tar_of([file("b", b"b")]))]), reference="oci:/home/me/base")
+    document = slim_document(made(base, tmp_path))
+    document["proof"] = {"model": "/home/me/tiny", "answers": ["a"]}
+
+    said = json.loads(attached_document(document))
+
+    assert said["reference"] == "oci"
+    assert said["proof"]["model"] == "tiny"
+    assert "/home/me" not in json.dumps(said)
+
+
+def test_entries_of_devices_stay(tmp_path: Path) -> None:
+    device = file(f"{MAN}/null", type=tarfile.CHRTYPE, devmajor=1, devminor=3)
+    data = tar_of([device, file(f"{MAN}/a", LARGE)])
+
+    [layer] = tars(base_of([layer_of(data)]), slimmed(base_of([layer_of(data)]), tmp_path))
+
+    assert list(members_of(layer)) == [f"{MAN}/null"]
