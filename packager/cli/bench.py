@@ -119,6 +119,7 @@ def bench(
     progress: str,
     quiet: bool,
     output_format: str,
+    prepared: Sequence[BenchTarget] = (),
     **given: Any,
 ) -> None:
     """Measure servers under load: speed, price of a token, requests that keep the limits.
@@ -141,7 +142,7 @@ def bench(
     _check_places(outputs, record_file)
     engine = cache(partial(connect_engine, without="or give the URL of a server that runs"))
     work = make_work(asked, spec, engine=engine, **given)
-    targets = find_targets(
+    targets = tuple(prepared) or find_targets(
         servers,
         container_environment(env),
         connect=engine,
