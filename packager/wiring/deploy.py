@@ -83,6 +83,20 @@ def engine_digests(target: ImageTarget) -> tuple[str, ...]:
     return digests_of(find_image(connect_engine(), target.rest))
 
 
+def record_place_of(text: str, deployment: Deployment) -> Path | None:
+    """Return the record of a deployment's image on this machine; None where there is none.
+
+    A file that was named is taken where the state directory has no record of that build.
+    """
+    named = Path(text) if Path(text).is_file() else None
+    if named is not None:
+        digests: tuple[str, ...] = (load_record(named).digest,)
+    else:
+        digests = (deployment.digest, *engine_digests(parse_output(text)))
+    found = find_record(state_dir(os.environ), tuple(filter(None, digests)))
+    return found or named
+
+
 def _of_record(
     record: BuildRecord, text: str, platform: Platform, settings: Settings, pulled: str
 ) -> Subject:

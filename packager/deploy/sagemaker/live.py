@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 from packager.core.deployment import (
@@ -22,6 +23,7 @@ from packager.core.deployment import (
 )
 from packager.core.events import ignore
 from packager.core.text import escape
+from packager.deploy.deadlines import within
 from packager.deploy.sagemaker.bodies import (
     MODEL_TAG,
     OWNER_TAG,
@@ -30,10 +32,19 @@ from packager.deploy.sagemaker.bodies import (
     component_name,
     requests_of,
 )
-from packager.deploy.sagemaker.clients import Clients, explained, is_missing
+from packager.deploy.sagemaker.clients import INVOKE_S, Clients, explained, is_missing
 from packager.deploy.sagemaker.deployer import SageMakerDeployer
 from packager.deploy.sagemaker.differences import copies_difference, differences
+from packager.deploy.sagemaker.history import (
+    NEEDS_TAG,
+    SERVED_TAG,
+    Served,
+    last_served,
+    needs_text,
+    specification_of,
+)
 from packager.deploy.sagemaker.refusals import EndpointFailed, NotOurs, UnderWay
+from packager.deploy.sagemaker.route import EndpointRoute
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.errors import NotFound, PlanRejected
 from packager.findings import errors_in
@@ -68,8 +79,11 @@ class LiveSageMaker(SageMakerDeployer):
         clock: Callable[[], float] = time.monotonic,
         poll_s: float = _POLL_S,
         say: Callable[[str], None] = ignore,
+        today: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         super().__init__()
+        self._today = today
+        self._moment = ""  # of the change that is under way
         self._clients = clients or Clients()
         self._sleep = sleep
         self._clock = clock
@@ -86,6 +100,7 @@ class LiveSageMaker(SageMakerDeployer):
         Raises `UnderWay` while it is changing, `NotOurs`, and what AWS refuses.
         """
         name = deployment.name
+        self._moment = self._today().isoformat(timespec="microseconds")
         done = []
         requests = self._checked(deployment, wanted)
         self._changes(requests)  # all is looked at before anything is sent
@@ -125,8 +140,16 @@ class LiveSageMaker(SageMakerDeployer):
             asked["InferenceComponentName"] = component_name(name)
         with explained("InvokeEndpoint"):
             answer = self._clients.of("sagemaker-runtime").invoke_endpoint(**asked)
-            data: bytes = answer["Body"].read()
+            data: bytes = within(INVOKE_S, answer["Body"].read)
         return data
+
+    def route(self, name: str) -> EndpointRoute:
+        """Return the way on which the load client asks an endpoint."""
+        there = self._describe("Endpoint", name)
+        if there is None:
+            raise NotFound(f"there is no endpoint {name!r}", hint="apply it first")
+        component = component_name(name) if self._component(name, there) is not None else ""
+        return self._clients.route(name, model=self.served_name(name), component=component)
 
     def served_name(self, name: str) -> str:
         """Return the name of the model that an endpoint serves now; "" where nobody says."""
@@ -154,22 +177,77 @@ class LiveSageMaker(SageMakerDeployer):
         return tuple(done)
 
     def roll_back(self, name: str) -> Applied:
-        """Move an endpoint to the configuration that it had before; raise `NotFound` for none."""
+        """Move an endpoint to what it served before, its component included.
+
+        An update that failed was never in service.  Raises `NotFound` where nothing was before.
+        """
         there = self._describe("Endpoint", name)
         if there is None:
             raise NotFound(f"there is no endpoint {name!r}", hint="apply it first")
+        self._moment = self._today().isoformat(timespec="microseconds")
         self._refuse_foreign("Endpoint", name, there)
         self._refuse_busy(name, there)
-        now = there["EndpointConfigName"]
-        earlier = [one for one in self._ours("EndpointConfig", name) if one != now]
-        if not earlier:
-            raise NotFound(
-                f"endpoint {name!r} has no earlier configuration", hint="apply the image instead"
+        component = self._component(name, there)
+        if component is not None:
+            self._refuse_foreign("InferenceComponent", component_name(name), component)
+            self._refuse_busy(name, component, "InferenceComponent")
+        now = str(there["EndpointConfigName"])
+        config = last_served(self._owned("EndpointConfig", name), now)
+        has = str(_specification(component).get("ModelName") or "")
+        model = last_served(self._owned("Model", name), has) if component is not None else None
+        # Of an update that changed both, both go back; else what was changed last.
+        latest = max((one.until for one in (config, model) if one is not None), default="")
+        changes = []
+        if config is not None and config.until == latest:
+            self._note_served("EndpointConfig", now)
+            self._call("UpdateEndpoint", EndpointName=name, EndpointConfigName=config.name)
+            moved = ("EndpointConfigName", now, config.name)
+            changes.append(
+                Change(kind="update", resource="Endpoint", name=name, differences=(moved,))
             )
-        self._call("UpdateEndpoint", EndpointName=name, EndpointConfigName=earlier[0])
-        moved = ("EndpointConfigName", now, earlier[0])
-        change = Change(kind="update", resource="Endpoint", name=name, differences=(moved,))
-        return Applied(changes=(change,), address=f"endpoint {name}")
+        if component is not None and model is not None and model.until == latest:
+            if changes:
+                self._settle(name)
+            changes.append(self._put_back(component, model))
+        if not changes:
+            raise NotFound(
+                f"endpoint {name!r} has served nothing else so far",
+                hint="apply the image instead",
+            )
+        return Applied(changes=tuple(changes), address=f"endpoint {name}")
+
+    def _put_back(self, component: Body, model: Served) -> Change:
+        """Give a component the model that it had."""
+        name, now = str(component["InferenceComponentName"]), _specification(component)
+        self._note_served("Model", str(now["ModelName"]), needs_text(now))
+        wanted = specification_of(model.name, model.needs, now)
+        self._call("UpdateInferenceComponent", InferenceComponentName=name, Specification=wanted)
+        moved = ("Specification.ModelName", now["ModelName"], model.name)
+        return Change(kind="update", resource="InferenceComponent", name=name, differences=(moved,))
+
+    def _note_served(self, kind: str, name: str, needs: str = "") -> None:
+        """Tag what is in service and will not be from now on."""
+        found = self._describe(kind, name)
+        if found is None:
+            return
+        arn = str(found[f"{kind}Arn"])
+        if OWNER_TAG not in self._tags(arn):  # another's: it is not ours to go back to
+            return
+        tags = [{"Key": SERVED_TAG, "Value": self._moment}]
+        tags += [{"Key": NEEDS_TAG, "Value": needs}] if needs else []
+        self._call("AddTags", ResourceArn=arn, Tags=tags)
+
+    def _note_before(self, request: Request) -> None:
+        """Note what an update is about to replace, if it is in service."""
+        there = self._describe(request.resource, request.name) or {}
+        if there.get(f"{request.resource}Status") != "InService":
+            return
+        if request.resource == "Endpoint":
+            self._note_served("EndpointConfig", str(there["EndpointConfigName"]))
+            return
+        has = _specification(there)
+        if has.get("ModelName") != request.body["Specification"]["ModelName"]:
+            self._note_served("Model", str(has.get("ModelName")), needs_text(has))
 
     def _delete(self, kind: str, name: str, there: Body) -> Change:
         """Delete what takes time to end, and wait for it."""
@@ -277,6 +355,7 @@ class LiveSageMaker(SageMakerDeployer):
                 self._delete("InferenceComponent", component_name(name), own)
             self._delete(request.resource, request.name, there)
         if kind == "update":
+            self._note_before(request)
             self._call(f"Update{request.resource}", **_update(request, keeps_scale))
         else:
             self._call(request.operation, **request.body)
@@ -389,22 +468,25 @@ class LiveSageMaker(SageMakerDeployer):
 
     def _ours(self, kind: str, name: str) -> list[str]:
         """Return this deployment's models or configurations, newest first."""
-        found: list[tuple[Any, str]] = []
+        return [one for one, _ in self._owned(kind, name)]
+
+    def _owned(self, kind: str, name: str) -> list[tuple[str, dict[str, str]]]:
+        """Return the same with their tags."""
+        found: list[tuple[Any, str, dict[str, str]]] = []
         asked: dict[str, Any] = {"NameContains": f"{_stem(name)}-"}
         own = re.compile(rf"{re.escape(_stem(name))}-[0-9a-f]{{8}}")
         for _ in range(_MOST_PAGES):
             with explained(f"List{kind}s"):
                 answer = getattr(self._clients.of("sagemaker"), f"list_{_snake(kind)}s")(**asked)
-            found += [
-                (one["CreationTime"], str(one[f"{kind}Name"]))
-                for one in answer.get(f"{kind}s") or ()
-                if own.fullmatch(str(one[f"{kind}Name"]))
-                and self._tags(str(one[f"{kind}Arn"])).get(OWNER_TAG) == name
-            ]
+            for one in answer.get(f"{kind}s") or ():
+                if own.fullmatch(str(one[f"{kind}Name"])):
+                    tags = self._tags(str(one[f"{kind}Arn"]))
+                    if tags.get(OWNER_TAG) == name:
+                        found.append((one["CreationTime"], str(one[f"{kind}Name"]), tags))
             if not answer.get("NextToken"):
                 break
             asked["NextToken"] = answer["NextToken"]
-        return [one for _, one in sorted(found, reverse=True)]
+        return [(one, tags) for _, one, tags in sorted(found, key=_age, reverse=True)]
 
 
 _SCALED = {"variant": "DesiredInstanceCount", "inference-component": "DesiredCopyCount"}
@@ -429,6 +511,15 @@ def _config_of(there: Body) -> str:
 def _stem(name: str) -> str:
     """Return the beginning of names that end in a digest, as `bodies.named` makes it."""
     return name[:54].rstrip("-")
+
+
+def _age(found: tuple[Any, str, Body]) -> tuple[Any, str]:
+    return found[:2]
+
+
+def _specification(component: Body | None) -> Body:
+    found = (component or {}).get("Specification")
+    return found if isinstance(found, Mapping) else {}
 
 
 def _snake(operation: str) -> str:
