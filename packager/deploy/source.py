@@ -21,7 +21,7 @@ from packager.core.references import parse_bucket_place
 from packager.core.serving import MODEL_DIR, MOUNTED_MODEL_DIR, SERVING_DIR
 from packager.core.stopping import PLATFORM_GRACE_S
 from packager.core.units import GIB
-from packager.deploy.servers import metrics_of
+from packager.deploy.servers import meeting_of, metrics_of
 from packager.errors import UsageError
 from packager.findings import Finding
 from packager.images.stored import StoredImage
@@ -143,6 +143,8 @@ def make_deployment(
         home=_home(image),
         findings=guess,
     )
+    if nodes > 1:
+        made = _with_start(made, image)
     made = _with_tree(made, record, said, weights_uri)
     return _with_estimates(made, bytes_s)
 
@@ -299,6 +301,20 @@ def _unknown(made: Deployment) -> Iterator[Finding]:
     if made.instance.kind == "nvidia" and not made.cuda:
         what = "nobody says which CUDA the image has, nor which driver it needs"
         yield Finding("warning", "deploy-cuda-unknown", what, "deploy from the build record")
+
+
+def _with_start(made: Deployment, image: StoredImage | None) -> Deployment:
+    """Return a deployment on several machines with how its server is given options more.
+
+    Our launcher appends words to its command; SageMaker's images make words of variables.
+    """
+    words = _arguments(image)
+    if any(word.startswith(f"{SERVING_DIR}/") for word in words):
+        return replace(made, command=words)
+    meeting = meeting_of(made.engine)
+    prefix = meeting.variables if meeting is not None else ""
+    has = prefix and any(name.startswith(prefix) for name in image_env(image))
+    return replace(made, variables=prefix if has else "")
 
 
 def _arguments(image: StoredImage | None) -> tuple[str, ...]:

@@ -91,9 +91,9 @@ def check_several(deployment: Deployment) -> Iterator[Finding]:
         what = f"{deployment.engine or 'the engine'} is not started on several nodes here"
         known = " or ".join(row.engine for row in meetings())
         yield Finding("error", "deploy-nodes-engine", what, f"use {known}, or one node")
-    elif not deployment.command:
-        what = "each node needs its rank on the command line, and nobody says the command"
-        yield Finding("error", "deploy-nodes-command", what, "deploy from the build record")
+    elif not (deployment.command or deployment.variables):
+        what = "each node is told its rank, and nobody says how the image's server takes options"
+        yield Finding("error", "deploy-nodes-command", what, "name the image, not its record")
 
 
 def _image(deployment: Deployment) -> Iterator[Finding]:

@@ -211,14 +211,28 @@ def scratch_of(deployment: Deployment) -> list[tuple[str, str]]:
 
 
 def with_rank(pod: dict[str, Any], deployment: Deployment, *, leader: bool) -> dict[str, Any]:
-    """Return the pod of one of several nodes: rank and first address come from LeaderWorkerSet."""
+    """Return the pod of one of several nodes: rank and first address come from LeaderWorkerSet.
+
+    Its webhook puts LWS_… before all other variables, so that they may name them
+    (kubernetes-sigs/lws 060ab4d, `AddLWSVariables`).
+    """
     server = dict(pod["containers"][0])
     meeting = meeting_of(deployment.engine)
     words = ["--nnodes", str(deployment.nodes), "--node-rank", "$(LWS_WORKER_INDEX)"]
     words += meeting.words("$(LWS_LEADER_ADDRESS)", RENDEZVOUS) if meeting else []
-    server["command"] = [*server.get("command", ()), *words]
+    alone = meeting.others if meeting is not None and not leader else ()
+    if deployment.variables:
+        told = [*zip(words[::2], words[1::2], strict=True), *((word, "true") for word in alone)]
+        own = [{"name": _variable(deployment, name), "value": value} for name, value in told]
+        server["env"] = [*server.get("env", ()), *own]
+    else:
+        server["command"] = [*server.get("command", ()), *words, *alone]
     if not leader:  # answers nothing: probes of it would kill the group
         for name in ("startupProbe", "readinessProbe", "livenessProbe", "ports"):
             del server[name]
-        server["command"] += meeting.others if meeting else ()
     return {**pod, "containers": [server]}
+
+
+def _variable(deployment: Deployment, option: str) -> str:
+    """Return the variable of which the image's entry point makes an option."""
+    return deployment.variables + option.removeprefix("--").upper().replace("-", "_")

@@ -92,6 +92,19 @@ def test_two_nodes_become_groups_with_ranks() -> None:
     assert selector["leaderworkerset.sigs.k8s.io/worker-index"] == "0"
 
 
+def test_sagemakers_images_are_told_their_rank_by_variables() -> None:
+    """Their entry point makes the command line; nobody else knows it."""
+    found = rendered(replace(SGLANG, nodes=2, variables="SM_SGLANG_"), KubernetesWanted())
+    template = found["LeaderWorkerSet"]["spec"]["leaderWorkerTemplate"]
+    server = template["workerTemplate"]["spec"]["containers"][0]
+    assert server["env"][-3:] == [
+        {"name": "SM_SGLANG_NNODES", "value": "2"},
+        {"name": "SM_SGLANG_NODE_RANK", "value": "$(LWS_WORKER_INDEX)"},
+        {"name": "SM_SGLANG_DIST_INIT_ADDR", "value": "$(LWS_LEADER_ADDRESS):20000"},
+    ]
+    assert "command" not in server
+
+
 def test_sglang_finds_the_first_node_by_its_own_option() -> None:
     found = rendered(replace(SGLANG, nodes=2, command=WORDS), KubernetesWanted())
     template = found["LeaderWorkerSet"]["spec"]["leaderWorkerTemplate"]
