@@ -14,6 +14,7 @@ from packager.cli.field_options import Command, FiniteRange, Option, add_options
 from packager.cli.options import image_options, take_rate
 from packager.cli.terminal import note, print_json, print_line, print_text
 from packager.core.deployment import Applied, Change, Deployment, DeployStatus, RenderedFiles
+from packager.deploy.checks import refuse_odd_image
 from packager.errors import PlanRejected, UsageError
 from packager.files.atomic import explain_disk_errors, write_atomically
 from packager.files.user_files import read_user_file
@@ -29,6 +30,7 @@ def take_deployment(given: dict[str, Any]) -> Deployment:
     settings = wiring.Settings(
         insecure_registries=given.pop("insecure_registries"), ca_file=given.pop("ca_file")
     )
+    refuse_odd_image("--image", given["pulled"] or "")
     asked = DeployAsked(
         instance=given.pop("instance") or "",
         name=given.pop("name") or "",

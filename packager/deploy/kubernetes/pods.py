@@ -34,7 +34,8 @@ class Times:
     """Seconds that a pod is given."""
 
     budget_s: int  # from the start of the container to its first answer
-    grace_s: int  # from the wish that it ends until it is killed; `preStop` is in it
+    grace_s: int  # from the wish that it ends until it is killed; `pre_stop_s` is in it
+    pre_stop_s: int  # before its SIGTERM
     deadline_s: int  # of a rollout that makes no progress; with pulling the image
 
 
@@ -45,7 +46,12 @@ def times_of(deployment: Deployment, wanted: KubernetesWanted) -> Times:
     budget_s = max(-(-budget_s // PROBE_S), 6) * PROBE_S
     grace_s = wanted.grace_s or (deployment.grace_s or PLATFORM_GRACE_S) + PRE_STOP_S
     pull_s = math.ceil((deployment.pull_s or 0.0) * MARGIN)
-    return Times(budget_s=budget_s, grace_s=grace_s, deadline_s=max(pull_s + budget_s + 120, 600))
+    return Times(
+        budget_s=budget_s,
+        grace_s=grace_s,
+        pre_stop_s=max(min(PRE_STOP_S, grace_s // 2), 1),  # API servers refuse more than the grace
+        deadline_s=max(pull_s + budget_s + 120, 600),
+    )
 
 
 def pod_spec(deployment: Deployment, wanted: KubernetesWanted, name: str = "") -> dict[str, Any]:
@@ -95,8 +101,7 @@ def container(deployment: Deployment, wanted: KubernetesWanted, name: str) -> di
     if asked := resources(deployment):
         made["resources"] = asked
     made |= probes(deployment, wanted)
-    grace_s = times_of(deployment, wanted).grace_s
-    slept = max(min(PRE_STOP_S, grace_s // 2), 1)  # API servers refuse more than the grace
+    slept = times_of(deployment, wanted).pre_stop_s
     made["lifecycle"] = {"preStop": {"sleep": {"seconds": slept}}}
     made["securityContext"] = {
         "allowPrivilegeEscalation": False,
