@@ -81,8 +81,10 @@ class Proof:
         `ask` raises where there is no answer; `measured` is called for a measurement alone.
         """
         place = record_place_of(self.subject, self.deployment)
+        self._remember(answered=False)  # it is there, whatever it answers
         answer = ask(PROMPT, SMOKE_TOKENS) if self.smoke else None
-        self._remember(answered=answer is not None)
+        if answer is not None:
+            self._remember(answered=True)
         if answer is not None and place is not None:
             put_smoke(place, self._recorded(answer))
         self._print(applied, answer)

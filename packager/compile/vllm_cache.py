@@ -63,6 +63,10 @@ class VllmCacheCompiler:
             )
             hint = "use `--family vllm` on processors or upstream's image, or `--compile off`"
             yield Finding("error", "compile-unsupported", message, hint)
+        elif plan.nodes > 1:
+            message = f"caches come of starts of the engine, which takes {plan.nodes} machines here"
+            hint = "leave --compile out: each machine compiles when it starts"
+            yield Finding("error", "compile-several-nodes", message, hint)
         elif plan.instance.kind == "cpu" and not plan.instance.isa:
             message = (
                 "code for processors is compiled on the machine that serves, and "

@@ -52,7 +52,7 @@ class Route(Protocol):
 
     @property
     def shown(self) -> str:
-        """Name it in reports, without anything secret."""
+        """Return its name in reports, without anything secret."""
         ...
 
     @property
@@ -81,7 +81,7 @@ class AddressRoute:
     model = ""
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
-        """Take an address with its user and password; raise `UsageError` where it is none."""
+        """Parse an address with its user and password; raise `UsageError` where it is none."""
         address = parse_address(url)
         self.shown = address.base
         self._headers = {

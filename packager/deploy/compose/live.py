@@ -8,16 +8,11 @@ that was killed goes on, or is taken back, by the next call.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import re
-import secrets
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +24,7 @@ from packager.core.events import ignore
 from packager.core.stopping import PLATFORM_GRACE_S
 from packager.core.text import escape
 from packager.deploy.compose.composers import PROJECT, ApiComposer, Composer
+from packager.deploy.compose.contents import with_contents
 from packager.deploy.compose.deployer import ComposeDeployer
 from packager.deploy.compose.documents import (
     FILE,
@@ -53,19 +49,16 @@ from packager.deploy.compose.running import Running, ended_error, running_of
 from packager.deploy.compose.wanted import ComposeWanted
 from packager.errors import (
     NotFound,
-    PackagerError,
     PlanRejected,
     SmokeFailed,
     Unavailable,
     UsageError,
 )
-from packager.files.atomic import explain_disk_errors, read_regular, write_atomically
+from packager.files.atomic import explain_disk_errors, write_atomically
 from packager.findings import errors_in
 from packager.run.containers import engine_errors
 
 _POLL_S = 0.5
-_KEY_BYTES = 32
-_MOST_BYTES = 16 << 20  # of a file that servers read
 _ASK_S = 10.0
 _INVOKE_S = 600.0
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
@@ -118,7 +111,7 @@ class LiveCompose(ComposeDeployer):
 
     def diff(self, deployment: Deployment, wanted: ComposeWanted) -> tuple[Change, ...]:
         """Return what `apply` would do."""
-        wanted = self._with_contents(wanted)
+        wanted = with_contents(wanted, self._folder)
         there = self._containers(deployment.name)
         if FRONT not in {one.service for one in there}:
             return (Change(kind="create", resource="project", name=deployment.name),)
@@ -135,8 +128,7 @@ class LiveCompose(ComposeDeployer):
         ]
         if len(serving) != wanted.replicas:
             found.append(("replicas", len(serving), wanted.replicas))
-        if not found:
-            found.append(("files of variables and secrets", "as they were read", "changed"))
+        found = found or [("files of variables and secrets", "as they were read", "changed")]
         return (
             Change(
                 kind="update", resource="servers", name=deployment.name, differences=tuple(found)
@@ -148,8 +140,7 @@ class LiveCompose(ComposeDeployer):
 
         New servers that do not answer are removed, and the old ones go on.
         """
-        wanted = self._with_contents(wanted)
-        rendered = self.render(deployment, wanted)
+        rendered = self.render(deployment, wanted := with_contents(wanted, self._folder))
         if errors_in(rendered.findings):
             raise PlanRejected(rendered.findings)
         name = deployment.name
@@ -268,33 +259,6 @@ class LiveCompose(ComposeDeployer):
         changes += [Change(kind="create", resource="server", name=one) for one in new]
         changes += [Change(kind="delete", resource="server", name=one) for one in old]
         return changes
-
-    def _with_contents(self, wanted: ComposeWanted) -> ComposeWanted:
-        """Return the wish with a digest of the files that servers read when they start.
-
-        It is keyed, since containers show it as a label, and a digest alone lets anybody try
-        passwords until one has it.
-        """
-        paths = (*wanted.env_files, *dict(sorted(wanted.secrets.items())).values())
-        if not paths:
-            return wanted
-        key = self._key()
-        made = hmac.new(key, digestmod=hashlib.sha256)
-        for path in paths:
-            made.update(hmac.digest(key, _seen_of(Path(path)), hashlib.sha256))
-        return replace(wanted, contents=made.hexdigest()[:16])
-
-    def _key(self) -> bytes:
-        """Return the key of this machine's digests; made when it is first asked for."""
-        place = self._folder / ".key"
-        with explain_disk_errors(place):
-            if place.is_file() and len(key := place.read_bytes()) == _KEY_BYTES:
-                return key
-            self._folder.mkdir(parents=True, exist_ok=True)
-            place.touch(mode=0o600)
-            place.chmod(0o600)
-            place.write_bytes(secrets.token_bytes(_KEY_BYTES))
-            return place.read_bytes()
 
     def _finish(self, name: str, there: Sequence[Running]) -> None:
         """End what an update has left that was killed after the new servers took over."""
@@ -472,21 +436,6 @@ class LiveCompose(ComposeDeployer):
             raise Unavailable(
                 f"another command changes {name!r}", hint="wait until it has ended"
             ) from error
-
-
-def _seen_of(path: Path) -> bytes:
-    """Return what is in a file; of one that only the Engine may read, when it was written.
-
-    A pipe is left alone: what is read of it here, the servers would not get.
-    """
-    try:
-        return read_regular(path, _MOST_BYTES)
-    except (OSError, PackagerError):
-        with suppress(OSError):
-            status = path.stat()
-            if stat.S_ISREG(status.st_mode):
-                return f"{status.st_mtime_ns} {status.st_size} {status.st_ino}".encode()
-    return b""
 
 
 def _secrets_of(document: Mapping[str, Any]) -> dict[str, str]:

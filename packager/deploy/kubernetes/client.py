@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -198,7 +199,8 @@ class ApiServer:
         path = Place(where.version, where.kind, where.namespace).path
         until = time.monotonic() + seconds + CONNECT_S
         try:
-            response = self._pool().request(
+            ask = partial(
+                self._pool().request,
                 "GET",
                 f"{self._access.server}{path}?{urlencode(query)}",
                 headers=self._headers(),
@@ -206,6 +208,7 @@ class ApiServer:
                 retries=False,
                 preload_content=False,
             )
+            response = within(seconds + 2 * CONNECT_S, ask)
             if response.status >= 400:
                 return
             for line in _lines(response, until):
@@ -213,7 +216,7 @@ class ApiServer:
                 if event.get("type") not in ("ADDED", "MODIFIED"):
                     return  # gone, or the version is too old: whoever watches reads anew
                 yield event["object"]
-        except (urllib3.exceptions.HTTPError, ValueError, KeyError):
+        except (urllib3.exceptions.HTTPError, TooLate, ValueError, KeyError):
             return
 
     def _ask(

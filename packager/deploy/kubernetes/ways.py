@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from packager.deploy.kubernetes.client import ApiServer, Place
 from packager.deploy.kubernetes.pods import PORT_NAME
-from packager.errors import Unavailable
+from packager.errors import PackagerError, Unavailable
 from packager.serving.routes import Connection, Incoming, Outgoing
 
 INVOCATIONS, CHAT = "/invocations", "/v1/chat/completions"
@@ -71,6 +72,10 @@ def _way_to_workload(server: ApiServer, name: str, namespace: str) -> Way:
     )
 
 
+def _beside(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, daemon=True).start()
+
+
 class ServiceRoute:
     """Requests to a deployment's Service through the API server."""
 
@@ -84,19 +89,16 @@ class ServiceRoute:
         shown: str,
         namespace: str,
         clock: Callable[[], float] = time.monotonic,
+        beside: Callable[[Callable[[], None]], None] = _beside,
     ) -> None:
         self.shown = shown
+        self.connection: Connection = server.connection  # once: each request asks for it
         self._server = server
         self._way = way
         self._namespace = namespace
         self._clock = clock
+        self._beside = beside
         self._renewed = clock()
-        self._renewing = threading.Lock()
-
-    @property
-    def connection(self) -> Connection:
-        """Return connections to the API server."""
-        return self._server.connection
 
     def request(
         self,
@@ -106,17 +108,24 @@ class ServiceRoute:
         *,
         streams: bool,  # noqa: ARG002
     ) -> Outgoing | None:
-        """Return the request with the caller's credentials, found anew before they end."""
+        """Return the request with the caller's credentials, found anew before they end.
+
+        A credential plugin takes a second, in which no token would be timed: it runs beside.
+        """
         target = self._way.path(self._namespace, path)
         if target is None:
             return None
-        with self._renewing:
-            if self._clock() - self._renewed >= RENEWED_S:
-                self._server.renew()
-                self._renewed = self._clock()
+        now = self._clock()
+        if now - self._renewed >= RENEWED_S:
+            self._renewed = now
+            self._beside(self._renew)
         headers = {name.lower(): value for name, value in self._server.headers().items()}
         del headers["accept"]  # servers take it as a wish for JSON
         return Outgoing(url=self._server.address + target, headers=headers)
+
+    def _renew(self) -> None:
+        with suppress(PackagerError):  # those of before may still be taken
+            self._server.renew()
 
     def answer(self, headers: Mapping[str, str]) -> Incoming:
         """Return the server's own type."""

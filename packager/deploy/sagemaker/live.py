@@ -18,7 +18,6 @@ from packager.core.deployment import (
     Change,
     ChangeKind,
     Deployment,
-    DeployState,
     DeployStatus,
 )
 from packager.core.events import ignore
@@ -34,35 +33,17 @@ from packager.deploy.sagemaker.bodies import (
 )
 from packager.deploy.sagemaker.clients import INVOKE_S, Clients, explained, is_missing
 from packager.deploy.sagemaker.deployer import SageMakerDeployer
-from packager.deploy.sagemaker.differences import copies_difference, differences
-from packager.deploy.sagemaker.history import (
-    NEEDS_TAG,
-    SERVED_TAG,
-    Served,
-    last_served,
-    needs_text,
-    specification_of,
-)
+from packager.deploy.sagemaker.differences import copies_difference, differences, update_body
+from packager.deploy.sagemaker.history import History
 from packager.deploy.sagemaker.refusals import EndpointFailed, NotOurs, UnderWay
 from packager.deploy.sagemaker.route import EndpointRoute
+from packager.deploy.sagemaker.states import SETTLED, STATES
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.errors import NotFound, PlanRejected
 from packager.findings import errors_in
 
 Body = Mapping[str, Any]
 
-_STATES: Mapping[str, DeployState] = {
-    "InService": "ready",
-    "Creating": "creating",
-    "Updating": "updating",
-    "SystemUpdating": "updating",
-    "RollingBack": "rolling-back",
-    "Deleting": "ending",
-    "Failed": "failed",
-    "OutOfService": "failed",
-    "UpdateRollbackFailed": "failed",
-}
-_SETTLED = frozenset({"ready", "failed", "absent"})
 _MOST_PAGES = 100
 _END_S = 3600.0  # of what is being deleted; AWS takes minutes
 _FIRST_POLL_S, _POLL_S = 0.1, 5.0  # the first answer is often there at once; AWS takes minutes
@@ -120,7 +101,7 @@ class LiveSageMaker(SageMakerDeployer):
             if found.said != said:
                 self._say(f"{name}: {found.said}")
                 said = found.said
-            if found.state in _SETTLED or self._clock() >= until:
+            if found.state in SETTLED or self._clock() >= until:
                 return found
             self._sleep(min(pause_s, max(until - self._clock(), 0.0)))
         raise AssertionError("pauses have no end")
@@ -184,70 +165,25 @@ class LiveSageMaker(SageMakerDeployer):
         there = self._describe("Endpoint", name)
         if there is None:
             raise NotFound(f"there is no endpoint {name!r}", hint="apply it first")
-        self._moment = self._today().isoformat(timespec="microseconds")
         self._refuse_foreign("Endpoint", name, there)
         self._refuse_busy(name, there)
         component = self._component(name, there)
         if component is not None:
             self._refuse_foreign("InferenceComponent", component_name(name), component)
             self._refuse_busy(name, component, "InferenceComponent")
-        now = str(there["EndpointConfigName"])
-        config = last_served(self._owned("EndpointConfig", name), now)
-        has = str(_specification(component).get("ModelName") or "")
-        model = last_served(self._owned("Model", name), has) if component is not None else None
-        # Of an update that changed both, both go back; else what was changed last.
-        latest = max((one.until for one in (config, model) if one is not None), default="")
-        changes = []
-        if config is not None and config.until == latest:
-            self._note_served("EndpointConfig", now)
-            self._call("UpdateEndpoint", EndpointName=name, EndpointConfigName=config.name)
-            moved = ("EndpointConfigName", now, config.name)
-            changes.append(
-                Change(kind="update", resource="Endpoint", name=name, differences=(moved,))
-            )
-        if component is not None and model is not None and model.until == latest:
-            if changes:
-                self._settle(name)
-            changes.append(self._put_back(component, model))
-        if not changes:
-            raise NotFound(
-                f"endpoint {name!r} has served nothing else so far",
-                hint="apply the image instead",
-            )
-        return Applied(changes=tuple(changes), address=f"endpoint {name}")
+        self._moment = self._today().isoformat(timespec="microseconds")
+        history = self._history()
+        changes = history.roll_back(name, there, component, settle=lambda: self._settle(name))
+        return Applied(changes=changes, address=f"endpoint {name}")
 
-    def _put_back(self, component: Body, model: Served) -> Change:
-        """Give a component the model that it had."""
-        name, now = str(component["InferenceComponentName"]), _specification(component)
-        self._note_served("Model", str(now["ModelName"]), needs_text(now))
-        wanted = specification_of(model.name, model.needs, now)
-        self._call("UpdateInferenceComponent", InferenceComponentName=name, Specification=wanted)
-        moved = ("Specification.ModelName", now["ModelName"], model.name)
-        return Change(kind="update", resource="InferenceComponent", name=name, differences=(moved,))
-
-    def _note_served(self, kind: str, name: str, needs: str = "") -> None:
-        """Tag what is in service and will not be from now on."""
-        found = self._describe(kind, name)
-        if found is None:
-            return
-        arn = str(found[f"{kind}Arn"])
-        if OWNER_TAG not in self._tags(arn):  # another's: it is not ours to go back to
-            return
-        tags = [{"Key": SERVED_TAG, "Value": self._moment}]
-        tags += [{"Key": NEEDS_TAG, "Value": needs}] if needs else []
-        self._call("AddTags", ResourceArn=arn, Tags=tags)
-
-    def _note_before(self, request: Request) -> None:
-        """Note what an update is about to replace, if it is in service."""
-        there = self._describe(request.resource, request.name) or {}
-        if there.get(f"{request.resource}Status") != "InService":
-            return
-        if request.resource == "Endpoint":
-            self._note_served("EndpointConfig", str(there["EndpointConfigName"]))
-            return
-        has = _specification(there)
-        if has.get("ModelName") != request.body["Specification"]["ModelName"]:
-            self._note_served("Model", str(has.get("ModelName")), needs_text(has))
+    def _history(self) -> History:
+        return History(
+            describe=self._describe,
+            call=self._call,
+            tags=self._tags,
+            owned=self._owned,
+            moment=self._moment,
+        )
 
     def _delete(self, kind: str, name: str, there: Body) -> Change:
         """Delete what takes time to end, and wait for it."""
@@ -355,8 +291,8 @@ class LiveSageMaker(SageMakerDeployer):
                 self._delete("InferenceComponent", component_name(name), own)
             self._delete(request.resource, request.name, there)
         if kind == "update":
-            self._note_before(request)
-            self._call(f"Update{request.resource}", **_update(request, keeps_scale))
+            self._history().note_before(request)
+            self._call(f"Update{request.resource}", **update_body(request, keeps_scale))
         else:
             self._call(request.operation, **request.body)
 
@@ -388,10 +324,10 @@ class LiveSageMaker(SageMakerDeployer):
         """Wait until the endpoint is in service: the limits of its start are AWS's."""
         for pause_s in self._pauses():
             there = self._describe("Endpoint", name) or {}
-            state = _STATES.get(str(there.get("EndpointStatus")), "absent")
+            state = STATES.get(str(there.get("EndpointStatus")), "absent")
             if state == "ready":
                 return
-            if state in _SETTLED:
+            if state in SETTLED:
                 raise EndpointFailed(name, str(there.get("FailureReason") or ""))
             self._sleep(pause_s)
 
@@ -401,9 +337,9 @@ class LiveSageMaker(SageMakerDeployer):
             return DeployStatus(state="absent", said="absent")
         component = self._component(name, there)
         said = str(there["EndpointStatus"])
-        if component is not None and _STATES.get(said) == "ready":
+        if component is not None and STATES.get(said) == "ready":
             said = str(component["InferenceComponentStatus"])
-        state = _STATES.get(said, "failed")
+        state = STATES.get(said, "failed")
         variant: Body = next(iter(there.get("ProductionVariants") or ()), {})
         images: Sequence[Body] = variant.get("DeployedImages") or ({},)
         counts = (variant.get("CurrentInstanceCount"), variant.get("DesiredInstanceCount"))
@@ -454,7 +390,7 @@ class LiveSageMaker(SageMakerDeployer):
 
     def _refuse_busy(self, name: str, there: Body, kind: str = "Endpoint") -> None:
         said = str(there[f"{kind}Status"])
-        if _STATES.get(said, "failed") not in _SETTLED:
+        if STATES.get(said, "failed") not in SETTLED:
             raise UnderWay(name, said)
 
     def _refuse_foreign(self, kind: str, name: str, there: Body) -> None:
@@ -493,15 +429,6 @@ _SCALED = {"variant": "DesiredInstanceCount", "inference-component": "DesiredCop
 _COMPARED = {"Endpoint": ("EndpointConfigName",), "InferenceComponent": ("Specification",)}
 
 
-def _update(request: Request, keeps_scale: bool) -> dict[str, Any]:
-    """Return the body that changes what is there."""
-    body = {key: value for key, value in request.body.items() if key != "Tags"}
-    if request.resource == "Endpoint":
-        return {**body, "RetainAllVariantProperties": keeps_scale}
-    copies = () if keeps_scale else ("RuntimeConfig",)
-    return {key: body[key] for key in ("InferenceComponentName", "Specification", *copies)}
-
-
 def _config_of(there: Body) -> str:
     """Return the configuration that an endpoint has, or is about to have."""
     pending = (there.get("PendingDeploymentSummary") or {}).get("EndpointConfigName")
@@ -515,11 +442,6 @@ def _stem(name: str) -> str:
 
 def _age(found: tuple[Any, str, Body]) -> tuple[Any, str]:
     return found[:2]
-
-
-def _specification(component: Body | None) -> Body:
-    found = (component or {}).get("Specification")
-    return found if isinstance(found, Mapping) else {}
 
 
 def _snake(operation: str) -> str:

@@ -170,9 +170,10 @@ def test_credentials_of_a_long_load_are_found_anew_before_they_end() -> None:
         return ClusterAccess(server="https://one", credentials=Credentials(token=token))
 
     server = ApiServer(access("first"), renew=lambda: access(next(tokens)))
-    moments = iter((0.0, 1.0, RENEWED_S + 1, RENEWED_S + 1, RENEWED_S + 2))
+    moments = iter((0.0, 1.0, RENEWED_S + 1, RENEWED_S + 2))
     way = Way(service="llama:http")
-    route = ServiceRoute(server, way, shown="x", namespace="models", clock=lambda: next(moments))
+    given = {"shown": "x", "namespace": "models", "clock": lambda: next(moments)}
+    route = ServiceRoute(server, way, beside=lambda work: work(), **given)  # type: ignore[arg-type]
 
     sent = [route.request("POST", "/invocations", b"", streams=True) for _ in range(3)]
 
