@@ -107,6 +107,11 @@ def test_a_deployment_is_asked_and_measured_through_the_api_servers_proxy(
     assert f"benchmark of {told['bench']['measured']}" in lineage
     assert SECRET not in done.out + done.err + lineage + json.dumps(told)
 
+    words = ("--concurrency", "1", "--requests", "3", "--format", "json")
+    again = run("bench", "kubernetes://models/tiny-llama", *words)
+    assert again.status == 0, again.err
+    assert json.loads(again.out)["variants"][0]["loads"][0]["answered"] == 3
+
     assert run("deploy", "kubernetes", "delete", "tiny-llama", "--namespace", "models").status == 0
     assert "kubernetes tiny-llama" not in run("lineage", "tiny-llama").out.replace(
         "answer of kubernetes tiny-llama", ""

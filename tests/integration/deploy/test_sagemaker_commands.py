@@ -213,9 +213,34 @@ def test_what_was_asked_and_measured_is_in_record_lineage_and_inspection(
     assert load["answered"] == load["requests"] > 0
     assert load["metrics"]["time_to_first_token"]["count"] == load["answered"]
     assert variant["setup"]["instance"] == "ml.g6e.12xlarge"
+    again = run(
+        *("bench", "sagemaker://measured", "--concurrency", "2", "--requests", "4"),
+        *("--format", "json"),
+        env=served,
+    )
+    assert again.status == 0, again.err
+    (variant,) = json.loads(again.out)["variants"]
+    assert (variant["name"], variant["loads"][0]["answered"]) == ("sagemaker://measured", 4)
     lineage = run("lineage", "measured", env=served).out
     assert f"benchmark of {told['bench']['measured']}" in lineage
     assert "answered   sagemaker measured on ml.g6e.12xlarge" in run("inspect", "oci:sglang").out
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [
+        ("sagemaker://nothing", 66, "there is no endpoint 'nothing'"),
+        ("sagemaker://../x", 2, "names no deployment"),
+        ("kubernetes://only-one", 2, "names no deployment"),
+        ("ftp://host", 2, "not a URL"),
+    ],
+)
+def test_names_of_deployments_that_are_none_are_refused(
+    run: Packager, served: dict[str, str], name: str, status: int, said: str
+) -> None:
+    done = run("bench", name, env=served)
+    assert (done.status, done.out) == (status, "")
+    assert said in done.err
 
 
 def test_an_endpoint_that_does_not_start_ends_the_command(
