@@ -50,7 +50,7 @@ class Sender:
         self.is_sending = True
         try:
             run = run_load(
-                server.url,
+                server.route or server.url,
                 server.model,
                 make_requests(source, f"{level.words}, round {number}", skip=skip),
                 plan,

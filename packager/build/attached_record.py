@@ -75,6 +75,7 @@ def published(record: BuildRecord) -> BuildRecord:
             "transfer": Transfer(),
             "speculation": None,
             "bench": None,
+            "smoke": None,
             "seconds": 0.0,
         }
     )

@@ -27,7 +27,7 @@ from packager.images.assemble import assemble_image, assemble_nothing, check_lay
 from packager.images.erofs.layers import with_file_systems
 from packager.images.trees.layers import with_tree
 from packager.planning.health import health_check
-from packager.sizing.nodes import refuse_nodes
+from packager.sizing.nodes import refuse_unasked_nodes
 from packager.steps.running import with_cache_healed
 from packager.steps.services import RunStep
 
@@ -44,7 +44,7 @@ def assemble(
 ) -> Assembled:
     """Run the line up to the image without writing it. Without `run_step` no step runs."""
     planned = make_planned(request, services, with_base=True)
-    refuse_nodes(planned.plan)
+    refuse_unasked_nodes(planned.plan, request.nodes)
     tree_plan = plan_of_tree(planned.plan, services) if services.outputs != "images" else None
     forecasts = tuple(map(services.check_cache, planned.recipe.steps))
     planned = apply_miss_policy(replace(planned, forecasts=forecasts), services.on_miss)

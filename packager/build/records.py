@@ -10,12 +10,13 @@ from pathlib import Path
 from packager.core.bench import BenchReport
 from packager.core.documents import NotStrict, parse_model
 from packager.core.quality import QualityReport
-from packager.core.record import READ_SCHEMAS, RECORD_SCHEMA, BuildRecord
+from packager.core.record import READ_SCHEMAS, RECORD_SCHEMA, BuildRecord, RecordedSmoke
 from packager.core.speculation import SpeculationReport
 from packager.errors import OutputFailed, PackagerError, UsageError
 from packager.files.atomic import explain_disk_errors, write_atomically
 from packager.files.user_files import read_user_file
 
+_LATER = ("speculation", "bench", "smoke")  # what is measured after a build
 MAX_RECORD_BYTES = 64 * 1024 * 1024  # it may list thousands of layers and answers
 
 
@@ -86,6 +87,11 @@ def put_bench(place: Path, report: BenchReport) -> None:
     _put(place, {"bench": report})
 
 
+def put_smoke(place: Path, answer: RecordedSmoke) -> None:
+    """Add a deployment's answer to an existing record; it takes the place of an earlier one."""
+    _put(place, {"smoke": answer})
+
+
 def _put(place: Path, figures: Mapping[str, object]) -> None:
     record = load_record(place)
     changes = {"schema_version": RECORD_SCHEMA, **figures}
@@ -94,7 +100,7 @@ def _put(place: Path, figures: Mapping[str, object]) -> None:
 
 def _with_earlier_figures(record: BuildRecord, place: Path) -> BuildRecord:
     """Return the record with earlier measurements of the same image."""
-    missing = [name for name in ("speculation", "bench") if getattr(record, name) is None]
+    missing = [name for name in _LATER if getattr(record, name) is None]
     if not missing or not place.is_file():
         return record
     with suppress(PackagerError):

@@ -32,7 +32,7 @@ from packager.bench.sending import Sender
 from packager.bench.session import STEP, OneLoad, Results, Session
 from packager.bench.targets import BenchTarget, find_targets
 from packager.build.records import is_record_of, load_record, put_bench
-from packager.cli.bench_work import make_work
+from packager.cli.bench_work import Work, make_work
 from packager.cli.field_options import FiniteRange, options_from, take_fields
 from packager.cli.options import (
     catalog_option,
@@ -50,6 +50,7 @@ from packager.files.atomic import check_place
 from packager.images.docker_engine import connect_engine
 from packager.load.spec import RequestSpec
 from packager.serving.containers import digests_of, find_image
+from packager.wiring.routes import find_route
 
 
 @click.command()
@@ -119,12 +120,15 @@ def bench(
     progress: str,
     quiet: bool,
     output_format: str,
+    prepared: Sequence[BenchTarget] = (),
     **given: Any,
 ) -> None:
     """Measure servers under load: speed, price of a token, requests that keep the limits.
 
     IMAGE is started in the Docker Engine; a URL is a server that runs, whose API key is
-    taken from OPENAI_API_KEY.  Several are measured in turns and compared.
+    taken from OPENAI_API_KEY.  sagemaker://NAME, kubernetes://NAMESPACE/NAME and
+    kserve://NAMESPACE/NAME are deployments, found as `packager deploy` finds them.  Several
+    are measured in turns and compared.
 
     Ends with status 7 when --min-goodput is missed, with 4 when a server failed, and with
     130 when interrupted; what was measured until then is printed and written.
@@ -141,14 +145,7 @@ def bench(
     _check_places(outputs, record_file)
     engine = cache(partial(connect_engine, without="or give the URL of a server that runs"))
     work = make_work(asked, spec, engine=engine, **given)
-    targets = find_targets(
-        servers,
-        container_environment(env),
-        connect=engine,
-        state_dir=wiring.state_dir(os.environ),
-        needs_gpus=work.needs_gpus,
-        drafts_off=drafts_off,
-    )
+    targets = tuple(prepared) or _targets(servers, env, engine, work, drafts_off=drafts_off)
     loads = asked.levels if not asked.is_ramp else ()
     check_archive(outputs, len(targets), len(loads), searches=bool(asked.find))
     records = record_places(targets, record_file, engine)
@@ -176,6 +173,20 @@ def bench(
     _keep(report, results, outputs, records, quiet=quiet or as_json)
     _print(report, output_format)
     _judge(report, results, asked)
+
+
+def _targets(
+    servers: Sequence[str], env: tuple[str, ...], engine: Any, work: Work, *, drafts_off: bool
+) -> tuple[BenchTarget, ...]:
+    return find_targets(
+        servers,
+        container_environment(env),
+        connect=engine,
+        state_dir=wiring.state_dir(os.environ),
+        needs_gpus=work.needs_gpus,
+        drafts_off=drafts_off,
+        find_route=partial(find_route, environment=os.environ),
+    )
 
 
 def page_of(report: BenchReport) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,6 @@ from packager.cli.deploy_options import (
     prompt_options,
     read_body,
     show_answer,
-    show_applied,
     show_changes,
     show_rendered,
     show_status,
@@ -29,12 +30,16 @@ from packager.cli.deploy_options import (
     tell_findings,
     wait_options,
 )
+from packager.cli.deploy_proof import Measured, Proof, proof_options
 from packager.cli.field_options import Option, add_options
 from packager.cli.options import format_option
 from packager.cli.terminal import note
 from packager.core.deployment import DeployStatus
 from packager.deploy.kubernetes.live import DeployFailed, LiveCluster, Platform
+from packager.deploy.kubernetes.ways import INVOCATIONS
 from packager.deploy.servers import request_body
+from packager.serving.smoke import EndpointAnswer, ask_through
+from packager.wiring.deployments import forget_deployment
 
 
 def add_commands(group: click.Group, platform: Platform, *own: tuple[Option, ...]) -> None:
@@ -45,7 +50,7 @@ def add_commands(group: click.Group, platform: Platform, *own: tuple[Option, ...
     group.add_command(_diff(platform, name, wanted))
     group.add_command(_apply(platform, name, wanted))
     group.add_command(_status(platform, name))
-    if platform.proxied:
+    if platform.scheme:
         group.add_command(_invoke(platform, name))
     group.add_command(_delete(platform, name))
 
@@ -94,16 +99,53 @@ def _apply(platform: Platform, name: str, wanted_options: Option) -> click.Comma
     @wanted_options
     @add_options(ACCESS, (_force,))
     @wait_options
+    @(proof_options if platform.scheme else add_options(()))
     @format_option
-    def apply(wait: bool, timeout_s: float, output_format: str, **given: Any) -> None:
+    def apply(
+        wait: bool,
+        timeout_s: float,
+        output_format: str,
+        smoke: bool = False,
+        measures: bool = False,
+        **given: Any,
+    ) -> None:
+        subject = given["image"]
         server, namespace = open_server(given)
         deployment, wanted = take_wanted(given)
+        proof = Proof(
+            deployment=deployment,
+            platform=name,
+            subject=subject,
+            smoke=smoke,
+            measures=measures,
+            output_format=output_format,
+        )
+        proof.check()
         tell_findings(platform.deployer.check(deployment, wanted))
         live = LiveCluster(platform, server, namespace, say=note)
         applied = live.apply(deployment, wanted)
-        if wait:
+        if wait or proof.waits:
             _check_serving(deployment.name, live.status(deployment.name, wait_s=timeout_s))
-        show_applied(applied, output_format)
+
+        def ask(prompt: str, tokens: int) -> EndpointAnswer:
+            return ask_through(
+                partial(live.invoke, deployment.name),
+                where=applied.address,
+                model=live.model(deployment.name) or deployment.served_name,
+                prompt=prompt,
+                max_tokens=tokens,
+            )
+
+        def measured() -> Measured:
+            route, question = live.route(deployment.name)
+            return Measured(
+                name=route.shown,
+                route=route,
+                endpoint="invocations" if question == INVOCATIONS else "chat",
+                replicas=wanted.replicas,
+            )
+
+        proof.show(applied, ask, measured)
 
     apply.__doc__ = f"""Apply IMAGE's manifests by the server, and delete those no longer wanted.
 
@@ -161,7 +203,9 @@ def _delete(platform: Platform, name: str) -> click.Command:
     @add_options((namespace_option,), ACCESS)
     @format_option
     def delete(name: str, output_format: str, **given: Any) -> None:
-        show_changes(_live(platform, given).delete(take_name(name)), output_format)
+        changes = _live(platform, given).delete(take_name(name))
+        forget_deployment(name, str(platform.deployer.name), os.environ)
+        show_changes(changes, output_format)
 
     delete.__doc__ = f"""Delete everything that `apply` made for deployment NAME.
 

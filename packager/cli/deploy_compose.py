@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from packager import wiring
-from packager.build.records import find_record
-from packager.cli.bench import bench
 from packager.cli.deploy_options import (
-    SMOKE_TOKENS,
-    applied_document,
     output_option,
     read_body,
     show_answer,
-    show_applied,
     show_changes,
     show_rendered,
     show_status,
@@ -27,18 +20,18 @@ from packager.cli.deploy_options import (
     tell_findings,
     wait_options,
 )
+from packager.cli.deploy_proof import Measured, Proof, proof_options
 from packager.cli.field_options import Option, add_options
 from packager.cli.options import container_environment, format_option
-from packager.cli.terminal import note, print_json, print_line, print_lines
+from packager.cli.terminal import note
 from packager.core.deployment import PORT, Deployment, DeployStatus
-from packager.core.text import quoted_lines
 from packager.deploy.checks import refuse_secrets
 from packager.deploy.compose.deployer import ComposeDeployer
 from packager.deploy.compose.wanted import LOOPBACK, ComposeWanted
 from packager.errors import NotFound, SmokeFailed, UsageError
-from packager.serving.smoke import PROMPT, ask_endpoint
+from packager.serving.smoke import EndpointAnswer, ask_endpoint
 from packager.wiring.compose import Through, compose_projects
-from packager.wiring.deploy import engine_digests
+from packager.wiring.deployments import forget_deployment
 
 _WANTED: tuple[Option, ...] = (
     click.option(
@@ -198,19 +191,10 @@ def diff(output_format: str, **given: Any) -> None:
 @subject_options
 @_wanted_options
 @wait_options
-@click.option("--smoke", is_flag=True, help="Wait, then send it a prompt; fail without an answer.")
-@click.option(
-    "--bench",
-    "measures",
-    is_flag=True,
-    help="Wait, then measure it, as `packager bench URL`; the figures go into the build record.",
-)
+@proof_options
 @_through_option
 @format_option
-@click.pass_context
 def apply(
-    ctx: click.Context,
-    /,
     wait: bool,
     timeout_s: float,
     smoke: bool,
@@ -227,28 +211,27 @@ def apply(
     packager deploy compose apply docker:tiny:1 --wait --smoke
     packager deploy compose apply docker:tiny:2 --name tiny
     """
-    if measures and output_format != "text":
-        raise UsageError(
-            "--bench prints a report of its own", hint="leave --format out, or use `packager bench`"
-        )
+    subject = given["image"]
     deployment, wanted = _take(given)
+    proof = Proof(
+        deployment=deployment,
+        platform="compose",
+        subject=subject,
+        smoke=smoke,
+        measures=measures,
+        output_format=output_format,
+    )
+    proof.check()
     live = compose_projects(through, timeout_s=timeout_s, say=note)
     tell_findings(live.check(deployment, wanted))
     applied = live.apply(deployment, wanted)
-    if wait or smoke or measures:
+    if wait or proof.waits:
         _check_serving(deployment.name, live.status(deployment.name, wait_s=timeout_s))
-    answer = (
-        ask_endpoint(applied.address, prompt=PROMPT, max_tokens=SMOKE_TOKENS) if smoke else None
-    )
-    if answer is not None and output_format == "json":
-        print_json({**applied_document(applied), "smoke": asdict(answer)})
-        return
-    show_applied(applied, output_format)
-    if answer is not None:
-        print_line(f"answer   {answer.seconds:.2f} s")
-        print_lines(quoted_lines(answer.text.strip(), "  "))
-    if measures:
-        ctx.invoke(bench, servers=(applied.address,), record_file=_record_of(deployment))
+
+    def ask(prompt: str, tokens: int) -> EndpointAnswer:
+        return ask_endpoint(applied.address, prompt=prompt, max_tokens=tokens)
+
+    proof.show(applied, ask, lambda: Measured(name=applied.address, replicas=wanted.replicas))
 
 
 @compose.command()
@@ -291,16 +274,9 @@ def delete(name: str, through: Through, output_format: str) -> None:
     \b
     packager deploy compose delete tiny
     """
-    show_changes(compose_projects(through, say=note).delete(name), output_format)
-
-
-def _record_of(deployment: Deployment) -> Path | None:
-    """Return the record of the image's build on this machine; None where there is none."""
-    digests = engine_digests(wiring.parse_output(f"docker:{deployment.image}"))
-    place = find_record(wiring.state_dir(os.environ), (deployment.digest, *digests))
-    if place is None:
-        note("no record of the image's build is here: the figures are only printed")
-    return place
+    changes = compose_projects(through, say=note).delete(name)
+    forget_deployment(name, "compose", os.environ)
+    show_changes(changes, output_format)
 
 
 def _check_serving(name: str, found: DeployStatus) -> None:

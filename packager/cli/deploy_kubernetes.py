@@ -18,7 +18,8 @@ def kubernetes() -> None:
 
     \b
     Status: 0 done; 2 wrong arguments, or the cluster refuses an object; 3 the image does not fit;
-    66 no such deployment or image; 69 it failed, or did not settle in time; 77 access denied.
+    4 it does not answer; 66 no such deployment or image; 69 it failed, or did not settle in
+    time; 77 access denied.
     """
 
 

@@ -11,10 +11,10 @@ import click
 
 from packager import wiring
 from packager.cli.field_options import Command, FiniteRange, Option, add_options
-from packager.cli.options import image_options
+from packager.cli.options import image_options, take_rate
 from packager.cli.terminal import note, print_json, print_line, print_text
 from packager.core.deployment import Applied, Change, Deployment, DeployStatus, RenderedFiles
-from packager.core.text import escape
+from packager.deploy.checks import refuse_odd_image
 from packager.errors import PlanRejected, UsageError
 from packager.files.atomic import explain_disk_errors, write_atomically
 from packager.files.user_files import read_user_file
@@ -23,7 +23,6 @@ from packager.wiring.deploy import DeployAsked, find_deployment
 
 SMOKE_TOKENS = 16  # of an answer that shows that a deployment works
 MAX_BODY_BYTES = 6 * 1024 * 1024  # of a request that SageMaker takes; others take more
-_SIZES = {"k": 1e3, "m": 1e6, "g": 1e9}
 
 
 def take_deployment(given: dict[str, Any]) -> Deployment:
@@ -31,6 +30,7 @@ def take_deployment(given: dict[str, Any]) -> Deployment:
     settings = wiring.Settings(
         insecure_registries=given.pop("insecure_registries"), ca_file=given.pop("ca_file")
     )
+    refuse_odd_image("--image", given["pulled"] or "")
     asked = DeployAsked(
         instance=given.pop("instance") or "",
         name=given.pop("name") or "",
@@ -39,22 +39,6 @@ def take_deployment(given: dict[str, Any]) -> Deployment:
         bytes_s=given.pop("bandwidth"),
     )
     return find_deployment(given.pop("image"), given.pop("platform"), settings, asked)
-
-
-def _bandwidth(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
-    if text is None:
-        return None
-    number, unit = (text[:-1], text[-1].lower()) if text[-1:].isalpha() else (text, "")
-    try:
-        found = float(number) * (_SIZES[unit] if unit else 1.0)
-    except (ValueError, KeyError):
-        found = 0.0
-    if not 1e3 <= found <= 1e12:
-        raise UsageError(
-            f"--bandwidth {escape(text[:40])!r} is not a speed",
-            hint="give bytes a second from 1k to 1000g, such as 300M",
-        )
-    return found
 
 
 _SUBJECT: tuple[Option, ...] = (
@@ -78,9 +62,9 @@ _SUBJECT: tuple[Option, ...] = (
     ),
     click.option(
         "--bandwidth",
-        metavar="BYTES",
-        callback=_bandwidth,
-        help="Bytes a second at which a node pulls and unpacks, such as 300M; for predicted times.",
+        metavar="RATE",
+        callback=take_rate,
+        help="How fast a node pulls and unpacks, as 300MB or 10Gbit a second; for predicted times.",
     ),
     image_options,
 )

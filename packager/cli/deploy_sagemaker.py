@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from packager.cli.deploy_options import (
-    SMOKE_TOKENS,
     check_asked,
     output_option,
     prompt_options,
@@ -23,6 +23,7 @@ from packager.cli.deploy_options import (
     tell_findings,
     wait_options,
 )
+from packager.cli.deploy_proof import Measured, Proof, proof_options
 from packager.cli.deploy_sagemaker_options import take_wanted, wanted_options
 from packager.cli.options import format_option
 from packager.cli.terminal import note
@@ -34,8 +35,8 @@ from packager.deploy.sagemaker.refusals import EndpointFailed, StillStarting
 from packager.deploy.servers import request_body
 from packager.deploy.source import dns_label
 from packager.errors import NotFound
-from packager.serving.smoke import PROMPT
-from packager.wiring.deployments import forget_deployment, remember_deployment
+from packager.serving.smoke import EndpointAnswer, ask_through
+from packager.wiring.deployments import forget_deployment
 
 _region_option = click.option("--region", metavar="REGION", default="", help="AWS region.")
 
@@ -49,7 +50,8 @@ def sagemaker() -> None:
 
     \b
     Status: 0 done; 2 wrong arguments, or AWS refuses a request; 3 the image does not fit;
-    66 no such endpoint or image; 69 it failed, or did not settle in time; 77 access denied.
+    4 it does not answer; 66 no such endpoint or image; 69 it failed, or did not settle in time;
+    77 access denied.
     """
 
 
@@ -98,27 +100,57 @@ def diff(output_format: str, **given: Any) -> None:
 @subject_options
 @wanted_options
 @wait_options
-@click.option("--smoke", is_flag=True, help="Wait, then send it a prompt; fail without an answer.")
+@proof_options
 @format_option
-def apply(wait: bool, timeout_s: float, smoke: bool, output_format: str, **given: Any) -> None:
+def apply(
+    wait: bool, timeout_s: float, smoke: bool, measures: bool, output_format: str, **given: Any
+) -> None:
     """Create IMAGE's endpoint, or update what differs of it.
 
     Doing it again changes nothing; after it was interrupted, it goes on.
 
     \b
-    packager deploy sagemaker apply r.example/team/model:1 --role-arn … --wait --smoke
+    packager deploy sagemaker apply r.example/team/model:1 --role-arn … --smoke --bench
     """
+    subject = given["image"]
     deployment, wanted, region = take_wanted(given)
+    proof = Proof(
+        deployment=deployment,
+        platform="sagemaker",
+        subject=subject,
+        smoke=smoke,
+        measures=measures,
+        output_format=output_format,
+    )
+    proof.check()
     live = LiveSageMaker(Clients(region), say=note)
     tell_findings(live.check(deployment, wanted))
     applied = live.apply(deployment, wanted)
-    if wait or smoke:
-        _check_serving(deployment.name, live.status(deployment.name, wait_s=timeout_s))
-    if smoke:
-        body = request_body(PROMPT, deployment.served_name, SMOKE_TOKENS)
-        note(f"answer: {live.invoke(deployment.name, body).decode(errors='replace')[:400]}")
-    remember_deployment(deployment, "sagemaker", os.environ, answered=smoke)
-    show_applied(applied, output_format)
+    name = deployment.name
+    if wait or proof.waits:
+        _check_serving(name, live.status(name, wait_s=timeout_s))
+
+    def ask(prompt: str, tokens: int) -> EndpointAnswer:
+        return ask_through(
+            partial(live.invoke, name),
+            where=applied.address,
+            model=deployment.served_name,
+            prompt=prompt,
+            max_tokens=tokens,
+        )
+
+    def measured() -> Measured:
+        route = live.route(name)
+        copies = wanted.instances * (wanted.copies if wanted.components else 1)
+        return Measured(
+            name=route.shown,
+            route=route,
+            endpoint="invocations",
+            replicas=copies,
+            tells_metrics=False,
+        )
+
+    proof.show(applied, ask, measured)
 
 
 @sagemaker.command()

@@ -12,9 +12,8 @@ from packager import wiring
 from packager.bench.report import brief_lines, request_words
 from packager.build.attached_record import attached_records
 from packager.build.records import find_record, load_record, record_document
-from packager.cli.options import format_option, image_options
+from packager.cli.options import format_option, image_options, take_rate
 from packager.cli.terminal import print_json, print_line, print_lines, print_report
-from packager.core.bench import BenchReport
 from packager.core.image import Platform
 from packager.core.record import BuildRecord
 from packager.core.text import escape
@@ -26,18 +25,6 @@ from packager.images.report import inspect_document, inspect_text
 from packager.images.stored import StoredImage
 
 _BANDWIDTH = parse_rate("10Gbit")
-
-
-def _rate(
-    context: click.Context,  # noqa: ARG001
-    parameter: click.Parameter,  # noqa: ARG001
-    text: str | None,
-) -> float | None:
-    try:
-        return None if text is None else parse_rate(text)
-    except ValueError as error:
-        what, _, how = str(error).partition("; ")
-        raise UsageError(what, hint=how) from error
 
 
 @click.command()
@@ -55,13 +42,13 @@ def _rate(
 )
 @click.option(
     "--bandwidth",
-    callback=_rate,
+    callback=take_rate,
     metavar="RATE",
     help="Of --pull-hints: the network of a node.  [default: 10Gbit]",
 )
 @click.option(
     "--disk",
-    callback=_rate,
+    callback=take_rate,
     metavar="RATE",
     help="Of --pull-hints: the disk of a node; by default a table of three.",
 )
@@ -84,7 +71,7 @@ def inspect(
     A build record that is attached to the image is shown as what somebody claims.
     Of a registry's image it also says which layers builds on this machine have
     met in the registry's other repositories; of one that was built here, what
-    `packager bench` measured of it.
+    `packager bench` measured of it, and what its last deployment answered.
 
     With --pull-hints it says how nodes pull the image fastest: settings of
     containerd, SOCI and the kubelet for its layers, and the predicted time.
@@ -107,12 +94,15 @@ def inspect(
     found, records = opened.image, attached_records(opened)
     others = [tools.open(wiring.parse_output(other), platform).image for other in shared_with]
     seen = tools.seen(target, [layer.descriptor.digest for layer in found.layers])
-    measured = _benchmark_of(found)
+    record = _record_of(found)
+    measured, answer = (record.bench, record.smoke) if record else (None, None)
     if output_format == "json":
         document = inspect_document(found, others, seen)
         document["attached_records"] = [json.loads(record_document(record)) for record in records]
         if measured is not None:
             document["bench"] = measured.model_dump(mode="json", exclude_none=True)
+        if answer is not None:
+            document["smoke"] = answer.model_dump(mode="json")
         print_json(document)
         return
     print_report(inspect_text(found, others, seen))
@@ -123,6 +113,10 @@ def inspect(
         print_line()
         print_line(f"measured   {measured.measured}, {request_words(measured.workload)}")
         print_lines(f"  {line}" for line in brief_lines(measured))
+    if answer is not None:
+        print_line()
+        told = f"{answer.deployment} on {answer.instance}, {answer.asked}, {answer.seconds:.2f} s"
+        print_line(f"answered   {told}")
 
 
 def _hints_of(image: StoredImage, bandwidth: float | None, disk: float | None) -> PullHints:
@@ -144,8 +138,8 @@ def _said(record: BuildRecord) -> str:
     return escape(f"a build record, unproven: {made}{', ' + steps if steps else ''}")
 
 
-def _benchmark_of(image: StoredImage) -> BenchReport | None:
-    """Return what `packager bench` put into the record of the image's build on this machine."""
+def _record_of(image: StoredImage) -> BuildRecord | None:
+    """Return the record of the image's build on this machine, with what was measured since."""
     digests = (image.digest, image.sealed.config_descriptor.digest)
     place = find_record(wiring.state_dir(os.environ), digests)
-    return load_record(place).bench if place else None
+    return load_record(place) if place else None

@@ -20,6 +20,7 @@ from packager.core.request import (
     parse_request,
     refuse_unknown,
 )
+from packager.core.units import parse_rate
 from packager.engines.shared import NEVER_PACKAGED, asks_for_code
 from packager.errors import UsageError
 from packager.files.user_files import read_table, read_user_file
@@ -115,6 +116,19 @@ def container_environment(pairs: tuple[str, ...]) -> dict[str, str]:
                 hint=NEVER_PACKAGED,
             )
     return found
+
+
+def take_rate(
+    context: click.Context,  # noqa: ARG001
+    parameter: click.Parameter,  # noqa: ARG001
+    text: str | None,
+) -> float | None:
+    """Return an option's bytes a second; raise `UsageError` for what is no speed."""
+    try:
+        return None if text is None else parse_rate(text)
+    except ValueError as error:
+        what, _, how = str(error).partition("; ")
+        raise UsageError(what, hint=how) from error
 
 
 def registry_options(command: Command) -> Command:

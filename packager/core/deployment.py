@@ -53,6 +53,7 @@ class Deployment:
     start_period_s: int | None = None  # until a server that is silent has failed
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # beside the image
     command: tuple[str, ...] = ()  # (): the image's own entry point
+    variables: str = ""  # prefix of those from which the image makes its server's options
     weights: DeployedWeights = BAKED
     image_bytes: int | None = None  # as it is pulled
     model_bytes: int | None = None  # of the weights, baked or mounted

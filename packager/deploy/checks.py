@@ -5,12 +5,14 @@ What is refused here starts and then fails, often without a line in any log.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from packager.catalog.containers import containers
 from packager.catalog.drivers import amis
 from packager.check.plain import SECRETS, holds_secret
 from packager.core.deployment import Deployment
+from packager.core.instance import Instance
 from packager.core.stopping import DRAIN_S
 from packager.core.units import gib
 from packager.core.versions import version_key
@@ -18,6 +20,7 @@ from packager.errors import UsageError
 from packager.findings import Finding
 
 AFTER_DRAIN_S = 5  # to end the engine's processes
+_IMAGE = re.compile(r"(?!.*//)[A-Za-z0-9][A-Za-z0-9._:/-]{0,500}(@sha256:[0-9a-f]{64})?", re.ASCII)
 _OF_THIS_MACHINE = ("oci:", "docker:", "dir:", "s3:")
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
@@ -37,6 +40,16 @@ def refuse_secrets(env: Mapping[str, str]) -> None:
     for name, value in env.items():
         if holds_secret(name, value):
             raise SecretInFile(name)
+
+
+def refuse_odd_image(option: str, name: str) -> None:
+    """Raise `UsageError` for what nobody can pull by. Repeats nothing: a password may be in it."""
+    if name and not _IMAGE.fullmatch(name):
+        raise UsageError(
+            f"{option} is not the name of an image",
+            hint="write HOST/REPOSITORY:TAG or HOST/REPOSITORY@sha256:…; nodes take credentials "
+            "of a registry from their own settings, or from --pull-secret",
+        )
 
 
 def check_pair(deployment: Deployment) -> Iterator[Finding]:
@@ -91,10 +104,13 @@ def check_disk(deployment: Deployment, disk_bytes: int | None) -> Iterator[Findi
         yield Finding("warning", "deploy-disk-tight", what, hint)
 
 
-def check_grace(deployment: Deployment, grace_s: int) -> Iterator[Finding]:
-    """Find a grace period that ends before running requests do."""
+def check_grace(deployment: Deployment, grace_s: int, *, before_s: int = 0) -> Iterator[Finding]:
+    """Find a grace period that ends before running requests do.
+
+    `before_s` of it pass before the server is told to end.
+    """
     drain = DRAIN_S if deployment.drain_s is None else deployment.drain_s
-    least = deployment.grace_s or drain + AFTER_DRAIN_S
+    least = before_s + (deployment.grace_s or drain + AFTER_DRAIN_S)
     if grace_s < least:
         what = f"a grace period of {grace_s} s cuts off requests that get {drain} s to end"
         yield Finding("warning", "deploy-grace-short", what, f"give at least {least} s")
@@ -149,6 +165,27 @@ def _devices(deployment: Deployment) -> Iterator[Finding]:
         what = f"the image uses {deployment.devices} devices on each node, and {instance.name} "
         what += f"has {instance.devices}"
         yield Finding("error", "deploy-device-count", what, "build it for that instance")
+
+
+def check_planned(deployment: Deployment, planned: Instance) -> Iterator[Finding]:
+    """Find what an image loses on another instance type than it was planned for."""
+    instance = deployment.instance
+    if instance.kind == "cpu" or instance.kind != planned.kind:
+        return  # `check_pair` says it
+    all_devices = max(deployment.devices * deployment.nodes, 1)
+    of_each = (deployment.model_bytes or 0) // all_devices  # at least: copies have more
+    has = f"{instance.name} has {instance.device_name} with {gib(instance.device_bytes)}"
+    was = f"it was planned for {planned.name}, {planned.device_name} with "
+    was += gib(planned.device_bytes)
+    if of_each > instance.device_bytes:
+        what = f"each device holds {gib(of_each)} of weights at least, and {has}; {was}"
+        yield Finding("error", "deploy-device-memory", what, "build it for that instance")
+    elif instance.device_bytes < planned.device_bytes:
+        what = f"{has}; {was}: weights and batch may not fit"
+        yield Finding("warning", "deploy-device-memory", what, "build it for that instance")
+    elif instance.device_name != planned.device_name:
+        what = f"{has}; {was}: its batch and kernels are of the other device"
+        yield Finding("note", "deploy-device-other", what, "build it for that instance")
 
 
 def _weights(deployment: Deployment) -> Iterator[Finding]:

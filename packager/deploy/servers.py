@@ -34,6 +34,7 @@ class Meeting:
     engine: str
     each: tuple[str, ...]
     others: tuple[str, ...]  # for machines that answer nothing
+    variables: str  # prefix of the variables from which SageMaker's images make such words
     source: str
     date: str
 

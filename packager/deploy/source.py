@@ -21,7 +21,7 @@ from packager.core.references import parse_bucket_place
 from packager.core.serving import MODEL_DIR, MOUNTED_MODEL_DIR, SERVING_DIR
 from packager.core.stopping import PLATFORM_GRACE_S
 from packager.core.units import GIB
-from packager.deploy.servers import metrics_of
+from packager.deploy.servers import meeting_of, metrics_of
 from packager.errors import UsageError
 from packager.findings import Finding
 from packager.images.stored import StoredImage
@@ -30,6 +30,7 @@ from packager.planning.health import start_period_of
 INSTANCE_LABEL = "dev.packager.instance"
 FAMILY_LABEL = "dev.packager.family"
 TITLE_LABEL = "org.opencontainers.image.title"
+LONGEST_S = 86_400  # of a start or an end, that anybody may state
 LONGEST_NAME = 52  # characters: platforms append words of their own
 
 # Beside the weights, which are mapped and can be dropped: interpreters and libraries of the
@@ -51,6 +52,7 @@ _CACHES = (
     *("VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"),
     *("FLASHINFER_WORKSPACE_BASE", "DJL_CACHE_DIR"),
 )
+_PATH = re.compile(r"/[A-Za-z0-9._~/-]{0,200}", re.ASCII)
 _ROLES_OF_MODEL = ("weights", "draft")
 
 
@@ -98,7 +100,7 @@ def make_deployment(
     a node pulls and unpacks, measured by the user.
     """
     record, image = subject.record, subject.image
-    runtime = (record.runtime if record else None) or RecordedRuntime()
+    runtime = _believable((record.runtime if record else None) or RecordedRuntime())
     said: Mapping[str, Any] = image.record if image is not None else {}
     labels = image.labels if image is not None else {}
     family = record.family if record else labels.get(FAMILY_LABEL, "")
@@ -141,22 +143,40 @@ def make_deployment(
         home=_home(image),
         findings=guess,
     )
+    if nodes > 1:
+        made = _with_start(made, image)
     made = _with_tree(made, record, said, weights_uri)
     return _with_estimates(made, bytes_s)
+
+
+def _believable(runtime: RecordedRuntime) -> RecordedRuntime:
+    """Return what a record says of the host, without times that cannot be: it is anyone's."""
+    times = ("drain_s", "grace_s", "start_period_s")
+    wrong: dict[str, Any] = {
+        name: None
+        for name in times
+        if (found := getattr(runtime, name)) is not None and not 0 <= found <= LONGEST_S
+    }
+    if not _PATH.fullmatch(runtime.health_path):
+        wrong["health_path"] = ""
+    return runtime.model_copy(update=wrong)
 
 
 def dns_label(text: str) -> str:
     """Return a text as a DNS label: what every platform takes as a name.
 
-    Of a long one the end is a digest of all of it.
+    The end of a long one, and of one with letters that no label has, is a digest of all of it.
     """
-    plain = re.sub(r"[^a-z0-9]+", "-", text.rpartition("/")[2].lower()).strip("-")
+    last = text.rpartition("/")[2].lower()
+    plain = re.sub(r"[^a-z0-9]+", "-", last).strip("-")
+    is_lost = not last.isascii()
     plain = plain or "model"
     plain = plain if plain[0].isalpha() else f"m-{plain}"
-    if len(plain) <= LONGEST_NAME:
+    if len(plain) <= LONGEST_NAME and not is_lost:
         return plain
-    # Cut alone, two long names would be one deployment, and each an update of the other.
-    end = hashlib.sha256(plain.encode()).hexdigest()[:6]
+    # Without it two names would be one deployment, and each an update of the other.
+    whole = (last if is_lost else plain).encode(errors="surrogatepass")
+    end = hashlib.sha256(whole).hexdigest()[:6]
     return f"{plain[: LONGEST_NAME - 7].rstrip('-')}-{end}"
 
 
@@ -281,6 +301,20 @@ def _unknown(made: Deployment) -> Iterator[Finding]:
     if made.instance.kind == "nvidia" and not made.cuda:
         what = "nobody says which CUDA the image has, nor which driver it needs"
         yield Finding("warning", "deploy-cuda-unknown", what, "deploy from the build record")
+
+
+def _with_start(made: Deployment, image: StoredImage | None) -> Deployment:
+    """Return a deployment on several machines with how its server is given options more.
+
+    Our launcher appends words to its command; SageMaker's images make words of variables.
+    """
+    words = _arguments(image)
+    if any(word.startswith(f"{SERVING_DIR}/") for word in words):
+        return replace(made, command=words)
+    meeting = meeting_of(made.engine)
+    prefix = meeting.variables if meeting is not None else ""
+    has = prefix and any(name.startswith(prefix) for name in image_env(image))
+    return replace(made, variables=prefix if has else "")
 
 
 def _arguments(image: StoredImage | None) -> tuple[str, ...]:

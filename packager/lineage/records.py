@@ -221,7 +221,7 @@ def _measured(
     steps: list[Mapping[str, Any]],
     parts: _Parts,
 ) -> None:
-    """Add what was measured: the quality of the quantized model, the image under load."""
+    """Add what was measured: the quality of the quantized model, the image where it serves."""
     quality = _object(_object(record.get("quality")).get("quality"))
     if quality:
         keys = [_text(step.get("key")) for step in steps]
@@ -235,6 +235,13 @@ def _measured(
         workload = _text(_object(bench.get("workload")).get("name"))
         label = f"benchmark of {measured}"
         found = parts.add("benchmark", f"{digest}/{measured}", label, {"workload": workload})
+        parts.join(image, found)
+    smoke = _object(record.get("smoke"))
+    if smoke:
+        asked, place = _text(smoke.get("asked")), _text(smoke.get("deployment"))
+        facts = {"deployment": place, "instance": _text(smoke.get("instance"))}
+        facts["seconds"] = _number(smoke.get("seconds"))
+        found = parts.add("benchmark", f"{digest}/smoke/{asked}", f"answer of {place}", facts)
         parts.join(image, found)
     speculation = _object(record.get("speculation"))
     if speculation:

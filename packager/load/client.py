@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from packager.core.text import escape
 from packager.load.answers import LONGEST_ANSWER, AnswerFailed, AnswerReader
 from packager.load.values import Failure, LoadRequest, LoadResult
-from packager.serving.address import parse_address
+from packager.serving.routes import AddressRoute, BrokenStream, Route
 from packager.version import __version__
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ _CONNECT_S = 10.0
 _METRICS_S = 30.0
 _IDLE_S = 2.0  # shorter than any server keeps an idle connection (uvicorn: 5 s)
 _READ_BYTES = 256 * 1024  # that may wait in a connection
+_REFUSED = (400, 422, 424)  # 424: SageMaker, of a server that answered one of the others
 _SAID = 300  # bytes of a refusal that are shown
 
 Now = Callable[[], float]  # seconds since the load began
@@ -56,6 +57,7 @@ class _Extras:
 class LoadClient:
     """Sends requests to one server. Used within one event loop, `async with`.
 
+    A server is an address, for which `headers` are, or a route with headers of its own.
     `connections` may be open at once, 0 for no limit; each is kept for the next request.
     With `token_ids` the server is asked for the numbers of its tokens (vLLM's
     `return_token_ids`), as long as it does not refuse that.
@@ -63,7 +65,7 @@ class LoadClient:
 
     def __init__(
         self,
-        url: str,
+        server: str | Route,
         *,
         model: str = "",
         headers: Mapping[str, str] | None = None,
@@ -71,13 +73,11 @@ class LoadClient:
         timeout_s: float = 600.0,
         token_ids: bool = False,
     ) -> None:
-        self._address = parse_address(url)
+        self._route = AddressRoute(server, headers) if isinstance(server, str) else server
         self._model = {"model": model} if model else {}
         self._headers = {
             "accept-encoding": "identity",  # what is compressed is held back until it is worth it
             "user-agent": f"packager/{__version__}",
-            **{name.lower(): value for name, value in (headers or {}).items()},
-            **self._address.headers,
         }
         self._connections = connections
         self._timeout_s = timeout_s
@@ -88,8 +88,13 @@ class LoadClient:
     async def __aenter__(self) -> LoadClient:
         import aiohttp
 
+        tls = self._route.connection.tls
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=_IDLE_S),
+            connector=aiohttp.TCPConnector(
+                limit=self._connections,
+                keepalive_timeout=_IDLE_S,
+                ssl=True if tls is None else tls,
+            ),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
             headers=self._headers,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -132,9 +137,14 @@ class LoadClient:
         """Return the text of the server's metrics; "" where it has none or does not answer."""
         import aiohttp
 
+        asked = self._route.request("GET", "/metrics", b"", streams=False)
+        if asked is None:
+            return ""
         try:
             async with asyncio.timeout(_METRICS_S):
-                async with self._opened.get(f"{self._address.base}/metrics") as response:
+                async with self._opened.get(
+                    asked.url, headers=asked.headers, **self._ways
+                ) as response:
                     if response.status != 200:
                         return ""
                     body = bytearray()
@@ -145,6 +155,13 @@ class LoadClient:
                     return body.decode("utf-8", "replace")
         except (aiohttp.ClientError, OSError, TimeoutError):
             return ""
+
+    @property
+    def _ways(self) -> dict[str, Any]:
+        """Return how a request's connection is made."""
+        way = self._route.connection
+        named = {"server_hostname": way.server_name} if way.server_name else {}
+        return {**named, **({"proxy": way.proxy} if way.proxy else {})}
 
     @property
     def _opened(self) -> aiohttp.ClientSession:
@@ -162,7 +179,7 @@ class LoadClient:
         except aiohttp.ClientError as error:
             raise AnswerFailed("invalid", f"its answer is not HTTP ({_name(error)})") from error
         try:
-            await _receive(request, response, sent)
+            await self._receive(request, response, sent)
         except (aiohttp.ClientError, OSError) as error:
             if not (sent.answer and sent.answer.is_complete):
                 raise AnswerFailed("cut", _reason(error)) from error
@@ -175,19 +192,25 @@ class LoadClient:
         extras = self._extras_of(body)
         trials = [extras.trials[0]] if extras.taken else list(extras.trials)
         for trial in trials:
+            data = json.dumps({**body, **trial}).encode()
+            streams = bool(body.get("stream"))
+            asked = self._route.request("POST", request.endpoint, data, streams=streams)
+            if asked is None:
+                raise AnswerFailed("connection", f"no way leads to its {request.endpoint}")
             sent.sent_s = sent.now()
             response = await self._opened.post(
-                self._address.base + request.endpoint,
-                data=json.dumps({**body, **trial}).encode(),
-                headers={"content-type": "application/json"},
+                asked.url,
+                data=data,
+                headers={**asked.headers, "content-type": "application/json"},
                 allow_redirects=False,
                 trace_request_ctx=sent,
+                **self._ways,
             )
             if response.status == 200:
                 if not extras.taken:
                     extras.trials, extras.taken = [trial], True
                 return response
-            if response.status not in (400, 422) or trial is trials[-1]:
+            if response.status not in _REFUSED or trial is trials[-1]:
                 return response
             response.close()
         raise AssertionError("the last trial returns")
@@ -208,23 +231,36 @@ class LoadClient:
             self._extras[key] = _Extras(trials=trials)
         return self._extras[key]
 
+    async def _receive(
+        self, request: LoadRequest, response: aiohttp.ClientResponse, sent: _Exchange
+    ) -> None:
+        """Read an answer to its end; the time is taken at every read."""
+        now, content = sent.now, response.content
+        sent.status = response.status
+        if response.status != 200:
+            said = escape((await content.read(_SAID)).decode("utf-8", "replace"))
+            sent.last_s = now()
+            raise AnswerFailed("status", f"{request.endpoint} answered {response.status}: {said}")
+        comes = self._route.answer(response.headers)
+        unwrap = comes.unwrap
+        answer = sent.answer = AnswerReader(comes.content_type)
+        while data := await content.readany():
+            at_s = now()
+            if sent.first_byte_s is None:
+                sent.first_byte_s = at_s
+            sent.last_s = at_s
+            if unwrap is not None and not (data := _unwrapped(unwrap, data)):
+                continue
+            answer.feed(data, at_s)
+        answer.end(sent.last_s if sent.last_s is not None else now())
 
-async def _receive(request: LoadRequest, response: aiohttp.ClientResponse, sent: _Exchange) -> None:
-    """Read an answer to its end; the time is taken at every read."""
-    now, content = sent.now, response.content
-    sent.status = response.status
-    if response.status != 200:
-        said = escape((await content.read(_SAID)).decode("utf-8", "replace"))
-        sent.last_s = now()
-        raise AnswerFailed("status", f"{request.endpoint} answered {response.status}: {said}")
-    answer = sent.answer = AnswerReader(response.headers.get("content-type", ""))
-    while data := await content.readany():
-        at_s = now()
-        if sent.first_byte_s is None:
-            sent.first_byte_s = at_s
-        sent.last_s = at_s
-        answer.feed(data, at_s)
-    answer.end(sent.last_s if sent.last_s is not None else now())
+
+def _unwrapped(unwrap: Callable[[bytes], bytes], data: bytes) -> bytes:
+    """Return the server's own bytes. Raises `AnswerFailed` where it was broken off."""
+    try:
+        return unwrap(data)
+    except BrokenStream as error:
+        raise AnswerFailed("server", f"it broke off: {escape(str(error)[:_SAID])}") from error
 
 
 def _result(request: LoadRequest, number: int, sent: _Exchange) -> LoadResult:

@@ -18,6 +18,7 @@ from packager.load.client import LoadClient
 from packager.load.phase import Phase
 from packager.load.tokenizer import TokenCounter, TokenizerFailed
 from packager.load.values import Level, LoadPlan, LoadRequest, LoadResult, LoadRun
+from packager.serving.routes import Route
 
 _SETTLE_S, _SETTLE_READS = 0.2, 15
 _STOP_POLL_S = 0.05
@@ -28,7 +29,7 @@ _COUNTED = re.compile(
 
 
 def run_load(
-    url: str,
+    server: str | Route,
     model: str,
     requests: Iterator[LoadRequest] | Sequence[LoadRequest],
     plan: LoadPlan,
@@ -48,7 +49,7 @@ def run_load(
     Failures are in the results; raises `UsageError` for an address that is none.
     """
     client = LoadClient(
-        url,
+        server,
         model=model,
         headers=headers,
         connections=plan.level.concurrency or 0,

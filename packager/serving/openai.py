@@ -5,19 +5,21 @@ Requests that are timed are sent by `packager.load`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import urllib3
 
 from packager.core.documents import NotStrict, field, parse_object
-from packager.serving.address import parse_address
+from packager.serving.routes import AddressRoute, Connection, Route
 
 _ANSWER_S = 600.0  # without any byte
 _CONNECT_S = 10.0
 _LONGEST_ANSWER = 64 * 1024 * 1024  # bytes; more cannot be the answer of some hundred tokens
 _MOST_TOKENS = 2**31  # of a prompt
 _BEST = 5  # as many as OpenAI's schema lets be asked for
+_NOWHERE = (404, b"")  # of a path to which no way leads
 _TOKEN = "token_id:"  # how vLLM names a token by its number
 
 
@@ -29,15 +31,20 @@ class Server:
     """A running server, asked from several threads."""
 
     def __init__(
-        self, url: str, *, connections: int = 8, headers: Mapping[str, str] | None = None
+        self,
+        server: str | Route,
+        *,
+        connections: int = 8,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        address = parse_address(url)
-        self.shown = self._base = address.base
-        self._headers = {**(headers or {}), **address.headers}
-        self._http = urllib3.PoolManager(maxsize=connections, retries=False, block=False)
+        self._route = AddressRoute(server, headers) if isinstance(server, str) else server
+        self.shown = self._route.shown
+        self._http = _pool(self._route.connection, connections)
 
     def model(self) -> str:
         """Return the first model's name; "" for servers without the list."""
+        if self._route.model:
+            return self._route.model
         status, body = self._get("/v1/models", 30.0)
         if status != 200:
             return ""
@@ -55,6 +62,8 @@ class Server:
     def post(self, path: str, body: Mapping[str, Any]) -> tuple[int, bytes]:
         """Return the status and the whole answer to a body; raises `BadAnswer` without an end."""
         response = self._post(path, body)
+        if response is None:
+            return _NOWHERE
         try:
             return response.status, b"".join(_pieces(response))
         finally:
@@ -92,6 +101,8 @@ class Server:
         }
         try:
             response = self._post("/v1/completions", body)
+            if response is None:
+                return {}
             try:
                 if response.status != 200:
                     return {}
@@ -101,21 +112,28 @@ class Server:
         except (BadAnswer, urllib3.exceptions.HTTPError, OSError):
             return {}
 
-    def _post(self, endpoint: str, body: Mapping[str, Any]) -> urllib3.BaseHTTPResponse:
+    def _post(self, endpoint: str, body: Mapping[str, Any]) -> urllib3.BaseHTTPResponse | None:
+        data = json.dumps(body).encode()
+        asked = self._route.request("POST", endpoint, data, streams=False)
+        if asked is None:
+            return None
         return self._http.request(
             "POST",
-            self._base + endpoint,
-            json=body,
-            headers={**self._headers, "Content-Type": "application/json"},
+            asked.url,
+            body=data,
+            headers={**asked.headers, "content-type": "application/json"},
             timeout=urllib3.Timeout(connect=_CONNECT_S, read=_ANSWER_S),
             preload_content=False,
         )
 
     def _get(self, path: str, timeout_s: float) -> tuple[int, bytes]:
+        asked = self._route.request("GET", path, b"", streams=False)
+        if asked is None:
+            return _NOWHERE
         response = self._http.request(
             "GET",
-            self._base + path,
-            headers=self._headers,
+            asked.url,
+            headers=asked.headers,
             timeout=timeout_s,
             preload_content=False,
         )
@@ -124,6 +142,16 @@ class Server:
         except BaseException:
             response.close()
             raise
+
+
+def _pool(way: Connection, connections: int) -> urllib3.PoolManager:
+    """Return what makes the connections of a route."""
+    given: dict[str, Any] = {"maxsize": connections, "retries": False, "block": False}
+    if way.tls is not None:
+        given["ssl_context"] = way.tls
+    if way.server_name:
+        given |= {"server_hostname": way.server_name, "assert_hostname": way.server_name}
+    return urllib3.ProxyManager(way.proxy, **given) if way.proxy else urllib3.PoolManager(**given)
 
 
 def _pieces(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:

@@ -14,23 +14,28 @@ import urllib3
 from packager.errors import SmokeFailed
 from packager.serving.containers import log_of, running, wait_for_ping
 from packager.serving.openai import BadAnswer, Server
+from packager.serving.routes import Route
 
 _ENDING_S, _POLL_S = 3.0, 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredServer:
-    """An image of the Docker Engine, or an address. `env` is for the container."""
+    """An image of the Docker Engine, or an address. `env` is for the container.
+
+    With a route a server is asked on another way than at its address; `name` only names it.
+    """
 
     name: str
     env: Mapping[str, str | None]  # None: the variable is taken away
     shown: str = ""
     precision: str = ""  # "" where nobody tells
     gpus: bool = False  # the container is given all of them
+    route: Route | None = None
 
     @property
     def is_address(self) -> bool:
-        return is_address(self.name)
+        return self.route is not None or is_address(self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +46,7 @@ class OpenServer:
     model: str
     shown: str
     url: str  # with its user and password
+    route: Route | None = None  # that is taken instead of the address
     container: Any = None
     start_s: float | None = None  # from the container's start to its first /ping; None: an address
 
@@ -112,8 +118,9 @@ class Opener:
     def open(self, target: MeasuredServer) -> Iterator[OpenServer]:
         """Start the target where it is an image, and see that it answers."""
         if target.is_address:
-            server = Server(target.name, connections=self.connections, headers=self.headers)
-            yield self._asked(server, server.shown, target.name)
+            asked = target.route or target.name
+            server = Server(asked, connections=self.connections, headers=self.headers)
+            yield self._asked(server, server.shown, target.name, route=target.route)
             return
         began = time.monotonic()
         with running(
@@ -140,6 +147,7 @@ class Opener:
         url: str,
         container: Any = None,
         start_s: float | None = None,
+        route: Route | None = None,
     ) -> OpenServer:
         def found(model: str) -> OpenServer:
             return OpenServer(
@@ -147,6 +155,7 @@ class Opener:
                 model=model,
                 shown=shown,
                 url=url,
+                route=route,
                 container=container,
                 start_s=start_s,
             )

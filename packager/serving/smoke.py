@@ -7,9 +7,11 @@ not show that it fails alone.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import urllib3
@@ -100,8 +102,8 @@ def ask_endpoint(url: str, *, prompt: str, max_tokens: int) -> EndpointAnswer:
     http = urllib3.PoolManager(retries=False)
     try:
         model = _model_name(http, url)
-        _ask_as_chat(http, url, model, _SHORT, 1)
-        return _ask_as_chat(http, url, model, prompt, max_tokens)
+        ask = partial(_post, http, f"{url}/invocations")
+        return _ask_as_chat(ask, model, prompt, max_tokens)
     except (urllib3.exceptions.HTTPError, NotStrict) as error:
         raise SmokeFailed(
             f"the answer of {url} is unusable: {type(error).__name__}: {error}",
@@ -109,8 +111,37 @@ def ask_endpoint(url: str, *, prompt: str, max_tokens: int) -> EndpointAnswer:
         ) from error
 
 
+def ask_through(
+    send: Callable[[bytes], bytes], *, where: str, model: str, prompt: str, max_tokens: int
+) -> EndpointAnswer:
+    """Ask a server that is reached by `send`, as `ask_endpoint` does; `where` is for messages.
+
+    Raises `SmokeFailed` for an answer that is none, and what `send` raises.
+    """
+
+    def ask(body: dict[str, Any]) -> tuple[Any, float]:
+        started = time.monotonic()
+        answer = send(json.dumps(body).encode())
+        return parse_json(answer), time.monotonic() - started
+
+    try:
+        return _ask_as_chat(ask, model, prompt, max_tokens)
+    except NotStrict as error:
+        raise SmokeFailed(
+            f"the answer of {where} is unusable: {error}", hint="see the log of its server"
+        ) from error
+
+
 def _ask_as_chat(
-    http: urllib3.PoolManager, url: str, model: str, prompt: str, max_tokens: int
+    ask: Callable[[dict[str, Any]], tuple[Any, float]], model: str, prompt: str, max_tokens: int
+) -> EndpointAnswer:
+    """Ask for one token, then for an answer; return the answer."""
+    _ask_chat_once(ask, model, _SHORT, 1)
+    return _ask_chat_once(ask, model, prompt, max_tokens)
+
+
+def _ask_chat_once(
+    ask: Callable[[dict[str, Any]], tuple[Any, float]], model: str, prompt: str, max_tokens: int
 ) -> EndpointAnswer:
     body: dict[str, Any] = {
         "messages": [{"role": "user", "content": prompt}],
@@ -118,7 +149,7 @@ def _ask_as_chat(
         "temperature": 0,
         **({"model": model} if model else {}),
     }
-    document, seconds = _post(http, f"{url}/invocations", body)
+    document, seconds = ask(body)
     choices = field(document, "choices", list)
     message = field(choices[0] if choices else None, "message", dict, "choices[0]")
     said = next((message[one] for one in _SAID if message.get(one) is not None), "")

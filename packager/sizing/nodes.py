@@ -39,7 +39,7 @@ def plan_on_nodes(
 
 
 def check_nodes(split: Split, instance: Instance, traits: EngineTraits) -> Iterator[Finding]:
-    """Describe what several machines need, and that no image is built for them yet."""
+    """Describe what several machines need of whoever starts them."""
     if split.nodes == 1:
         return
     message = (
@@ -48,8 +48,8 @@ def check_nodes(split: Split, instance: Instance, traits: EngineTraits) -> Itera
         f"{traits.who} with {traits.node_options}"
     )
     hint = (
-        "an endpoint of SageMaker is one machine: this is for EC2 or EKS, as one group such as a "
-        "LeaderWorkerSet with EFA; `--nodes 1` shows what fits one machine"
+        "an endpoint of SageMaker is one machine: this is for EC2 or EKS, where `packager deploy "
+        "kubernetes` makes one group of them, a LeaderWorkerSet; `--nodes 1` shows what fits one"
     )
     yield Finding("warning", "several-nodes", message, hint)
     speed_gbps = instance.network_gbps
@@ -60,17 +60,19 @@ def check_nodes(split: Split, instance: Instance, traits: EngineTraits) -> Itera
         yield Finding("warning", "nodes-network", message, hint)
 
 
-def refuse_nodes(plan: Plan) -> None:
-    """Refuse to build an image for several machines; raise `PlanRejected`.
+def refuse_unasked_nodes(plan: Plan, asked: int | None) -> None:
+    """Refuse to build for several machines that nobody asked for; raise `PlanRejected`.
 
-    Each machine needs its rank and the address of the first when it starts.  Who starts the
-    group must give them, and no deployment that does is rendered yet.
+    Only a cluster starts such an image, and an hour of work may stand before it.
     """
-    if plan.nodes == 1:
+    if plan.nodes == 1 or asked is not None:
         return
     message = (
-        f"{plan.nodes} x {plan.instance.name} are needed, and no image is built for several "
-        "machines yet: each needs its rank and the first one's address when it starts"
+        f"{plan.nodes} x {plan.instance.name} are needed, and an image for several machines is "
+        "built where they are asked for"
     )
-    hint = "`packager build --nodes 1` names what fits one machine; choose that, or quantize"
-    raise PlanRejected((Finding("error", "nodes-not-rendered", message, hint),))
+    hint = (
+        f"give --nodes {plan.nodes}, and deploy it with `packager deploy kubernetes`; "
+        "`packager build --nodes 1` names what fits one machine"
+    )
+    raise PlanRejected((Finding("error", "nodes-not-asked", message, hint),))

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packager.build.attached_record import attached_records
 from packager.build.records import find_record, load_record
 from packager.core.deployment import Deployment
 from packager.core.image import Platform
+from packager.core.instance import LOCAL, Instance
 from packager.core.record import BuildRecord
 from packager.core.references import ImageTarget, RegistryTarget
+from packager.deploy.checks import check_planned
 from packager.deploy.source import Subject, instance_name, make_deployment
-from packager.errors import NotFound
+from packager.errors import NotFound, PackagerError
 from packager.images.docker_engine import connect_engine
 from packager.images.opened import OpenImage
 from packager.images.target import ENGINE
@@ -43,14 +45,27 @@ def find_deployment(
     Raises `NotFound` where nothing has that name, `UsageError` for what cannot be deployed.
     """
     subject = find_subject(text, platform, settings, asked.pulled)
-    instance = CatalogRows(settings).find_instance(asked.instance or instance_name(subject))
-    return make_deployment(
+    rows = CatalogRows(settings)
+    instance = rows.find_instance(asked.instance or instance_name(subject))
+    made = make_deployment(
         subject,
         instance,
         name=asked.name,
         weights_uri=asked.model_data,
         bytes_s=asked.bytes_s,
     )
+    planned = _planned(subject, rows) if asked.instance else None
+    if planned is None or planned.name in (instance.name, LOCAL):
+        return made
+    return replace(made, findings=(*made.findings, *check_planned(made, planned)))
+
+
+def _planned(subject: Subject, rows: CatalogRows) -> Instance | None:
+    """Return the instance type that an image was planned for; None where nobody knows it."""
+    try:
+        return rows.find_instance(instance_name(subject))
+    except PackagerError:  # it does not say, or names one of another catalog
+        return None
 
 
 def find_subject(text: str, platform: Platform, settings: Settings, pulled: str = "") -> Subject:
@@ -81,6 +96,20 @@ def engine_digests(target: ImageTarget) -> tuple[str, ...]:
     if target.scheme != ENGINE:
         return ()
     return digests_of(find_image(connect_engine(), target.rest))
+
+
+def record_place_of(text: str, deployment: Deployment) -> Path | None:
+    """Return the record of a deployment's image on this machine; None where there is none.
+
+    A file that was named is taken where the state directory has no record of that build.
+    """
+    named = Path(text) if Path(text).is_file() else None
+    if named is not None:
+        digests: tuple[str, ...] = (load_record(named).digest,)
+    else:
+        digests = (deployment.digest, *engine_digests(parse_output(text)))
+    found = find_record(state_dir(os.environ), tuple(filter(None, digests)))
+    return found or named
 
 
 def _of_record(

@@ -20,20 +20,29 @@ _MAX_BYTES = 64 * 1024
 
 
 def remember_deployment(
-    deployment: Deployment, platform: str, environment: Mapping[str, str], *, answered: bool
+    deployment: Deployment,
+    platform: str,
+    environment: Mapping[str, str],
+    *,
+    answered: bool,
+    bench: str = "",
 ) -> None:
-    """Note which image was deployed; does nothing where this machine keeps no state."""
+    """Note which image was deployed; does nothing where this machine keeps no state.
+
+    `bench` is what lineage calls the benchmark that measured it.
+    """
     state = state_dir(environment)
     if not can_write(state):
         return
     document = {
-        "schema_version": 1,
+        "schema_version": 2,
         "platform": platform,
         "name": deployment.name,
         "image": deployment.image,
         "digest": deployment.digest,
         "instance": deployment.instance.name,
         "answered": answered,
+        "bench": bench,
     }
     place = _place(state, platform, deployment.name)
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +77,11 @@ def _fragment(place: Path) -> Fragment:
     digest = str(found["digest"])
     source = f"image:{digest}" if digest else named_image(image)
     shown = Node(id=source, kind="image", label=image, known=False)
-    return Fragment(nodes=(deployed, shown), edges=(Edge(source, node),), aliases=((name, node),))
+    nodes, edges = [deployed, shown], [Edge(source, node)]
+    if bench := str(found.get("bench") or ""):  # version 1 knows none
+        nodes.append(Node(id=bench, kind="benchmark", label="benchmark", known=False))
+        edges.append(Edge(node, bench))
+    return Fragment(nodes=tuple(nodes), edges=tuple(edges), aliases=((name, node),))
 
 
 def _place(state: Path, platform: str, name: str) -> Path:

@@ -62,11 +62,9 @@ def test_an_endpoint_is_made_asked_updated_taken_back_and_deleted(
         answer = sagemaker("invoke", "tiny", "--prompt", "Hello", "--max-tokens", "1").out
         assert json.loads(answer)["choices"]
 
-    def apply(image: str) -> Any:
-        return sagemaker(
-            *("apply", f"docker:{image}", "--role-arn", ROLE, "--name", "tiny"),
-            *("--wait", "--smoke", "--format", "json"),
-        )
+    def apply(image: str, *more: str) -> Any:
+        named = ("--role-arn", ROLE, "--name", "tiny")
+        return sagemaker("apply", f"docker:{image}", *named, *(more or ("--format", "json")))
 
     created = json.loads(apply(images[0]).out)["changes"]
     assert [one["kind"] for one in created] == ["create"] * 3
@@ -75,6 +73,14 @@ def test_an_endpoint_is_made_asked_updated_taken_back_and_deleted(
 
     assert json.loads(apply(images[1]).out)["changes"][-1]["kind"] == "update"
     check_answer(images[1])
+    measured = apply(images[1], "--smoke", "--bench").out
+    assert "sagemaker://tiny" in measured
+    told = packager("inspect", f"docker:{images[1]}", "--format", "json", env=env)
+    found = json.loads(told.out)
+    assert found["smoke"]["deployment"] == "sagemaker tiny"
+    (load, *_) = found["bench"]["variants"][0]["loads"]
+    assert load["answered"] == load["requests"] > 0
+    assert "benchmark of" in packager("lineage", "tiny", env=env).out
 
     sagemaker("rollback", "tiny")
     check_answer(images[0])

@@ -77,7 +77,9 @@ def config_digest(deployment: Deployment, wanted: ComposeWanted) -> str:
         _server(deployment, wanted, number, GENERATIONS[0], labelled=False)
         for number in range(wanted.replicas)
     ]
-    whole = [services, dict(wanted.secrets)]  # a service names its secrets, and not their files
+    # A service names its secrets, and not their files; and neither says what is in the files.
+    whole: list[Any] = [services, dict(wanted.secrets)]
+    whole += [wanted.contents] if wanted.contents else []
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
 
 

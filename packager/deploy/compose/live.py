@@ -24,6 +24,7 @@ from packager.core.events import ignore
 from packager.core.stopping import PLATFORM_GRACE_S
 from packager.core.text import escape
 from packager.deploy.compose.composers import PROJECT, ApiComposer, Composer
+from packager.deploy.compose.contents import with_contents
 from packager.deploy.compose.deployer import ComposeDeployer
 from packager.deploy.compose.documents import (
     FILE,
@@ -46,7 +47,13 @@ from packager.deploy.compose.documents import (
 from packager.deploy.compose.front import STATE
 from packager.deploy.compose.running import Running, ended_error, running_of
 from packager.deploy.compose.wanted import ComposeWanted
-from packager.errors import NotFound, PlanRejected, SmokeFailed, Unavailable, UsageError
+from packager.errors import (
+    NotFound,
+    PlanRejected,
+    SmokeFailed,
+    Unavailable,
+    UsageError,
+)
 from packager.files.atomic import explain_disk_errors, write_atomically
 from packager.findings import errors_in
 from packager.run.containers import engine_errors
@@ -104,6 +111,7 @@ class LiveCompose(ComposeDeployer):
 
     def diff(self, deployment: Deployment, wanted: ComposeWanted) -> tuple[Change, ...]:
         """Return what `apply` would do."""
+        wanted = with_contents(wanted, self._folder)
         there = self._containers(deployment.name)
         if FRONT not in {one.service for one in there}:
             return (Change(kind="create", resource="project", name=deployment.name),)
@@ -120,6 +128,7 @@ class LiveCompose(ComposeDeployer):
         ]
         if len(serving) != wanted.replicas:
             found.append(("replicas", len(serving), wanted.replicas))
+        found = found or [("files of variables and secrets", "as they were read", "changed")]
         return (
             Change(
                 kind="update", resource="servers", name=deployment.name, differences=tuple(found)
@@ -131,7 +140,7 @@ class LiveCompose(ComposeDeployer):
 
         New servers that do not answer are removed, and the old ones go on.
         """
-        rendered = self.render(deployment, wanted)
+        rendered = self.render(deployment, wanted := with_contents(wanted, self._folder))
         if errors_in(rendered.findings):
             raise PlanRejected(rendered.findings)
         name = deployment.name

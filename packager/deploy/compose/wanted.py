@@ -23,6 +23,7 @@ class ComposeWanted:
     passed: tuple[str, ...] = ()  # variables that compose takes from its own environment
     env_files: tuple[str, ...] = ()  # absolute paths; compose reads them, nobody else
     secrets: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # name → file
+    contents: str = ""  # digest of what is in these files; "" where nobody looked
     model_dir: str = ""  # of this machine, with the weights of an image that has none
     draft_dir: str = ""
 

@@ -14,7 +14,7 @@ from packager.deploy.checks import (
     is_of_this_machine,
     refuse_secrets,
 )
-from packager.deploy.kubernetes.pods import PRE_STOP_S, is_number, shm_of, times_of
+from packager.deploy.kubernetes.pods import is_number, shm_of, times_of
 from packager.deploy.kubernetes.wanted import (
     IMAGE_VOLUMES,
     IMAGE_VOLUMES_ON,
@@ -38,7 +38,7 @@ def check_cluster(deployment: Deployment, wanted: KubernetesWanted) -> Iterator[
     yield from (one for one in check_pair(deployment) if one.code != found)
     times = times_of(deployment, wanted)
     yield from check_startup(deployment, times.budget_s, pulls=False)
-    yield from check_grace(deployment, times.grace_s - PRE_STOP_S)
+    yield from check_grace(deployment, times.grace_s, before_s=times.pre_stop_s)
     yield from check_shm(deployment, shm_of(deployment, wanted))
     yield from _image(deployment)
     yield from _user(deployment)
@@ -91,9 +91,9 @@ def check_several(deployment: Deployment) -> Iterator[Finding]:
         what = f"{deployment.engine or 'the engine'} is not started on several nodes here"
         known = " or ".join(row.engine for row in meetings())
         yield Finding("error", "deploy-nodes-engine", what, f"use {known}, or one node")
-    elif not deployment.command:
-        what = "each node needs its rank on the command line, and nobody says the command"
-        yield Finding("error", "deploy-nodes-command", what, "deploy from the build record")
+    elif not (deployment.command or deployment.variables):
+        what = "each node is told its rank, and nobody says how the image's server takes options"
+        yield Finding("error", "deploy-nodes-command", what, "name the image, not its record")
 
 
 def _image(deployment: Deployment) -> Iterator[Finding]:

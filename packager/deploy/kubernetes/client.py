@@ -9,20 +9,26 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import urllib3
 
+from packager.core.documents import NotStrict, parse_object
 from packager.core.text import escape
+from packager.deploy.deadlines import TooLate, within
 from packager.deploy.kubernetes.kubeconfig import ClusterAccess
 from packager.deploy.kubernetes.objects import MANAGER
 from packager.errors import AccessDenied, Unavailable, UsageError
+from packager.serving.routes import Connection
 
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 CONNECT_S = 10.0
-ANSWER_S = 60.0
+ANSWER_S = 60.0  # of an answer, to its last byte
+INVOKED_S = 600.0  # the same of a server behind the API server
+LONGEST_ANSWER = 64 << 20  # bytes; a list of a thousand objects has some
 LONGEST_LINE = 8 << 20  # bytes of an event; etcd keeps objects of 1.5 MiB
 TRIES = 4  # of what an overloaded server, or one without quorum, answers
 
@@ -44,6 +50,15 @@ PLURALS = {
     "Pod": "pods",
     "ReplicaSet": "replicasets",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer."""
+
+    status: int
+    data: bytes
+    headers: Mapping[str, str]
 
 
 class ApiRefused(UsageError):
@@ -132,13 +147,46 @@ class ApiServer:
     def post(self, path: str, body: bytes) -> bytes:
         """Send a request through the API server to what it stands before; return the answer."""
         kind = {"Content-Type": "application/json"}
-        response = self._send("POST", path, body, kind, read_s=600.0)
+        response = self._send("POST", path, body, kind, INVOKED_S)
         if response.status >= 400:
             said = _said(response.data)
             if response.status in (502, 503, 504):
                 raise Unavailable(f"no pod answers: {said}", hint="ask for its status")
             raise ApiRefused("the request", f"status {response.status}: {said}")
-        return bytes(response.data)
+        return response.data
+
+    def read(self, path: str) -> dict[str, Any] | None:
+        """Return what a server behind the API server has at a path; None where it has no object."""
+        answer = self._send("GET", path, None, {})
+        if answer.status != 200:
+            return None
+        try:
+            return parse_object(answer.data)
+        except NotStrict:
+            return None
+
+    @property
+    def address(self) -> str:
+        """Return where the API server is asked."""
+        return self._access.server
+
+    @property
+    def connection(self) -> Connection:
+        """Return how connections to the API server are made."""
+        access = self._access
+        tls = _context(access) if access.server.startswith("https:") else None
+        return Connection(tls=tls, server_name=access.server_name, proxy=access.proxy)
+
+    def headers(self) -> dict[str, str]:
+        """Return what says who asks."""
+        return self._headers()
+
+    def renew(self) -> None:
+        """Find the credentials anew, before they end: a load may last longer than they do."""
+        if self._renew is not None:
+            renewed = self._renew()
+            if renewed.server == self._access.server:
+                self._access = renewed
 
     def watch(self, where: Place, version: str, seconds: float) -> Iterator[dict[str, Any]]:
         """Yield an object each time it changes, for so long; ends early when the server does."""
@@ -151,7 +199,8 @@ class ApiServer:
         path = Place(where.version, where.kind, where.namespace).path
         until = time.monotonic() + seconds + CONNECT_S
         try:
-            response = self._pool().request(
+            ask = partial(
+                self._pool().request,
                 "GET",
                 f"{self._access.server}{path}?{urlencode(query)}",
                 headers=self._headers(),
@@ -159,6 +208,7 @@ class ApiServer:
                 retries=False,
                 preload_content=False,
             )
+            response = within(seconds + 2 * CONNECT_S, ask)
             if response.status >= 400:
                 return
             for line in _lines(response, until):
@@ -166,7 +216,7 @@ class ApiServer:
                 if event.get("type") not in ("ADDED", "MODIFIED"):
                     return  # gone, or the version is too old: whoever watches reads anew
                 yield event["object"]
-        except (urllib3.exceptions.HTTPError, ValueError, KeyError):
+        except (urllib3.exceptions.HTTPError, TooLate, ValueError, KeyError):
             return
 
     def _ask(
@@ -206,15 +256,16 @@ class ApiServer:
         target: str,
         data: bytes | None,
         headers: Mapping[str, str],
-        read_s: float = ANSWER_S,
-    ) -> urllib3.BaseHTTPResponse:
-        response = self._request(method, target, data, headers, read_s)
+        answer_s: float | None = None,
+    ) -> Answer:
+        answer_s = ANSWER_S if answer_s is None else answer_s
+        response = self._request(method, target, data, headers, answer_s)
         if response.status == 401 and self._renew is not None:
             renewed = self._renew()
             if renewed.server != self._access.server:  # another context is the current one now
                 return response
             self._access, self._made = renewed, None
-            response = self._request(method, target, data, headers, read_s)
+            response = self._request(method, target, data, headers, answer_s)
         return response
 
     def _request(
@@ -223,21 +274,27 @@ class ApiServer:
         target: str,
         data: bytes | None,
         headers: Mapping[str, str],
-        read_s: float,
-    ) -> urllib3.BaseHTTPResponse:
-        try:
-            return self._pool().request(
+        answer_s: float,
+    ) -> Answer:
+        def ask() -> Answer:
+            response = self._pool().request(
                 method,
                 f"{self._access.server}{target}",
                 body=data,
                 headers={**self._headers(), **headers},
-                timeout=urllib3.Timeout(connect=CONNECT_S, read=read_s),
+                timeout=urllib3.Timeout(connect=CONNECT_S, read=answer_s),
                 retries=False,
                 redirect=False,  # it would carry the token elsewhere
+                preload_content=False,
             )
-        except urllib3.exceptions.HTTPError as error:
+            return Answer(response.status, _whole(response), response.headers)
+
+        try:
+            return within(CONNECT_S + answer_s, ask)
+        except (urllib3.exceptions.HTTPError, TooLate) as error:
+            why = str(error) if isinstance(error, TooLate) else type(error).__name__
             raise Unavailable(
-                f"the API server {self._access.server} does not answer: {type(error).__name__}",
+                f"the API server {self._access.server} does not answer: {why}",
                 hint="`kubectl cluster-info` asks the same server",
             ) from None
 
@@ -301,7 +358,21 @@ def _lines(response: urllib3.BaseHTTPResponse, until: float) -> Iterator[bytes]:
         yield from (one for one in whole if one.strip())
 
 
-def _wait(response: urllib3.BaseHTTPResponse) -> None:
+def _whole(response: urllib3.BaseHTTPResponse) -> bytes:
+    """Return a body, or its first `LONGEST_ANSWER` bytes: no document of the API has more."""
+    found = bytearray()
+    try:
+        for part in response.stream(1 << 16):
+            found += part
+            if len(found) > LONGEST_ANSWER:
+                response.close()
+                break
+    finally:
+        response.release_conn()
+    return bytes(found)
+
+
+def _wait(response: Answer) -> None:
     """Return after the time that the server asks for, at most ten seconds; half a one if none."""
     said = response.headers.get("Retry-After", "")
     time.sleep(min(float(said), 10.0) if said.isdecimal() else 0.5)

@@ -15,6 +15,7 @@ from packager.deploy.kubernetes.kserve import KServeDeployer
 from packager.deploy.kubernetes.objects import MANAGER, OWNER
 from packager.deploy.kubernetes.rollout import status_of
 from packager.deploy.kubernetes.wanted import KubernetesWanted
+from packager.deploy.kubernetes.ways import ServiceRoute, Way, find_way
 from packager.errors import NotFound, PackagerError, PlanRejected, Unavailable, UsageError
 from packager.findings import errors_in
 
@@ -33,7 +34,7 @@ class Platform:
     deployer: KubernetesDeployer | KServeDeployer | HyperPodDeployer
     main: tuple[tuple[str, str], ...]  # API version and kind
     others: tuple[tuple[str, str], ...] = ()
-    proxied: str = ""  # Service and path below the API server's proxy; NAME is the deployment's
+    scheme: str = ""  # of names in reports; "" where the API server's proxy leads nowhere
 
 
 KUBERNETES = Platform(
@@ -47,7 +48,7 @@ KUBERNETES = Platform(
         ("keda.sh/v1alpha1", "ScaledObject"),
         ("monitoring.coreos.com/v1", "ServiceMonitor"),
     ),
-    proxied="NAME:http/proxy/invocations",
+    scheme="kubernetes",
 )
 KSERVE = Platform(
     deployer=KServeDeployer(),
@@ -55,7 +56,7 @@ KSERVE = Platform(
         ("serving.kserve.io/v1beta1", "InferenceService"),
         ("serving.kserve.io/v1alpha2", "LLMInferenceService"),
     ),
-    proxied="NAME-predictor:80/proxy/invocations",
+    scheme="kserve",
 )
 HYPERPOD = Platform(
     deployer=HyperPodDeployer(),
@@ -149,15 +150,34 @@ class LiveCluster:
 
     def invoke(self, name: str, body: bytes) -> bytes:
         """Send one request through the API server to the deployment's Service."""
-        proxied = self._platform.proxied
-        if not proxied:
+        way = self._way(name)
+        path = way.path(self._namespace, way.question)
+        assert path is not None
+        return self._server.post(path, body)
+
+    def route(self, name: str) -> tuple[ServiceRoute, str]:
+        """Return the way to a deployment, and the path that takes a chat."""
+        way = self._way(name)
+        shown = f"{self._platform.scheme}://{self._namespace}/{name}"
+        route = ServiceRoute(self._server, way, shown=shown, namespace=self._namespace)
+        return route, way.question
+
+    def model(self, name: str) -> str:
+        """Return the name that a deployment's server gives its model; "" where it has no list."""
+        way = self._way(name)
+        path = way.path(self._namespace, "/v1/models")
+        found = self._server.read(path) if path is not None else None
+        listed = (found or {}).get("data")
+        first = listed[0] if isinstance(listed, list) and listed else {}
+        return str(first.get("id") or "") if isinstance(first, dict) else ""
+
+    def _way(self, name: str) -> Way:
+        if not self._platform.scheme:
             raise UsageError(
                 "HyperPod's endpoints are asked through SageMaker",
                 hint="use `packager deploy sagemaker invoke` with the endpoint's name",
             )
-        self._main(name)
-        path = f"/api/v1/namespaces/{self._namespace}/services/{proxied.replace('NAME', name)}"
-        return self._server.post(path, body)
+        return find_way(self._server, self._main(name), self._namespace)
 
     def delete(self, name: str) -> tuple[Change, ...]:
         """Delete what `apply` made under this name, and nothing else."""

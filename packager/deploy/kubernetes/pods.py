@@ -34,7 +34,8 @@ class Times:
     """Seconds that a pod is given."""
 
     budget_s: int  # from the start of the container to its first answer
-    grace_s: int  # from the wish that it ends until it is killed; `preStop` is in it
+    grace_s: int  # from the wish that it ends until it is killed; `pre_stop_s` is in it
+    pre_stop_s: int  # before its SIGTERM
     deadline_s: int  # of a rollout that makes no progress; with pulling the image
 
 
@@ -45,7 +46,12 @@ def times_of(deployment: Deployment, wanted: KubernetesWanted) -> Times:
     budget_s = max(-(-budget_s // PROBE_S), 6) * PROBE_S
     grace_s = wanted.grace_s or (deployment.grace_s or PLATFORM_GRACE_S) + PRE_STOP_S
     pull_s = math.ceil((deployment.pull_s or 0.0) * MARGIN)
-    return Times(budget_s=budget_s, grace_s=grace_s, deadline_s=max(pull_s + budget_s + 120, 600))
+    return Times(
+        budget_s=budget_s,
+        grace_s=grace_s,
+        pre_stop_s=max(min(PRE_STOP_S, grace_s // 2), 1),  # API servers refuse more than the grace
+        deadline_s=max(pull_s + budget_s + 120, 600),
+    )
 
 
 def pod_spec(deployment: Deployment, wanted: KubernetesWanted, name: str = "") -> dict[str, Any]:
@@ -95,8 +101,7 @@ def container(deployment: Deployment, wanted: KubernetesWanted, name: str) -> di
     if asked := resources(deployment):
         made["resources"] = asked
     made |= probes(deployment, wanted)
-    grace_s = times_of(deployment, wanted).grace_s
-    slept = max(min(PRE_STOP_S, grace_s // 2), 1)  # API servers refuse more than the grace
+    slept = times_of(deployment, wanted).pre_stop_s
     made["lifecycle"] = {"preStop": {"sleep": {"seconds": slept}}}
     made["securityContext"] = {
         "allowPrivilegeEscalation": False,
@@ -211,14 +216,28 @@ def scratch_of(deployment: Deployment) -> list[tuple[str, str]]:
 
 
 def with_rank(pod: dict[str, Any], deployment: Deployment, *, leader: bool) -> dict[str, Any]:
-    """Return the pod of one of several nodes: rank and first address come from LeaderWorkerSet."""
+    """Return the pod of one of several nodes: rank and first address come from LeaderWorkerSet.
+
+    Its webhook puts LWS_… before all other variables, so that they may name them
+    (kubernetes-sigs/lws 060ab4d, `AddLWSVariables`).
+    """
     server = dict(pod["containers"][0])
     meeting = meeting_of(deployment.engine)
     words = ["--nnodes", str(deployment.nodes), "--node-rank", "$(LWS_WORKER_INDEX)"]
     words += meeting.words("$(LWS_LEADER_ADDRESS)", RENDEZVOUS) if meeting else []
-    server["command"] = [*server.get("command", ()), *words]
+    alone = meeting.others if meeting is not None and not leader else ()
+    if deployment.variables:
+        told = [*zip(words[::2], words[1::2], strict=True), *((word, "true") for word in alone)]
+        own = [{"name": _variable(deployment, name), "value": value} for name, value in told]
+        server["env"] = [*server.get("env", ()), *own]
+    else:
+        server["command"] = [*server.get("command", ()), *words, *alone]
     if not leader:  # answers nothing: probes of it would kill the group
         for name in ("startupProbe", "readinessProbe", "livenessProbe", "ports"):
             del server[name]
-        server["command"] += meeting.others if meeting else ()
     return {**pod, "containers": [server]}
+
+
+def _variable(deployment: Deployment, option: str) -> str:
+    """Return the variable of which the image's entry point makes an option."""
+    return deployment.variables + option.removeprefix("--").upper().replace("-", "_")

@@ -9,6 +9,16 @@ from packager.core.deployment import DeployState, DeployStatus
 from packager.core.text import escape
 
 # Reasons of waiting containers that say nothing yet.
+# Phases of an InferenceEndpointConfig, of which all others are on the way there: the enum
+# of `status.state` in aws/sagemaker-hyperpod-cli's chart of the operator (011ca92, 2026-06-22).
+_HYPERPOD: Mapping[str, DeployState] = {
+    "DeploymentComplete": "ready",
+    "DeploymentFailed": "failed",
+    "DeletionPending": "ending",
+    "DeletionInProgress": "ending",
+    "DeletionComplete": "ending",
+    "DeletionFailed": "failed",
+}
 STARTING = frozenset({"ContainerCreating", "PodInitializing", ""})
 
 
@@ -108,10 +118,11 @@ def _of_hyperpod(found: Mapping[str, Any]) -> DeployStatus:
     said = str(status.get("state") or "")
     conditions = _of(status, "conditions")
     reason = next((str(one["message"]) for one in conditions if one.get("message")), "")
-    if said.endswith("Complete"):
-        return _status(found, "ready", said)
-    state: DeployState = "failed" if said.endswith("Failed") else "creating"
-    return _status(found, state, said, reason=reason)
+    state = _HYPERPOD.get(said, "creating")
+    generation = found["metadata"]["generation"]
+    if int(status.get("observedGeneration") or generation) < generation:
+        state = "updating"  # what it says is of the deployment before
+    return _status(found, state, said, reason="" if state == "ready" else reason)
 
 
 def _status(found: Mapping[str, Any], state: DeployState, said: str, **given: Any) -> DeployStatus:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
+from packager.deploy.checks import refuse_odd_image
 from packager.errors import UsageError
 
 Version = tuple[int, int]
@@ -93,6 +94,7 @@ def check_names(wanted: KubernetesWanted) -> None:
     for what, name in named:
         if name and not (_NAME.fullmatch(name) and ".." not in name):
             raise _not_taken(what, name, "use lower case letters, digits, hyphens and dots")
+    refuse_odd_image("--weights-image", wanted.weights_image)
     for name in (*wanted.env, *wanted.secrets):
         if not _VARIABLE.fullmatch(name):
             raise _not_taken("variable", name, "use letters, digits and underscores")

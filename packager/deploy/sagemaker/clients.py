@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from packager.core.text import escape
+from packager.deploy.deadlines import Bounded, TooLate
+from packager.deploy.sagemaker.route import EndpointRoute, connection_to, signer
 from packager.errors import AccessDenied, NotFound, PackagerError, Unavailable, UsageError
 
 _CODE = re.compile(r"[A-Za-z0-9.]{1,64}")
@@ -20,6 +22,8 @@ _DENIED = (
     "InvalidClient",
 )
 _LONGEST = 600
+# Of one call with its retries; and of one answer of a model, for which SageMaker waits a minute.
+CALL_S, INVOKE_S = 300.0, 120.0
 
 
 class AwsRefused(UsageError):
@@ -45,6 +49,25 @@ class Clients:
             self._made[service] = self._client(service)
         return self._made[service]
 
+    def route(self, name: str, *, model: str, component: str) -> EndpointRoute:
+        """Return the way to an endpoint, with the credentials that clients find, too."""
+        client = self.of("sagemaker-runtime")
+        import boto3
+
+        with explained("InvokeEndpoint"):
+            credentials = boto3.Session().get_credentials()
+        if credentials is None:
+            raise _no_credentials()
+        address = str(client.meta.endpoint_url)
+        return EndpointRoute(
+            name,
+            address=address,
+            sign=signer(credentials, str(client.meta.region_name)),
+            connection=connection_to(address, os.environ.get("AWS_CA_BUNDLE", "")),
+            model=model,
+            component=component,
+        )
+
     def _client(self, service: str) -> Any:
         try:
             import boto3
@@ -59,8 +82,10 @@ class Clients:
         # An answer of a large model takes a minute; a second try would make it work twice.
         patient = {"read_timeout": 80, "retries": {"total_max_attempts": 1}}
         config = Config(**(patient if service == "sagemaker-runtime" else {}))
+        most_s = INVOKE_S if service == "sagemaker-runtime" else CALL_S
         try:
-            return boto3.client(service, region_name=self._region or None, config=config)
+            made = boto3.client(service, region_name=self._region or None, config=config)
+            return Bounded(made, most_s)
         except exceptions.NoRegionError as error:
             raise UsageError(
                 "nobody says in which region of AWS", hint="give --region, or set AWS_REGION"
@@ -88,22 +113,27 @@ def explained(operation: str) -> Iterator[None]:
         exceptions.TokenRetrievalError,
         exceptions.SSOError,
     ) as error:
-        raise AccessDenied(
-            "there are no usable AWS credentials",
-            hint="set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; "
-            "`aws sts get-caller-identity` shows who you are",
-        ) from error
+        raise _no_credentials() from error
     except exceptions.ParamValidationError as error:
         raise AwsRefused(operation, "ParamValidationError", str(error)) from error
-    except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
+    except (exceptions.HTTPClientError, exceptions.ConnectionError, TooLate) as error:
+        why = str(error) if isinstance(error, TooLate) else type(error).__name__
         raise Unavailable(
-            f"AWS does not answer {operation}: {type(error).__name__}",
+            f"AWS does not answer {operation}: {why}",
             hint="check the network, AWS_REGION and AWS_ENDPOINT_URL; applying again goes on",
         ) from error
     except exceptions.BotoCoreError as error:
         raise UsageError(
             f"boto3 refuses {operation}: {type(error).__name__}", hint="check the settings of AWS"
         ) from error
+
+
+def _no_credentials() -> AccessDenied:
+    return AccessDenied(
+        "there are no usable AWS credentials",
+        hint="set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; "
+        "`aws sts get-caller-identity` shows who you are",
+    )
 
 
 def is_missing(error: Exception) -> bool:

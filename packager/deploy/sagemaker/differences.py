@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from packager.deploy.sagemaker.bodies import Request
+
 Difference = tuple[str, Any, Any]  # path of a field, there now, wanted
 
 
@@ -20,6 +22,15 @@ def copies_difference(
     now = (there.get("RuntimeConfig") or {}).get("DesiredCopyCount")
     then = wanted["RuntimeConfig"]["CopyCount"]
     return () if now == then else (("RuntimeConfig.CopyCount", now, then),)
+
+
+def update_body(request: Request, keeps_scale: bool) -> dict[str, Any]:
+    """Return the body that changes what is there."""
+    body = {key: value for key, value in request.body.items() if key != "Tags"}
+    if request.resource == "Endpoint":
+        return {**body, "RetainAllVariantProperties": keeps_scale}
+    copies = () if keeps_scale else ("RuntimeConfig",)
+    return {key: body[key] for key in ("InferenceComponentName", "Specification", *copies)}
 
 
 def _differences(there: Any, wanted: Any, path: str) -> Iterator[Difference]:

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 from packager.core.deployment import (
@@ -17,11 +18,11 @@ from packager.core.deployment import (
     Change,
     ChangeKind,
     Deployment,
-    DeployState,
     DeployStatus,
 )
 from packager.core.events import ignore
 from packager.core.text import escape
+from packager.deploy.deadlines import within
 from packager.deploy.sagemaker.bodies import (
     MODEL_TAG,
     OWNER_TAG,
@@ -30,28 +31,19 @@ from packager.deploy.sagemaker.bodies import (
     component_name,
     requests_of,
 )
-from packager.deploy.sagemaker.clients import Clients, explained, is_missing
+from packager.deploy.sagemaker.clients import INVOKE_S, Clients, explained, is_missing
 from packager.deploy.sagemaker.deployer import SageMakerDeployer
-from packager.deploy.sagemaker.differences import copies_difference, differences
+from packager.deploy.sagemaker.differences import copies_difference, differences, update_body
+from packager.deploy.sagemaker.history import History
 from packager.deploy.sagemaker.refusals import EndpointFailed, NotOurs, UnderWay
+from packager.deploy.sagemaker.route import EndpointRoute
+from packager.deploy.sagemaker.states import SETTLED, STATES
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.errors import NotFound, PlanRejected
 from packager.findings import errors_in
 
 Body = Mapping[str, Any]
 
-_STATES: Mapping[str, DeployState] = {
-    "InService": "ready",
-    "Creating": "creating",
-    "Updating": "updating",
-    "SystemUpdating": "updating",
-    "RollingBack": "rolling-back",
-    "Deleting": "ending",
-    "Failed": "failed",
-    "OutOfService": "failed",
-    "UpdateRollbackFailed": "failed",
-}
-_SETTLED = frozenset({"ready", "failed", "absent"})
 _MOST_PAGES = 100
 _END_S = 3600.0  # of what is being deleted; AWS takes minutes
 _FIRST_POLL_S, _POLL_S = 0.1, 5.0  # the first answer is often there at once; AWS takes minutes
@@ -68,8 +60,11 @@ class LiveSageMaker(SageMakerDeployer):
         clock: Callable[[], float] = time.monotonic,
         poll_s: float = _POLL_S,
         say: Callable[[str], None] = ignore,
+        today: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         super().__init__()
+        self._today = today
+        self._moment = ""  # of the change that is under way
         self._clients = clients or Clients()
         self._sleep = sleep
         self._clock = clock
@@ -86,6 +81,7 @@ class LiveSageMaker(SageMakerDeployer):
         Raises `UnderWay` while it is changing, `NotOurs`, and what AWS refuses.
         """
         name = deployment.name
+        self._moment = self._today().isoformat(timespec="microseconds")
         done = []
         requests = self._checked(deployment, wanted)
         self._changes(requests)  # all is looked at before anything is sent
@@ -105,7 +101,7 @@ class LiveSageMaker(SageMakerDeployer):
             if found.said != said:
                 self._say(f"{name}: {found.said}")
                 said = found.said
-            if found.state in _SETTLED or self._clock() >= until:
+            if found.state in SETTLED or self._clock() >= until:
                 return found
             self._sleep(min(pause_s, max(until - self._clock(), 0.0)))
         raise AssertionError("pauses have no end")
@@ -125,8 +121,16 @@ class LiveSageMaker(SageMakerDeployer):
             asked["InferenceComponentName"] = component_name(name)
         with explained("InvokeEndpoint"):
             answer = self._clients.of("sagemaker-runtime").invoke_endpoint(**asked)
-            data: bytes = answer["Body"].read()
+            data: bytes = within(INVOKE_S, answer["Body"].read)
         return data
+
+    def route(self, name: str) -> EndpointRoute:
+        """Return the way on which the load client asks an endpoint."""
+        there = self._describe("Endpoint", name)
+        if there is None:
+            raise NotFound(f"there is no endpoint {name!r}", hint="apply it first")
+        component = component_name(name) if self._component(name, there) is not None else ""
+        return self._clients.route(name, model=self.served_name(name), component=component)
 
     def served_name(self, name: str) -> str:
         """Return the name of the model that an endpoint serves now; "" where nobody says."""
@@ -154,22 +158,32 @@ class LiveSageMaker(SageMakerDeployer):
         return tuple(done)
 
     def roll_back(self, name: str) -> Applied:
-        """Move an endpoint to the configuration that it had before; raise `NotFound` for none."""
+        """Move an endpoint to what it served before, its component included.
+
+        An update that failed was never in service.  Raises `NotFound` where nothing was before.
+        """
         there = self._describe("Endpoint", name)
         if there is None:
             raise NotFound(f"there is no endpoint {name!r}", hint="apply it first")
         self._refuse_foreign("Endpoint", name, there)
         self._refuse_busy(name, there)
-        now = there["EndpointConfigName"]
-        earlier = [one for one in self._ours("EndpointConfig", name) if one != now]
-        if not earlier:
-            raise NotFound(
-                f"endpoint {name!r} has no earlier configuration", hint="apply the image instead"
-            )
-        self._call("UpdateEndpoint", EndpointName=name, EndpointConfigName=earlier[0])
-        moved = ("EndpointConfigName", now, earlier[0])
-        change = Change(kind="update", resource="Endpoint", name=name, differences=(moved,))
-        return Applied(changes=(change,), address=f"endpoint {name}")
+        component = self._component(name, there)
+        if component is not None:
+            self._refuse_foreign("InferenceComponent", component_name(name), component)
+            self._refuse_busy(name, component, "InferenceComponent")
+        self._moment = self._today().isoformat(timespec="microseconds")
+        history = self._history()
+        changes = history.roll_back(name, there, component, settle=lambda: self._settle(name))
+        return Applied(changes=changes, address=f"endpoint {name}")
+
+    def _history(self) -> History:
+        return History(
+            describe=self._describe,
+            call=self._call,
+            tags=self._tags,
+            owned=self._owned,
+            moment=self._moment,
+        )
 
     def _delete(self, kind: str, name: str, there: Body) -> Change:
         """Delete what takes time to end, and wait for it."""
@@ -277,7 +291,8 @@ class LiveSageMaker(SageMakerDeployer):
                 self._delete("InferenceComponent", component_name(name), own)
             self._delete(request.resource, request.name, there)
         if kind == "update":
-            self._call(f"Update{request.resource}", **_update(request, keeps_scale))
+            self._history().note_before(request)
+            self._call(f"Update{request.resource}", **update_body(request, keeps_scale))
         else:
             self._call(request.operation, **request.body)
 
@@ -309,10 +324,10 @@ class LiveSageMaker(SageMakerDeployer):
         """Wait until the endpoint is in service: the limits of its start are AWS's."""
         for pause_s in self._pauses():
             there = self._describe("Endpoint", name) or {}
-            state = _STATES.get(str(there.get("EndpointStatus")), "absent")
+            state = STATES.get(str(there.get("EndpointStatus")), "absent")
             if state == "ready":
                 return
-            if state in _SETTLED:
+            if state in SETTLED:
                 raise EndpointFailed(name, str(there.get("FailureReason") or ""))
             self._sleep(pause_s)
 
@@ -322,9 +337,9 @@ class LiveSageMaker(SageMakerDeployer):
             return DeployStatus(state="absent", said="absent")
         component = self._component(name, there)
         said = str(there["EndpointStatus"])
-        if component is not None and _STATES.get(said) == "ready":
+        if component is not None and STATES.get(said) == "ready":
             said = str(component["InferenceComponentStatus"])
-        state = _STATES.get(said, "failed")
+        state = STATES.get(said, "failed")
         variant: Body = next(iter(there.get("ProductionVariants") or ()), {})
         images: Sequence[Body] = variant.get("DeployedImages") or ({},)
         counts = (variant.get("CurrentInstanceCount"), variant.get("DesiredInstanceCount"))
@@ -375,7 +390,7 @@ class LiveSageMaker(SageMakerDeployer):
 
     def _refuse_busy(self, name: str, there: Body, kind: str = "Endpoint") -> None:
         said = str(there[f"{kind}Status"])
-        if _STATES.get(said, "failed") not in _SETTLED:
+        if STATES.get(said, "failed") not in SETTLED:
             raise UnderWay(name, said)
 
     def _refuse_foreign(self, kind: str, name: str, there: Body) -> None:
@@ -389,35 +404,29 @@ class LiveSageMaker(SageMakerDeployer):
 
     def _ours(self, kind: str, name: str) -> list[str]:
         """Return this deployment's models or configurations, newest first."""
-        found: list[tuple[Any, str]] = []
+        return [one for one, _ in self._owned(kind, name)]
+
+    def _owned(self, kind: str, name: str) -> list[tuple[str, dict[str, str]]]:
+        """Return the same with their tags."""
+        found: list[tuple[Any, str, dict[str, str]]] = []
         asked: dict[str, Any] = {"NameContains": f"{_stem(name)}-"}
         own = re.compile(rf"{re.escape(_stem(name))}-[0-9a-f]{{8}}")
         for _ in range(_MOST_PAGES):
             with explained(f"List{kind}s"):
                 answer = getattr(self._clients.of("sagemaker"), f"list_{_snake(kind)}s")(**asked)
-            found += [
-                (one["CreationTime"], str(one[f"{kind}Name"]))
-                for one in answer.get(f"{kind}s") or ()
-                if own.fullmatch(str(one[f"{kind}Name"]))
-                and self._tags(str(one[f"{kind}Arn"])).get(OWNER_TAG) == name
-            ]
+            for one in answer.get(f"{kind}s") or ():
+                if own.fullmatch(str(one[f"{kind}Name"])):
+                    tags = self._tags(str(one[f"{kind}Arn"]))
+                    if tags.get(OWNER_TAG) == name:
+                        found.append((one["CreationTime"], str(one[f"{kind}Name"]), tags))
             if not answer.get("NextToken"):
                 break
             asked["NextToken"] = answer["NextToken"]
-        return [one for _, one in sorted(found, reverse=True)]
+        return [(one, tags) for _, one, tags in sorted(found, key=_age, reverse=True)]
 
 
 _SCALED = {"variant": "DesiredInstanceCount", "inference-component": "DesiredCopyCount"}
 _COMPARED = {"Endpoint": ("EndpointConfigName",), "InferenceComponent": ("Specification",)}
-
-
-def _update(request: Request, keeps_scale: bool) -> dict[str, Any]:
-    """Return the body that changes what is there."""
-    body = {key: value for key, value in request.body.items() if key != "Tags"}
-    if request.resource == "Endpoint":
-        return {**body, "RetainAllVariantProperties": keeps_scale}
-    copies = () if keeps_scale else ("RuntimeConfig",)
-    return {key: body[key] for key in ("InferenceComponentName", "Specification", *copies)}
 
 
 def _config_of(there: Body) -> str:
@@ -429,6 +438,10 @@ def _config_of(there: Body) -> str:
 def _stem(name: str) -> str:
     """Return the beginning of names that end in a digest, as `bodies.named` makes it."""
     return name[:54].rstrip("-")
+
+
+def _age(found: tuple[Any, str, Body]) -> tuple[Any, str]:
+    return found[:2]
 
 
 def _snake(operation: str) -> str:

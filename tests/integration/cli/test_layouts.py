@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from packager.cli.app import run
 from tests.support.commandline import TINY
@@ -20,13 +23,36 @@ def test_copies_are_planned_and_one_can_be_asked_for(capsys: pytest.CaptureFixtu
     assert "6 stay idle: DP 1 is requested" in " ".join(text.split())
 
 
-def test_no_image_is_built_for_several_machines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_image_of_several_machines_becomes_a_group_of_a_cluster(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     on_two = [*ON_EIGHT, "--nodes", "2"]
+    output = f"oci:{tmp_path / 'two'}"
 
     assert run(["plan", *on_two]) == 0
     assert "2 nodes" in capsys.readouterr().out
-    assert run(["build", *on_two, "--base", "scratch", "--dry-run"]) == 3
-    assert "nodes-not-rendered" in capsys.readouterr().err
+    assert run(["build", *on_two, "--base", "scratch", "--output", output, "--quiet"]) == 0
+    capsys.readouterr()
+
+    words = ["--image", "r.example/two:1", "--output", str(tmp_path / "manifests")]
+    assert run(["deploy", "kubernetes", "render", output, *words]) == 0
+    found = yaml.safe_load((tmp_path / "manifests" / "20-leader-worker-set.yaml").read_text())
+    template = found["spec"]["leaderWorkerTemplate"]
+    assert template["size"] == 2
+    (worker,) = template["workerTemplate"]["spec"]["containers"]
+    told = {one["name"]: one["value"] for one in worker["env"]}
+    assert told["SM_VLLM_NNODES"] == "2"
+    assert told["SM_VLLM_NODE_RANK"] == "$(LWS_WORKER_INDEX)"
+    assert told["SM_VLLM_MASTER_ADDR"] == "$(LWS_LEADER_ADDRESS)"
+    assert told["SM_VLLM_HEADLESS"] == "true"
+    assert "command" not in worker  # the image's entry point makes words of the variables
+    (leader,) = template["leaderTemplate"]["spec"]["containers"]
+    assert "SM_VLLM_HEADLESS" not in {one["name"] for one in leader["env"]}
+
+    capsys.readouterr()
+    role = ["--role-arn", "arn:aws:iam::123456789012:role/serve"]
+    assert run(["deploy", "sagemaker", "render", output, *role]) == 3
+    assert "needs 2 machines" in capsys.readouterr().err
 
 
 def test_experts_of_a_dense_model_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from tests.support.commandline import TINY, Packager, packager_in
 from tests.support.deployments import ROLE
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.hosting_server import Server
+from tests.support.llm_double import Behaviour, LlmDouble
 
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/tiny:1"
 COMMON = ("--role-arn", ROLE, "--image", IMAGE)
@@ -135,7 +136,13 @@ def test_an_image_is_refused_on_another_kind_of_device(run: Packager, built: Any
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     monkeypatch.setattr(fleet, "_POLL_S", 0.01)
     monkeypatch.setattr(lifecycle, "_WATCH_S", 0.02)
-    containers = FakeContainers(images={"tiny:1", "tiny:2"})
+    with LlmDouble(Behaviour(tokens=4)) as double:
+        containers = FakeContainers(images={"tiny:1", "tiny:2"}, model=double.url)
+        yield from serving(tmp_path, containers)
+
+
+def serving(tmp_path: Path, containers: FakeContainers) -> Iterator[dict[str, str]]:
+    """Yield the variables by which `packager serve`, in a thread, is found."""
     server = Server(tmp_path, containers)
     try:
         yield {
@@ -170,10 +177,11 @@ def test_an_endpoint_from_apply_to_delete_shows_no_credential(
         ("create", "Endpoint"),
         ("address", "endpoint"),
     ]
-    assert "answer: " in first.err
+    assert re.search(r"(?m)^answer   \d+\.\d\d s$", first.out)
     lineage = run("lineage", "tiny", env=served).out
     assert "sagemaker tiny" in lineage
     assert "tiny-llama" in lineage  # the image's, by its digest: its build is recorded here
+    assert "answer of sagemaker tiny" in run("lineage", "oci:vllm", env=served).out
     again = sagemaker("apply", *subject, "--image", "tiny:1")
     assert re.findall(r"(?m)^same ", again.out) == ["same "] * 3
     assert "update   Endpoint tiny" in sagemaker("diff", *subject, "--image", "tiny:2").out
@@ -186,6 +194,53 @@ def test_an_endpoint_from_apply_to_delete_shows_no_credential(
     assert len(sagemaker("delete", "tiny").out.splitlines()) == 5
     assert "sagemaker tiny" not in run("lineage", "tiny", env=served).out
     assert SECRET not in "".join(told)
+
+
+def test_what_was_asked_and_measured_is_in_record_lineage_and_inspection(
+    run: Packager, built: Any, served: dict[str, str], place: Path
+) -> None:
+    """Streams come as messages of AWS's event stream, through `packager serve`."""
+    subject = (built("sglang"), "--role-arn", ROLE, "--name", "measured", "--image", "tiny:1")
+    done = run("deploy", "sagemaker", "apply", *subject, "--smoke", "--bench", env=served)
+
+    assert done.status == 0, done.err
+    assert "sagemaker://measured" in done.out
+    told = json.loads(run("inspect", "oci:sglang", "--format", "json", env=served).out)
+    assert told["smoke"]["deployment"] == "sagemaker measured"
+    assert told["smoke"]["instance"] == "ml.g6e.12xlarge"
+    (variant,) = told["bench"]["variants"]
+    load = variant["loads"][0]
+    assert load["answered"] == load["requests"] > 0
+    assert load["metrics"]["time_to_first_token"]["count"] == load["answered"]
+    assert variant["setup"]["instance"] == "ml.g6e.12xlarge"
+    again = run(
+        *("bench", "sagemaker://measured", "--concurrency", "2", "--requests", "4"),
+        *("--format", "json"),
+        env=served,
+    )
+    assert again.status == 0, again.err
+    (variant,) = json.loads(again.out)["variants"]
+    assert (variant["name"], variant["loads"][0]["answered"]) == ("sagemaker://measured", 4)
+    lineage = run("lineage", "measured", env=served).out
+    assert f"benchmark of {told['bench']['measured']}" in lineage
+    assert "answered   sagemaker measured on ml.g6e.12xlarge" in run("inspect", "oci:sglang").out
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [
+        ("sagemaker://nothing", 66, "there is no endpoint 'nothing'"),
+        ("sagemaker://../x", 2, "names no deployment"),
+        ("kubernetes://only-one", 2, "names no deployment"),
+        ("ftp://host", 2, "not a URL"),
+    ],
+)
+def test_names_of_deployments_that_are_none_are_refused(
+    run: Packager, served: dict[str, str], name: str, status: int, said: str
+) -> None:
+    done = run("bench", name, env=served)
+    assert (done.status, done.out) == (status, "")
+    assert said in done.err
 
 
 def test_an_endpoint_that_does_not_start_ends_the_command(

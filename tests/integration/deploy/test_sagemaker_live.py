@@ -102,6 +102,41 @@ def test_an_endpoint_is_created_asked_updated_rolled_back_and_deleted(live: Live
     assert live.status("my-model").state == "absent"
 
 
+def test_a_rollback_passes_over_an_update_that_failed(live: LiveSageMaker) -> None:
+    """SageMaker keeps the failed configuration, which is newer than the one that served."""
+    live.apply(of(ONE), WANTED)
+    live.status("my-model", wait_s=20)
+    live.apply(of(BROKEN), WANTED)
+    assert live.status("my-model", wait_s=20).image == ONE
+    with pytest.raises(NotFound, match="nothing else so far"):
+        live.roll_back("my-model")
+
+    live.apply(of(TWO), WANTED)
+    assert live.status("my-model", wait_s=20).image == TWO
+    live.roll_back("my-model")
+
+    assert live.status("my-model", wait_s=20).image == ONE
+    live.roll_back("my-model")
+    assert live.status("my-model", wait_s=20).image == TWO
+
+
+def test_a_component_is_rolled_back_with_what_it_asked_for(live: LiveSageMaker) -> None:
+    wanted = SageMakerWanted(role_arn=ROLE, components=True)
+    first = of(ONE, env={"NAME": "one"}, memory_bytes=2 << 30)
+    live.apply(first, wanted)
+    live.status("my-model", wait_s=20)
+    live.apply(of(TWO, env={"NAME": "two"}, memory_bytes=3 << 30), wanted)
+    live.status("my-model", wait_s=20)
+    assert answer(live)["name"] == "two"
+
+    changes = live.roll_back("my-model").changes
+
+    assert kinds(changes) == [("update", "InferenceComponent")]
+    live.status("my-model", wait_s=20)
+    assert answer(live)["name"] == "one"
+    assert kinds(live.diff(first, wanted))[-1] == ("same", "InferenceComponent")
+
+
 def test_applying_twice_changes_nothing(live: LiveSageMaker) -> None:
     live.apply(of(ONE), WANTED)
     live.status("my-model", wait_s=20)
@@ -254,7 +289,7 @@ def test_there_is_nothing_to_go_back_to_after_the_first_image(live: LiveSageMake
         live.roll_back("my-model")
     live.apply(of(ONE), WANTED)
     live.status("my-model", wait_s=20)
-    with pytest.raises(NotFound, match="no earlier configuration"):
+    with pytest.raises(NotFound, match="nothing else so far"):
         live.roll_back("my-model")
 
 

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -26,6 +27,7 @@ from tests.support.cluster_schemas import CUSTOM, check_document
 
 KINDS = {plural: kind for kind, plural in PLURALS.items()}
 Key = tuple[str, str, str]  # namespace, kind, name
+_OURS = ("Authorization", "Host", "Connection", "Transfer-Encoding")
 Paths = dict[tuple[str, ...], Any]
 
 
@@ -42,6 +44,7 @@ class Cluster:
     refuse: dict[str, tuple[int, str, str]] = field(default_factory=dict)  # kind → status, reason
     busy: int = 0  # answers of 429 before the next one
     answer: bytes = b'{"choices":[]}'
+    pod: str = ""  # address of what answers behind Services; "": `answer` is all that comes
     requests: list[str] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
     count: int = 100
@@ -211,6 +214,8 @@ class _Handler(BaseHTTPRequestHandler):
         return (namespace, kind, rest[at + 3] if len(rest) > at + 3 else ""), version
 
     def _get(self) -> Any:
+        if "proxy" in self.segments:
+            return self._proxied()
         key, version = self._key()
         if self.query.get("watch"):
             return self._watch(key)
@@ -271,9 +276,43 @@ class _Handler(BaseHTTPRequestHandler):
         return self.cluster.delete(key, json.loads(self.body or b"{}"))
 
     def _post(self) -> Any:
+        return self._proxied()
+
+    def _proxied(self) -> Any:
+        """Pass a request on to a pod of a Service, as `services/[SCHEME:]NAME:PORT/proxy/` does.
+
+        What says who asks the API server is not for the pod.
+        """
+        at = self.segments.index("proxy")
+        namespace, named = self.segments[at - 3], self.segments[at - 1]
+        *_, name, port = named.split(":")
+        service = self.cluster.objects.get((namespace, "Service", name))
+        if service is None:
+            raise Refused(404, "NotFound", f'services "{name}" not found')
+        ports = service["spec"]["ports"]
+        if port not in {str(one.get(key)) for one in ports for key in ("name", "port")}:
+            raise Refused(503, "ServiceUnavailable", f'no service port "{port}" found')
         if not self.cluster.answer:
             raise Refused(503, "ServiceUnavailable", "no endpoints available for service")
-        return self.cluster.answer
+        if not self.cluster.pod:
+            return self.cluster.answer
+        place = urlsplit(self.cluster.pod)
+        assert place.hostname is not None
+        pod = HTTPConnection(place.hostname, place.port or 80)
+        said = {name: value for name, value in self.headers.items() if name not in _OURS}
+        pod.request(self.command, f"/{'/'.join(self.segments[at + 1 :])}", self.body, said)
+        self._stream(pod.getresponse())
+        return None
+
+    def _stream(self, answer: HTTPResponse) -> None:
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.headers.get("Content-Type", ""))
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        while piece := answer.read1():
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
 
 
 def _leaves(found: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -24,6 +24,7 @@ class FakeContainers:
     started: list[str] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     folders: dict[str, Mapping[str, Path]] = field(default_factory=dict)
+    model: str = ""  # address of what all containers are, instead of servers of their own
     gate: threading.Event = field(default_factory=threading.Event)  # starts wait for it
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -44,7 +45,9 @@ class FakeContainers:
         self.started.append(owner)
         fails = bool(spec.environment.get("FAIL"))
         url = ""
-        if not fails:
+        if not fails and self.model:
+            url = self.model
+        elif not fails:
             server = ModelServer("127.0.0.1", 0, spec.environment)
             self.servers[number] = server
             threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()

@@ -273,6 +273,14 @@ def test_an_engine_that_is_told_to_compile_nothing_is_refused() -> None:
     assert "compile-eager" in rejection(compile_facts(engine_options={"enforce_eager": "true"}))
 
 
+def test_a_server_on_several_machines_is_not_compiled_on_one() -> None:
+    facts = compile_facts()
+    alone = plan_for(facts)
+    assert list(COMPILER.check(facts, alone)) == []
+    (found,) = COMPILER.check(facts, replace(alone, nodes=2))
+    assert (found.severity, found.code) == ("error", "compile-several-nodes")
+
+
 def test_another_name_is_no_compiler() -> None:
     assert "compile-unknown" in rejection(compile_facts(compile="nobody"))
 

@@ -195,3 +195,25 @@ def test_what_is_being_deleted_is_not_applied_over() -> None:
     with pytest.raises(StillEnding, match="'llama' is still being deleted"):
         LiveCluster(KUBERNETES, kept, "default").apply(VLLM, SCALED)  # type: ignore[arg-type]
     assert "Deployment" not in kept.applied
+
+
+@pytest.mark.parametrize(
+    ("phase", "observed", "state"),
+    [
+        ("DeploymentPending", 2, "creating"),
+        ("DeploymentInProgress", 2, "creating"),
+        ("DeploymentComplete", 2, "ready"),
+        ("DeploymentComplete", 1, "updating"),  # of the deployment before
+        ("DeploymentFailed", 2, "failed"),
+        ("DeletionInProgress", 2, "ending"),
+        ("DeletionComplete", 2, "ending"),
+        ("DeletionFailed", 2, "failed"),
+    ],
+)
+def test_phases_of_hyperpod_are_those_of_its_definition(
+    phase: str, observed: int, state: str
+) -> None:
+    meta = {"name": "llama", "generation": 2}
+    status = {"state": phase, "observedGeneration": observed}
+    found = {"kind": "InferenceEndpointConfig", "metadata": meta, "spec": {}, "status": status}
+    assert status_of(found).state == state

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from packager.catalog.instances import find_instance
 from packager.check.manifests import read_kubernetes
 from packager.check.yaml_nodes import parse_yaml
 from packager.core.deployment import DeployedWeights, Deployment
-from packager.deploy.checks import SecretInFile
+from packager.deploy.checks import SecretInFile, check_planned, refuse_odd_image
 from packager.deploy.kubernetes.deployer import KubernetesDeployer
 from packager.deploy.kubernetes.documents import NotReadBack, render_object
 from packager.deploy.kubernetes.wanted import KubernetesWanted, SecretKey, parse_version
@@ -90,6 +91,19 @@ def test_two_nodes_become_groups_with_ranks() -> None:
     assert not {"startupProbe", "readinessProbe", "livenessProbe", "ports"} & worker.keys()
     selector = objects["Service"]["spec"]["selector"]
     assert selector["leaderworkerset.sigs.k8s.io/worker-index"] == "0"
+
+
+def test_sagemakers_images_are_told_their_rank_by_variables() -> None:
+    """Their entry point makes the command line; nobody else knows it."""
+    found = rendered(replace(SGLANG, nodes=2, variables="SM_SGLANG_"), KubernetesWanted())
+    template = found["LeaderWorkerSet"]["spec"]["leaderWorkerTemplate"]
+    server = template["workerTemplate"]["spec"]["containers"][0]
+    assert server["env"][-3:] == [
+        {"name": "SM_SGLANG_NNODES", "value": "2"},
+        {"name": "SM_SGLANG_NODE_RANK", "value": "$(LWS_WORKER_INDEX)"},
+        {"name": "SM_SGLANG_DIST_INIT_ADDR", "value": "$(LWS_LEADER_ADDRESS):20000"},
+    ]
+    assert "command" not in server
 
 
 def test_sglang_finds_the_first_node_by_its_own_option() -> None:
@@ -393,3 +407,43 @@ def test_text_stays_text_in_yaml(value: str) -> None:
 def test_what_yaml_cannot_carry_is_not_written() -> None:
     with pytest.raises(NotReadBack, match=r"one\.yaml"):
         render_object("one.yaml", {"a": "\N{GRINNING FACE}"})
+
+
+@pytest.mark.parametrize("name", ["user:hunter2@r.example/t:1", "https://r.example/t:1", "a b"])
+def test_an_image_with_a_password_in_its_name_is_refused_and_not_repeated(name: str) -> None:
+    with pytest.raises(UsageError, match="--weights-image is not the name") as refused:
+        rendered(VLLM, KubernetesWanted(weights_image=name))
+    assert "hunter2" not in f"{refused.value} {refused.value.hint}"
+    for fine in ("tiny:1", "localhost:5000/a/b:1", VLLM.image, "r.example/Team_x/m"):
+        refuse_odd_image("--image", fine)
+
+
+@pytest.mark.parametrize(
+    ("grace_s", "slept", "is_short"), [(3, 1, True), (34, 5, True), (35, 5, False)]
+)
+def test_what_precedes_the_sigterm_is_in_the_grace(
+    grace_s: int, slept: int, is_short: bool
+) -> None:
+    found = rendered(VLLM, KubernetesWanted(grace_s=grace_s))
+    server = found["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+    assert server["lifecycle"]["preStop"]["sleep"]["seconds"] == slept
+    assert ("deploy-grace-short" in codes(VLLM, KubernetesWanted(grace_s=grace_s))) is is_short
+
+
+@pytest.mark.parametrize(
+    ("planned", "instance", "found"),
+    [
+        ("ml.g5.12xlarge", "ml.g6.12xlarge", ["note deploy-device-other"]),
+        ("ml.g5.12xlarge", "ml.g4dn.12xlarge", ["warning deploy-device-memory"]),
+        ("ml.p5.48xlarge", "ml.g4dn.12xlarge", ["error deploy-device-memory"]),  # 40 GB on 16
+        ("ml.g5.12xlarge", "ml.g5.24xlarge", []),
+        ("ml.g5.12xlarge", "ml.inf2.8xlarge", []),  # refused as another kind
+    ],
+)
+def test_another_device_than_was_planned_for_is_told(
+    planned: str, instance: str, found: list[str]
+) -> None:
+    model = 40 * GIB if planned.startswith("ml.p5") else 16 * GIB
+    made = replace(VLLM, instance=find_instance(instance), devices=1, model_bytes=model)
+    told = [f"{one.severity} {one.code}" for one in check_planned(made, find_instance(planned))]
+    assert told == found

@@ -248,7 +248,9 @@ def test_labels_of_a_stranger_count_only_where_they_are_as_ours(hostile: dict[st
         ("meta-llama/Meta-Llama-3.1-8B", "meta-llama-3-1-8b"),
         ("7B", "m-7b"),
         ("../..", "model"),
-        ("Ünïcode_名", "n-code"),
+        ("Ünïcode_名", "n-code-ac8e57"),
+        ("团队/模型-7b", "m-7b-0fe752"),
+        ("模型", "model-c98e11"),
         ("x" * 52, "x" * 52),
         ("x" * 80, "x" * 45 + "-d929cd"),
         ("a-" * 40, "a-" * 22 + "a-b7bc41"),
@@ -257,6 +259,23 @@ def test_labels_of_a_stranger_count_only_where_they_are_as_ours(hostile: dict[st
 def test_a_name_is_a_dns_label(text: str, label: str) -> None:
     assert dns_label(text) == label
     assert dns_label(label) == label
+
+
+def test_names_in_other_letters_are_deployments_of_their_own() -> None:
+    names = ("模型-7b", "型模-7b", "модель-7b", "7b", "模型", "модель")
+    labels = {dns_label(name) for name in names}
+    assert len(labels) == len(names)
+
+
+def test_times_and_paths_of_a_hostile_record_are_not_believed() -> None:
+    path = "/ping HTTP/1.1\r\nX: y"
+    times = {"drain_s": -5, "grace_s": -30, "start_period_s": 10**12, "health_path": path}
+    hostile = a_record(runtime={**RUNTIME, **times})
+    found = made(Subject(reference="record.json", record=hostile))
+
+    assert (found.drain_s, found.grace_s) == (None, None)
+    assert found.health_path == "/ping"
+    assert found.start_period_s != 10**12
 
 
 def test_two_long_names_are_two_deployments() -> None:

@@ -14,7 +14,7 @@ from packager.errors import PlanRejected
 from packager.findings import LACKS, MEMORY, Finding
 from packager.planning.planner import make_plan
 from packager.plugins.tables import FAMILIES
-from packager.sizing.nodes import plan_on_nodes, refuse_nodes
+from packager.sizing.nodes import plan_on_nodes, refuse_unasked_nodes
 from tests.support import zoo
 from tests.support.headers import LLAMA_3_70B, facts_of, model_of
 
@@ -97,12 +97,14 @@ def test_machines_that_were_asked_for_are_used_and_a_slow_network_is_said() -> N
     ]
 
 
-def test_no_image_is_built_for_several_machines() -> None:
+def test_an_image_for_several_machines_is_built_where_they_were_asked_for() -> None:
     plan = plan_of("ml.p5.48xlarge")
 
-    with pytest.raises(PlanRejected, match="no image is built for several machines yet"):
-        refuse_nodes(plan)
-    refuse_nodes(plan_of("ml.p5.48xlarge", model=model_of(LLAMA_3_70B)))
+    with pytest.raises(PlanRejected, match="built where they are asked for") as refused:
+        refuse_unasked_nodes(plan, None)
+    assert "give --nodes 2" in refused.value.findings[0].hint
+    refuse_unasked_nodes(plan, 2)
+    refuse_unasked_nodes(plan_of("ml.p5.48xlarge", model=model_of(LLAMA_3_70B)), None)
 
 
 def test_a_wrong_request_is_not_tried_on_more_machines() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -154,3 +155,47 @@ def test_a_name_reaches_no_folder_but_its_own(tmp_path: Path, name: str) -> None
                 ask(named)
 
     assert all(file.is_file() for file in files)
+
+
+@pytest.mark.parametrize("kind", ["env_files", "secrets"])
+def test_servers_are_replaced_when_only_the_content_of_a_file_changed(
+    tmp_path: Path, kind: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("TOKEN=hunter2\n")
+    named = {"env_files": (str(file),)} if kind == "env_files" else {"secrets": {"a": str(file)}}
+    wanted = ComposeWanted(**named)  # type: ignore[arg-type]
+    live, deployed = Live(tmp_path / "state", Machine()), on("ml.g5.12xlarge")
+    live.apply(deployed, wanted)
+    assert [one.kind for one in live.apply(deployed, wanted).changes] == ["same"]
+    first = parse_document((tmp_path / "state" / "tiny" / FILE).read_text())
+
+    file.write_text("TOKEN=hunter3\n")
+
+    (changed,) = live.diff(deployed, wanted)
+    assert (changed.kind, changed.differences[0][0]) == ("update", "files of variables and secrets")
+    assert [one.kind for one in live.apply(deployed, wanted).changes] == ["create", "delete"]
+    assert [one.kind for one in live.diff(deployed, wanted)] == ["same"]
+    second = parse_document((tmp_path / "state" / "tiny" / FILE).read_text())
+    assert "hunter" not in str((first, second))
+
+
+def test_nobody_can_try_passwords_on_the_digest_that_containers_show(tmp_path: Path) -> None:
+    """Another machine's digest of the same content is another one; the key is the user's alone."""
+    file = tmp_path / "file"
+    file.write_text("a")
+    wanted, labels = ComposeWanted(secrets={"a": str(file)}), []
+    for name in ("one", "two"):
+        live = Live(tmp_path / name, Machine())
+        live.apply(on("ml.g5.12xlarge"), wanted)
+        labels.append(live.machine.running["server-a1"].labels)
+        assert (tmp_path / name / ".key").stat().st_mode & 0o077 == 0
+    assert labels[0] != labels[1]
+
+
+def test_a_pipe_of_variables_is_left_to_compose(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    live, wanted = Live(tmp_path / "state", Machine()), ComposeWanted(env_files=(str(pipe),))
+    live.apply(on("ml.g5.12xlarge"), wanted)
+    assert [one.kind for one in live.diff(on("ml.g5.12xlarge"), wanted)] == ["same"]

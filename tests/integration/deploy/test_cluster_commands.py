@@ -1,0 +1,175 @@
+"""`packager deploy kubernetes|kserve apply --smoke --bench` as it is typed, through the proxy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.commandline import TINY, Packager, packager_in
+from tests.support.doubles.cluster import Cluster, running_cluster
+from tests.support.llm_double import Behaviour, LlmDouble
+
+IMAGE = "r.example/team/tiny:1"
+READY = {"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}
+SECRET = "kube-token-of-no-meaning"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def run(place: Path) -> Packager:
+    """`packager` with one state, and an image that is built once."""
+    ours = packager_in(place)
+
+    def with_state(*arguments: str, **options: Any) -> Any:
+        env = {
+            "XDG_STATE_HOME": str(place / "state"),
+            "KUBECONFIG": str(place / "kubeconfig"),
+            **(options.pop("env", None) or {}),
+        }
+        return ours(*arguments, env=env, **options)
+
+    done = with_state(
+        *("build", "--model", str(TINY), "--instance", "ml.c7i.4xlarge", "--base", "scratch"),
+        *("--family", "vllm", "--compile", "off", "--output", "oci:tiny", "--quiet"),
+    )
+    assert done.status == 0, done.err
+    return with_state
+
+
+@pytest.fixture
+def double() -> Iterator[LlmDouble]:
+    with LlmDouble(Behaviour(tokens=4, model="tiny-llama")) as found:
+        yield found
+
+
+@pytest.fixture
+def cluster(place: Path, double: LlmDouble) -> Iterator[Cluster]:
+    with running_cluster() as (made, address):
+        made.token, made.pod = SECRET, double.url
+        (place / "kubeconfig").write_text(kubeconfig(address))
+        yield made
+
+
+def kubeconfig(address: str) -> str:
+    return yaml.safe_dump(
+        {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+            "clusters": [{"name": "k", "cluster": {"server": address}}],
+            "users": [{"name": "u", "user": {"token": SECRET}}],
+        }
+    )
+
+
+def service(name: str, port: dict[str, Any], **labels: str) -> dict[str, Any]:
+    """Return a Service that a controller of KServe makes."""
+    meta = {"name": name, "namespace": "models", "labels": labels}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": [port]}}
+
+
+def apply(run: Packager, platform: str, *words: str) -> Any:
+    return run(
+        *("deploy", platform, "apply", "oci:tiny", "--image", IMAGE, "--namespace", "models"),
+        *words,
+    )
+
+
+def test_a_deployment_is_asked_and_measured_through_the_api_servers_proxy(
+    run: Packager, cluster: Cluster, double: LlmDouble
+) -> None:
+    cluster.on_watch = lambda one: one.report("Deployment", "tiny-llama", "models", **READY)
+
+    done = apply(run, "kubernetes", "--smoke", "--bench")
+
+    assert done.status == 0, done.err
+    assert "kubernetes://models/tiny-llama" in done.out
+    asked = [one for one in cluster.requests if "/proxy/" in one]
+    root = "/api/v1/namespaces/models/services/tiny-llama:http/proxy"
+    assert {f"POST {root}/invocations", f"GET {root}/metrics"} <= {*asked}
+    assert {one.path for one in double.records()} == {"/invocations"}
+    told = json.loads(run("inspect", "oci:tiny", "--format", "json").out)
+    assert told["smoke"]["deployment"] == "kubernetes tiny-llama"
+    assert told["smoke"]["model"] == "tiny-llama"
+    load = told["bench"]["variants"][0]["loads"][0]
+    assert load["answered"] == load["requests"] > 0
+    lineage = run("lineage", "oci:tiny").out
+    assert "kubernetes tiny-llama" in lineage
+    assert "answer of kubernetes tiny-llama" in lineage
+    assert f"benchmark of {told['bench']['measured']}" in lineage
+    assert SECRET not in done.out + done.err + lineage + json.dumps(told)
+
+    words = ("--concurrency", "1", "--requests", "3", "--format", "json")
+    again = run("bench", "kubernetes://models/tiny-llama", *words)
+    assert again.status == 0, again.err
+    assert json.loads(again.out)["variants"][0]["loads"][0]["answered"] == 3
+
+    assert run("deploy", "kubernetes", "delete", "tiny-llama", "--namespace", "models").status == 0
+    assert "kubernetes tiny-llama" not in run("lineage", "tiny-llama").out.replace(
+        "answer of kubernetes tiny-llama", ""
+    )
+
+
+def test_an_inference_service_is_asked_at_its_predictor(
+    run: Packager, cluster: Cluster, double: LlmDouble
+) -> None:
+    ready = [{"type": "Ready", "status": "True"}]
+    cluster.on_watch = lambda one: one.report(
+        "InferenceService", "tiny-llama", "models", conditions=ready
+    )
+    cluster.put(service("tiny-llama-predictor", {"name": "http", "port": 80}))
+
+    done = apply(run, "kserve", "--smoke", "--format", "json")
+
+    assert done.status == 0, done.err
+    assert json.loads(done.out)["smoke"]["model"] == "tiny-llama"
+    assert {one.path for one in double.records()} == {"/invocations"}
+
+
+def test_an_llm_inference_service_is_asked_at_its_workload(
+    run: Packager, cluster: Cluster, double: LlmDouble
+) -> None:
+    ready = [{"type": "Ready", "status": "True"}]
+    cluster.on_watch = lambda one: one.report(
+        "LLMInferenceService", "tiny-llama", "models", conditions=ready
+    )
+    port = {"name": "https", "port": 8000}
+    labels = {
+        "app.kubernetes.io/component": "llminferenceservice-workload",
+        "app.kubernetes.io/name": "tiny-llama",
+    }
+    cluster.put(service("tiny-llama-kserve-workload-svc", port, **labels))
+
+    done = apply(run, "kserve", "--llm", "--smoke", "--format", "json")
+
+    assert done.status == 0, done.err
+    root = "/api/v1/namespaces/models/services/https:tiny-llama-kserve-workload-svc:8000/proxy"
+    assert f"POST {root}/v1/chat/completions" in cluster.requests
+
+
+def test_an_answer_that_is_none_fails_the_command(run: Packager, cluster: Cluster) -> None:
+    cluster.pod, cluster.answer = "", b'{"said": "hello"}'
+    cluster.on_watch = lambda one: one.report("Deployment", "tiny-llama", "models", **READY)
+
+    done = apply(run, "kubernetes", "--smoke")
+
+    assert (done.status, done.out) == (4, "")
+    assert "is unusable: choices is missing" in done.err
+
+
+def test_a_report_of_its_own_is_refused_before_anything_is_applied(
+    run: Packager, cluster: Cluster
+) -> None:
+    done = apply(run, "kubernetes", "--bench", "--format", "json")
+
+    assert done.status == 2
+    assert "--bench prints a report of its own" in done.err
+    assert cluster.objects == {}
