@@ -59,9 +59,10 @@ def make_planned(request: BuildRequest, services: BuildServices, *, with_base: b
         )
     if with_base and facts.base is None:
         facts = replace(facts, base=_base_of_tree(facts, plan, services))
-    elif plan.compiler and facts.base is None:
+    elif plan.needs_base and facts.base is None:
         facts = replace(facts, base=_base_at_hand(facts, services))
-    if names := needed_tools(plan, quantizer, compilers.get(plan.compiler)):
+    sharder = services.find_sharder(plan.load_format)
+    if names := needed_tools(plan, quantizer, compilers.get(plan.compiler), sharder):
         facts, plan = _with_gpus(facts, plan, quantizer, services)
         building = {quantizer.tool: build_for(facts.gpus)} if quantizer else {}
         found = {
@@ -115,6 +116,7 @@ def _decider(
         rules=services.rules,
         quantizer=services.find_quantizer(facts.request.quantize),
         compilers=services.find_compilers(facts.request.compile),
+        find_sharder=services.find_sharder,
         accelerator_of=services.accelerator_of,
     )
 
@@ -172,18 +174,21 @@ def recipe_of(plan: Plan, facts: Facts, services: BuildServices) -> Recipe:
         services.find_quantizer(facts.request.quantize),
         services.find_compilers(facts.request.compile).get(plan.compiler),
         services.family(facts.container.family),
+        services.find_sharder(plan.load_format),
     )
 
 
 def _base_of_tree(facts: Facts, plan: Plan, services: BuildServices) -> BaseImage:
     """Return what a tree is made for: an image's compiled files, or files for any image."""
     named = facts.request.base or facts.container.default_base
-    if plan.compiler and not named:
+    if plan.needs_base and not named:
         raise UsageError(
-            f"no image is known to compile for: {facts.container.family} on {facts.instance.name}",
-            hint="name the image that will serve the tree with --base, or leave --compile out",
+            "no image is known to run a step in: "
+            f"{facts.container.family} on {facts.instance.name}",
+            hint="name the image that will serve the tree with --base, or leave --compile and "
+            "--load-format out",
         )
-    return services.find_base(named if plan.compiler else "scratch", Platform())
+    return services.find_base(named if plan.needs_base else "scratch", Platform())
 
 
 def _base_at_hand(facts: Facts, services: BuildServices) -> BaseImage | None:

@@ -32,9 +32,10 @@ def evaluated(finished: Finished, services: BuildServices, run_step: RunStep | N
     asked = Evaluation(
         max_tokens=request.evaluate_tokens or EVALUATION_TOKENS, seed=request.evaluate_seed or 0
     )
+    quantized = [step.name for step in planned.recipe.steps if step.gives == "model"]
     step, outcome = run_evaluation(
         facts.model,
-        artifacts.model,
+        artifacts.outcomes[quantized[-1]].files if quantized else artifacts.model,
         facts.evaluation,
         asked,
         services,

@@ -121,6 +121,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "dtype": plan.dtype,
         "kv_dtype": plan.kv_dtype,
         "weights": plan.weights,
+        "load_format": plan.load_format or None,
         "quantization": _quantization_document(plan),
         "draft": asdict(plan.draft) if plan.draft else None,
         "tool_call_parser": _parser_document(plan.tool_parser),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from packager.core.facts import ContainerFacts, Facts
 from packager.core.image import BaseImage, Platform
-from packager.core.instance import Instance
+from packager.core.instance import Instance, with_ranks
 from packager.core.model import ModelFiles, ScaleValues
 from packager.core.references import ModelReference
 from packager.core.request import BuildRequest
@@ -47,7 +47,7 @@ def resolve(
     Cheap and local look-ups go first, so that a typing error costs no download.
     `known_draft` says what `--draft auto` means for a model here, as a request would write it.
     """
-    instance = find_instance(request.instance)
+    instance = with_ranks(find_instance(request.instance), request.tp_degree)
     # `g5.xlarge` and `8xh100` are recorded as what they mean: the record is part of the image.
     request = request.model_copy(update={"instance": instance.name})
     container = find_container(request, instance)

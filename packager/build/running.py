@@ -9,6 +9,7 @@ from packager.build.planned import recipe_of
 from packager.build.record import shape_of
 from packager.build.services import BuildServices
 from packager.build.stages import Planned
+from packager.checkpoints.ranks import with_ranks
 from packager.core.artifact import Artifacts
 from packager.core.facts import Facts
 from packager.core.plan import Plan
@@ -50,8 +51,11 @@ def run_recipe(recipe: Recipe, facts: Facts, run_step: RunStep | None) -> Artifa
     }
     for step in recipe.steps if run_step else ():
         assert run_step is not None
-        outcomes[step.name] = run_step(with_results(step, outcomes))
-        files[step.gives] = outcomes[step.name].files
+        outcome = run_step(with_results(step, outcomes))
+        if step.gives == "ranks":  # in place of the weights that they were made of
+            outcome = replace(outcome, files=with_ranks(files["model"], outcome.files))
+        outcomes[step.name] = outcome
+        files["model" if step.gives == "ranks" else step.gives] = outcome.files
     if any(step.holds_weights for step in recipe.steps):
         files["model"] = tuple(file for file in files["model"] if file.role != "weights")
     return Artifacts(

@@ -35,6 +35,7 @@ class BuildServices(StepServices):
     family: Callable[[str], ContainerFamily]
     find_quantizer: Callable[[str | None], Quantizer | None]
     find_compilers: Callable[[str | None], Mapping[str, Compiler]]  # that may be meant
+    find_sharder: Callable[[str], Compiler | None] = lambda _: None  # for a load format
     find_samples: Callable[[BuildRequest], Samples | None]  # to calibrate with
     find_evaluation: Callable[[BuildRequest, Samples | None], Samples | None]  # without those
     read_quality: Callable[[tuple[ModelFile, ...]], QualityReport]  # of a finished evaluation

@@ -21,6 +21,7 @@ from packager.cli.options import catalog_option, format_option_of
 from packager.cli.terminal import print_json, print_lines, print_text
 from packager.core.text import escape
 from packager.core.user_catalog import UserCatalog
+from packager.engines.load_formats import list_load_formats
 from packager.errors import UsageError
 from packager.plugins.tables import FAMILIES, TABLES
 from packager.reports.text import table_lines
@@ -36,6 +37,7 @@ _CATALOG: Mapping[str, Callable[[UserCatalog, Filter], list[Record]]] = {
     "compatibility": listing.list_compatibility,
     "prices": listing.list_prices,
     "registries": listing.list_registries,
+    "load-formats": list_load_formats,
 }
 
 # What fits on a terminal; JSON and CSV have every field.
@@ -57,6 +59,9 @@ _COLUMNS = {
     "techniques": ("name", "kind", "gives", "families", "devices"),
     "compatibility": ("severity", "code", "reason"),
     "prices": ("instance", "region", "usd_hour", "basis", "date"),
+    "load-formats": (
+        *("engine", "format", "since", "devices", "threads", "in_images_since", "auto_from_gb"),
+    ),
     "registries": ("registry", "hosts", "layer_mib", "upload_minutes", "chunk_mib", "forms"),
 }
 
@@ -72,6 +77,7 @@ _FILTERS = {
     "compatibility": {"family", "device"},
     "prices": {"region"},
     "registries": set(),
+    "load-formats": {"device"},
 }
 
 

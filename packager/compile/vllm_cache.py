@@ -17,7 +17,6 @@ from typing import Any
 from packager.compile.caches import find_caches
 from packager.core.facts import Facts
 from packager.core.image import BaseImage, Inline
-from packager.core.instance import Instance
 from packager.core.model import ModelFile
 from packager.core.plan import Plan
 from packager.core.recipe import Estimate, Step, StepInput, Work
@@ -169,14 +168,14 @@ def _target_words(plan: Plan) -> dict[str, Any]:
     instance = plan.instance
     if instance.kind == "nvidia":
         return {"gpu": instance.device_name}
-    cpu = _cpu_of(instance)
+    cpu = _cpu_of(plan)
     machine = instance.machine or ""
     return {"machine": machine, "isa": list(cpu.isa), "threads": cpu.threads}
 
 
-def _cpu_of(instance: Instance) -> Cpu:
-    """Return the key part of a processor; what is not known of it is 0 there."""
-    return Cpu(isa=instance.isa, threads=instance.vcpus or 0)
+def _cpu_of(plan: Plan) -> Cpu:
+    """Return the key part of a rank's processor; what is not known of it is 0 there."""
+    return Cpu(isa=plan.instance.isa, threads=plan.rank_threads)
 
 
 def _with_rendered(inputs: Mapping[str, StepInput], serving: ServingConfig) -> dict[str, StepInput]:
@@ -317,7 +316,7 @@ def _target(plan: Plan) -> Target:
         arch=instance.machine or "",
         device=None,
         logical_core_size=None,
-        cpu=_cpu_of(instance),
+        cpu=_cpu_of(plan),
         os="linux",
         machine=instance.machine or "",
         libc=OF_THE_IMAGE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 DeviceKind = Literal["nvidia", "amd", "neuron", "cpu"]
@@ -47,6 +47,18 @@ class Instance:
     isa: tuple[str, ...] = ()  # instruction sets of its processor; () when nobody says
     cloud: Cloud | None = None  # who rents it out; None for the user's own rows and this machine
     network_gbps: int | None = None  # to other machines, Gbit/s that it always has; None: not known
+
+
+def with_ranks(instance: Instance, tp_degree: int | None) -> Instance:
+    """Return a processor as the ranks that a model is split over, each with its share of memory.
+
+    vLLM starts a process for each rank on one machine; more than threads would only wait.
+    """
+    if instance.kind != "cpu" or not 1 < (tp_degree or 1) <= (instance.vcpus or 1):
+        return instance
+    assert tp_degree is not None
+    share = instance.device_bytes // tp_degree
+    return replace(instance, devices=tp_degree, device_bytes=share)
 
 
 def gpu_formats(compute_capability: float) -> frozenset[str]:

@@ -18,6 +18,8 @@ from packager.core.techniques import Draft, Quantization, Rejected
 from packager.core.workload import QUESTIONS, Workload
 from packager.findings import Finding
 
+SHARDED_STATE = "sharded_state"  # the engines' name of weights that are split ahead of time
+
 # vLLM's documented default for --gpu-memory-utilization, rendered explicitly.
 GPU_MEMORY_UTILIZATION = 0.9
 
@@ -122,6 +124,8 @@ class Plan:
     rejected: tuple[Rejected, ...] = ()
     engine_options: tuple[tuple[str, str], ...] = ()  # requested by name, passed on unchanged
     compiler: str = ""  # who compiles ahead of time; "" when the engine does when it starts
+    load_format: str = ""  # how the engine reads the weights; "" where that is left to it
+    streams_from: str = ""  # `s3://…` that the engine reads itself; "": a directory
     arrived: CheckpointRequirements | None = None  # of quantized weights, arrived or to be written
     containers: tuple[ContainerFacts, ...] = ()  # that hints may propose; newest first
     gpu_memory_utilization: float = GPU_MEMORY_UTILIZATION  # what the engine takes of each GPU
@@ -136,6 +140,22 @@ class Plan:
         named = self.container.traits.answers_as
         directory = MODEL_DIR if self.weights == "baked" else MOUNTED_MODEL_DIR
         return {"name": self.served_name, "directory": directory, "nothing": ""}[named]
+
+    @property
+    def rank_threads(self) -> int:
+        """Return the threads that each rank has of a processor; 0: nobody says."""
+        threads = self.instance.vcpus or 0
+        return max(1, threads // self.tp_degree) if threads else 0
+
+    @property
+    def is_presharded(self) -> bool:
+        """Return whether a step splits the weights into those of each rank."""
+        return self.load_format == SHARDED_STATE
+
+    @property
+    def needs_base(self) -> bool:
+        """Return whether a step runs in the base image, whose digest is then in its key."""
+        return bool(self.compiler) or self.is_presharded
 
     @property
     def full_requests(self) -> int:

@@ -18,7 +18,7 @@ from packager.core.model import ModelFile, TensorInfo
 if TYPE_CHECKING:
     from artifact_cache.key import KeyDocument
 
-OutputRole = Literal["model", "draft", "compiled", "quality", "answers", "head", "opinion"]
+OutputRole = Literal["model", "draft", "ranks", "compiled", "quality", "answers", "head", "opinion"]
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -33,6 +33,7 @@ class StepInput:
 
     files: tuple[ModelFile, ...] = ()
     result_of: str = ""
+    result_key: str = ""  # of that step, which says what its files are before they are there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -202,6 +202,12 @@ class BuildRequest(BaseModel):
         default=None,
         description="time per output token at most, by which concurrency is chosen; 100 by default",
     )
+    load_format: Annotated[str, CommandOption(metavar="FORMAT[,threads=N]")] | None = Field(
+        default=None,
+        description="how the engine reads the weights: `auto` for what is known to be fastest "
+        "here, a format of the engine's such as `runai_streamer,threads=16`, or `sharded_state`: "
+        "split ahead of time into the files of each rank",
+    )
     weights: Literal["baked", "mounted"] = Field(
         default="baked", description="where the weights are at run time; `baked` by default"
     )

@@ -97,6 +97,8 @@ class EngineTraits:
     # Quantized weights.
     quantized_dtypes: QuantizedDtypes | None = None  # None: it computes in the type that is asked
     awq_format: str = "compressed-tensors"  # checkpoint format in which AWQ's results are read
+    loads_ranks: bool = False  # takes weights that a load format of ours split for each rank
+    reads_buckets: bool = False  # it takes `s3://…` for the model's directory, and streams weights
     cpu_formats: frozenset[str] = frozenset()  # of weights that it has kernels for on processors
     # Work done ahead of time.
     bakes_compile_caches: bool = False  # looks for compiled files where vLLM's variables say

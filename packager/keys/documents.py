@@ -121,6 +121,27 @@ class QuantizedCheckpointKey(KeyDocument):
     the other, as with two runs on one device."""
 
 
+class ShardedCheckpointKey(KeyDocument):
+    """A checkpoint as each rank of one engine holds it. The serving shape does not touch it."""
+
+    kind: Literal["sharded-checkpoint"] = "sharded-checkpoint"
+    """`model-rank-*-part-*.safetensors`."""
+    graph: Graph
+    """Which parameters the engine makes."""
+    weights: Weights
+    """What is split; of a checkpoint that a step makes, that step's own key."""
+    precision: Precision
+    """What parameters are stored in."""
+    parallelism: Parallelism
+    """How many ranks share them."""
+    target: Target
+    """Kernels decide how some formats of quantized weights are laid out."""
+    toolchain: Toolchain
+    """Names and shapes of parameters are the engine's own."""
+    invocation: Invocation
+    """What the engine is told, and how large a part may be."""
+
+
 class DraftHeadKey(KeyDocument):
     """A draft brought into the layout an engine loads, or trained for one model."""
 
@@ -188,6 +209,7 @@ KINDS: Mapping[str, type[KeyDocument]] = {
     "neuron": NeuronKey,
     "tensorrt-llm-engine": TensorRtLlmEngineKey,
     "quantized-checkpoint": QuantizedCheckpointKey,
+    "sharded-checkpoint": ShardedCheckpointKey,
     "draft-head": DraftHeadKey,
     "quality-report": QualityReportKey,
     "model-answers": ModelAnswersKey,

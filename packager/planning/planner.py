@@ -26,7 +26,7 @@ from packager.core.split import Split
 from packager.core.techniques import Draft, Quantization, Rejected
 from packager.drafts.choose import DraftChoice, choose_draft
 from packager.drafts.split import check_draft_split, draft_divides
-from packager.engines.load_formats import suggest_load_format
+from packager.engines.load_formats import choose_load_format, suggest_load_format
 from packager.engines.parsers import Parsers, choose_parsers
 from packager.engines.stopping import stopping_of
 from packager.errors import PlanRejected
@@ -62,7 +62,13 @@ from packager.sizing.splits import Splits, check_idle, find_splits
 
 AcceleratorOf = Callable[[Instance], Accelerator]
 
+FindSharder = Callable[[str], Compiler | None]
+
 NOBODY: Mapping[str, Compiler] = {}
+
+
+def no_sharder(load_format: str) -> None:
+    """Split no weights ahead of time."""
 
 
 def make_plan(
@@ -73,6 +79,7 @@ def make_plan(
     rules: tuple[Rule, ...] = (),
     quantizer: Quantizer | None = None,
     compilers: Mapping[str, Compiler] = NOBODY,
+    find_sharder: FindSharder = no_sharder,
     accelerator_of: AcceleratorOf | None = None,
     smaller: tuple[QuantizedCheckpoint, ...] = (),
 ) -> Plan:
@@ -80,6 +87,7 @@ def make_plan(
 
     `instances` are those that may be suggested instead; None: nobody reads suggestions.
     `rules` say which techniques go together; of `compilers` the request names one, or none.
+    `find_sharder` gives what splits weights ahead of time for a load format.
     `accelerator_of` gives figures of devices: without them nothing is predicted.
     `smaller` are published checkpoints of the model with fewer bits.
     """
@@ -98,6 +106,7 @@ def make_plan(
         rules=rules,
         quantizer=quantizer,
         compilers=compilers,
+        find_sharder=find_sharder,
         accelerator_of=accelerator_of,
     )
 
@@ -163,6 +172,7 @@ def _decide(
     rules: tuple[Rule, ...],
     quantizer: Quantizer | None,
     compilers: Mapping[str, Compiler],
+    find_sharder: FindSharder,
     accelerator_of: AcceleratorOf | None,
 ) -> Plan:
     """Make the plan of a model with a valid profile.
@@ -186,6 +196,18 @@ def _decide(
         plan = replace(plan, rejected=(*plan.rejected, *passed))
     fits = may_fit and not errors_in(findings)
     said = {finding.code for finding in findings}
+    if may_fit:
+        loading = choose_load_format(facts.request, plan)
+        findings += loading.findings
+        asked = (*plan.engine_options, *loading.options)
+        plan = replace(
+            plan,
+            load_format=loading.name,
+            engine_options=asked,
+            streams_from=loading.streams_from,
+        )
+        if (sharder := find_sharder(loading.name)) is not None:
+            findings += sharder.check(facts, plan)
     compiling = choose_compiler(facts, plan, compilers)
     findings += compiling.findings
     plan = replace(plan, compiler=compiling.name)

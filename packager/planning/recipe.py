@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from artifact_cache.key import key_of
 from packager.core.artifact import Artifacts
 from packager.core.facts import Facts
 from packager.core.plan import Plan
@@ -20,6 +21,7 @@ def make_recipe(
     quantizer: Quantizer | None = None,
     compiler: Compiler | None = None,
     family: ContainerFamily | None = None,
+    sharder: Compiler | None = None,
 ) -> Recipe:
     """Return the steps that the plan's techniques describe; none when a model is served as it is.
 
@@ -27,8 +29,10 @@ def make_recipe(
     leave them out of the image, so it is refused.
     """
     steps = tuple(_steps(plan, facts, quantizer))
+    if sharder is not None and family is not None and plan.is_presharded:
+        steps = (*steps, _working_in_image(plan, facts, sharder, family, steps))
     if compiler is not None and family is not None:
-        compiling = _compiling(plan, facts, compiler, family, steps)
+        compiling = _working_in_image(plan, facts, compiler, family, steps)
         steps = (*(step for step in steps if _is_used(step, compiling)), compiling)
     missing = tuple(_missing_steps(plan, steps))
     if missing and facts.base is not None:
@@ -37,13 +41,20 @@ def make_recipe(
 
 
 def needed_tools(
-    plan: Plan, quantizer: Quantizer | None, compiler: Compiler | None = None
+    plan: Plan,
+    quantizer: Quantizer | None,
+    compiler: Compiler | None = None,
+    sharder: Compiler | None = None,
 ) -> tuple[str, ...]:
     """Return the tools of the techniques that have steps."""
     quantizes = plan.quantization is not None and not plan.quantization.existing
     return tuple(
         technique.tool
-        for technique, works in ((quantizer, quantizes), (compiler, True))
+        for technique, works in (
+            (quantizer, quantizes),
+            (sharder, plan.is_presharded),
+            (compiler, True),
+        )
         if technique is not None and technique.tool and works
     )
 
@@ -55,17 +66,20 @@ def _steps(plan: Plan, facts: Facts, quantizer: Quantizer | None) -> Iterator[St
         yield replace(step, labels=labels, tensors=facts.model.tensors)
 
 
-def _compiling(
+def _working_in_image(
     plan: Plan,
     facts: Facts,
     compiler: Compiler,
     family: ContainerFamily,
     earlier: tuple[Step, ...],
 ) -> Step:
-    """Describe the compilation of exactly what the image will be told to serve."""
+    """Describe a compiler's work on exactly what the image will be told to serve."""
     files = {"model": facts.model.files, "draft": facts.draft.files if facts.draft else ()}
     inputs = {role: StepInput(files=given) for role, given in files.items() if given}
-    inputs |= {step.gives: StepInput(result_of=step.name) for step in earlier}
+    for step in earlier:
+        role = "model" if step.gives == "ranks" else step.gives
+        key = key_of(step.key) if step.key is not None else ""
+        inputs[role] = StepInput(result_of=step.name, result_key=key)
     serving = family.render(plan, Artifacts(model=files["model"], draft=files["draft"]))
     step = compiler.step(facts, plan, serving, inputs)
     return replace(step, labels={"model": plan.served_name, **step.labels})
@@ -84,7 +98,7 @@ def _finishes(plan: Plan, facts: Facts) -> Iterator[Finish]:
         yield "evaluate"
     if written and facts.draft is not None:
         yield "lay-out-draft"
-    if written:
+    if written and not plan.is_presharded:  # the engine finds the ranks' files by their names
         yield "split-weights"
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from packager.core.documents import NotStrict, parse_object
+from packager.core.plan import SHARDED_STATE
 from packager.core.suggestions import nearest
 from packager.core.text import escape
 from packager.engines.lmi.options import lmi_options
@@ -166,6 +167,8 @@ def _read_option(name: str, option: str, value: str, wishes: Wishes, where: Surr
         _read_speculation(name, value, wishes)
     elif option == "rolling_batch" and value == "trtllm":
         wishes.is_tensorrt = True
+    elif option == "load_format" and value.lower() == SHARDED_STATE:
+        _ask(wishes, "load_format", SHARDED_STATE, name)
     elif option == "enable_expert_parallel":
         _ask(wishes, "ep", _truth(name, value), name)
     elif option in SAME_HERE:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from packager.checkpoints.ranks import rank_faults
 from packager.checkpoints.whole import describe_lost, lost_tensors
 from packager.core.image import FileRange, Inline
 from packager.core.model import ModelFile, ModelFiles
@@ -37,6 +38,13 @@ def read_result(
     """
     if step.gives == "compiled":
         found = _all_files(place, digests)
+    elif step.gives == "ranks":
+        found = _all_files(place, digests)
+        if faults := rank_faults(found, step.parameters["ranks"]):
+            raise StepBroken(
+                f"step {step.name!r} left weights that no engine can load: {faults[0]}",
+                hint="build again; `packager cache check` looks at what is in the cache",
+            )
     elif step.gives in ("quality", "answers"):
         found = _all_files(place, digests)
         checks[step.gives](found)

@@ -243,7 +243,8 @@ class _PlanBuilder:
         one on which all of the job costs the least, else this machine.
         """
         market = self.market()
-        if resources.devices and step.gives == "compiled" and plan.instance.name != LOCAL:
+        is_for_it = step.gives in ("compiled", "ranks")
+        if resources.devices and is_for_it and plan.instance.name != LOCAL:
             return MachineOffer(instance=plan.instance, timing=time_on(plan.instance, step, market))
         if self.host is not None and not resources.devices:
             return MachineOffer(instance=self.host, timing=time_on(self.host, step, market))

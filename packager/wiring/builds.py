@@ -55,7 +55,12 @@ from packager.wiring.settings import (
     state_dir,
 )
 from packager.wiring.steps import check_cache_of, choose_executor, run_steps
-from packager.wiring.techniques import environments_for, find_compilers, find_quantizer
+from packager.wiring.techniques import (
+    environments_for,
+    find_compilers,
+    find_quantizer,
+    find_sharder,
+)
 from packager.wiring.texts import find_evaluation, find_samples, read_workload
 
 
@@ -97,6 +102,7 @@ def services_for(settings: Settings) -> BuildServices:
         distrust_cache=artifacts.distrust,
         find_quantizer=cache(lambda asked: find_quantizer(asked, settings.on_warning)),
         find_compilers=cache(lambda asked: find_compilers(asked, settings.on_warning)),
+        find_sharder=find_sharder,
         on_miss=settings.on_miss,
         on_event=settings.on_event,
         find_samples=find_samples,

@@ -56,6 +56,16 @@ def find_compilers(
     return dict(_usable(COMPILERS, on_warning))
 
 
+def find_sharder(load_format: str) -> Compiler | None:
+    """Return what splits weights ahead of time for a load format; None for all that need nothing.
+
+    One engine has such a format that keeps what it is given: there is no table before the second.
+    """
+    from packager.compile.sharded_state import StateSharder
+
+    return StateSharder() if load_format == StateSharder.name else None
+
+
 def _usable(table: Table[Row[[], T]], on_warning: Callable[[str], None]) -> Iterator[tuple[str, T]]:
     """Yield all implementations of a table; warn of those of other packages that are broken."""
     for name in table:

@@ -380,6 +380,20 @@ CASES = (
     ),
     Case(id="llama-3-70b-p4d-vllm", model=LLAMA_70B, instance="ml.p4d.24xlarge"),
     Case(
+        id="llama-3-70b-p4d-lmi-sharded",
+        model=LLAMA_70B,
+        instance="ml.p4d.24xlarge",
+        family="lmi",
+        asked={"load_format": "sharded_state", "tp_degree": 8},
+    ),
+    Case(
+        id="llama-3-70b-p5-vllm-load-auto",
+        model=LLAMA_70B,
+        instance="ml.p5.48xlarge",
+        family="vllm",
+        asked={"load_format": "auto"},
+    ),
+    Case(
         id="llama-3-70b-p5-vllm-fp8",
         model=LLAMA_70B,
         instance="ml.p5.48xlarge",

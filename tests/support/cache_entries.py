@@ -117,6 +117,15 @@ CHECKPOINT = documents.QuantizedCheckpointKey(
     invocation=INVOCATION,
     computed_on="cpu",
 )
+SHARDED = documents.ShardedCheckpointKey(
+    graph=GRAPH,
+    weights=WEIGHTS,
+    precision=PRECISION,
+    parallelism=PARALLELISM,
+    target=COMPILED["target"],  # type: ignore[arg-type]
+    toolchain=TOOLCHAIN,
+    invocation=INVOCATION,
+)
 DRAFT = documents.DraftHeadKey(
     graph=GRAPH,
     weights=WEIGHTS,
@@ -137,7 +146,7 @@ ANSWERS = documents.ModelAnswersKey(
     weights=WEIGHTS, data=CALIBRATION, toolchain=TOOLCHAIN, invocation=INVOCATION
 )
 STEP_INPUT = documents.StepInputKey(sha256=A)
-DOCUMENTS = (VLLM, NEURON, TENSORRT, CHECKPOINT, DRAFT, QUALITY, ANSWERS, STEP_INPUT)
+DOCUMENTS = (VLLM, NEURON, TENSORRT, CHECKPOINT, SHARDED, DRAFT, QUALITY, ANSWERS, STEP_INPUT)
 
 
 # What a later version wrote: {"schema":2}, with the digest that belongs to it.

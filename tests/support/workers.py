@@ -41,12 +41,23 @@ def compile_with(
 
     Return the result that it wrote, which may name an error.
     """
+    return run_worker(tool, root, parameters, {}, **environment)
+
+
+def run_worker(
+    tool: str,
+    root: Path,
+    parameters: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    **environment: str,
+) -> dict[str, Any]:
+    """Run a worker in a process, likewise, with the directories of its inputs."""
     result = root / "result.json"
     spec = {
         "protocol": 1,
         "tool": tool,
         "step": "compile",
-        "inputs": {},
+        "inputs": dict(inputs),
         "gpus": 0,
         "parameters": dict(parameters),
         "output": str(root / "output"),

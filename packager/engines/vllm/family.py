@@ -60,6 +60,7 @@ class VllmFamily:
             bakes_compile_caches=container.engine == "vllm",
             takes_port=True,
             health_path="/health",
+            reads_buckets=container.engine == "vllm",
         )
         schema = find_schema("vllm", container.engine_version)
         on_gpus = server_traits(container, schema, engine)

@@ -40,7 +40,7 @@ def schema_of(plan: Plan) -> EngineSchema:
 def planned_options(plan: Plan) -> Options:
     """Return the options that the plan decides; shared by command line, SM_VLLM_* and Neuron."""
     options: Options = {
-        "model": model_dir(plan),
+        "model": plan.streams_from or model_dir(plan),
         "served-model-name": plan.served_name,
         "dtype": DTYPES[plan.dtype],
         "tensor-parallel-size": str(plan.tp_degree),

@@ -178,6 +178,7 @@ def compiled_env(plan: Plan) -> dict[str, str]:
         "VLLM_CPU_KVCACHE_SPACE": str(plan.budget.kv_bytes // GIB),  # planned in whole GiB
         # Binding threads to cores fails where a container may use some of them only.
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        **_threads_of_ranks(plan),
     }
     if plan.compiler:
         return {**env, **compiled}
@@ -187,6 +188,13 @@ def compiled_env(plan: Plan) -> dict[str, str]:
         # for log probabilities would wait for a C++ compiler (14 s on vLLM 0.32.0).
         "TORCH_COMPILE_DISABLE": "1",
     }
+
+
+def _threads_of_ranks(plan: Plan) -> dict[str, str]:
+    """Divide a processor's threads among ranks, each of which would take all of them."""
+    if plan.tp_degree == 1 or not plan.rank_threads:
+        return {}
+    return {"OMP_NUM_THREADS": str(plan.rank_threads)}
 
 
 def _quoted(value: str, version: str) -> str:

@@ -32,6 +32,9 @@ SPECULATORS_SINCE = {"eagle": "0.10.2", "eagle3": "0.10.2", "dflash": "0.10.2", 
 
 SUFFIX_PACKAGE = "arctic-inference==0.1.1"  # as vLLM's own message names it, 0.11.1 to 0.32.0
 
+# It takes load formats of plug-ins, and its second engine loads what was split for each rank.
+RANKS_SINCE = "0.10.2"
+
 
 def vllm_traits(version: str) -> EngineTraits:
     """Return what holds of a version of vLLM in whatever container it is."""
@@ -42,6 +45,7 @@ def vllm_traits(version: str) -> EngineTraits:
         "computed again",
         awq_format="awq" if older else "compressed-tensors",
         cpu_formats=CPU_FORMATS,
+        loads_ranks=not is_before(version, RANKS_SINCE),
         drafts=DraftTraits(
             medusa_layout="blocks",
             speculators=frozenset(

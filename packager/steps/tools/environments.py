@@ -123,7 +123,8 @@ class Environments:
         if self.tool(name, build).file.in_serving_image:
             raise ToolUnavailable(
                 f"tool {name!r} runs in the serving image itself, not in an environment here",
-                hint="add --executor docker to the build, or leave it out: --compile off",
+                hint="add --executor docker to the build, or leave out what it works for: "
+                "`--compile off`, or no `--load-format sharded_state`",
             )
         place = self.place(name, build)
         if _made(place) is None:

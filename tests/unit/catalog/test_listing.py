@@ -19,6 +19,7 @@ from packager.catalog.techniques import techniques
 from packager.cli.list_ import list_
 from packager.core.techniques import DraftKind
 from packager.core.user_catalog import UserCatalog
+from packager.engines.load_formats import list_load_formats
 from packager.errors import UsageError
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
 from tests.support.places import ROOT
@@ -33,6 +34,7 @@ CATALOG = {
     "compatibility": listing.list_compatibility,
     "prices": listing.list_prices,
     "registries": listing.list_registries,
+    "load-formats": list_load_formats,
 }
 
 

@@ -52,6 +52,7 @@ VALUES: dict[str, Any] = {
     "workload": "chat",
     "ttft_limit_ms": 250.5,
     "tpot_limit_ms": 20.0,
+    "load_format": "safetensors,threads=8",
     "weights": "mounted",
     "max_layer_size": 4 * 1024**3,
     "layer_order": "weights-first",

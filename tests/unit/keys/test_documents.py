@@ -25,6 +25,7 @@ from tests.support.cache_entries import (
     DRAFT,
     NEURON,
     QUALITY,
+    SHARDED,
     STEP_INPUT,
     TENSORRT,
     VLLM,
@@ -198,6 +199,11 @@ def test_the_samples_reach_every_field_of_every_group() -> None:
             CHECKPOINT,
             "2bc453d719492425a4a9f2d05fc17699f6a1f2093c4ba4d091f9ef168782a8e0",
             id="checkpoint",
+        ),
+        pytest.param(
+            SHARDED,
+            "743686f7ce1253b24de22ead4aabeff0ba74f358905255e0113e13a5c8d58e5d",
+            id="sharded",
         ),
         pytest.param(
             DRAFT, "958c9280c6db1cdc734bc2453a4f88ab99d2452b9d4c0dcfd53ae6d539b7aa56", id="draft"

@@ -334,6 +334,13 @@ def test_sharding_fixes_how_the_weights_are_split() -> None:
     assert _request(sharding(OPTION_TENSOR_PARALLEL_DEGREE="4"))["tp_degree"] == 4
 
 
+def test_sharding_into_an_open_format_splits_the_weights_ahead_of_time() -> None:
+    asked = sharding(OPTION_TENSOR_PARALLEL_DEGREE="4", OPTION_LOAD_FORMAT="sharded_state")
+
+    assert _request(asked)["load_format"] == "sharded_state"
+    assert "load_format" not in _request(sharding(OPTION_TENSOR_PARALLEL_DEGREE="4"))
+
+
 @pytest.mark.parametrize(
     ("changed", "told"),
     [

@@ -1,0 +1,238 @@
+"""Load a checkpoint as the image will, write what each rank has, and load that again.
+
+Runs in the serving image itself.  The first start writes one set of files a rank (see
+`rank_saver`), the second one loads them with `--load-format sharded_state`, without the
+checkpoint's own weights beside them.  Both are asked the same, and must answer the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import rank_saver
+from packager_worker import Rejected, Report, Spec, run
+
+RANK_FILE = re.compile(r"model-rank-(\d+)-part-(\d+)\.safetensors")
+LOADED = re.compile(rb"Loading weights took ([0-9.]+) seconds")
+PLAIN = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.pt", "*.pth", "*.gguf")
+SLACK_BYTES = 64 * 2**20  # of padding and headers
+LARGEST_HEADER = 100_000_000  # as the safetensors library has it
+POLL_S = 0.25
+
+
+def work(spec: Spec, report: Report) -> dict[str, Any]:
+    """Split, compare, load again; the details say how long loading took each way."""
+    asked = spec.parameters
+    python = find_python(asked["pythons"], asked["engine"])
+    model = spec.inputs["model"]
+    env = with_plugin(asked, spec)
+    first = start(spec, report, "splitting", python, model, rank_saver.NAME, env)
+    weight_bytes = sum(path.stat().st_size for path in model.rglob("*.safetensors"))
+    ranks = check_ranks(spec.output, asked["ranks"], weight_bytes)
+    split = without_weights(model, spec.work / "split")
+    for name in ranks:
+        (split / name).symlink_to(spec.output / name)
+    second = start(spec, report, "verifying", python, split, "sharded_state", plain_env(asked))
+    if first["answers"] != second["answers"]:
+        raise Rejected(
+            "the model answers otherwise when its weights were split before they are loaded",
+            "this engine does not keep all that loading makes: leave the load format out",
+        )
+    return {
+        "files": len(ranks),
+        "bytes": sum((spec.output / name).stat().st_size for name in ranks),
+        "load_seconds_without": first["load"],
+        "load_seconds": second["load"],
+        "ready_seconds_without": first["ready"],
+        "ready_seconds": second["ready"],
+        "answers": first["answers"],
+    }
+
+
+def find_python(candidates: list[str], engine: Mapping[str, str]) -> str:
+    """Return the Python that has the engine, in the version that the catalog says."""
+    told = "import importlib.metadata as m; print(m.version({name!r}))".format(**engine)
+    found = "none"
+    for python in candidates:
+        with suppress(OSError):
+            done = subprocess.run([python, "-I", "-c", told], capture_output=True, text=True)
+            if done.returncode == 0:
+                found = done.stdout.strip()
+                if found.partition("+")[0] == engine["version"]:
+                    return python
+    wanted = f"{engine['name']} {engine['version']}"
+    raise RuntimeError(f"the plan is for {wanted}, the base image has {found}")
+
+
+def with_plugin(asked: Mapping[str, Any], spec: Spec) -> dict[str, str]:
+    """Make the load format an installed package, for every process that vLLM starts."""
+    place = spec.work / "plugin"
+    about = place / "packager_ranks-1.dist-info"
+    about.mkdir(parents=True)
+    shutil.copy(rank_saver.__file__, place)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: packager-ranks\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(
+        f"[vllm.general_plugins]\n{rank_saver.NAME} = rank_saver:register\n"
+    )
+    given = plain_env(asked)
+    path = ":".join(filter(None, (str(place), given.get("PYTHONPATH", ""))))
+    return {
+        **given,
+        "PYTHONPATH": path,
+        rank_saver.INTO: str(spec.output),
+        rank_saver.PART_BYTES: str(asked["part_bytes"]),
+    }
+
+
+def plain_env(asked: Mapping[str, Any]) -> dict[str, str]:
+    """Return the engine's environment: the step's, and places of ours that it may write to."""
+    ours = {name: os.environ[name] for name in ("HOME", "TMPDIR") if name in os.environ}
+    return {**ours, **asked["env"]}
+
+
+def without_weights(model: Path, into: Path) -> Path:
+    """Link a model's other files into a new directory: what the image will have of it."""
+    plain = {path for pattern in PLAIN for path in model.rglob(pattern)}
+    into.mkdir()
+    for path in sorted(model.rglob("*")):
+        if path.is_file() and path not in plain:
+            link = into / path.relative_to(model)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path)
+    return into
+
+
+def check_ranks(place: Path, ranks: int, weight_bytes: int) -> list[str]:
+    """Return the files' names; raise unless every rank is whole and has what the others have."""
+    names = sorted(path.name for path in place.iterdir())
+    parts: dict[int, dict[int, str]] = {rank: {} for rank in range(ranks)}
+    for name in names:
+        named = RANK_FILE.fullmatch(name)
+        if named is None or int(named[1]) not in parts:
+            raise RuntimeError(f"the engine wrote {name!r}, which is of no rank")
+        parts[int(named[1])][int(named[2])] = name
+    tensors: dict[int, dict[str, Any]] = {}
+    for rank, found in parts.items():
+        if not found or sorted(found) != list(range(len(found))):
+            raise RuntimeError(f"the engine wrote parts {sorted(found)} of rank {rank}")
+        tensors[rank] = {
+            tensor: (info["dtype"], len(info["shape"]))
+            for name in found.values()
+            for tensor, info in header_of(place / name).items()
+        }
+        if tensors[rank] != tensors[0]:
+            other = sorted(set(tensors[rank].items()) ^ set(tensors[0].items()))[0][0]
+            raise RuntimeError(f"rank {rank} has another {other!r} than rank 0")
+    total = sum((place / name).stat().st_size for name in names)
+    # Tied and unused tensors are left out, norms and the like are on every rank.
+    if not weight_bytes // 2 <= total <= ranks * weight_bytes + ranks * SLACK_BYTES:
+        raise RuntimeError(f"{weight_bytes} bytes of weights became {total} bytes on {ranks} ranks")
+    return names
+
+
+def header_of(path: Path) -> dict[str, Any]:
+    """Read a safetensors header; raise where the file is not as long as it says."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 0 < length <= LARGEST_HEADER:
+            raise RuntimeError(f"{path.name} has a header of {length} bytes")
+        header: dict[str, Any] = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    end = max((info["data_offsets"][1] for info in header.values()), default=0)
+    if path.stat().st_size != 8 + length + end:
+        raise RuntimeError(f"{path.name} is cut short")
+    return header
+
+
+def start(
+    spec: Spec,
+    report: Report,
+    doing: str,
+    python: str,
+    model: Path,
+    load_format: str,
+    env: Mapping[str, str],
+) -> dict[str, Any]:
+    """Start the server, ask it everything that is asked, stop it."""
+    asked = spec.parameters
+    log = spec.work / f"{doing}.log"
+    argv = [
+        *(python, "-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", str(model), "--load-format", load_format),
+        *("--host", "127.0.0.1", "--port", str(asked["port"])),
+        *asked["arguments"],
+    ]
+    began = time.monotonic()
+    with report.busy(f"{doing}: starting the server", 10), server(argv, env, log) as process:
+        url = f"http://127.0.0.1:{asked['port']}"
+        wait_until_ready(f"{url}/health", process, asked["ready_s"])
+        ready = time.monotonic() - began
+        report.progress(f"{doing}: asking")
+        answers = [ask(f"{url}{path}", body) for path, body in asked["requests"]]
+    said = LOADED.search(log.read_bytes())
+    return {
+        "ready": round(ready, 2),
+        "load": float(said[1]) if said else None,
+        "answers": answers,
+    }
+
+
+@contextmanager
+def server(argv: list[str], env: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command with an environment of its own; end it with all that it started.
+
+    What it says goes to our log too: there it is found when this fails.
+    """
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            argv, env=dict(env), stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(60)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        sys.stderr.write(log.read_text(errors="replace"))
+
+
+def wait_until_ready(url: str, process: subprocess.Popen[bytes], limit_s: float) -> None:
+    began = time.monotonic()
+    while time.monotonic() - began < limit_s:
+        if process.poll() is not None:
+            raise RuntimeError(f"the server ended with status {process.returncode}")
+        with suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
+            if answer.status == 200:
+                return
+        time.sleep(POLL_S)
+    raise RuntimeError(f"the server was not ready within {limit_s:.0f} s")
+
+
+def ask(url: str, body: Mapping[str, Any]) -> Any:
+    """Ask once; give what must be the same at every start."""
+    request = urllib.request.Request(
+        url, json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=600) as answer:
+        choice = json.load(answer)["choices"][0]
+    chosen = choice.get("logprobs") or {}
+    return [choice.get("text"), chosen.get("tokens"), choice.get("finish_reason")]
+
+
+if __name__ == "__main__":
+    run(work, packages=("torch",))

@@ -1,0 +1,59 @@
+"""A real image whose weights a real vLLM split before: loaded by it at TP 2, and equally right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.live.servers import SMALL_MODEL, ask, served
+from tests.support.commandline import TINY, Packager
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1800)]
+
+SPLIT, PLAIN = "packager-test:sharded", "packager-test:two-ranks"
+PROMPTS = ("The quick brown fox", "def main():")
+MODEL = "/opt/packager/model"
+
+
+def answers(url: str) -> list[list[str]]:
+    """Tokens of greedy answers."""
+    found = []
+    for prompt in PROMPTS:
+        body = {"model": "tiny-llama", "prompt": prompt, "max_tokens": 24, "temperature": 0}
+        answer = ask(url, "/v1/completions", {**body, "logprobs": 1})
+        found.append(answer["choices"][0]["logprobs"]["tokens"])
+    return found
+
+
+def test_two_ranks_load_what_was_split_for_them_and_answer_as_before(
+    tmp_path: Path, packager: Packager, engine: str, serving_base: str
+) -> None:
+    common = (
+        *("build", "--model", str(TINY), "--instance", "local", "--base", serving_base),
+        *("--tp-degree", "2", "--quiet"),
+    )
+    split = (*common, "--load-format", "sharded_state", "--executor", "docker")
+    record = tmp_path / "record.json"
+    built = packager(*split, "--output", f"docker:{SPLIT}", "--record", str(record))
+    assert built.status == 0, built.err
+    [step] = json.loads(record.read_text())["steps"]
+    assert (step["name"], step["details"]["files"]) == ("shard", 2)
+
+    again = packager(*split, "--output", f"oci:{tmp_path / 'out'}", "--require-cached")
+    assert again.status == 0, again.err
+
+    with served(engine, SPLIT, **SMALL_MODEL) as (container, url):
+        names = container.exec_run(["ls", MODEL]).output.decode().split()
+        assert [name for name in names if name.endswith(".safetensors")] == [
+            "model-rank-0-part-0.safetensors",
+            "model-rank-1-part-0.safetensors",
+        ]
+        assert "model.safetensors.index.json" not in names
+        found = answers(url)
+
+    plain = packager(*common, "--output", f"docker:{PLAIN}")
+    assert plain.status == 0, plain.err
+    with served(engine, PLAIN, **SMALL_MODEL) as (_, url):
+        assert answers(url) == found
