@@ -12,10 +12,12 @@ from packager.core.documents import NotStrict, parse_model
 from packager.core.quality import QualityReport
 from packager.core.record import READ_SCHEMAS, RECORD_SCHEMA, BuildRecord
 from packager.core.speculation import SpeculationReport
+from packager.core.startup import StartupReport
 from packager.errors import OutputFailed, PackagerError, UsageError
 from packager.files.atomic import explain_disk_errors, write_atomically
 from packager.files.user_files import read_user_file
 
+_MEASURED_LATER = ("speculation", "bench", "starts")
 MAX_RECORD_BYTES = 64 * 1024 * 1024  # it may list thousands of layers and answers
 
 
@@ -86,6 +88,11 @@ def put_bench(place: Path, report: BenchReport) -> None:
     _put(place, {"bench": report})
 
 
+def put_starts(place: Path, report: StartupReport) -> None:
+    """Add measured cold starts to an existing record; they take the place of earlier ones."""
+    _put(place, {"starts": report})
+
+
 def _put(place: Path, figures: Mapping[str, object]) -> None:
     record = load_record(place)
     changes = {"schema_version": RECORD_SCHEMA, **figures}
@@ -94,7 +101,7 @@ def _put(place: Path, figures: Mapping[str, object]) -> None:
 
 def _with_earlier_figures(record: BuildRecord, place: Path) -> BuildRecord:
     """Return the record with earlier measurements of the same image."""
-    missing = [name for name in ("speculation", "bench") if getattr(record, name) is None]
+    missing = [name for name in _MEASURED_LATER if getattr(record, name) is None]
     if not missing or not place.is_file():
         return record
     with suppress(PackagerError):
@@ -110,7 +117,7 @@ def _place(state_dir: Path, digest: str) -> Path:
 def record_document(record: BuildRecord) -> bytes:
     """Serialize a record without absent fields; NaN becomes null."""
     document = record.model_dump(mode="json", exclude_none=True)
-    for name in ("quality", "speculation", "bench"):
+    for name in ("quality", *_MEASURED_LATER):
         if (figures := getattr(record, name)) is not None:
             document[name] = figures.model_dump(mode="json")
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()

@@ -10,9 +10,10 @@ from packager.core.bench import BenchReport
 from packager.core.quality import QualityReport
 from packager.core.request import BuildRequest
 from packager.core.speculation import SpeculationReport
+from packager.core.startup import StartupPrediction, StartupReport
 
-RECORD_SCHEMA = 3
-READ_SCHEMAS = (1, 2, RECORD_SCHEMA)  # 1 knows no `bench`, 2 no `trees`
+RECORD_SCHEMA = 4
+READ_SCHEMAS = (1, 2, 3, RECORD_SCHEMA)  # 1 knows no `bench`, 2 no `trees`, 3 no `startup`
 
 
 class _Document(BaseModel):
@@ -148,5 +149,7 @@ class BuildRecord(_Document):
     quality: QualityReport | None = None  # None where it was not measured
     speculation: SpeculationReport | None = None  # measured later, on the image as it runs
     bench: BenchReport | None = None  # measured later, too, under load
+    startup: StartupPrediction | None = None  # cold starts of the image, predicted
+    starts: StartupReport | None = None  # the same, measured later
     transfer: Transfer
     seconds: float

@@ -55,12 +55,12 @@ def test_a_record_of_another_version_is_not_misread(packager: Packager, tmp_path
     packager(*BUILD, "--output", "oci:out")
     path = tmp_path / "out.record.json"
     record = json.loads(path.read_bytes())
-    path.write_text(json.dumps({**record, "schema_version": 4}))
+    path.write_text(json.dumps({**record, "schema_version": 5}))
 
     done = packager("build", "--from-record", "out.record.json")
 
     assert done.status == 2
-    assert "is a record of version 4; this packager reads versions 1 to 3" in done.err
+    assert "is a record of version 5; this packager reads versions 1 to 4" in done.err
 
 
 def test_a_user_without_a_home_directory_is_told_to_set_one(
