@@ -114,6 +114,7 @@ class Starter:
             cpu_seconds=meter.cpu_total_s,
             peak_memory_bytes=use.peak_memory_bytes if use else None,
             pulled_bytes=pulled.bytes if pulled else None,
+            known_layers=pulled.known_layers if pulled else None,
             compiled=marks.compiled,
         )
 

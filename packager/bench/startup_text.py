@@ -15,7 +15,7 @@ from packager.core.startup import (
     StartupReport,
 )
 from packager.core.text import escape
-from packager.core.units import decimal, gib
+from packager.core.units import counted, decimal, gib
 from packager.performance.report_startup import (
     GUESSED,
     NAMES,
@@ -144,7 +144,11 @@ def _sentences(variant: StartedVariant) -> Iterator[str]:
         yield words
     pulled = [one.pulled_bytes for one in variant.starts if one.pulled_bytes is not None]
     if pulled:
-        yield f"{decimal(max(pulled))} were pulled"
+        known = max(one.known_layers or 0 for one in variant.starts)
+        there = (
+            f"; other images in the engine have {counted(known, 'layer')} of it" if known else ""
+        )
+        yield f"{decimal(max(pulled))} were pulled{there}"
     said = {one.compiled for one in variant.starts if one.compiled}
     yield from sorted(said)
     if variant.next is not None:

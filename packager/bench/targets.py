@@ -49,11 +49,13 @@ def find_targets(
     state_dir: Path,
     needs_gpus: Callable[[str], bool],
     drafts_off: bool = False,
+    only_images: bool = False,
 ) -> tuple[BenchTarget, ...]:
     """Find every image and address; raises `NotFound`, or `UsageError` for what cannot be measured.
 
     `needs_gpus` is asked with the instance that an image was planned for, "" where nobody says.
     `drafts_off` adds each image that has a draft once more, with its draft switched off.
+    `only_images` takes HOST:PORT/NAME for an image's name, which else is an address misspelt.
     """
     found: list[BenchTarget] = []
     for name in names:
@@ -61,7 +63,8 @@ def find_targets(
             server = MeasuredServer(name=name, env={})
             found.append(BenchTarget(name=Server(name).shown, server=server))
             continue
-        _refuse_bare_address(name)
+        if not only_images:
+            _refuse_bare_address(name)
         target, config = _find_image(name, env, connect, state_dir, needs_gpus)
         found.append(target)
         if drafts_off and target.setup.draft not in (None, NONE):

@@ -161,9 +161,7 @@ def bench(
     asked, spec = take_fields(Asked, given), take_fields(RequestSpec, given)
     engine = cache(partial(connect_engine, without="or give the URL of a server that runs"))
     if startup:
-        check_startup(
-            asked, spec, {f"--{name}": given[name.replace("-", "_")] for name in _OF_LOADS}
-        )
+        check_startup(asked, spec, {flag: given[name] for flag, name in _OF_LOADS.items()})
         told = StartupAsked(
             servers=servers,
             rounds=asked.rounds,

@@ -104,6 +104,7 @@ def bench_startup(
             state_dir=wiring.state_dir(os.environ),
             needs_gpus=partial(needs_gpus, services),
             drafts_off=asked.drafts_off,
+            only_images=True,
         )
         records = record_places(targets)
         starter = Starter(

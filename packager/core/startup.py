@@ -90,6 +90,9 @@ class OneStart(_Document):
     cpu_seconds: float | None = None
     peak_memory_bytes: int | None = None
     pulled_bytes: int | None = Field(default=None, description="null: it was in the engine")
+    known_layers: int | None = Field(
+        default=None, description="layers that were not pulled: another image has them"
+    )
     compiled: str = Field(default="", description="what the launcher says of compiled files")
 
 

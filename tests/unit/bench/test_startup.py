@@ -167,6 +167,16 @@ def test_measured_stands_beside_predicted() -> None:
     )
 
 
+def test_layers_that_another_image_has_are_told() -> None:
+    results = StartResults(
+        rounds=1, starts={"one:1": [start_of(0, pulled_bytes=4_000_000_000, known_layers=1)]}
+    )
+
+    text = "\n".join(startup_report_lines(report_of(results, "one:1")))
+
+    assert "4.0 GB were pulled; other images in the engine have 1 layer of it" in text
+
+
 def test_a_page_has_every_figure_and_escapes_what_strangers_wrote() -> None:
     results = StartResults(
         rounds=1, starts={"one:1": [start_of(0, compiled="<script>alert(1)</script>")]}
