@@ -10,6 +10,7 @@ import pytest
 from packager.core.startup import PHASES, PhaseName, Spread, StartedVariant
 from packager.core.units import MIB
 from packager.deploy.sagemaker.times import download_s
+from packager.errors import PlanRejected
 from packager.images.pull_hints import (
     DISKS,
     Disk,
@@ -29,6 +30,7 @@ from packager.performance.startup import (
 )
 from packager.performance.startup_advice import ImageTraits, advise
 from packager.planning.health import start_period_s
+from tests.golden.cases import CASES
 from tests.support.deployments import deployment
 from tests.support.engine_plans import plan_for
 
@@ -224,3 +226,25 @@ def test_text_and_page_show_guesses_and_the_same_figures() -> None:
     assert cells["import"] == ["~25 s"]
     assert cells["weights"] == ["61 s"]
     assert table["totals"][0].startswith("~")
+
+
+def test_every_kind_of_model_and_family_has_a_prediction_that_platforms_wait_for() -> None:
+    """Dense, fused, mixtures, MLA, hybrid: every golden plan, on every disk."""
+    planned = 0
+    for case in CASES:
+        try:
+            plan = case.plan
+        except PlanRejected:
+            continue
+        planned += 1
+        found = predict_startup(image_of_plan(plan), bandwidth_bytes_s=bandwidth_of(plan.instance))
+        assert found.weights_bytes > 0, case.id
+        for node in found.nodes:
+            told = {one.name: one.seconds for one in node.phases}
+            assert [*told] == [*PHASES], case.id
+            assert all(seconds is None or seconds >= 0 for seconds in told.values()), case.id
+            inside = sum(told[name] or 0.0 for name in told if name not in ("pull", "unpack"))
+            # What is mounted is brought by the platform, before it waits for the server.
+            assert inside <= found.allowed_s or plan.weights == "mounted", case.id
+        assert startup_lines(found)
+    assert planned > 40
