@@ -40,13 +40,12 @@ format: venv-test  ## put the code in shape
 bench: venv  ## measure against the named peers; prints ratios
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python benchmarks/push.py
 
-# Each prints its figures as the last line of stdout, and fails where it misses a target.
-BENCHMARKS ?= push load_client load_against_vllm tune serve plan cache drafts quantize
+BENCHMARKS ?=
+DATA ?=
 
-bench-all: venv-test  ## run all benchmarks one after the other, for hours; BENCHMARKS="tune serve" some
-	@missed=; for name in $(BENCHMARKS); do echo "== $$name"; \
-	  PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python benchmarks/$$name.py || missed="$$missed $$name"; \
-	done; test -z "$$missed" || { echo "missed:$$missed" >&2; exit 1; }
+bench-all: venv-test  ## run all benchmarks, for hours, and print one table; BENCHMARKS="tune serve" some
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python benchmarks/all.py $(BENCHMARKS) \
+	  $(if $(DATA),--data "$(DATA)") --json bench-all.json
 
 docs: venv-test  ## build the site of docs/ into site/; a warning is an error
 	$(BIN)/python scripts/make-site

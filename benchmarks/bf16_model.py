@@ -44,6 +44,91 @@ def write_model(
     return paths
 
 
+def write_servable_model(directory: Path, *, total_bytes: int, like: Path) -> None:
+    """Write a whole Llama of about `total_bytes` that engines load, with the tokenizer of `like`.
+
+    Its layers are 2048 wide, 18 at a gigabyte and a half; one file holds 1 GB.
+    """
+    directory.mkdir(parents=True)
+    for path in sorted(like.glob("*.json")):
+        if not path.name.endswith(".safetensors.index.json"):
+            (directory / path.name).write_bytes(path.read_bytes())
+    config = json.loads((like / "config.json").read_text())
+    config |= _SERVABLE
+    outside = {
+        "model.embed_tokens.weight": (config["vocab_size"], _WIDE),
+        "lm_head.weight": (config["vocab_size"], _WIDE),
+        "model.norm.weight": (_WIDE,),
+    }
+    each = _ELEMENT * sum(map(math.prod, _layer_shapes(0).values()))
+    left = total_bytes - _ELEMENT * sum(map(math.prod, outside.values()))
+    config["num_hidden_layers"] = max(1, round(left / each))
+    _write_json(directory / "config.json", config)
+    shapes = dict(outside)
+    for number in range(config["num_hidden_layers"]):
+        shapes |= _layer_shapes(number)
+    files: list[dict[str, tuple[int, ...]]] = [{}]
+    size = 0
+    for name, shape in shapes.items():
+        if size > _FILE_BYTES:
+            files.append({})
+            size = 0
+        files[-1][name] = shape
+        size += _ELEMENT * math.prod(shape)
+    weight_map = {}
+    for number, tensors in enumerate(files, start=1):
+        name = f"model-{number:05}-of-{len(files):05}.safetensors"
+        _write_tensors(directory / name, tensors)
+        weight_map |= dict.fromkeys(tensors, name)
+    total = _ELEMENT * sum(map(math.prod, shapes.values()))
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    _write_json(directory / "model.safetensors.index.json", index)
+
+
+_WIDE, _INNER, _KEYS = 2048, 5632, 512
+_FILE_BYTES = 1_000_000_000
+_SERVABLE = {
+    "hidden_size": _WIDE,
+    "intermediate_size": _INNER,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
+
+
+def _layer_shapes(number: int) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {
+        "self_attn.q_proj": (_WIDE, _WIDE),
+        "self_attn.k_proj": (_KEYS, _WIDE),
+        "self_attn.v_proj": (_KEYS, _WIDE),
+        "self_attn.o_proj": (_WIDE, _WIDE),
+        "mlp.gate_proj": (_INNER, _WIDE),
+        "mlp.up_proj": (_INNER, _WIDE),
+        "mlp.down_proj": (_WIDE, _INNER),
+        "input_layernorm": (_WIDE,),
+        "post_attention_layernorm": (_WIDE,),
+    }
+    return {f"model.layers.{number}.{name}.weight": shape for name, shape in shapes.items()}
+
+
+def _write_tensors(path: Path, tensors: dict[str, tuple[int, ...]]) -> None:
+    entries, at = {}, 0
+    for name, shape in tensors.items():
+        size = _ELEMENT * math.prod(shape)
+        entries[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, at + size]}
+        at += size
+    header = json.dumps(entries).encode()
+    header += b" " * (-len(header) % 8)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        for shape in tensors.values():
+            size = _ELEMENT * math.prod(shape)
+            for start in range(0, size, BLOCK):
+                file.write(bf16_like(min(BLOCK, size - start)))
+
+
 def bf16_like(size: int) -> bytes:
     """Random bf16 values around zero, as bytes (little endian)."""
     block = bytearray(size)

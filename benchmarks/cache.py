@@ -32,6 +32,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from judging import all_at_most, verdict
 from measuring import call, say
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -84,7 +85,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="packager-bench-", dir=arguments.work) as work:
         figures = measure(Path(work), arguments)
     print(json.dumps(figures))
-    return 0
+    return 0 if figures["targets_met"] else 1
 
 
 def measure(work: Path, arguments: argparse.Namespace) -> Figures:
@@ -207,9 +208,7 @@ def report(arguments: argparse.Namespace, runs: dict[str, list[Figures]], load: 
         "runs": runs,
         **figures,
         "targets": TARGETS,
-        "targets_met": all(
-            name in figures and figures[name] <= limit for name, limit in TARGETS.items()
-        ),
+        **verdict(all_at_most(figures, TARGETS)),
     }
 
 

@@ -23,6 +23,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from judging import Judged, at_least, at_most, verdict
 from speed_data import SpeedPoint, read_points
 
 from packager.core.workload import Workload
@@ -95,12 +96,12 @@ def figures(found: Sequence[Held]) -> dict[str, float]:
     }
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="a copy of the measurements")
     points = read_points(parser.parse_args().data)
     report: dict[str, object] = {}
-    reached = True
+    rows: list[Judged] = []
     print(f"{'in percent':30}{'points':>7} median    p90 before   band   held")
     for name, engine in (("", ""), (", as TGI", "tgi")):
         whole = list(curves(points, engine))
@@ -113,12 +114,13 @@ def main() -> None:
             report[title + name] = row
             cells = " ".join(f"{100 * value:6.1f}" for value in list(row.values())[1:])
             print(f"{title + name:30}{row['points']:7} {cells}")
-            reached &= row["held"] >= HELD
-            reached &= title.startswith("beyond") or row["median"] <= MEDIAN
-    report["curves"] = len(whole)
-    report["targets_met"] = bool(reached)
-    print(json.dumps(report))
+            rows.append(at_least(f"{title}{name}: held", row["held"], HELD))
+            if not title.startswith("beyond"):
+                rows.append(at_most(f"{title}{name}: median", row["median"], MEDIAN))
+    found = {"benchmark": "calibrate", **report, "curves": len(whole), **verdict(rows)}
+    print(json.dumps(found))
+    return 0 if found["targets_met"] else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -45,6 +45,7 @@ from types import TracebackType
 from typing import Any
 
 from drafts import LONGEST_PROMPT, PACKAGER, ROOT, TINY, conversations, own_address
+from judging import Judged, at_most, verdict, within
 from measuring import call, say
 from servers import engine
 
@@ -87,7 +88,6 @@ def main() -> int:
     with started(asked.docker) as docker_host:
         found = measured(docker_host, levels, asked.rounds, 60 * asked.minutes)
     ratios = ratios_of(found, levels)
-    missed = [name for name, value in ratios.items() if not is_met(name, value)]
     figures = {
         "benchmark": "load_against_vllm",
         "figures": found,
@@ -96,8 +96,7 @@ def main() -> int:
         "targets": {"ratio": RATIO, "ratio_cpu": MOST_CPU},
         "load_at_start": load_at_start,
         "load_at_end": os.getloadavg()[0],
-        "missed": missed,
-        "targets_met": not missed,
+        **verdict([judge(name, value) for name, value in ratios.items()]),
     }
     print(json.dumps(figures))
     return 0 if figures["targets_met"] else 1
@@ -260,9 +259,12 @@ def ratios_of(
     }
 
 
-def is_met(name: str, value: float) -> bool:
-    """Say whether a ratio is as wanted."""
-    return value <= MOST_CPU if name.startswith("cpu") else RATIO[0] <= value <= RATIO[1]
+def judge(name: str, value: float) -> Judged:
+    """Hold a ratio against its target."""
+    shown = f"ratio_{name}"
+    return (
+        at_most(shown, value, MOST_CPU) if name.startswith("cpu") else within(shown, value, *RATIO)
+    )
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.judging import Judged, at_least, at_most, holds, verdict
 from benchmarks.measuring import Run, call, say, timed
 from packager import wiring
 from packager.build import pipeline
@@ -55,8 +56,8 @@ SMALL = "1536,4096,24,6"
 LLAMA_3_8B = "4096,14336,32,8"
 
 
-def main() -> None:
-    """Measure every method in turn and print the figures."""
+def main() -> int:
+    """Measure every method in turn, print the figures, return 1 where a target is missed."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--layers", type=int, default=12, help="45 MB each")
@@ -70,20 +71,31 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         if asked.cores:
-            print(json.dumps(compare_cores(python, root, asked.samples, asked.rounds)))
-            return
+            cores = compare_cores(python, root, asked.samples, asked.rounds)
+            print(json.dumps(cores))
+            return 0 if cores["targets_met"] else 1
         model = make_model(python, root / "model", asked.layers)
         samples = choose_samples(load_samples(DEFAULT), asked.samples, SEED)
         (root / "samples.jsonl").write_bytes(samples.jsonl())
         methods = asked.methods.split(";")
         found = {method: compare(method, python, model, root, asked.rounds) for method in methods}
-    met = all(
-        one["identical_tensors"]
-        and one["time_ratio"] <= MOST_TIME
-        and one["memory_ratio"] <= MOST_MEMORY
-        for one in found.values()
-    )
-    print(json.dumps({"methods": found, "rounds": asked.rounds, "targets_met": met}))
+    figures = {
+        "benchmark": "quantize",
+        "methods": found,
+        "rounds": asked.rounds,
+        **verdict([row for method, one in found.items() for row in compared(method, one)]),
+    }
+    print(json.dumps(figures))
+    return 0 if figures["targets_met"] else 1
+
+
+def compared(method: str, found: dict[str, Any]) -> list[Judged]:
+    """Hold the figures of a method against the targets."""
+    return [
+        holds(f"{method} identical_tensors", found["identical_tensors"]),
+        at_most(f"{method} time_ratio", found["time_ratio"], MOST_TIME),
+        at_most(f"{method} memory_ratio", found["memory_ratio"], MOST_MEMORY),
+    ]
 
 
 def compare_cores(python: str, root: Path, samples: int, rounds: int) -> dict[str, Any]:
@@ -115,7 +127,8 @@ def compare_cores(python: str, root: Path, samples: int, rounds: int) -> dict[st
         "all_cores_s": round(every, 1),
         "speedup": round(one / every, 2),
         "identical_tensors": found[1] == found[cores],
-        "targets_met": one / every >= LEAST_SPEEDUP * cores,
+        "benchmark": "quantize cores",
+        **verdict([at_least("speedup", one / every, LEAST_SPEEDUP * cores)]),
     }
 
 
@@ -210,4 +223,4 @@ def tensors_in(directory: Path) -> dict[str, tuple[str, tuple[int, ...], str]]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from judging import at_most, verdict
 
 from packager.jobs.store import JobStore
 from packager.jobs.values import NewJob, Stage
@@ -164,8 +165,13 @@ async def load(
     if errors:
         print(errors[0], file=sys.stderr)
     p95 = quantile(latencies, 0.95)
-    kept = not errors and p95 <= LIMIT_MS and after <= MOST_GROWTH * before
+    rows = [
+        at_most("errors", len(errors), 0),
+        at_most("p95_ms", p95, LIMIT_MS),
+        at_most("memory_over_start", after / before, MOST_GROWTH),
+    ]
     return {
+        "benchmark": "serve",
         "clients": asked.clients,
         "jobs": asked.jobs,
         "requests": len(latencies),
@@ -183,7 +189,7 @@ async def load(
         "memory_over_start": round(after / before, 3),
         "memory_after_flood_mib": round(memory(server) / MIB, 1),
         "flood_per_s": round(flooded),
-        "targets_met": kept,
+        **verdict(rows),
     }
 
 

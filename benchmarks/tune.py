@@ -28,6 +28,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from judging import at_most, holds, verdict
 from measuring import say
 from servers import engine
 
@@ -111,6 +112,7 @@ def compare(asked: argparse.Namespace, place: Path) -> dict[str, Any]:
     share = len(rounds) / report["exhaustive"]
     names = {one.id: one.name for one in field.candidates}
     return {
+        "benchmark": "tune",
         "candidates": {
             names[one.candidate]: one.interval and [one.interval.low, one.interval.high]
             for one in whole
@@ -131,9 +133,13 @@ def compare(asked: argparse.Namespace, place: Path) -> dict[str, Any]:
         "repeated": len(rounds) - len(set(rounds)),
         "exhaustive_s": exhaustive_s,
         "tune_s": tune_s,
-        "targets_met": same.interval.high >= best.interval.low
-        and share <= MOST_SHARE
-        and len(rounds) == len(set(rounds)),
+        **verdict(
+            [
+                holds("within_noise", same.interval.high >= best.interval.low),
+                at_most("share", share, MOST_SHARE),
+                at_most("repeated", len(rounds) - len(set(rounds)), 0),
+            ]
+        ),
     }
 
 

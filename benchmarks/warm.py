@@ -25,6 +25,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from judging import at_least, holds, verdict
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
@@ -105,8 +107,12 @@ def compare(document: dict[str, Any], arguments: argparse.Namespace, start_s: fl
         "efficiency": efficiency,
         "load_at_end": os.getloadavg()[0],
         "targets": TARGETS,
-        "targets_met": efficiency >= TARGETS["efficiency"]
-        and document["counts"] == {"built": arguments.jobs},
+        **verdict(
+            [
+                at_least("efficiency", efficiency, TARGETS["efficiency"]),
+                holds("all_built", document["counts"] == {"built": arguments.jobs}),
+            ]
+        ),
     }
 
 

@@ -118,6 +118,16 @@ def write_files(place: Path, files: Mapping[str, bytes]) -> None:
             write_atomically(path, data)
 
 
+def write_output_files(output: Output, files: Mapping[str, bytes]) -> None:
+    """Write the files of a place, on this machine or in its bucket."""
+    if output.bucket is not None:
+        from packager.remote.s3_upload import put_files
+
+        put_files(output.bucket, files)
+    else:
+        write_files(Path(output.text), files)
+
+
 def append_requests(output: Output, done: OneLoad) -> None:
     """Append the requests of a load that has just ended; only a directory of this machine has them.
 

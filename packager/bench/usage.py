@@ -75,6 +75,11 @@ class UseMeter:
             gpu_memory_bytes=self._gpu_peak,
         )
 
+    @property
+    def cpu_total_s(self) -> float | None:
+        """Return the processor time since the container's start, as it was last read."""
+        return round(self._cpu[-1], 3) if self._cpu else None
+
     def sample(self) -> None:
         """Read once."""
         if self._read is None:

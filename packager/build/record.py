@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from packager.build.stages import Assembled, Planned
 from packager.core.facts import Facts
-from packager.core.image import Written
+from packager.core.image import BaseImage, Written
 from packager.core.plan import Plan
 from packager.core.record import (
     BuildRecord,
@@ -25,7 +25,10 @@ from packager.core.record import (
 )
 from packager.core.request import BuildRequest
 from packager.core.split import Split
+from packager.core.startup import StartupPrediction
 from packager.core.techniques import Draft
+from packager.images.pull_hints import PulledLayer, packed_of
+from packager.performance.startup import bandwidth_of, image_of_plan, predict_startup
 from packager.planning.health import start_period_s
 
 # Fields of a request that decide whether there is an image, and nothing in it.
@@ -126,6 +129,7 @@ def make_record(
         steps=tuple(_recorded_steps(assembled)),
         runtime=runtime_of(plan),
         quality=assembled.quality,
+        startup=_startup_of(plan, base, written) if written.refs else None,
         transfer=transfer,
         seconds=round(seconds, 3),
     )
@@ -192,6 +196,17 @@ def _recorded_steps(assembled: Assembled) -> Iterator[RecordedStep]:
             versions=dict(outcome.result.versions),
             details=dict(outcome.result.details),
         )
+
+
+def _startup_of(plan: Plan, base: BaseImage, written: Written) -> StartupPrediction:
+    """Predict cold starts of the image as it is: the base's layers with ours."""
+    layers = [
+        PulledLayer(digest=one.digest, size=one.size, packed=packed_of(one.media_type))
+        for one in (*base.layers, *written.layers)
+    ]
+    return predict_startup(
+        image_of_plan(plan, layers), bandwidth_bytes_s=bandwidth_of(plan.instance)
+    )
 
 
 def runtime_of(plan: Plan) -> RecordedRuntime:

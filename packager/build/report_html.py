@@ -42,6 +42,7 @@ from packager.performance.pricing import LABELS, Formula
 from packager.performance.report_opinion import HEADER as OPINION_HEADER
 from packager.performance.report_opinion import RATIOS, opinion_rows, opinion_sentence, unanswered
 from packager.performance.report_outlook import Outlook, band_sentences, first_token_words
+from packager.performance.report_startup import startup_table
 from packager.reports.charts import Chart, Mark, make_chart
 from packager.reports.page import render_page
 
@@ -103,6 +104,7 @@ def plan_html(
         "bands": band_sentences(outlook.prediction) if outlook else (),
         "chart": _plan_chart(outlook) if outlook else None,
         "opinion": _opinion(page),
+        "startup": startup_table(page.startup) if page.startup else None,
         "rejected": [
             {"what": found.what, "code": found.code, "why": rejected_sentence(found)}
             for found in plan.rejected

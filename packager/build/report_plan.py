@@ -11,6 +11,7 @@ from packager.core.facts import ContainerFacts
 from packager.core.parsers import ChosenParser
 from packager.core.plan import Plan
 from packager.core.recipe import CacheStatus, Recipe
+from packager.core.startup import StartupPrediction
 from packager.core.techniques import Rejected
 from packager.core.text import escape, joined
 from packager.core.units import decimal, gib, percent, usd
@@ -26,6 +27,7 @@ from packager.performance.report_outlook import (
     outlook_lines,
 )
 from packager.performance.report_rank import Menu, menu_document, menu_lines
+from packager.performance.report_startup import startup_document, startup_lines
 from packager.planning.fit import reserves
 from packager.reports.text import finding_lines, page_width, wrapped
 from packager.steps.report import forecast_documents, forecast_sentences, renewal_sentences
@@ -62,6 +64,7 @@ class PlanPage:
     outlook: Outlook | None = None  # None: nobody published figures of the device
     menu: Menu = ()
     opinion: Opinion | None = None  # None: nobody else was asked
+    startup: StartupPrediction | None = None  # None: of a ranking's plans
 
     @property
     def monthly_words(self) -> str:
@@ -83,6 +86,7 @@ def page_document(page: PlanPage) -> dict[str, Any]:
         "forecasts": forecast_documents(page.forecasts),
         "predicted": outlook_document(page.outlook) if page.outlook else None,
         "second_opinion": opinion_document(page.opinion, page.prediction) if page.opinion else None,
+        "startup": startup_document(page.startup) if page.startup else None,
         "to_try": menu_document(page.menu),
     }
 
@@ -155,6 +159,8 @@ def page_text(page: PlanPage) -> str:
         lines += ["", *outlook_lines(page.outlook)]
     if page.opinion:
         lines += ["", *opinion_lines(page.opinion, page.prediction)]
+    if page.startup:
+        lines += ["", *startup_lines(page.startup)]
     if page.menu:
         lines += ["", *menu_lines(page.menu)]
     if plan.rejected:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from packager.bench.outputs import (
     files_of,
     forget_requests,
     parse_output,
-    write_files,
+    write_output_files,
 )
 from packager.bench.pool import START
 from packager.bench.report import bench_lines
@@ -32,6 +32,7 @@ from packager.bench.sending import Sender
 from packager.bench.session import STEP, OneLoad, Results, Session
 from packager.bench.targets import BenchTarget, find_targets
 from packager.build.records import is_record_of, load_record, put_bench
+from packager.cli.bench_startup import StartupAsked, bench_startup, check_startup, parse_places
 from packager.cli.bench_work import Work, make_work
 from packager.cli.field_options import FiniteRange, options_from, take_fields
 from packager.cli.options import (
@@ -50,7 +51,13 @@ from packager.files.atomic import check_place
 from packager.images.docker_engine import connect_engine
 from packager.load.spec import RequestSpec
 from packager.serving.containers import digests_of, find_image
-from packager.wiring.routes import find_route
+
+# Options of loads that are no fields of what is asked.
+_OF_LOADS = {
+    "--tokenizer": "tokenizer",
+    "--usd-per-hour": "usd_per_hour",
+    "--discount": "discount",
+}
 
 
 @click.command()
@@ -68,6 +75,18 @@ from packager.wiring.routes import find_route
     "drafts_off",
     is_flag=True,
     help="Measure every image that has a draft with its draft switched off, too.",
+)
+@click.option(
+    "--startup",
+    is_flag=True,
+    help="Measure cold starts instead of loads: each container from nothing to its first token, "
+    "--rounds times (3), by phase.",
+)
+@click.option(
+    "--pull",
+    "pulls",
+    is_flag=True,
+    help="With --startup: remove each image from the engine and pull it anew before every start.",
 )
 @click.option(
     "--usd-per-hour",
@@ -114,21 +133,20 @@ def bench(
     servers: tuple[str, ...],
     spec_file: Path | None,
     drafts_off: bool,
+    startup: bool,
+    pulls: bool,
     env: tuple[str, ...],
     record_file: Path | None,
     places: tuple[str, ...],
     progress: str,
     quiet: bool,
     output_format: str,
-    prepared: Sequence[BenchTarget] = (),
     **given: Any,
 ) -> None:
     """Measure servers under load: speed, price of a token, requests that keep the limits.
 
     IMAGE is started in the Docker Engine; a URL is a server that runs, whose API key is
-    taken from OPENAI_API_KEY.  sagemaker://NAME, kubernetes://NAMESPACE/NAME and
-    kserve://NAMESPACE/NAME are deployments, found as `packager deploy` finds them.  Several
-    are measured in turns and compared.
+    taken from OPENAI_API_KEY.  Several are measured in turns and compared.
 
     Ends with status 7 when --min-goodput is missed, with 4 when a server failed, and with
     130 when interrupted; what was measured until then is printed and written.
@@ -136,19 +154,74 @@ def bench(
     \b
     packager bench IMAGE --concurrency 1,4,16 --output results/
     packager bench http://localhost:8000 --find max-concurrency --ttft-ms 500 --tpot-ms 50
+    packager bench IMAGE --startup
     """
     if spec_file is not None:
         take_spec(spec_file, given)
     asked, spec = take_fields(Asked, given), take_fields(RequestSpec, given)
+    engine = cache(partial(connect_engine, without="or give the URL of a server that runs"))
+    if startup:
+        check_startup(asked, spec, {flag: given[name] for flag, name in _OF_LOADS.items()})
+        told = StartupAsked(
+            servers=servers,
+            rounds=asked.rounds,
+            env=container_environment(env),
+            pulls=pulls,
+            drafts_off=drafts_off,
+            deadline_s=given["deadline_s"],
+            outputs=parse_places(places),
+            catalog_file=given["catalog_file"],
+            progress=progress,
+            quiet=quiet,
+            output_format=output_format,
+        )
+        _check_places(told.outputs, record_file)
+        bench_startup(told, engine, lambda targets: record_places(targets, record_file, engine))
+        return
+    if pulls:
+        raise UsageError("--pull is of cold starts", hint="add --startup, or leave --pull out")
     check_asked(asked)
     outputs = tuple(map(parse_output, places))
     _check_places(outputs, record_file)
-    engine = cache(partial(connect_engine, without="or give the URL of a server that runs"))
-    work = make_work(asked, spec, engine=engine, **given)
-    targets = tuple(prepared) or _targets(servers, env, engine, work, drafts_off=drafts_off)
+    _bench_loads(
+        servers,
+        asked,
+        make_work(asked, spec, engine=engine, **given),
+        outputs=outputs,
+        env=container_environment(env),
+        drafts_off=drafts_off,
+        record_file=record_file,
+        progress=progress,
+        quiet=quiet,
+        output_format=output_format,
+    )
+
+
+def _bench_loads(
+    servers: tuple[str, ...],
+    asked: Asked,
+    work: Work,
+    *,
+    outputs: tuple[Output, ...],
+    env: Mapping[str, str],
+    drafts_off: bool,
+    record_file: Path | None,
+    progress: str,
+    quiet: bool,
+    output_format: str,
+) -> None:
+    """Measure servers under load, print and keep the figures; raise what was judged."""
+    targets = find_targets(
+        servers,
+        env,
+        connect=work.engine,
+        state_dir=wiring.state_dir(os.environ),
+        needs_gpus=work.needs_gpus,
+        drafts_off=drafts_off,
+    )
     loads = asked.levels if not asked.is_ramp else ()
     check_archive(outputs, len(targets), len(loads), searches=bool(asked.find))
-    records = record_places(targets, record_file, engine)
+    records = record_places(targets, record_file, work.engine)
     as_json = output_format != "text"
     sender = work.sender(threading.Event())
     for output in outputs:
@@ -173,20 +246,6 @@ def bench(
     _keep(report, results, outputs, records, quiet=quiet or as_json)
     _print(report, output_format)
     _judge(report, results, asked)
-
-
-def _targets(
-    servers: Sequence[str], env: tuple[str, ...], engine: Any, work: Work, *, drafts_off: bool
-) -> tuple[BenchTarget, ...]:
-    return find_targets(
-        servers,
-        container_environment(env),
-        connect=engine,
-        state_dir=wiring.state_dir(os.environ),
-        needs_gpus=work.needs_gpus,
-        drafts_off=drafts_off,
-        find_route=partial(find_route, environment=os.environ),
-    )
 
 
 def page_of(report: BenchReport) -> str:
@@ -243,13 +302,7 @@ def _keep(
 ) -> None:
     """Write everything that was asked for, and the figures into records."""
     for output in outputs:
-        files = files_of(output, report, results, page_of)
-        if output.bucket is not None:
-            from packager.remote.s3_upload import put_files
-
-            put_files(output.bucket, files)
-        else:
-            write_files(Path(output.text), files)
+        write_output_files(output, files_of(output, report, results, page_of))
     for variant in report.variants:
         if variant.name in records and variant.loads:
             own = {"variants": (variant,), "compared": (), "pareto": ()}

@@ -61,13 +61,7 @@ class Work:
 
     def needs_gpus(self, instance: str) -> bool:
         """Return whether a container gets this machine's GPUs."""
-        here = self.services.find_instance(LOCAL)
-        if here.kind != "nvidia" or instance in ("", LOCAL):
-            return here.kind == "nvidia"
-        try:
-            return self.services.find_instance(instance).kind == "nvidia"
-        except NotFound:
-            return True
+        return needs_gpus(self.services, instance)
 
     def open_pool(self, on_event: EventSink) -> ServerPool:
         """Return what starts and ends servers."""
@@ -117,7 +111,7 @@ class Work:
             workload=self._workload(),
             limits=self.asked.limits,
             measured=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            machine=self._machine() if starts else "",
+            machine=machine_words(self.services) if starts else "",
             command=command_words(sys.argv[1:]),
             price_of=self._price_of,
             predict=self._predict,
@@ -135,13 +129,6 @@ class Work:
             data_digest=self.samples.digest if self.samples else "",
             seed=self.spec.seed,
         )
-
-    def _machine(self) -> str:
-        here = self.services.find_instance(LOCAL)
-        if here.kind == "cpu":
-            memory = gib(here.device_bytes)
-            return f"{here.device_name}, {counted(here.vcpus or 1, 'CPU')}, {memory}"
-        return f"{here.devices} x {here.device_name}, {gib(here.device_bytes)} each"
 
     def _price_of(self, target: BenchTarget) -> HourPrice | None:
         if self.usd_per_hour is not None:
@@ -200,6 +187,26 @@ def make_work(
         discount=discount,
         own=own,
     )
+
+
+def needs_gpus(services: BuildServices, instance: str) -> bool:
+    """Return whether a container of an image for `instance` gets this machine's GPUs."""
+    here = services.find_instance(LOCAL)
+    if here.kind != "nvidia" or instance in ("", LOCAL):
+        return here.kind == "nvidia"
+    try:
+        return services.find_instance(instance).kind == "nvidia"
+    except NotFound:
+        return True
+
+
+def machine_words(services: BuildServices) -> str:
+    """Describe this machine."""
+    here = services.find_instance(LOCAL)
+    if here.kind == "cpu":
+        memory = gib(here.device_bytes)
+        return f"{here.device_name}, {counted(here.vcpus or 1, 'CPU')}, {memory}"
+    return f"{here.devices} x {here.device_name}, {gib(here.device_bytes)} each"
 
 
 def command_words(arguments: Sequence[str]) -> str:

@@ -32,12 +32,14 @@ from packager.errors import PlanRejected, UsageError
 from packager.performance.ask_opinion import check_installed
 from packager.performance.ask_opinion import second_opinion as ask_second_opinion
 from packager.performance.choice import target_of
+from packager.performance.measured import measured_starts
 from packager.performance.measurements import load_measurements
 from packager.performance.monthly import MOST_REQUESTS_PER_DAY, REQUESTS_PER_DAY
 from packager.performance.opinion import Opinion
 from packager.performance.predict import Prediction, Workload, concurrencies_of
 from packager.performance.report_outlook import make_outlook
 from packager.performance.report_rank import NO_MENU, ranking_document, ranking_text
+from packager.performance.startup import bandwidth_of, image_of_plan, predict_startup
 
 if TYPE_CHECKING:
     from packager.cli.plan_page import Pages
@@ -191,14 +193,15 @@ def _plan(asked: _Asked) -> None:
 def _make_page(asked: _Asked, planned: Planned) -> PlanPage:
     """Predict a plan, ask the other predictor, and look for better ones of the same instance."""
     request, services, found = asked.request, asked.services, planned.plan
+    loads = tuple(run for run in asked.measured if run.has_loads)
     prediction = predict_plan(
         found,
         services.accelerator_of(found.instance),
         found.workload,
-        asked.measured,
+        loads,
         known_as=(request.model,),
     )
-    if asked.measured and prediction is None:
+    if loads and prediction is None:
         warn(
             "--measured changes nothing: no figures of the device are published, and requests of "
             "these lengths were not measured (--workload IN:OUT)"
@@ -217,6 +220,11 @@ def _make_page(asked: _Asked, planned: Planned) -> PlanPage:
             tpot_limit_s=target_of(request, found.workload).tpot_limit_s,
         )
         to_try = menu(request, services, found.instance, asked.discount, asked.requests_per_day)
+    startup = predict_startup(
+        image_of_plan(found),
+        bandwidth_bytes_s=bandwidth_of(found.instance),
+        measured=measured_starts(found, asked.measured, known_as=(request.model,)),
+    )
     return PlanPage(
         plan=found,
         recipe=planned.recipe,
@@ -224,6 +232,7 @@ def _make_page(asked: _Asked, planned: Planned) -> PlanPage:
         outlook=outlook,
         menu=to_try,
         opinion=opinion,
+        startup=startup,
     )
 
 

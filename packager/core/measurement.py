@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from packager.core.startup import StartedVariant
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredLoad:
@@ -42,3 +44,9 @@ class MeasuredRun:
     plain_loads: tuple[MeasuredLoad, ...] = ()  # of the same server without its draft
     acceptance_length: float | None = None  # tokens of a step with the draft
     others: tuple[MeasuredRun, ...] = ()  # further servers of the file; the plan's is looked for
+    started: StartedVariant | None = None  # cold starts, where the file has them
+
+    @property
+    def has_loads(self) -> bool:
+        """Whether a server of the file was put under load: others were only started."""
+        return any(one.loads or one.plain_loads for one in (self, *self.others))

@@ -10,9 +10,10 @@ from packager.core.bench import BenchReport
 from packager.core.quality import QualityReport
 from packager.core.request import BuildRequest
 from packager.core.speculation import SpeculationReport
+from packager.core.startup import StartupPrediction, StartupReport
 
 RECORD_SCHEMA = 4
-READ_SCHEMAS = (1, 2, 3, RECORD_SCHEMA)  # 1 knows no `bench`, 2 no `trees`, 3 no `smoke`
+READ_SCHEMAS = (1, 2, 3, RECORD_SCHEMA)  # 1 knows no `bench`, 2 no `trees`, 3 no `startup`
 
 
 class _Document(BaseModel):
@@ -112,17 +113,6 @@ class RecordedStep(_Document):
     details: dict[str, Any] = Field(default_factory=dict)
 
 
-class RecordedSmoke(_Document):
-    """An answer of a deployment of the image, asked once after it was applied."""
-
-    deployment: str  # platform and name, such as `sagemaker my-model`
-    instance: str
-    asked: str  # UTC, RFC 3339
-    model: str = ""  # as the server names it
-    seconds: float  # of the whole answer
-    text: str = ""  # its beginning
-
-
 class Transfer(_Document):
     """Bytes read and sent by a build, without those that the kernel sends to an engine."""
 
@@ -159,6 +149,7 @@ class BuildRecord(_Document):
     quality: QualityReport | None = None  # None where it was not measured
     speculation: SpeculationReport | None = None  # measured later, on the image as it runs
     bench: BenchReport | None = None  # measured later, too, under load
-    smoke: RecordedSmoke | None = None  # of its last deployment that was asked
+    startup: StartupPrediction | None = None  # cold starts of the image, predicted
+    starts: StartupReport | None = None  # the same, measured later
     transfer: Transfer
     seconds: float

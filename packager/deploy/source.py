@@ -24,8 +24,9 @@ from packager.core.units import GIB
 from packager.deploy.servers import meeting_of, metrics_of
 from packager.errors import UsageError
 from packager.findings import Finding
+from packager.images.pull_hints import pulled_bytes_s
 from packager.images.stored import StoredImage
-from packager.planning.health import start_period_of
+from packager.performance.startup import slowest_start_s
 
 INSTANCE_LABEL = "dev.packager.instance"
 FAMILY_LABEL = "dev.packager.family"
@@ -39,10 +40,6 @@ SERVER_BYTES = 4 * GIB
 PROCESS_BYTES = 2 * GIB  # of each device's process
 SHM_BYTES = GIB  # for each device; engines' processes need more than the 64 MB that Docker gives
 SCRATCH_BYTES = 8 * GIB  # logs and what engines compile at their start
-
-# KServe's own measurement: 140 GB from a registry into containerd on gp3 took 4,585 s, 14 GB
-# 443 s, since a layer is written, read and written again (kserve/kserve#5852, 2026-09).
-PULL_BYTES_S = 31_000_000
 
 _SPLIT = re.compile(
     r"TP (\d{1,4})(?: PP (\d{1,4}))?(?: x (\d{1,4}) copies)?(?:.*, (\d{1,3}) nodes)?"
@@ -281,8 +278,8 @@ def _with_estimates(made: Deployment, bytes_s: float | None) -> Deployment:
     """Return the deployment with the times and amounts that follow from others, and notes."""
     start_s = made.start_period_s
     if start_s is None and made.model_bytes:
-        start_s = start_period_of(made.model_bytes)
-    pull_s = made.image_bytes / (bytes_s or PULL_BYTES_S) if made.image_bytes else None
+        start_s = slowest_start_s(made.model_bytes)
+    pull_s = made.image_bytes / (bytes_s or pulled_bytes_s()) if made.image_bytes else None
     if made.devices:
         memory: int | None = SERVER_BYTES + PROCESS_BYTES * made.devices + made.shm_bytes
     else:

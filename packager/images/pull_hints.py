@@ -125,11 +125,10 @@ def make_hints(
     unpacks = min(max(len(large), 1), MOST_UNPACKS)
     down, out = sum(layer.size for layer in once), sum(layer.unpacked for layer in once)
     tuned = _Pull(connections, True, unpacks)
-    by_default = _Pull(DEFAULT_DOWNLOADS, False, DEFAULT_UNPACKS)
     times = []
     for disk in disks:
         parts = tuned.parts(once, bandwidth_bytes_s, disk)
-        before = by_default.parts(once, bandwidth_bytes_s, disk)
+        before = _BY_DEFAULT.parts(once, bandwidth_bytes_s, disk)
         times.append(
             PullTime(
                 disk=disk.name,
@@ -151,6 +150,33 @@ def make_hints(
         files=_files(connections, unpacks),
         notes=tuple(_notes(once, large, connections, unpacks)),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullParts:
+    """A pull with containerd's own settings: until all bytes have come, and what it needs then."""
+
+    down_s: float
+    unpack_s: float
+
+
+def pull_parts(
+    layers: Sequence[PulledLayer], bandwidth_bytes_s: float, disk: Disk = DISKS[0]
+) -> PullParts:
+    """Return the predicted seconds of a pull; their sum is `by_default` of the hints."""
+    once = tuple({layer.digest: layer for layer in layers}.values())
+    parts = _BY_DEFAULT.parts(once, bandwidth_bytes_s, disk)
+    return PullParts(
+        down_s=parts["network"], unpack_s=max(0.0, max(parts.values()) - parts["network"])
+    )
+
+
+def pulled_bytes_s(disk: Disk = DISKS[0]) -> float:
+    """Return how many bytes of an uncompressed image a node pulls and unpacks in a second.
+
+    That is where the disk is what it waits for, as one is that nobody configures.
+    """
+    return disk.bytes_s * DISK_SHARE / 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +203,8 @@ class _Pull:
             "disk": (2 * down + out) / (disk.bytes_s * DISK_SHARE),
         }
 
+
+_BY_DEFAULT = _Pull(DEFAULT_DOWNLOADS, False, DEFAULT_UNPACKS)
 
 _CONTAINERD = "containerd docs/cri/config.md and plugins/transfer (2026-08-22)"
 _SOCI = "soci-snapshotter docs/parallel-mode.md (v0.15)"

@@ -101,6 +101,12 @@ def engine_name(text: str) -> str:
     return text.removeprefix(f"{ENGINE}:")
 
 
+def names_registry(text: str) -> bool:
+    """Return whether an image's name begins with a registry's host, as a Docker Engine reads it."""
+    host, slash, _ = text.partition("/")
+    return bool(slash) and ("." in host or ":" in host or host == "localhost")
+
+
 def is_relative(text: str) -> bool:
     """Return whether a text names another place in another working directory."""
     scheme, colon, rest = text.partition(":")

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 
 from packager.core.measurement import MeasuredLoad, MeasuredRun
 from packager.core.plan import Plan
+from packager.core.startup import StartedVariant
 from packager.core.workload import Workload
 from packager.errors import UsageError
 from packager.performance.calibration import Measured
@@ -60,6 +61,17 @@ def run_of(plan: Plan, run: MeasuredRun, names: Iterable[str]) -> MeasuredRun:
             return one
     check_setup(plan, run, known)
     return run
+
+
+def measured_starts(
+    plan: Plan, runs: Iterable[MeasuredRun], *, known_as: Iterable[str] = ()
+) -> tuple[StartedVariant, ...]:
+    """Return the cold starts of files about this plan; raise `MeasuredElsewhere` for another's."""
+    names = {plan.served_name, plan.model.name, *known_as}
+    found = (
+        run_of(plan, run, names) for run in runs if any(one.started for one in (run, *run.others))
+    )
+    return tuple(one.started for one in found if one.started is not None)
 
 
 def measured_acceptance(plan: Plan, runs: Iterable[MeasuredRun]) -> float | None:

@@ -1,8 +1,9 @@
 """Benchmark results from files, as predictions are fitted to them.
 
-Six forms are read, told apart by their keys:
+Seven forms are read, told apart by their keys:
 
     variants              `packager bench --output`
+    startups              `packager bench --startup --output`
     points                our own, written by hand; see docs/measured.md
     speeds                `packager draft measure --output`
     request, bench        a build record with such figures
@@ -27,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, V
 from packager.core.bench import BenchLoad, BenchReport, BenchSetup, BenchVariant
 from packager.core.documents import NotStrict, field, parse_object, shorten
 from packager.core.measurement import MeasuredLoad, MeasuredRun, MeasuredSetup
+from packager.core.startup import StartupReport
 from packager.core.validation import first_fault
 from packager.errors import UsageError
 from packager.files.user_files import read_user_file
@@ -71,7 +73,7 @@ def load_measurements(path: Path) -> MeasuredRun:
         raise NoMeasurements(path, str(error)) from error
     except ValidationError as error:
         raise NoMeasurements(path, first_fault(error)) from error
-    if not run.loads and not run.plain_loads:
+    if not run.loads and not run.plain_loads and run.started is None:
         raise NoMeasurements(path, "no load in it was answered")
     return run
 
@@ -179,6 +181,21 @@ def _of_variant(path: Path, variant: BenchVariant, setup: MeasuredSetup | None) 
     )
 
 
+def _of_startups(
+    path: Path, document: Mapping[str, Any], setup: MeasuredSetup | None = None
+) -> MeasuredRun:
+    """Read a report of `bench --startup`; an image that never started tells nothing."""
+    report = StartupReport.model_validate(document)
+    runs = [
+        MeasuredRun(source=str(path), setup=setup or _setup_of(one.setup), loads=(), started=one)
+        for one in report.startups
+        if one.phases
+    ]
+    if not runs:
+        raise NotStrict("no image in it gave a first token")
+    return replace(runs[0], others=tuple(runs[1:]))
+
+
 def _setup_of(stated: BenchSetup) -> MeasuredSetup:
     return MeasuredSetup(
         model=stated.model,
@@ -209,7 +226,7 @@ def _of_bench_loads(loads: Iterable[BenchLoad]) -> Iterable[MeasuredLoad]:
 
 def _of_record(path: Path, document: Mapping[str, Any]) -> MeasuredRun:
     """Read the figures of a build record, which says what the image is."""
-    if not any(isinstance(document.get(name), dict) for name in ("bench", "speculation")):
+    if not any(isinstance(document.get(name), dict) for name in _IN_RECORDS):
         raise NotStrict(
             "it is a build record, and `packager bench` put no figures in it, nor did "
             "`packager draft measure`"
@@ -226,9 +243,15 @@ def _of_record(path: Path, document: Mapping[str, Any]) -> MeasuredRun:
         quantization=request.get("quantize") or None,
         draft=field(draft, "kind", str, "draft") if isinstance(draft, dict) else "none",
     )
+    started = None
+    if isinstance(document.get("starts"), dict):
+        run = _of_startups(path, document["starts"], setup)
+        if not any(isinstance(document.get(name), dict) for name in ("bench", "speculation")):
+            return run
+        started = run.started
     if isinstance(document.get("bench"), dict):
-        return _of_bench(path, document["bench"], setup)
-    return _of_speeds(path, document["speculation"], setup)
+        return replace(_of_bench(path, document["bench"], setup), started=started)
+    return replace(_of_speeds(path, document["speculation"], setup), started=started)
 
 
 def _of_aiperf(path: Path, document: Mapping[str, Any]) -> MeasuredRun:
@@ -311,8 +334,11 @@ def _of_vllm(path: Path, document: Mapping[str, Any]) -> MeasuredRun:
     )
 
 
+_IN_RECORDS = ("bench", "speculation", "starts")
+
 READERS: Mapping[str, Callable[[Path, Mapping[str, Any]], MeasuredRun]] = {
     "variants": _of_bench,
+    "startups": _of_startups,
     "points": _of_points,
     "speeds": _of_speeds,
     "request": _of_record,

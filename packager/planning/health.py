@@ -7,21 +7,14 @@ the server.
 
 from __future__ import annotations
 
-import math
-
 from packager.core.image import HealthCheck
 from packager.core.plan import Plan
+from packager.performance.startup import slowest_start_s
 
 _INTERVAL_S = 15
 _TIMEOUT_S = 10  # a busy server answers late; three in a row are too many
 _RETRIES = 3
 _START_INTERVAL_S = 3  # while it starts, so that the first answer is soon seen
-
-# Until the server answers: what engines take with a small model (25 s measured on an idle
-# machine, 280 s on a busy one, vLLM 0.32.0 on processors, 2026-11), then the weights from the
-# slowest disk that is usual (gp3 reads 125 MB/s: docs.aws.amazon.com/ebs, 2026-11).
-_STARTING_S = 300
-_DISK_BYTES_S = 125_000_000
 
 _PROGRAM = (
     "import socket;"
@@ -55,9 +48,4 @@ def health_check_of(path: str, port: int, start_s: int) -> HealthCheck:
 
 def start_period_s(plan: Plan) -> int:
     """Return the seconds, in whole minutes, in which a server that is still silent is starting."""
-    return start_period_of(plan.profile.weight_bytes)
-
-
-def start_period_of(stored: int) -> int:
-    """Return the same for weights of `stored` bytes."""
-    return 60 * math.ceil((_STARTING_S + stored / _DISK_BYTES_S) / 60)
+    return slowest_start_s(plan.profile.weight_bytes)

@@ -125,6 +125,8 @@ def wait_for_ping(
     url: str,
     deadline_s: float,
     on_progress: Callable[[str], None],
+    *,
+    poll_s: float = _POLL_S,
 ) -> None:
     """Poll until /ping says 200. An ended container fails at once, not at the deadline."""
     started = time.monotonic()
@@ -145,7 +147,7 @@ def wait_for_ping(
         if now - said > 10:
             said = now
             on_progress(f"waiting for /ping, {now - started:.0f} s")
-        time.sleep(_POLL_S)
+        time.sleep(poll_s)
 
 
 def log_of(container: Any) -> str:

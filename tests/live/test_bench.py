@@ -59,3 +59,24 @@ def test_an_image_is_measured_and_its_plan_predicts_the_loads_within_the_new_ban
         tpot_s = load["metrics"]["inter_token_latency"]["avg"] / 1e3
         point = by_load[load["concurrency"]]
         assert abs(tpot_s / point["tpot_s"] - 1) <= told["error_band"]
+
+    started = packager(
+        *("bench", f"docker:{NAME}", "--startup", "--rounds", "1", "--output", "startup.json"),
+        *("--timeout", "900", *small_model_words(), *cap_words()),
+    )
+
+    assert started.status == 0, started.err
+    (cold,) = json.loads((tmp_path / "startup.json").read_text())["startups"]
+    (start,) = cold["starts"]
+    assert [*start["phases"]] == [
+        *("container", "import", "weights", "compile", "ready", "first_token"),
+    ]
+    assert start["untold_s"] < 0.5
+    assert sum(start["phases"].values()) == pytest.approx(start["seconds"], abs=1.0)
+    assert cold["predicted"]["is_base_guessed"] is False  # of its record, with the base's layers
+    planned = packager("plan", *LOCAL, "--measured", "startup.json", "--format", "json")
+    assert planned.status == 0, planned.err
+    nodes = json.loads(planned.out)["startup"]["nodes"]
+    assert nodes[-1]["node"] == "as measured"
+    by_name = {phase["name"]: phase for phase in nodes[0]["phases"]}
+    assert by_name["import"]["basis"] == "measured"

@@ -33,6 +33,7 @@ _COPIED = (
     "tests",
     "examples",
     "docs",
+    "benchmarks",
 )
 
 

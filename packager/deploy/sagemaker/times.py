@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 
 from packager.core.deployment import Deployment
+from packager.performance.startup import s3_bytes_s
 
 LEAST_S, MOST_S = 60, 3600  # of both, in the API's model
 MARGIN = 1.5  # over a prediction: a time-out that fires throws away all that was loaded
 UNKNOWN_S = 1800  # where nobody knows how long a server takes; AWS's own for large models
-
-# Of a 140 GB tree from S3 in 2,319 s, which KServe measured (kserve/kserve#5852, 2026-09).
-S3_BYTES_S = 60_000_000
 
 
 def health_s(deployment: Deployment) -> int:
@@ -31,7 +29,7 @@ def download_s(deployment: Deployment) -> int | None:
         return None
     if deployment.model_bytes is None:
         return MOST_S
-    return _allowed(MARGIN * deployment.model_bytes / S3_BYTES_S)
+    return _allowed(MARGIN * deployment.model_bytes / s3_bytes_s())
 
 
 def _allowed(seconds: float) -> int:

@@ -279,3 +279,23 @@ def test_results_go_into_a_bucket(packager: Packager, one: LlmDouble) -> None:
     assert {"run/bench.json", "run/bench.html"} < {one["Key"] for one in found}
     assert len(found) == 5
     assert BenchReport.model_validate_json(report).variants[0].name == one.url
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("tiny:1", "--startup", "--pull"), "'tiny:1' names no registry"),
+        (("http://localhost:1", "--startup"), "a URL is of a server that runs"),
+        (("tiny:1", "--startup", "--concurrency", "2"), "--concurrency is of loads"),
+        (("tiny:1", "--startup", "--usd-per-hour", "2"), "--usd-per-hour is of loads"),
+        (("tiny:1", "--startup", "--output", "output.tar.gz"), "holds a load"),
+        (("tiny:1", "--pull"), "--pull is of cold starts"),
+    ],
+)
+def test_a_cold_start_takes_no_option_of_loads_and_a_load_none_of_starts(
+    packager: Packager, words: tuple[str, ...], said: str
+) -> None:
+    done = packager("bench", *words)
+
+    assert done.status == 2
+    assert said in done.err

@@ -26,6 +26,7 @@ from packager.core.techniques import Draft, Quantization, Rejected
 from packager.core.units import usd
 from packager.errors import PlanRejected
 from packager.findings import Finding
+from packager.performance.startup import image_of_plan, predict_startup
 from packager.planning.planner import make_plan
 from packager.plugins.tables import FAMILIES
 from tests.golden.cases import CASES
@@ -370,3 +371,19 @@ def test_what_stopping_does_to_requests_is_told(
     assert f"stops {words}" in " ".join(page_text(page).split())
     assert page_document(page)["stopping"]["grace_s"] == grace_s
     assert f"<dt>Stops</dt><dd>{words}" in plan_html(page)
+
+
+def test_a_cold_start_is_in_text_json_and_page() -> None:
+    page = PlanPage(plan=PLAN, startup=predict_startup(image_of_plan(PLAN)))
+
+    text, document, html = page_text(page), page_document(page), plan_html(page)
+
+    assert "cold start of a node that has nothing" in text
+    assert [node["node"] for node in document["startup"]["nodes"]] == [
+        "gp3, 125 MiB/s",
+        "gp3, 1000 MiB/s",
+        "local NVMe, 3 GB/s",
+    ]
+    assert "How long a cold start takes" in html
+    assert '<th scope="row">first token</th>' in html
+    assert page_document(PlanPage(plan=PLAN))["startup"] is None

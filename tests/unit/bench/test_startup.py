@@ -1,0 +1,254 @@
+"""Cold starts of several images: their order, their figures, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager.bench.asked import Asked
+from packager.bench.startup_report import make_startup_report, spread
+from packager.bench.startup_session import StartResults, measure_starts
+from packager.bench.startup_text import startup_html, startup_report_lines
+from packager.bench.targets import BenchTarget
+from packager.build.records import load_record, put_starts, save_record
+from packager.cli.bench_startup import check_startup, parse_places
+from packager.core.bench import BenchSetup
+from packager.core.startup import OneStart, PhaseName, StartupReport
+from packager.errors import SmokeFailed, UsageError
+from packager.load.spec import RequestSpec
+from packager.performance.measured import MeasuredElsewhere, measured_starts
+from packager.performance.measurements import load_measurements
+from packager.performance.startup import image_of_plan, predict_startup
+from packager.serving.opening import MeasuredServer
+from tests.support.headers import LLAMA_3_8B, model_of, plan_of
+from tests.unit.build.test_records import place_of
+from tests.unit.build.test_records import record as a_record
+
+PHASES: Mapping[PhaseName, float] = {
+    "container": 1.0,
+    "import": 14.0,
+    "weights": 2.0,
+    "compile": 30.0,
+    "ready": 2.5,
+    "first_token": 0.5,
+}
+SETUP = BenchSetup(
+    model="llama-3-8b", instance="ml.g5.12xlarge", tp_degree=4, quantization="none", draft="none"
+)
+
+
+def target(name: str, **changes: Any) -> BenchTarget:
+    server = MeasuredServer(name=name, env={})
+    return BenchTarget(**({"name": name, "server": server, "setup": SETUP} | changes))
+
+
+def start_of(number: int, slower: float = 1.0, **changes: Any) -> OneStart:
+    phases = {name: seconds * slower for name, seconds in PHASES.items()}
+    given: dict[str, Any] = {
+        "round": number,
+        "phases": phases,
+        "seconds": sum(phases.values()),
+        "ready_s": sum(phases.values()) - phases["first_token"],
+        "cpu_seconds": 40.0 * slower,
+        "peak_memory_bytes": 2**30,
+    }
+    return OneStart(**(given | changes))
+
+
+def report_of(results: StartResults, *names: str, **changes: Any) -> StartupReport:
+    targets = [target(name, **changes) for name in names]
+    return make_startup_report(
+        targets, results, measured="2026-11-28T00:00:00Z", machine="", command="packager bench m"
+    )
+
+
+def whole_report() -> StartupReport:
+    results = StartResults(
+        rounds=3,
+        starts={
+            "one:1": [start_of(number, 1 + number / 50) for number in range(3)],
+            "two:1": [start_of(number, (1 + number / 50) / 2) for number in range(3)],
+        },
+    )
+    return report_of(results, "one:1", "two:1")
+
+
+def test_images_take_turns_and_none_is_always_the_first() -> None:
+    asked: list[tuple[str, int]] = []
+
+    def start(server: MeasuredServer, number: int) -> OneStart:
+        asked.append((server.name, number))
+        return start_of(number)
+
+    results = measure_starts([target("a"), target("b")], 2, start)
+
+    assert asked == [("a", 0), ("b", 0), ("b", 1), ("a", 1)]
+    assert {name: len(found) for name, found in results.starts.items()} == {"a": 2, "b": 2}
+
+
+def test_an_image_that_does_not_start_is_a_result_and_not_started_again() -> None:
+    asked: list[str] = []
+
+    def start(server: MeasuredServer, number: int) -> OneStart:
+        asked.append(server.name)
+        if server.name == "bad":
+            raise SmokeFailed("the container ended with status 1", hint="its log is above")
+        return start_of(number)
+
+    results = measure_starts([target("bad"), target("good")], 3, start)
+    report = report_of(results, "bad", "good")
+
+    assert asked.count("bad") == 1
+    assert asked.count("good") == 3
+    assert report.startups[0].failure == "the container ended with status 1"
+    assert report.startups[0].starts == ()
+    assert report.compared == ()
+    assert "failed     the container ended with status 1" in "\n".join(startup_report_lines(report))
+
+
+def test_what_was_measured_before_an_interrupt_is_kept() -> None:
+    def start(server: MeasuredServer, number: int) -> OneStart:
+        if number:
+            raise KeyboardInterrupt
+        return start_of(number)
+
+    results = measure_starts([target("a")], 3, start)
+
+    assert results.is_interrupted
+    assert report_of(results, "a").incomplete == "interrupted"
+    with pytest.raises(KeyboardInterrupt):
+        measure_starts([target("a")], 3, lambda server, number: start(server, 1))
+
+
+def test_a_spread_has_an_interval_from_three_rounds_on() -> None:
+    assert spread([]) is None
+    two, three = spread([1.0, 3.0]), spread([1.0, 2.0, 3.0])
+    assert two is not None and (two.median, two.low) == (2.0, None)
+    assert three is not None and three.median == 2.0
+    assert three.low == 0.0  # no time is negative
+    assert three.high == pytest.approx(2 + 4.303 / 3**0.5, abs=0.001)
+
+
+def test_variants_are_compared_round_by_round() -> None:
+    compared = {one.phase: one for one in whole_report().compared}
+
+    assert compared["seconds"].ratio == 0.5
+    assert compared["cpu_seconds"].ratio == 0.5
+    assert compared["import"].is_noise is False  # half in every round
+    assert {one.variant for one in compared.values()} == {"two:1"}
+
+
+def test_the_longest_phase_and_its_remedy_are_named() -> None:
+    found = whole_report().startups[0].next
+
+    assert found is not None
+    assert (found.phase, found.change) == ("compile", "compile ahead of time: --compile auto")
+
+
+def test_measured_stands_beside_predicted() -> None:
+    plan = plan_of(model_of(LLAMA_3_8B, name="llama-3-8b"), "ml.g5.12xlarge")
+    predicted = predict_startup(image_of_plan(plan))
+    built = a_record(startup=predicted)
+    results = StartResults(rounds=1, starts={"one:1": [start_of(0, untold_s=3.0)]})
+
+    report = report_of(results, "one:1", record=built)
+    rows = [line.split() for line in startup_report_lines(report)]
+
+    assert ["import", "14", "s", "–", "~25", "s"] in rows
+    assert ["weights", "2.0", "s", "–", "~8.0", "s", "to", "2.0", "min"] in rows
+    assert ["not", "told", "3.0", "s", "–", "–"] in rows
+    assert ["pull", "–", "–", "~84", "s"] in rows  # it was in the engine
+    assert "40 s of processor time, up to 1.0 GiB of memory" in "\n".join(
+        startup_report_lines(report)
+    )
+
+
+def test_layers_that_another_image_has_are_told() -> None:
+    results = StartResults(
+        rounds=1, starts={"one:1": [start_of(0, pulled_bytes=4_000_000_000, known_layers=1)]}
+    )
+
+    text = "\n".join(startup_report_lines(report_of(results, "one:1")))
+
+    assert "4.0 GB were pulled; other images in the engine have 1 layer of it" in text
+
+
+def test_a_page_has_every_figure_and_escapes_what_strangers_wrote() -> None:
+    results = StartResults(
+        rounds=1, starts={"one:1": [start_of(0, compiled="<script>alert(1)</script>")]}
+    )
+    page = startup_html(report_of(results, "one:1"))
+
+    assert page.startswith("<!doctype html>")
+    assert '<td class="n">14 s</td>' in page
+    assert "<script>alert(1)" not in page
+    assert "packager bench m" in page
+
+
+def test_a_log_that_does_not_tell_is_said() -> None:
+    short = {"container": 1.0, "first_token": 0.5}
+    results = StartResults(rounds=1, starts={"one:1": [start_of(0, phases=short)]})
+
+    assert (
+        "one:1: its log does not tell import, weights, compile, ready"
+        in report_of(results, "one:1").notes
+    )
+
+
+def test_a_plan_takes_the_figures_of_its_own_image(tmp_path: Path) -> None:
+    place = tmp_path / "startup.json"
+    place.write_text(whole_report().model_dump_json())
+    plan = plan_of(model_of(LLAMA_3_8B, name="llama-3-8b"), "ml.g5.12xlarge", tp_degree=4)
+    other = plan_of(model_of(LLAMA_3_8B, name="llama-3-8b"), "ml.g5.48xlarge", tp_degree=4)
+
+    run = load_measurements(place)
+
+    assert not run.has_loads
+    [found] = measured_starts(plan, [run])
+    assert found.phases["import"].median == pytest.approx(14.28)
+    with pytest.raises(MeasuredElsewhere, match="the instance"):
+        measured_starts(other, [run])
+
+
+def test_a_record_keeps_measured_starts_and_a_later_build_of_the_image_as_well(
+    tmp_path: Path,
+) -> None:
+    save_record(a_record(), state_dir=tmp_path, copy_to=None)
+    put_starts(place_of(tmp_path), whole_report())
+    save_record(a_record(), state_dir=tmp_path, copy_to=None)
+
+    assert load_record(place_of(tmp_path)).starts == whole_report()
+    assert load_measurements(place_of(tmp_path)).started is not None
+
+
+@pytest.mark.parametrize(
+    ("asked", "spec", "others", "flag"),
+    [
+        (Asked(concurrency=(4,)), RequestSpec(), {}, "--concurrency"),
+        (Asked(find="knee"), RequestSpec(), {}, "--find"),
+        (Asked(duration_s=3.0), RequestSpec(), {}, "--duration"),
+        (Asked(), RequestSpec(workload="chat"), {}, "--workload"),
+        (Asked(), RequestSpec(), {"--usd-per-hour": 2.0}, "--usd-per-hour"),
+    ],
+)
+def test_options_of_loads_are_refused(
+    asked: Asked, spec: RequestSpec, others: dict[str, object], flag: str
+) -> None:
+    with pytest.raises(UsageError, match=f"{flag} is of loads"):
+        check_startup(asked, spec, others)
+
+
+def test_rounds_are_of_starts_as_well() -> None:
+    check_startup(Asked(rounds=5), RequestSpec(), {"--usd-per-hour": None})
+    with pytest.raises(UsageError, match="holds a load"):
+        parse_places(["x/output.tar.gz"])
+
+
+def test_the_report_is_json_that_is_read_back() -> None:
+    report = whole_report()
+
+    assert StartupReport.model_validate(json.loads(report.model_dump_json())) == report

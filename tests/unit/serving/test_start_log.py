@@ -1,0 +1,113 @@
+"""What engines' logs tell of a start: vLLM's as it wrote it here, others' as people published them.
+
+Times are those of the files; `started` and `ready` are made up around them.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from packager.serving.start_log import SplitStart, StartMarks, parse_time, read_marks, split_start
+from tests.support.places import DATA
+
+LOGS = DATA / "start_logs"
+
+
+def at(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+def split(name: str, started: str, ready: str) -> SplitStart:
+    marks = read_marks((LOGS / f"{name}.log").read_text())
+    return split_start(marks, started=at(started), ready=at(ready))
+
+
+def parts(found: SplitStart) -> tuple[float | None, ...]:
+    told = (found.importing, found.weights, found.compiling, found.ready, found.untold)
+    return tuple(None if part is None else round(part, 2) for part in told)
+
+
+@pytest.mark.parametrize(
+    ("name", "started", "ready", "expected"),
+    [
+        (
+            "vllm-eager",
+            "2026-11-27T23:35:19.678512",
+            "2026-11-27T23:37:01.196951",
+            (88.0, 0.36, 3.16, 10.0, 0.0),
+        ),
+        (
+            "vllm-two-ranks",
+            "2026-11-27T10:00:10",
+            "2026-11-27T10:02:08.25",
+            (20.0, 23.25, 70.0, 5.0, 0.0),
+        ),
+        ("sglang", "2026-03-11T13:52:21", "2026-03-11T13:53:35", (20.0, 40.0, 12.0, 2.0, 0.0)),
+        (  # nothing says when the shard began to read: what lies before is in no part
+            "tgi",
+            "2024-05-07T12:39:00.593317",
+            "2024-05-07T12:39:26.593317",
+            (None, None, 5.0, 1.0, 20.0),
+        ),
+    ],
+    ids=["vllm", "two ranks", "sglang", "tgi"],
+)
+def test_a_start_is_split_at_what_its_engine_says(
+    name: str, started: str, ready: str, expected: tuple[float | None, ...]
+) -> None:
+    assert parts(split(name, started, ready)) == expected
+
+
+def test_a_duration_tells_when_reading_began_where_no_line_does() -> None:
+    log = "2026-11-27T10:00:50Z (Worker pid=5) INFO [x.py:1] Loading weights took 20.00 seconds\n"
+
+    marks = read_marks(log)
+
+    assert marks.weights_begin == at("2026-11-27T10:00:30")
+
+
+def test_the_launchers_word_of_compiled_files_is_kept() -> None:
+    marks = read_marks((LOGS / "vllm-two-ranks.log").read_text())
+
+    assert marks.compiled == "41 files compiled ahead of time are in place"
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "",
+        "no time before it: Loading weights took 1 seconds",
+        "2026-13-45T99:00:00Z Loading weights took 1 seconds",
+        "2026-11-27T10:00:00Z Loading weights took ............ seconds",
+        "2026-11-27T10:00:00Z " + 3000 * "x" + "Loading weights took 1 seconds",
+    ],
+    ids=["empty", "no time", "no such time", "no number", "too long a line"],
+)
+def test_a_log_that_tells_nothing_splits_nothing(log: str) -> None:
+    found = split_start(read_marks(log), started=100.0, ready=130.0)
+
+    assert (found.importing, found.weights) == (None, None)
+    assert found.untold == 30.0
+
+
+def test_marks_before_the_start_or_swapped_are_no_parts() -> None:
+    marks = StartMarks(weights_begin=50.0, weights_end=40.0, engine_end=120.0)
+
+    found = split_start(marks, started=60.0, ready=130.0)
+
+    assert parts(found) == (None, None, 80.0, 10.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-11-27T23:35:40.810683994Z", 1795822540.810683994),
+        ("2026-11-28T00:35:40+01:00", 1795822540.0),
+        ("2026-11-27 23:35:40", None),
+        ("yesterday", None),
+    ],
+)
+def test_times_are_read_as_docker_writes_them(text: str, expected: float | None) -> None:
+    assert parse_time(text) == (None if expected is None else pytest.approx(expected, abs=1e-6))
