@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
 import json
-import shutil
 import socket
-import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -21,20 +16,6 @@ READY_S = 600.0
 # Threads of a small model only wait for each other.  The process that schedules computes, too:
 # a third one of vLLM's would load all of its modules once more.
 SMALL_MODEL = {"OMP_NUM_THREADS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
-CACHE = "/tmp/engine-cache"
-
-
-@functools.cache
-def engine_cache() -> Path:
-    """Make a directory where engines that run one after another keep what they found out.
-
-    vLLM loads a model's code in a process of its own to ask it what it can, a third of a start,
-    and keeps the answer for the next start.
-    """
-    place = Path(tempfile.mkdtemp(prefix="packager-test-engines-"))
-    place.chmod(0o777)  # whoever the container's user is
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
-    return place
 
 
 @contextmanager
@@ -42,8 +23,6 @@ def served(
     docker_host: str,
     image: str,
     health: Mapping[str, int] | None = None,
-    *,
-    cached: bool = True,
     **environment: str,
 ) -> Iterator[tuple[Any, str]]:
     """Run the image until /ping answers; give the container and its address.
@@ -61,9 +40,6 @@ def served(
         if bridged
         else {"network_mode": "host", "command": ["--port", str(port)]}
     )
-    if cached:
-        environment = {"VLLM_CACHE_ROOT": CACHE, **environment}
-        place["volumes"] = {str(engine_cache()): {"bind": CACHE}}
     if health:
         place["healthcheck"] = health
     container = client.containers.create(image, environment=environment, shm_size="1g", **place)

@@ -54,7 +54,7 @@ def test_an_image_starts_with_its_compile_work_done(
     again = packager(*common, "--output", f"oci:{tmp_path / 'out'}", "--require-cached")
     assert again.status == 0, again.err
 
-    with served(engine, IMAGE, cached=False) as (container, url):
+    with served(engine, IMAGE) as (container, url):
         assert b"files compiled ahead of time are in place" in container.logs()
         with_them = answers(url)
         manifest = json.loads(
@@ -65,6 +65,6 @@ def test_an_image_starts_with_its_compile_work_done(
     if os.environ.get("PACKAGER_SERVE") != "all":
         return  # the step compared the answers with those of an engine that compiled
 
-    with served(engine, IMAGE, cached=False, PACKAGER_COMPILED="off") as (container, url):
+    with served(engine, IMAGE, PACKAGER_COMPILED="off") as (container, url):
         assert b"compiled ahead of time" not in container.logs()
         assert answers(url) == with_them

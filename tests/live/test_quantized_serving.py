@@ -19,7 +19,7 @@ import pytest
 
 from tests.live.checkpoints import unpack_model
 from tests.live.processors import cap_words
-from tests.live.servers import CACHE, engine_cache, small_model_words
+from tests.live.servers import small_model_words
 from tests.support.commandline import TINY, Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
@@ -116,8 +116,8 @@ def test_what_the_engine_cannot_load_fails_as_the_rule_says(
         *("--output", "docker:packager-test:refused", *FEW),
     )
     assert built.status == 0, built.err
-    server = ("python3", "-m", "vllm.entrypoints.openai.api_server", "--enforce-eager")
-    model = ("--model", "/opt/packager/model", "--max-model-len", "512")
+    server = ("vllm", "serve", "/opt/packager/model", "--enforce-eager")
+    model = ("--max-model-len", "512")
 
     with container("packager-test:refused", *server, *model) as name:
         assert wait_for_end(name) != 0
@@ -131,7 +131,6 @@ def container(image: str, *command: str) -> Iterator[str]:
     words = [
         *cap_words(),
         *small_model_words(),
-        *(f"--volume={engine_cache()}:{CACHE}", "--env", f"VLLM_CACHE_ROOT={CACHE}"),
         *(word for pair in env for word in ("--env", pair)),
     ]
     if command:

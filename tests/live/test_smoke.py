@@ -63,6 +63,8 @@ def test_a_started_image_is_healthy_quiet_says_what_is_wrong_with_a_body_and_whe
             for body in WRONG_BODIES
         ]
         log = container.logs().decode()
+        infos = container.exec_run(["find", "/tmp/.cache/vllm/modelinfos", "-name", "*Llama*"])
+        asked = container.exec_run(["find", "/tmp/.cache/vllm/modelinfos", "-type", "f"])
         killed = container.exec_run(["sh", "-c", KILL_THE_ENGINE])
         assert killed.exit_code == 0, killed.output
         died = container.wait()["StatusCode"]
@@ -72,6 +74,8 @@ def test_a_started_image_is_healthy_quiet_says_what_is_wrong_with_a_body_and_whe
     assert [answer.status for answer in answers] == [400] * len(WRONG_BODIES)
     assert {answer.json()["error"]["type"] for answer in answers} == {"BadRequestError"}
     assert "DeprecationWarning" not in log
+    assert b"LlamaForCausalLM.json" in infos.output
+    assert (asked.exit_code, asked.output) == (0, b"")  # vLLM believed what the base knows
     assert "GET /health" not in log
     assert died == 70, end
     assert "its engine died" in end
@@ -85,7 +89,7 @@ def health_of(container: Any) -> str:
 def test_docker_stop_lets_running_streams_end(engine: str, plain_image: str) -> None:
     """Without `--shutdown-timeout` each of them is lost, and the container hangs until SIGKILL."""
     few = {"model": "tiny-llama", "prompt": "def f(", "max_tokens": 1}
-    asked = {**few, "max_tokens": 900, "ignore_eos": True}
+    asked = {**few, "max_tokens": 400, "ignore_eos": True}
 
     with (
         served(engine, plain_image, OMP_NUM_THREADS="1") as (container, url),

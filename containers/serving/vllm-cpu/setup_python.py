@@ -23,6 +23,8 @@ from pathlib import Path
 
 VENV = Path("opt/vllm")
 SITE_PACKAGES = VENV / "lib/python3.11/site-packages"
+MODELS = VENV / "share/vllm"  # what its models can, see `vllm_command`
+COMMAND = Path(__file__).resolve().with_name("vllm_command.py")
 LAYER_MARK = "# layer: "
 ALLOW_UNHASHED = "PACKAGER_ALLOW_UNHASHED"  # install files whose hashes are not those of the lock
 
@@ -183,12 +185,7 @@ def add_vllm_command(tree: Path, pin: str) -> None:
     (metadata / "RECORD").write_text("")
     command = tree / VENV / "bin" / "vllm"
     command.parent.mkdir()
-    # The guard matters: worker processes import the main program again.
-    command.write_text(
-        f"#!/{VENV}/bin/python3\nimport sys\n\n"
-        "from vllm.entrypoints.cli.main import main\n\n"
-        'if __name__ == "__main__":\n    sys.exit(main())\n'
-    )
+    shutil.copyfile(COMMAND, command)
     command.chmod(0o755)
 
 

@@ -6,7 +6,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from packager.engines.schema import ENGINES, EngineSchema, Option
@@ -58,9 +58,30 @@ def lmi_table() -> Mapping[str, Mapping[str, OptionType]]:
     return read
 
 
+@dataclass(frozen=True, slots=True)
+class _SameSchema:
+    """A schema compared by identity: nothing in it changes, and it has hundreds of options."""
+
+    schema: EngineSchema
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _SameSchema) and other.schema is self.schema
+
+    def __hash__(self) -> int:
+        return id(self.schema)
+
+
 def lmi_options(schema: EngineSchema, release: int) -> LmiOptions:
-    """Return the options that a release's server and classes read, and those passed to vLLM."""
-    table = _class_of(release)
+    """Return the options that a release's server and classes read, and those passed to vLLM.
+
+    A plan asks for them several times, and for each of its candidates.
+    """
+    return _lmi_options(_SameSchema(schema), release)
+
+
+@lru_cache(maxsize=16)
+def _lmi_options(same: _SameSchema, release: int) -> LmiOptions:
+    schema, table = same.schema, _class_of(release)
     types = {key: _option(key, of_type) for key, of_type in lmi_table()["server"].items()}
     own = {f"option.{name}": row for name, row in table["keys"].items()}
     types |= {key: _own_option(key, row, schema) for key, row in own.items()}

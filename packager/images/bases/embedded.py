@@ -105,7 +105,7 @@ class _Stages:
     The first two run at once, since one waits for the network while the other unpacks.
     """
 
-    names = ("debootstrap", "pip", "compile", "layers")
+    names = ("debootstrap", "pip", "compile", "models", "layers")
     at_once = 2
 
     def __init__(self, on_event: EventSink, say: Callable[[str], None]) -> None:

