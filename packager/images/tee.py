@@ -1,6 +1,8 @@
 """Writing an image: each layer is read at most once, whatever the number of sinks.
 
-Layers go out in parallel, largest first.  A layer whose digest is already
+Layers go out in parallel, largest first.  While an output stores a layer whose last byte it has,
+the next one goes out: a registry that syncs four layers at once would be sent nothing meanwhile.
+A layer whose digest is already
 known is offered by digest, so that sinks which have it take no bytes.  The
 others are hashed while they are sent, or before, where an output is likely to
 have them.  When a transfer breaks off, only that layer is sent again, and only
@@ -51,7 +53,7 @@ from packager.ports import (
     WritesTree,
 )
 
-WORKERS = 4
+WORKERS = 4  # layers that are read at once; as many more may be being stored
 ATTEMPTS = 4
 BACKOFF_S = 0.5
 ORDERLY_S = 3.0  # for workers to stop by themselves, and to cancel what they had begun
@@ -161,6 +163,7 @@ class _Transfer:
         self._look_ups = look_ups
         self._stop = threading.Event()
         self._sleep = sleep or self._stop.wait  # nobody sleeps on when all is over
+        self._turns = threading.Semaphore(WORKERS)
         self._feeding_lock = threading.Lock()
         self._feeding: list[Interruptible] = []
         self._count_lock = threading.Lock()
@@ -174,7 +177,7 @@ class _Transfer:
         """Transfer every layer to every sink; return the layers with their digests."""
         order = sending_order(layers)
         self._on_event(ImageEvent(layers=tuple(layer.size for layer in layers)))
-        pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="layer")
+        pool = ThreadPoolExecutor(2 * WORKERS, thread_name_prefix="layer")
         futures = [pool.submit(self._chain, chain, layers) for chain in chains(layers, order)]
         whole = False
         try:
@@ -200,6 +203,7 @@ class _Transfer:
         bytes anywhere, and ends with its time-out, or with the process.
         """
         self._stop.set()
+        self._turns.release(2 * WORKERS)  # who waits for a turn shall see that all is over
         running = [future for future in futures if not future.cancel()]
         if wait(running, ORDERLY_S).not_done:
             with self._feeding_lock:
@@ -229,18 +233,22 @@ class _Transfer:
 
     def _layer(self, position: int, layer: Layer) -> Layer:
         is_alone = position not in self._unproven
-        found, is_read_first = self._look_ups.look_up(layer, is_alone=is_alone)
-        if is_read_first:
-            found, _ = self._pump(position, found, {}, "hashing")
-        sent = self._send(position, found)
+        with _Turn(self._turns) as turn:
+            if self._stop.is_set():
+                raise _Cancelled
+            found, is_read_first = self._look_ups.look_up(layer, is_alone=is_alone)
+            if is_read_first:
+                found, _ = self._pump(position, found, {}, "hashing")
+            sent = self._send(position, found, turn)
         if layer.compression != "none" and not layer.digest:
             plain = sent.diff_id or sent.digest
             self._index.put_packed(plain, compression_of(layer), sent.digest, sent.size)
         return sent
 
-    def _send(self, position: int, layer: Layer) -> Layer:
+    def _send(self, position: int, layer: Layer, turn: _Turn) -> Layer:
         pending: Sequence[ImageSink] = self._sinks
         for attempt in range(ATTEMPTS):
+            turn.take()
             if self._stop.is_set():
                 raise _Cancelled
             writers = open_writers(layer, pending)
@@ -257,12 +265,13 @@ class _Transfer:
             if attempt == 0:
                 self._count(streamed=1)
             with self._interruptible(writers.values()):
-                layer, broken = self._pump(position, layer, writers)
+                layer, broken = self._pump(position, layer, writers, before_commit=turn.end)
             if not broken:
                 self._report(position, layer, layer.size, "written")
                 return layer
             if attempt + 1 == ATTEMPTS:
                 raise next(iter(broken.values()))
+            turn.end()
             self._report(position, layer, 0, "again")
             backoff_s = BACKOFF_S * 2**attempt * (0.5 + random.random())
             self._sleep(max(backoff_s, *(error.retry_after_s for error in broken.values())))
@@ -301,6 +310,7 @@ class _Transfer:
         layer: Layer,
         writers: Mapping[ImageSink, BlobWriter],
         state: Literal["streaming", "hashing"] = "streaming",
+        before_commit: Callable[[], None] = ignore,
     ) -> tuple[Layer, dict[ImageSink, Unavailable]]:
         """Read the layer once: hash it, compress it if it shall be, and feed every writer.
 
@@ -339,6 +349,7 @@ class _Transfer:
                 self._doubtful.add(position)
             elif position not in self._unproven:
                 self._index.put(layer.blob, uncompressed, before, started_ns)
+            before_commit()
             alive |= plain
             plain.clear()
             for sink, writer in list(alive.items()):
@@ -377,6 +388,33 @@ class _Transfer:
         with self._count_lock:
             self.known += known
             self.streamed += streamed
+
+
+class _Turn:
+    """Turn to read a layer; it ends when every output has the last byte."""
+
+    def __init__(self, turns: threading.Semaphore) -> None:
+        self._turns = turns
+        self._is_held = False
+
+    def __enter__(self) -> _Turn:
+        self.take()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def take(self) -> None:
+        """Block until fewer than `WORKERS` layers are being read, unless this one has its turn."""
+        if not self._is_held:
+            self._turns.acquire()
+            self._is_held = True
+
+    def end(self) -> None:
+        """Release the turn, so that the next layer can be read."""
+        if self._is_held:
+            self._is_held = False
+            self._turns.release()
 
 
 def _cause(futures: Iterable[Future[Any]]) -> BaseException:
