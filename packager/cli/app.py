@@ -155,7 +155,7 @@ def run(arguments: list[str]) -> int:
     """Run one command; explain every failure on stderr; give the exit status."""
     # Headers of a large model are 100 000 small values without cycles: looking through them
     # again and again for garbage took a sixth of the time of planning it.
-    gc.set_threshold(200_000)
+    gc.set_threshold(500_000)
     as_json = _wants_json(arguments)
     try:
         result = app.main(args=arguments, prog_name="packager", standalone_mode=False)
