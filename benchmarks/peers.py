@@ -90,7 +90,8 @@ def _bare_upload(host: str, shard: Path) -> None:
             hashed.update(buffer[:count])
             connection.send(buffer[:count])
     location = _location(connection)
-    connection.request("PUT", f"{location}&digest=sha256:{hashed.hexdigest()}", body=b"")
+    address = f"{location}{'&' if '?' in location else '?'}digest=sha256:{hashed.hexdigest()}"
+    connection.request("PUT", address, body=b"")
     answer = connection.getresponse()
     answer.read()
     assert answer.status == 201, answer.status

@@ -26,6 +26,7 @@ NOT_PACKED = (
 # Experts by themselves, or all in one: Granite's linears (not those of its `shared_mlp`).
 EXPERTS = (".experts.", "moe.input_linear.", "moe.output_linear.")
 
+_Layer = tuple[str, str, bool]  # what stands before its number, the number, whether it is served
 PackedSizes = Mapping[tuple[int, ...], tuple[str, int]]
 
 
@@ -53,27 +54,22 @@ def add_up(
     `stated` ones are not quantized.
     """
     sums = Sums()
-    layers: set[str] = set()
-    served: set[str] = set()
-    parts: dict[str, tuple[str, str] | None] = {}  # None: not of the language model
+    parts: dict[str, _Layer | None] = {}  # by the beginning of names
     kinds: dict[tuple[object, ...], tuple[int | None, bool, bool]] = {}
+    match, at, prefix = None, 0, ""  # of the tensor before: most have those of the one before
     for tensor in tensors:
         name = tensor.name
         if name in head:
             sums.unserved_bytes += tensor.size
             continue
         # Layers and experts repeat each other: what is asked of a name is asked once.
-        match = LAYER.search(name)
-        at = match.end() if match else 0
-        prefix = name[:at]  # "" outside of layers
+        if not prefix or not name.startswith(prefix):
+            match = LAYER.search(name)
+            at = match.end() if match else 0
+            prefix = name[:at]  # "" outside of layers
         if match and prefix not in parts:
-            is_other = OTHER_PARTS.search(prefix)
-            parts[prefix] = None if is_other else (name[: match.start(1)], match[1])
-            if not is_other:
-                layers.add(match[1])
-                if len(match[1]) < 10 and int(match[1]) < stated:
-                    served.add(match[1])
-        layer = parts[prefix] if match else None
+            parts[prefix] = _layer_of(match, stated)
+        layer = parts.get(prefix)
         if layer is None:
             sums.outside_bytes += tensor.size
             if match is not None or OTHER_PARTS.search(name):
@@ -99,11 +95,19 @@ def add_up(
             sums.expert_parameters += count
         if packs:
             sums.linear_parameters += count
-            if len(tensor.shape) == 2 and layer[1] in served:
+            if len(tensor.shape) == 2 and layer[2]:
                 first, alike_before = sums.packed.get(tensor.shape, (name, 0))
                 sums.packed[tensor.shape] = first, alike_before + 1
-    sums.layers = len(layers)
+    sums.layers = len({layer[1] for layer in parts.values() if layer})
     return sums
+
+
+def _layer_of(match: re.Match[str], stated: int) -> _Layer | None:
+    """Return the layer that a name is in; None where it is not of the language model."""
+    if OTHER_PARTS.search(match.string, 0, match.end()):
+        return None
+    number = match[1]
+    return match.string[: match.start(1)], number, len(number) < 10 and int(number) < stated
 
 
 def is_expert(tensor: TensorInfo) -> bool:

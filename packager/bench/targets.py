@@ -22,6 +22,7 @@ from packager.images.target import engine_name, refuse_layout
 from packager.serving.containers import digests_of, find_image
 from packager.serving.openai import Server
 from packager.serving.opening import MeasuredServer, is_address
+from packager.serving.routes import Route
 
 INSTANCE, TITLE = "dev.packager.instance", "org.opencontainers.image.title"
 NONE = "none"
@@ -49,16 +50,22 @@ def find_targets(
     state_dir: Path,
     needs_gpus: Callable[[str], bool],
     drafts_off: bool = False,
+    find_route: Callable[[str], Route | None] = lambda _: None,
     only_images: bool = False,
 ) -> tuple[BenchTarget, ...]:
     """Find every image and address; raises `NotFound`, or `UsageError` for what cannot be measured.
 
     `needs_gpus` is asked with the instance that an image was planned for, "" where nobody says.
+    `find_route` is asked for the way to names with a scheme of their own, such as `sagemaker://`.
     `drafts_off` adds each image that has a draft once more, with its draft switched off.
     `only_images` takes HOST:PORT/NAME for an image's name, which else is an address misspelt.
     """
     found: list[BenchTarget] = []
     for name in names:
+        if is_address(name) and (route := find_route(name)) is not None:
+            server = MeasuredServer(name=name, env={}, route=route)
+            found.append(BenchTarget(name=route.shown, server=server))
+            continue
         if is_address(name):
             server = MeasuredServer(name=name, env={})
             found.append(BenchTarget(name=Server(name).shown, server=server))

@@ -10,14 +10,14 @@ from pathlib import Path
 from packager.core.bench import BenchReport
 from packager.core.documents import NotStrict, parse_model
 from packager.core.quality import QualityReport
-from packager.core.record import READ_SCHEMAS, RECORD_SCHEMA, BuildRecord
+from packager.core.record import READ_SCHEMAS, RECORD_SCHEMA, BuildRecord, RecordedSmoke
 from packager.core.speculation import SpeculationReport
 from packager.core.startup import StartupReport
 from packager.errors import OutputFailed, PackagerError, UsageError
 from packager.files.atomic import explain_disk_errors, write_atomically
 from packager.files.user_files import read_user_file
 
-_MEASURED_LATER = ("speculation", "bench", "starts")
+_LATER = ("speculation", "bench", "starts", "smoke")  # what is measured after a build
 MAX_RECORD_BYTES = 64 * 1024 * 1024  # it may list thousands of layers and answers
 
 
@@ -75,7 +75,7 @@ def find_quality(state_dir: Path, keys: Collection[str]) -> QualityReport | None
 
 def is_record_of(record: BuildRecord, digests: Collection[str]) -> bool:
     """Whether one of the digests is the image's, or its configuration's."""
-    return record.digest in digests or record.config_digest in digests
+    return any(digest in digests for digest in (*record.digests, record.config_digest))
 
 
 def put_speculation(place: Path, report: SpeculationReport) -> None:
@@ -86,6 +86,11 @@ def put_speculation(place: Path, report: SpeculationReport) -> None:
 def put_bench(place: Path, report: BenchReport) -> None:
     """Add a benchmark to an existing record; it takes the place of an earlier one."""
     _put(place, {"bench": report})
+
+
+def put_smoke(place: Path, answer: RecordedSmoke) -> None:
+    """Add a deployment's answer to an existing record; it takes the place of an earlier one."""
+    _put(place, {"smoke": answer})
 
 
 def put_starts(place: Path, report: StartupReport) -> None:
@@ -101,7 +106,7 @@ def _put(place: Path, figures: Mapping[str, object]) -> None:
 
 def _with_earlier_figures(record: BuildRecord, place: Path) -> BuildRecord:
     """Return the record with earlier measurements of the same image."""
-    missing = [name for name in _MEASURED_LATER if getattr(record, name) is None]
+    missing = [name for name in _LATER if getattr(record, name) is None]
     if not missing or not place.is_file():
         return record
     with suppress(PackagerError):
@@ -117,7 +122,7 @@ def _place(state_dir: Path, digest: str) -> Path:
 def record_document(record: BuildRecord) -> bytes:
     """Serialize a record without absent fields; NaN becomes null."""
     document = record.model_dump(mode="json", exclude_none=True)
-    for name in ("quality", *_MEASURED_LATER):
+    for name in ("quality", *_LATER):
         if (figures := getattr(record, name)) is not None:
             document[name] = figures.model_dump(mode="json")
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()

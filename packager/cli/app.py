@@ -72,6 +72,12 @@ SECTIONS = {
     "Images and registries": {
         "push": ("packager.cli.copy:push", "Copy an image from this machine to registries."),
         "copy": ("packager.cli.copy:copy", "Copy an image, or a view of it, byte for byte."),
+        "mount": ("packager.cli.mount:mount", "Mount a model out of an image, without a copy."),
+        "unmount": ("packager.cli.mount:unmount", "Remove what was mounted at a directory."),
+        "node-cache": (
+            "packager.cli.node_cache:node_cache",
+            "Fill a directory with layers that nodes mount without unpacking.",
+        ),
         "base": ("packager.cli.base:base", "Build and slim base images."),
         "claims": ("packager.cli.claims:claims", "Manage the key that proves layers of images."),
     },
@@ -155,7 +161,7 @@ def run(arguments: list[str]) -> int:
     """Run one command; explain every failure on stderr; give the exit status."""
     # Headers of a large model are 100 000 small values without cycles: looking through them
     # again and again for garbage took a sixth of the time of planning it.
-    gc.set_threshold(200_000)
+    gc.set_threshold(500_000)
     as_json = _wants_json(arguments)
     try:
         result = app.main(args=arguments, prog_name="packager", standalone_mode=False)

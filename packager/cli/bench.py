@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -51,6 +51,7 @@ from packager.files.atomic import check_place
 from packager.images.docker_engine import connect_engine
 from packager.load.spec import RequestSpec
 from packager.serving.containers import digests_of, find_image
+from packager.wiring.routes import find_route
 
 # Options of loads that are no fields of what is asked.
 _OF_LOADS = {
@@ -141,12 +142,15 @@ def bench(
     progress: str,
     quiet: bool,
     output_format: str,
+    prepared: Sequence[BenchTarget] = (),
     **given: Any,
 ) -> None:
     """Measure servers under load: speed, price of a token, requests that keep the limits.
 
     IMAGE is started in the Docker Engine; a URL is a server that runs, whose API key is
-    taken from OPENAI_API_KEY.  Several are measured in turns and compared.
+    taken from OPENAI_API_KEY.  sagemaker://NAME, kubernetes://NAMESPACE/NAME and
+    kserve://NAMESPACE/NAME are deployments, found as `packager deploy` finds them.  Several
+    are measured in turns and compared.
 
     Ends with status 7 when --min-goodput is missed, with 4 when a server failed, and with
     130 when interrupted; what was measured until then is printed and written.
@@ -183,13 +187,12 @@ def bench(
     check_asked(asked)
     outputs = tuple(map(parse_output, places))
     _check_places(outputs, record_file)
+    work = make_work(asked, spec, engine=engine, **given)
     _bench_loads(
-        servers,
+        tuple(prepared) or _targets(servers, env, engine, work, drafts_off=drafts_off),
         asked,
-        make_work(asked, spec, engine=engine, **given),
+        work,
         outputs=outputs,
-        env=container_environment(env),
-        drafts_off=drafts_off,
         record_file=record_file,
         progress=progress,
         quiet=quiet,
@@ -198,27 +201,17 @@ def bench(
 
 
 def _bench_loads(
-    servers: tuple[str, ...],
+    targets: Sequence[BenchTarget],
     asked: Asked,
     work: Work,
     *,
     outputs: tuple[Output, ...],
-    env: Mapping[str, str],
-    drafts_off: bool,
     record_file: Path | None,
     progress: str,
     quiet: bool,
     output_format: str,
 ) -> None:
     """Measure servers under load, print and keep the figures; raise what was judged."""
-    targets = find_targets(
-        servers,
-        env,
-        connect=work.engine,
-        state_dir=wiring.state_dir(os.environ),
-        needs_gpus=work.needs_gpus,
-        drafts_off=drafts_off,
-    )
     loads = asked.levels if not asked.is_ramp else ()
     check_archive(outputs, len(targets), len(loads), searches=bool(asked.find))
     records = record_places(targets, record_file, work.engine)
@@ -246,6 +239,20 @@ def _bench_loads(
     _keep(report, results, outputs, records, quiet=quiet or as_json)
     _print(report, output_format)
     _judge(report, results, asked)
+
+
+def _targets(
+    servers: Sequence[str], env: tuple[str, ...], engine: Any, work: Work, *, drafts_off: bool
+) -> tuple[BenchTarget, ...]:
+    return find_targets(
+        servers,
+        container_environment(env),
+        connect=engine,
+        state_dir=wiring.state_dir(os.environ),
+        needs_gpus=work.needs_gpus,
+        drafts_off=drafts_off,
+        find_route=partial(find_route, environment=os.environ),
+    )
 
 
 def page_of(report: BenchReport) -> str:

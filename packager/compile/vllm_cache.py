@@ -14,7 +14,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from packager.compile.caches import find_caches
+from packager.compile.caches import CompileCaches, find_caches
+from packager.core.documents import shorten
 from packager.core.facts import Facts
 from packager.core.image import BaseImage, Inline
 from packager.core.model import ModelFile
@@ -24,7 +25,7 @@ from packager.core.serving import COMPILED_DIR, SERVING_DIR, RenderedFile, Servi
 from packager.core.units import GIB
 from packager.findings import Finding
 from packager.keys.documents import VllmCompileKey
-from packager.keys.key_options import keyed_options
+from packager.keys.key_options import keyed_options, plain_name
 from packager.keys.parts import Cpu, Invocation, Precision, Sampling, Shape, Speculation, Target
 from packager.keys.parts import Quantization as QuantizationKey
 from packager.performance.amounts import counts
@@ -60,8 +61,16 @@ class VllmCacheCompiler:
                 f"the caches of {container.family}{variant} with {container.engine} "
                 f"{container.engine_version} on {container.kind} cannot be kept in an image"
             )
-            hint = "use `--family vllm` on processors or upstream's image, or `--compile off`"
+            hint = "name a newer container, or use `--compile off`"
             yield Finding("error", "compile-unsupported", message, hint)
+        elif (found := _other_entrypoint(facts.base, plan)) is not None:
+            yield Finding(
+                "error",
+                "compile-unsupported",
+                f"the base image starts {shorten(found)}, and compiled files are put in place "
+                "before the entrypoint that its family has",
+                "name the family's own image with --base, or use `--compile off`",
+            )
         elif plan.nodes > 1:
             message = f"caches come of starts of the engine, which takes {plan.nodes} machines here"
             hint = "leave --compile out: each machine compiles when it starts"
@@ -84,10 +93,11 @@ class VllmCacheCompiler:
         self, facts: Facts, plan: Plan, serving: ServingConfig, inputs: Mapping[str, StepInput]
     ) -> Step:
         """Describe two starts of the finished configuration."""
-        argv, defaults = _command(serving)
-        env = {**defaults, **serving.env}
         caches = find_caches(plan.container)
         assert caches is not None  # `check` has looked
+        argv, defaults = _command(serving, caches)
+        env = {**defaults, **serving.env}
+        declared = _without_options(env, caches)
         told = {
             "command": [*serving.entrypoint, *serving.cmd],
             "directory": _directory(facts.base),
@@ -102,7 +112,7 @@ class VllmCacheCompiler:
             "serving_dir": SERVING_DIR,
             "port": serving.port,
             "ready_s": _READY_S,
-            "requests": _requests(plan),
+            "requests": _requests(plan, caches.endpoint),
             "engine": {"name": plan.container.engine, "version": plan.container.engine_version},
             "target": _target_words(plan),
         }
@@ -112,8 +122,8 @@ class VllmCacheCompiler:
             gives="compiled",
             parameters=told,
             inputs=_with_rendered(inputs, serving),
-            env=env,
-            key=_key(facts, plan, serving, argv, env),
+            env=declared,
+            key=_key(facts, plan, serving, argv, declared),
             needs=Estimate(
                 memory_bytes=plan.budget.needed_bytes + _COMPILING_BYTES,
                 work=_starts(facts, plan),
@@ -144,14 +154,40 @@ def _starts(facts: Facts, plan: Plan) -> tuple[Work, ...]:
     )
 
 
-def _command(serving: ServingConfig) -> tuple[list[str], dict[str, str]]:
-    """Read the command line and the environment that the launcher will read."""
+def _command(serving: ServingConfig, caches: CompileCaches) -> tuple[list[str], dict[str, str]]:
+    """Read the command line and the environment that the launcher will read.
+
+    Of an image that starts the server by itself, options are variables: here as the words that
+    they become.
+    """
+    if caches.entrypoint:
+        words = []
+        for name, value in serving.env.items():
+            if name.startswith(caches.options):
+                words += [f"--{plain_name(name.removeprefix(caches.options))}", value]
+        return words, {}
     path = f"{SERVING_DIR}/command.json"
     document = next(json.loads(file.data) for file in serving.files if file.path == path)
     return list(document["argv"]), dict(document["env"])
 
 
-def _requests(plan: Plan) -> list[Any]:
+def _without_options(env: Mapping[str, str], caches: CompileCaches) -> dict[str, str]:
+    """Return the variables of a key: options are in it by their names, and some are not."""
+    if not caches.options:
+        return dict(env)
+    return {name: value for name, value in env.items() if not name.startswith(caches.options)}
+
+
+def _other_entrypoint(base: BaseImage | None, plan: Plan) -> str | None:
+    """Return what the base image starts where that is not its family's own entrypoint."""
+    caches = find_caches(plan.container)
+    if base is None or caches is None or not caches.entrypoint:
+        return None
+    found = (base.config.get("config") or {}).get("Entrypoint") or ()
+    return None if tuple(found) == caches.entrypoint else " ".join(found)
+
+
+def _requests(plan: Plan, endpoint: str) -> list[Any]:
     """Return the requests for a started server: sampling with log probabilities compiles apart."""
     plain = {
         "model": plan.served_name,
@@ -160,7 +196,7 @@ def _requests(plan: Plan) -> list[Any]:
         "temperature": 0,
         "ignore_eos": True,  # no token that a model ends with decides how far it gets
     }
-    return [["/v1/completions", plain], ["/v1/completions", {**plain, "logprobs": 1}]]
+    return [[endpoint, plain], [endpoint, {**plain, "logprobs": 1}]]
 
 
 def _target_words(plan: Plan) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from packager.core.speculation import SpeculationReport
 from packager.core.startup import StartupPrediction, StartupReport
 
 RECORD_SCHEMA = 4
-READ_SCHEMAS = (1, 2, 3, RECORD_SCHEMA)  # 1 knows no `bench`, 2 no `trees`, 3 no `startup`
+# 1 knows no `bench`, 2 no `trees`, 3 no `smoke`, `startup` or file systems
+READ_SCHEMAS = (1, 2, 3, RECORD_SCHEMA)
 
 
 class _Document(BaseModel):
@@ -55,6 +56,7 @@ class RecordedLayer(_Document):
     digest: str
     size: int
     believed: str | None = None  # id of the key whose claim gave the digest: it was not read
+    erofs: str | None = None  # digest of the same files as a file system, in the second manifest
 
 
 class RecordedImage(_Document):
@@ -113,6 +115,17 @@ class RecordedStep(_Document):
     details: dict[str, Any] = Field(default_factory=dict)
 
 
+class RecordedSmoke(_Document):
+    """An answer of a deployment of the image, asked once after it was applied."""
+
+    deployment: str  # platform and name, such as `sagemaker my-model`
+    instance: str
+    asked: str  # UTC, RFC 3339
+    model: str = ""  # as the server names it
+    seconds: float  # of the whole answer
+    text: str = ""  # its beginning
+
+
 class Transfer(_Document):
     """Bytes read and sent by a build, without those that the kernel sends to an engine."""
 
@@ -139,6 +152,8 @@ class BuildRecord(_Document):
     shape: dict[str, int]
     created: str
     digest: str
+    # Of the manifest of plain layers, where `digest` is that of an index of two.
+    plain_digest: str | None = None
     config_digest: str = ""  # Docker's id of the image
     layers: tuple[RecordedLayer, ...]
     images: tuple[RecordedImage, ...]
@@ -149,7 +164,13 @@ class BuildRecord(_Document):
     quality: QualityReport | None = None  # None where it was not measured
     speculation: SpeculationReport | None = None  # measured later, on the image as it runs
     bench: BenchReport | None = None  # measured later, too, under load
+    smoke: RecordedSmoke | None = None  # of its last deployment that was asked
     startup: StartupPrediction | None = None  # cold starts of the image, predicted
     starts: StartupReport | None = None  # the same, measured later
     transfer: Transfer
     seconds: float
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """What names the image: its digest, and that of its plain manifest where it has two."""
+        return tuple(filter(None, (self.digest, self.plain_digest)))

@@ -1,13 +1,15 @@
 """Images that an index names: for several platforms, or in two forms of layers.
 
-The two forms are plain layers, and file systems over them.
+Also what names a build whose outputs are trees.  The two forms are plain layers, and file systems
+over them.
 
 containerd marks images of file systems by `os.features` (its plugins/diff/erofs).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +22,7 @@ from packager.core.image import (
     SealedImage,
     SealedIndex,
 )
+from packager.core.tree_manifest import write_manifest
 from packager.errors import NotFound
 from packager.images.oci import (
     canonical_json,
@@ -31,7 +34,7 @@ from packager.images.oci import (
     sha256,
     shorten_list,
 )
-from packager.ports import ImageSink, KeepsIndex
+from packager.ports import ImageSink, KeepsIndex, WritesTree
 
 OS_FEATURES, EROFS = "os.features", "erofs"
 
@@ -131,3 +134,18 @@ def describe(layer: Layer) -> Descriptor:
 def form_for(sink: ImageSink, sealed: SealedImage) -> SealedImage:
     """Return what a sink publishes: all forms of the image, or the plain one."""
     return sealed if isinstance(sink, KeepsIndex) else sealed.plain
+
+
+def tree_manifest(image: ImageSpec, sinks: Sequence[ImageSink]) -> bytes:
+    """Return the manifest of the tree that is written beside the image; b"" without one."""
+    digests = next((sink.tree_digests for sink in sinks if isinstance(sink, WritesTree)), None)
+    if image.tree is None or digests is None:
+        return b""
+    return write_manifest(image.tree, digests)
+
+
+def named_digest(sealed: SealedImage, sinks: Sequence[ImageSink]) -> str:
+    """Return the digest that names the build: the image's, else the tree's."""
+    if sinks and all(isinstance(sink, WritesTree) for sink in sinks):
+        return f"sha256:{hashlib.sha256(sealed.tree).hexdigest()}"
+    return sealed.digest

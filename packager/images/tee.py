@@ -1,11 +1,12 @@
 """Writing an image: each layer is read at most once, whatever the number of sinks.
 
-Layers go out in parallel, largest first.  A layer whose digest is already
-known is offered by digest, so that sinks which have it take no bytes.  The
-others are hashed while they are sent, or before, where an output is likely to
-have them.  When a transfer breaks off, only that layer is sent again, and only
-to the sink that lost it.  Layers that shall be compressed are so on the way, and
-those that have a twin feed both blobs from one read.
+Layers go out in parallel, largest first.  While an output stores a layer whose last byte it has,
+the next one goes out: a registry that syncs four layers at once would be sent nothing meanwhile.
+A layer whose digest is already known is offered by digest, so that sinks which have it take no
+bytes.  The others are hashed while they are sent, or before, where an output is likely to have
+them.  When a transfer breaks off, only that layer is sent again, and only to the sink that lost
+it.  Layers that shall be compressed are so on the way, and those that have a twin feed both blobs
+from one read.
 
 Nothing is named before everything is there.
 """
@@ -31,7 +32,6 @@ from packager.core.events import (
     working,
 )
 from packager.core.image import Blob, ImageSpec, Layer, SealedImage, Written
-from packager.core.tree_manifest import write_manifest
 from packager.core.units import counted
 from packager.errors import NotReproduced, Unavailable
 from packager.images.blobs import BlobReader
@@ -39,9 +39,10 @@ from packager.images.claims import make_claims
 from packager.images.compression import ZstdCompressor
 from packager.images.digest_index import DigestIndex, fingerprint_of
 from packager.images.erofs.layers import without_file_systems
-from packager.images.forms import form_for, seal_forms
+from packager.images.forms import form_for, named_digest, seal_forms, tree_manifest
 from packager.images.known import KnownLayers, compression_of, with_digests
 from packager.images.order import chains, is_cached, is_local, sending_order
+from packager.images.turns import Turn
 from packager.images.twins import TwinStream, check_digest, open_both, with_twin_digest
 from packager.images.writers import BrokenOff, commit, commit_each, feed
 from packager.ports import (
@@ -55,7 +56,7 @@ from packager.ports import (
     WritesTree,
 )
 
-WORKERS = 4
+WORKERS = 4  # layers that are read at once; as many more may be being stored
 ATTEMPTS = 4
 BACKOFF_S = 0.5
 ORDERLY_S = 3.0  # for workers to stop by themselves, and to cancel what they had begun
@@ -98,8 +99,8 @@ def write_image(
             layers = transfer.all_layers((*image.layers, *image.beside))[: len(image.layers)]
         done = replace(image, layers=layers)
         sealed = sealed or seal_forms(done)
-        sealed = replace(sealed, tree=_tree_manifest(image, sinks))
-        found = _digest_of(sealed, sinks)
+        sealed = replace(sealed, tree=tree_manifest(image, sinks))
+        found = named_digest(sealed, sinks)
         if expect_digests and found not in expect_digests:
             raise NotReproduced(
                 f"the record says {expect_digests[0]}, this build gives {found}",
@@ -124,21 +125,6 @@ def write_image(
         layers_known=transfer.known,
         layers_streamed=transfer.streamed,
     )
-
-
-def _tree_manifest(image: ImageSpec, sinks: Sequence[ImageSink]) -> bytes:
-    """Return the manifest of the tree that is written beside the image; b"" without one."""
-    digests = next((sink.tree_digests for sink in sinks if isinstance(sink, WritesTree)), None)
-    if image.tree is None or digests is None:
-        return b""
-    return write_manifest(image.tree, digests)
-
-
-def _digest_of(sealed: SealedImage, sinks: Sequence[ImageSink]) -> str:
-    """Return the digest that names the build: the image's, else the tree's."""
-    if sinks and all(isinstance(sink, WritesTree) for sink in sinks):
-        return f"sha256:{hashlib.sha256(sealed.tree).hexdigest()}"
-    return sealed.digest
 
 
 def _counted_layers(image: ImageSpec) -> str:
@@ -168,6 +154,7 @@ class _Transfer:
         self._look_ups = look_ups
         self._stop = threading.Event()
         self._sleep = sleep or self._stop.wait  # nobody sleeps on when all is over
+        self._turns = threading.Semaphore(WORKERS)
         self._feeding_lock = threading.Lock()
         self._feeding: list[Interruptible] = []
         self._count_lock = threading.Lock()
@@ -181,7 +168,7 @@ class _Transfer:
         """Transfer every layer to every sink; return the layers with their digests."""
         order = sending_order(layers)
         self._on_event(ImageEvent(layers=tuple(layer.size for layer in layers)))
-        pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="layer")
+        pool = ThreadPoolExecutor(2 * WORKERS, thread_name_prefix="layer")
         futures = [pool.submit(self._chain, chain, layers) for chain in chains(layers, order)]
         whole = False
         try:
@@ -209,6 +196,7 @@ class _Transfer:
         bytes anywhere, and ends with its time-out, or with the process.
         """
         self._stop.set()
+        self._turns.release(2 * WORKERS)  # who waits for a turn shall see that all is over
         running = [future for future in futures if not future.cancel()]
         if wait(running, ORDERLY_S).not_done:
             with self._feeding_lock:
@@ -239,10 +227,13 @@ class _Transfer:
 
     def _layer(self, position: int, layer: Layer) -> Layer:
         is_alone = position not in self._unproven
-        found, is_read_first = self._look_up(layer, is_alone=is_alone)
-        if is_read_first:
-            found, *_ = self._pump(position, found, {}, {}, "hashing")
-        sent = self._send(position, found)
+        with Turn(self._turns) as turn:
+            if self._stop.is_set():
+                raise _Cancelled
+            found, is_read_first = self._look_up(layer, is_alone=is_alone)
+            if is_read_first:
+                found, *_ = self._pump(position, found, {}, {}, "hashing")
+            sent = self._send(position, found, turn)
         if layer.compression != "none" and not layer.digest:
             plain = sent.diff_id or sent.digest
             self._index.put_packed(plain, compression_of(layer), sent.digest, sent.size)
@@ -263,10 +254,11 @@ class _Transfer:
         enough = any(wanted) if is_local(layer.blob) else all(wanted)
         return replace(found, twin=twin), bool(wanted) and enough
 
-    def _send(self, position: int, layer: Layer) -> Layer:
+    def _send(self, position: int, layer: Layer, turn: Turn) -> Layer:
         pending: Sequence[ImageSink] = self._sinks
         twin_pending: Sequence[ImageSink] = self._sinks
         for attempt in range(ATTEMPTS):
+            turn.take()
             if self._stop.is_set():
                 raise _Cancelled
             writers, twins = open_both(layer, pending, twin_pending)
@@ -284,12 +276,15 @@ class _Transfer:
             if attempt == 0:
                 self._count(streamed=1)
             with self._interruptible((*writers.values(), *twins.values())):
-                layer, broken, twins_broken = self._pump(position, layer, writers, twins)
+                layer, broken, twins_broken = self._pump(
+                    position, layer, writers, twins, before_commit=turn.end
+                )
             if not (errors := (*broken.values(), *twins_broken.values())):
                 self._report(position, layer, layer.size, "written")
                 return layer
             if attempt + 1 == ATTEMPTS:
                 raise errors[0]
+            turn.end()
             self._report(position, layer, 0, "again")
             backoff_s = BACKOFF_S * 2**attempt * (0.5 + random.random())
             self._sleep(max(backoff_s, *(error.retry_after_s for error in errors)))
@@ -350,6 +345,7 @@ class _Transfer:
         writers: Mapping[ImageSink, BlobWriter],
         twins: Mapping[ImageSink, BlobWriter],
         state: Literal["streaming", "hashing"] = "streaming",
+        before_commit: Callable[[], None] = ignore,
     ) -> tuple[Layer, dict[ImageSink, Unavailable], dict[ImageSink, Unavailable]]:
         """Read the layer once: hash it, compress it if it shall be, and feed every writer.
 
@@ -392,6 +388,7 @@ class _Transfer:
             elif position not in self._unproven:
                 self._index.put(layer.blob, uncompressed, before, started_ns)
                 twin.remember(self._index, twin_digest, started_ns)
+            before_commit()
             alive |= plain
             plain.clear()
             commit_each(alive, digest, broken)

@@ -21,8 +21,15 @@ from packager.jobs.values import JOB_FOLDER, Stage
 
 # Options that a runner adds; a test holds these against the commands.
 SHOW_PROGRESS = frozenset(
-    {("bench",), ("build",), ("copy",), ("evaluate",), ("neo",), ("push",), ("run",), ("tune",)}
-    | {("base", "build"), ("draft", "train"), ("tools", "install"), ("warm", "run")}
+    {("bench",), ("build",), ("copy",), ("evaluate",), ("mount",), ("neo",), ("node-cache",)}
+    | {("push",), ("run",), ("tune",)}
+    | {
+        ("base", "build"),
+        ("base", "slim"),
+        ("draft", "train"),
+        ("tools", "install"),
+        ("warm", "run"),
+    }
     | {("cache", name) for name in ("explain", "export", "gc", "import", "verify")}
 )
 WITHOUT_FORMAT = frozenset(

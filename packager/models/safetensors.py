@@ -15,7 +15,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, BinaryIO
 
 from packager.core.documents import NotStrict, parse_first, shorten
@@ -65,11 +65,12 @@ MAX_REST = 4 * 1024 * 1024  # what is matched at once
 COUNT = r"(?:0|[1-9]\d{0,17})"
 SHAPE = rf"(?:{COUNT}(?:,{COUNT}){{0,{MAX_DIMENSIONS - 1}}})?"
 PLAIN_ENTRY = re.compile(
-    rf'("([^"\\\x00-\x1f\x7f]{{1,{MAX_NAME_BYTES}}})":\{{"dtype":"([A-Z0-9_]{{1,16}})",'
+    rf'"([^"\\\x00-\x1f\x7f]{{1,{MAX_NAME_BYTES}}})":\{{"dtype":"([A-Z0-9_]{{1,16}})",'
     rf'"shape":\[({SHAPE})\],"data_offsets":\[({COUNT}),({COUNT})\]\}}'
-    r'(?:,(?=")|\}\Z))',
+    r'(?:,(?=")|\}\Z)',
     re.ASCII,
 )
+AROUND = len('"":{"dtype":"","shape":[],"data_offsets":[,]},')  # characters beside those five
 BLANKS = re.compile(r"[ \t\n\r]*")
 # Some of a JSON string, never half of a surrogate pair: decoded at once, every escape of a long
 # string would be an object.
@@ -180,27 +181,37 @@ def _plain_spans(header: bytes, file: str) -> Found | None:
         if None in metadata.values() or not text.startswith(',"', at):
             return None
         at += 1
-    kinds: dict[tuple[str, str], tuple[str, tuple[int, ...], int] | None] = {}
+    kinds: dict[tuple[str, str], tuple[str, tuple[int, ...], int]] = {}
     spans: list[Span] = []
+    end, before = 0, "0"  # of the last tensor: the next one mostly begins there
+    is_odd = ".." in text or '"/' in text  # in a name, or in the metadata
+    make = tuple.__new__  # that of a named tuple takes three times as long
     while at < len(text):
         # Entries follow one another to the closing brace, with nothing between or behind them.
         # A part ends behind the first character of the next entry, which is not a closing brace.
         part = text.rfind('},"', at, at + MAX_REST) + 2 if len(text) - at > MAX_REST else len(text)
         entries = PLAIN_ENTRY.findall(text, at, part + (part < len(text)))
-        if sum([len(entry[0]) for entry in entries]) != part - at or part <= at:
+        read = len("".join(chain.from_iterable(entries))) + AROUND * len(entries)
+        if read != part - at or part <= at:
             return None
         if len(spans) + len(entries) > MAX_TENSORS:
             raise BrokenSafetensors(file, _TOO_MANY)
         at = part
-        for _, name, dtype, dimensions, first, last in entries:
+        for name, dtype, dimensions, first, last in entries:
             kind = dtype, dimensions
-            if kind not in kinds:
-                kinds[kind] = _shape_and_size(dtype, dimensions)
-            found = kinds[kind]
-            start, end = int(first), int(last)
-            if found is None or end - start != found[2] or name[0] == "/" or ".." in name:
+            found = kinds.get(kind)
+            if found is None:
+                found = _shape_and_size(dtype, dimensions)
+                if found is None:
+                    return None
+                kinds[kind] = found
+            start = end if first == before else int(first)
+            end, before = int(last), last
+            if end - start != found[2]:
                 return None
-            spans.append((start, end, TensorInfo(name, *found, file)))
+            if is_odd and (name[0] == "/" or ".." in name):
+                return None
+            spans.append((start, end, make(TensorInfo, (name, *found, file))))
     names = {span[2].name for span in spans}
     is_whole = spans and len(names) == len(spans) and "__metadata__" not in names
     return (spans, metadata) if is_whole else None

@@ -11,7 +11,9 @@ import http.client
 import io
 import socket
 import ssl
-from collections.abc import Mapping
+import struct
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -47,6 +49,7 @@ class BodyRequest:
         reuse: http.client.HTTPConnection | None = None,
     ) -> None:
         self._in_chunks = length is None
+        self._stall_timeout_s = stall_timeout_s
         if reuse is not None and wait_for_read(reuse.sock, timeout=0):
             reuse.close()  # closed meanwhile
             reuse = None
@@ -55,7 +58,7 @@ class BodyRequest:
         try:
             if reuse is None:
                 self.connection.connect()
-            self.connection.sock.settimeout(stall_timeout_s)
+            _limit_sends(self.connection.sock, stall_timeout_s)
             self.connection.putrequest(method, _target(url), skip_accept_encoding=True)
             self.connection.putheader("User-Agent", USER_AGENT)
             if length is None:
@@ -73,15 +76,15 @@ class BodyRequest:
         """Send the next bytes; nothing is copied."""
         if _has_answered(self.connection):
             raise EarlyAnswer
-        if not self._in_chunks:
-            self.connection.send(chunk)
-        elif chunk:
-            _send_together(self.connection, b"%x\r\n" % len(chunk), chunk, b"\r\n")
+        parts = (b"%x\r\n" % len(chunk), chunk, b"\r\n") if self._in_chunks else (chunk,)
+        if chunk:
+            _send_together(self.connection, parts, self._stall_timeout_s)
 
     def finish(self, timeout_s: float) -> http.client.HTTPResponse:
         """Send the end of the body and return the response."""
         if self._in_chunks:
-            self.connection.send(b"0\r\n\r\n")
+            limit_s = min(timeout_s, self._stall_timeout_s)
+            _send_together(self.connection, (b"0\r\n\r\n",), limit_s)
         self.connection.sock.settimeout(timeout_s)
         return self.connection.getresponse()
 
@@ -117,7 +120,24 @@ def read_answer(response: http.client.HTTPResponse) -> bytes:
     return response.read(_LONGEST_ANSWER)
 
 
-def _send_together(connection: http.client.HTTPConnection, *parts: bytes | memoryview) -> None:
+def _limit_sends(sock: socket.socket, timeout_s: float) -> None:
+    """Limit how long a send may wait; over plain TCP by the system, which then sends all at once.
+
+    A time-out of Python's makes the socket take what there is room for and no more: a piece left
+    in several calls, with a wait, a lock of the interpreter and a wake-up of the registry for each.
+    """
+    if isinstance(sock, ssl.SSLSocket):
+        sock.settimeout(timeout_s)
+        return
+    sock.settimeout(None)
+    seconds, rest = divmod(timeout_s, 1)
+    limit = struct.pack("@ll", int(seconds), int(rest * 1e6))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+
+
+def _send_together(
+    connection: http.client.HTTPConnection, parts: Sequence[bytes | memoryview], timeout_s: float
+) -> None:
     """Send all parts; over plain TCP in one call, which wakes the registry once and copies nothing.
 
     One call each woke it for a few bytes, twice a piece, and our threads waited for each other.
@@ -127,10 +147,28 @@ def _send_together(connection: http.client.HTTPConnection, *parts: bytes | memor
         for part in parts:
             connection.send(part)
         return
-    sent = sock.sendmsg(parts)
+    started = time.monotonic()
+    try:
+        sent = sock.sendmsg(parts)
+    except BlockingIOError as error:  # the time that the system was given is over
+        raise TimeoutError from error
+    left = [part for part in _after(parts, sent) if part]
+    if not left:
+        return
+    timeout_s = started + timeout_s - time.monotonic()
+    if timeout_s <= 0:
+        raise TimeoutError
+    before = sock.gettimeout()
+    sock.settimeout(timeout_s)
+    for part in left:
+        sock.sendall(part)
+    sock.settimeout(before)
+
+
+def _after(parts: Sequence[bytes | memoryview], sent: int) -> Iterator[memoryview]:
+    """Yield what is left of the parts when so many bytes of them were taken."""
     for part in parts:
-        if sent < len(part):
-            sock.sendall(memoryview(part)[sent:])
+        yield memoryview(part)[sent:]
         sent = max(0, sent - len(part))
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ from packager.images.oci import scratch
 from packager.images.remote_layers import RemoteLayerIndex
 from packager.images.tar import TarEntry, make_tar
 from packager.images.target import parse_layout_target
-from packager.images.tee import write_image
+from packager.images.tee import WORKERS, write_image
 
 WEIGHTS = bytes(range(256)) * 20_000  # 5.12 MB: several chunks
 HOUR_NS = 3600 * 10**9
@@ -206,6 +207,60 @@ def test_a_lost_transfer_is_sent_again_to_that_sink_only(bench: Bench, shard: Pa
 
     assert (steady.opened, shaky.opened) == (2, 3)
     assert steady.tag == shaky.tag != ""
+
+
+class _SlowlyStored(FakeSink):
+    """Stores no layer before the first byte of every layer has come."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.all_begun = threading.Event()
+        self.layers = layers
+        self.most_at_once = 0
+        self.reading: set[int] = set()
+        self.first: set[int] = set()
+        self.lock = threading.Lock()
+
+    def writer(self, layer: Layer) -> _FakeWriter:
+        return _SlowlyStoredWriter(self)
+
+
+class _SlowlyStoredWriter(_FakeWriter):
+    def write(self, chunk: memoryview) -> None:
+        sink = self.sink
+        assert isinstance(sink, _SlowlyStored)
+        with sink.lock:
+            sink.reading.add(id(self))
+            sink.first.add(id(self))
+            sink.most_at_once = max(sink.most_at_once, len(sink.reading))
+            if len(sink.first) == sink.layers:
+                sink.all_begun.set()
+        super().write(chunk)
+
+    def commit(self, digest: str) -> None:
+        sink = self.sink
+        assert isinstance(sink, _SlowlyStored)
+        with sink.lock:
+            sink.reading.discard(id(self))
+        assert sink.all_begun.wait(20), "nothing was sent while layers were being stored"
+        super().commit(digest)
+
+
+def test_layers_go_out_while_others_are_being_stored(bench: Bench, tmp_path: Path) -> None:
+    """Four shards of one size ended together, and nothing was sent while a registry synced them."""
+    layers = []
+    for number in range(2 * WORKERS):
+        path = tmp_path / f"shard-{number}"
+        path.write_bytes(bytes([number]) * 3_000_000)
+        content = FileRange(path=str(path), offset=0, length=3_000_000)
+        blob = make_tar([TarEntry(path=f"/m/{number}", content=content)])
+        layers.append(Layer(role="weights", blob=blob))
+    sink = _SlowlyStored(len(layers))
+
+    bench.write(replace(image_of(path), layers=tuple(layers)), sink)
+
+    assert len(sink.blobs) == 2 * WORKERS
+    assert sink.most_at_once <= WORKERS
 
 
 def test_a_sink_that_never_recovers_ends_the_build_without_a_name(

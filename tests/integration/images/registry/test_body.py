@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -92,3 +93,57 @@ def test_what_one_call_did_not_take_follows(server: tuple[str, list[bytes]], mos
 
     assert status == 202
     assert bodies == [PIECE + PIECE[::-1] + b"!"]
+
+
+@pytest.fixture
+def silent() -> Iterator[tuple[str, threading.Event]]:
+    """A server that reads nothing before the event is set, then everything."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    goes_on = threading.Event()
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            goes_on.wait(30)
+            while connection.recv(1 << 20):
+                pass
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}/upload", goes_on
+    goes_on.set()
+    thread.join(30)
+    listening.close()
+
+
+@pytest.mark.parametrize("length", [None, 1 << 30], ids=["chunks", "length"])
+def test_a_peer_that_reads_no_more_is_a_time_out(
+    silent: tuple[str, threading.Event], length: int | None
+) -> None:
+    url, _ = silent
+    request = BodyRequest(Transport(), "PATCH", url, {}, length, stall_timeout_s=0.5)
+    started = time.monotonic()
+
+    with pytest.raises(TimeoutError):
+        for _ in range(1024):
+            request.send(memoryview(PIECE))
+
+    assert 0.4 < time.monotonic() - started < 20
+    request.close()
+
+
+def test_a_piece_that_must_wait_for_room_goes_out_in_one_call(
+    silent: tuple[str, threading.Event],
+) -> None:
+    """With a time-out of Python's it left in as many calls as the peer made room."""
+    url, goes_on = silent
+    request = BodyRequest(Transport(), "PATCH", url, {}, None, stall_timeout_s=30)
+    counted = Counted(fileno=request.connection.sock.detach())
+    request.connection.sock = counted
+    threading.Timer(0.5, goes_on.set).start()
+
+    for _ in range(32):  # far more than the system keeps for a connection
+        request.send(memoryview(PIECE))
+
+    assert counted.calls == 32
+    request.close()

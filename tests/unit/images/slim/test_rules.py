@@ -38,7 +38,7 @@ GONE = {
     "usr/share/locale/de/LC_MESSAGES/apt.mo": "translations",
     f"{SITE}/pandas/tests/frame/test_api.py": "tests",
     f"{SITE}/tests/test_a.py": "tests",
-    "var/lib/apt/lists/deb.debian.org_Packages": "package-caches",
+    "var/lib/apt/lists/mirror_debian_Packages": "package-caches",
     "opt/nvidia/nsight-compute/2025.3/ncu": "cuda-developer-tools",
     "usr/lib/gcc/x86_64-linux-gnu/12/lto1": "unused-compilers",
 }
