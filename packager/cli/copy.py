@@ -24,7 +24,8 @@ view_option = click.option(
     type=click.Choice(tuple(VIEWS)),
     help="Write this view of the same layers: weights is a plain image of the model's files, "
     "modelpack a CNCF ModelPack artifact, kserve the model's files at /models for KServe's native "
-    "OCI storage, modelcar the whole image with /models for KServe's sidecar.",
+    "OCI storage, modelcar the whole image with /models for KServe's sidecar, docker the whole "
+    "image with Docker's media types, which SageMaker wants.",
 )
 
 

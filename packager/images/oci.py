@@ -35,11 +35,13 @@ from packager.errors import ProtocolFailed, UsageError
 
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
+DOCKER_CONFIG = "application/vnd.docker.container.image.v1+json"
 _LAYER_TYPES = {
     "application/vnd.docker.image.rootfs.diff.tar": MEDIA_LAYER,
     "application/vnd.docker.image.rootfs.diff.tar.gzip": MEDIA_LAYER + "+gzip",
     "application/vnd.docker.image.rootfs.diff.tar.zstd": MEDIA_LAYER + "+zstd",
 }
+DOCKER_LAYERS = {ours: docker for docker, ours in _LAYER_TYPES.items()}
 MANIFEST_TYPES = (MEDIA_MANIFEST, DOCKER_MANIFEST)
 INDEX_TYPES = (MEDIA_INDEX, DOCKER_INDEX)
 OWN = "dev.packager."  # labels and annotations of this name are ours to write, nobody else's

@@ -5,13 +5,17 @@ image volumes.  `modelpack` is the model as a CNCF ModelPack artifact.  `kserve`
 is `weights` with one layer more, a link at the place where KServe looks.  The
 three say nothing of instance, engine, base or time: images that serve the same
 weights have the same views, byte for byte.  `modelcar` is the whole image with
-that link: KServe's sidecar runs a shell of it.
+that link: KServe's sidecar runs a shell of it.  `docker` is the whole image with
+Docker's media types, for services that take no other.
 
 The link is relative: KServe reads it below the root of a mounted image, and
 through /proc/PID/root of the sidecar.
 
 Source of the ModelPack format: github.com/modelpack/model-spec, docs/spec.md
 and docs/config.md (2026-06-08).
+Source of Docker's types: distribution.github.io/distribution/spec/manifest-v2-2.
+Who takes no other: Amazon SageMaker, github.com/aws/amazon-sagemaker-feedback, issue 180
+(2025-04), and github.com/mlflow/mlflow, issue 13834 (2024-11).
 Source of KServe's `/models`: github.com/kserve/kserve, pull requests 5558
 (`oci+native://`, subPath `models`) and 3110 (modelcar) (0.20, 2026-06).
 """
@@ -25,7 +29,14 @@ from typing import Any
 from packager.core.image import MEDIA_CONFIG, MEDIA_LAYER, MEDIA_MANIFEST, Blob, Descriptor, Inline
 from packager.core.serving import MODEL_DIR
 from packager.errors import UsageError
-from packager.images.oci import canonical_json, sha256, without_own
+from packager.images.oci import (
+    DOCKER_CONFIG,
+    DOCKER_LAYERS,
+    DOCKER_MANIFEST,
+    canonical_json,
+    sha256,
+    without_own,
+)
 from packager.images.remote_layers import ROLE
 from packager.images.stored import StoredImage, StoredLayer, parse_stored
 from packager.images.tar import make_link
@@ -36,6 +47,7 @@ _MODELPACK_LAYERS = {
     "weights": "application/vnd.cncf.model.weight.v1.tar",
     "model": "application/vnd.cncf.model.weight.config.v1.tar",
 }
+_DOCKER_TAKES = (DOCKER_LAYERS[MEDIA_LAYER], DOCKER_LAYERS[f"{MEDIA_LAYER}+gzip"])
 _PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _QUANTIZATIONS = frozenset({"awq", "gptq", "fp8", "smoothquant"})
 TITLE = "org.opencontainers.image.title"
@@ -75,6 +87,38 @@ def modelcar_view(image: StoredImage) -> StoredImage:
     return _make(image, config, image.sealed.config_descriptor.media_type, layers)
 
 
+def docker_view(image: StoredImage) -> StoredImage:
+    """The whole image with Docker's media types; configuration and layers keep their bytes."""
+    if not image.is_runnable:
+        raise UsageError(
+            f"{image.reference!r} is no image that an engine can start",
+            hint="make the docker view of the serving image",
+        )
+    layers = []
+    for layer in image.layers:
+        found = layer.descriptor.media_type
+        layers.append(
+            {
+                "mediaType": DOCKER_LAYERS.get(found, found),
+                "size": layer.size,
+                "digest": layer.descriptor.digest,
+            }
+        )
+        if layers[-1]["mediaType"] not in _DOCKER_TAKES:
+            raise UsageError(
+                f"Docker's manifests know no layers of {found!r}",
+                hint="build the image without --compression, on a base without such layers",
+            )
+    config = image.sealed.config_descriptor
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": DOCKER_MANIFEST,
+        "config": {"mediaType": DOCKER_CONFIG, "size": config.size, "digest": config.digest},
+        "layers": layers,
+    }
+    return parse_stored(image.reference, canonical_json(manifest), image.sealed.config)
+
+
 def modelpack_view(image: StoredImage) -> StoredImage:
     """The model as a ModelPack. A draft is another model and is left out."""
     layers = _chosen(image, ("weights", "model"))
@@ -104,6 +148,7 @@ VIEWS: Mapping[str, Callable[[StoredImage], StoredImage]] = {
     "modelpack": modelpack_view,
     "kserve": kserve_view,
     "modelcar": modelcar_view,
+    "docker": docker_view,
 }
 
 

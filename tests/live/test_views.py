@@ -101,6 +101,23 @@ def test_the_weights_view_reads_as_a_plain_image_in_docker(
     assert hashlib.sha256(data).digest() == hashlib.sha256(shard.read_bytes()).digest()
 
 
+def test_a_registry_and_docker_take_the_view_with_dockers_types(
+    packager: Packager, pushed: str, engine: str
+) -> None:
+    import docker
+
+    done = packager(
+        "copy", "--view", "docker", f"{pushed}:1", f"{pushed}:docker", "--format", "json"
+    )
+    assert done.status == 0, done.err
+    assert json.loads(done.out)["transfer"]["bytes_read"] == 0
+
+    raw = json.loads(skopeo("inspect", "--raw", "--tls-verify=false", f"docker://{pushed}:docker"))
+    assert raw["mediaType"] == "application/vnd.docker.distribution.manifest.v2+json"
+    pulled = docker.from_env().images.pull(f"{pushed}:docker")
+    assert pulled.id == raw["config"]["digest"]
+
+
 def test_umoci_and_skopeo_find_the_model_at_models_in_the_kserve_view(
     packager: Packager, pushed: str, tmp_path: Path
 ) -> None:

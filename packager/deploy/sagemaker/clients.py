@@ -30,9 +30,11 @@ class AwsRefused(UsageError):
     """AWS refuses a request."""
 
     def __init__(self, operation: str, code: str, message: str) -> None:
+        hint = "`packager deploy sagemaker render` shows the request as it was sent"
+        if "manifest media type" in message:
+            hint = "copy the image with `packager copy --view docker`, and deploy the copy"
         super().__init__(
-            f"AWS refuses {operation}: {code}: {escape(message[:_LONGEST])}",
-            hint="`packager deploy sagemaker render` shows the request as it was sent",
+            f"AWS refuses {operation}: {code}: {escape(message[:_LONGEST])}", hint=hint
         )
 
 

@@ -11,7 +11,7 @@ import pytest
 from packager.cli.deploy_sagemaker import _check_serving
 from packager.core.deployment import DeployState, DeployStatus
 from packager.deploy.sagemaker.bodies import OWNER_TAG, SCALES_TAG, component_body, requests_of
-from packager.deploy.sagemaker.clients import Clients
+from packager.deploy.sagemaker.clients import AwsRefused, Clients, explained
 from packager.deploy.sagemaker.live import LiveSageMaker
 from packager.deploy.sagemaker.refusals import EndpointFailed, NotOurs, StillStarting, UnderWay
 from packager.deploy.sagemaker.wanted import SageMakerWanted
@@ -162,3 +162,14 @@ def test_a_component_that_starts_says_so() -> None:
     found = ours.status(NAME)
 
     assert (found.state, found.said) == ("creating", "Creating")
+
+
+def test_a_manifest_that_aws_does_not_take_names_the_view_that_it_takes() -> None:
+    from botocore.exceptions import ClientError
+
+    said = "Unsupported manifest media type application/vnd.oci.image.manifest.v1+json for image"
+    answer = {"Error": {"Code": "ValidationException", "Message": said}}
+    with pytest.raises(AwsRefused) as refused, explained("CreateModel"):
+        raise ClientError(answer, "CreateModel")
+
+    assert "--view docker" in refused.value.hint

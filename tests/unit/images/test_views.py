@@ -16,6 +16,7 @@ from packager.images.stored import StoredImage
 from packager.images.views import (
     OWN_LAYERS,
     VIEWS,
+    docker_view,
     kserve_view,
     modelcar_view,
     modelpack_view,
@@ -117,8 +118,8 @@ def test_a_compressed_layer_stays_compressed_in_the_modelpack(suffix: str) -> No
     assert entry["mediaType"] == f"application/vnd.cncf.model.weight.v1.tar{suffix}"
 
 
-@pytest.mark.parametrize("name", VIEWS)
-def test_an_image_without_baked_weights_has_no_views(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(VIEWS.keys() - {"docker"}))
+def test_an_image_without_baked_weights_has_no_view_of_them(name: str) -> None:
     with pytest.raises(UsageError, match="holds no layer of weights"):
         VIEWS[name](image((BASE, SERVING[-1])))
 
@@ -196,3 +197,46 @@ def test_an_image_without_a_base_has_no_shell_for_a_sidecar() -> None:
         modelcar_view(image(SERVING[1:]))
 
     assert "--view kserve" in refused.value.hint
+
+
+def test_the_docker_view_has_other_types_and_the_same_bytes() -> None:
+    serving = image(env={"A": "1"})
+
+    view = docker_view(serving)
+
+    assert view.sealed.config == serving.sealed.config
+    assert [found.descriptor.digest for found in view.layers] == digests(*SERVING)
+    assert [found.role for found in view.layers] == [found.role for found in serving.layers]
+    document = json.loads(view.sealed.manifest)
+    assert document["mediaType"] == "application/vnd.docker.distribution.manifest.v2+json"
+    assert view.sealed.manifest_descriptor.media_type == document["mediaType"]
+    assert document["config"]["mediaType"] == "application/vnd.docker.container.image.v1+json"
+    types = {entry["mediaType"] for entry in document["layers"]}
+    assert types == {"application/vnd.docker.image.rootfs.diff.tar"}
+    assert {name for entry in document["layers"] for name in entry} == {
+        "mediaType", "size", "digest",
+    }  # fmt: skip
+
+
+def test_an_image_whose_weights_are_mounted_has_a_docker_view() -> None:
+    mounted = image((BASE, SERVING[-1]))
+
+    assert docker_view(mounted).sealed.config == mounted.sealed.config
+
+
+def test_the_docker_view_of_itself_changes_nothing() -> None:
+    once = docker_view(image())
+
+    assert docker_view(once).digest == once.digest
+
+
+def test_dockers_manifests_know_no_zstd() -> None:
+    packed = image((layer("base", "debian", media_type=f"{MEDIA_LAYER}+zstd"), *SERVING[1:]))
+
+    with pytest.raises(UsageError, match="know no layers of"):
+        docker_view(packed)
+
+
+def test_a_modelpack_has_no_docker_view() -> None:
+    with pytest.raises(UsageError, match="no image that an engine can start"):
+        docker_view(modelpack_view(image()))
