@@ -57,8 +57,7 @@ def _of_weights(image: ImageTraits) -> tuple[str, str]:
             "what is mounted is brought to the node at every start",
         )
     return (
-        "quantize them (--quantize), serve from a faster disk, or try another "
-        "--engine-option load-format=…",
+        "quantize them (--quantize), serve from a faster disk, or try another --load-format",
         "the engine reads every byte of the weights once, from the disk where memory has not kept "
         "it",
     )
@@ -84,11 +83,13 @@ def _of_compiling(image: ImageTraits) -> tuple[str, str]:
 
 _REMEDIES: Mapping[PhaseName, tuple[str, str]] = {
     "pull": (
-        "set nodes up for it: `packager inspect IMAGE --pull-hints`",
+        "set nodes up for it: `packager inspect IMAGE --pull-hints`; `packager base slim` makes it "
+        "smaller",
         "by default a layer comes over one connection, whatever the network can do",
     ),
     "unpack": (
-        "set nodes up for it: `packager inspect IMAGE --pull-hints`, and unpack to a faster disk",
+        "leave unpacking out: `packager node-cache IMAGE DIR`; or set nodes up for it: `packager "
+        "inspect IMAGE --pull-hints`",
         "containerd writes each layer, reads it again and unpacks one at a time by default",
     ),
     "container": (

@@ -188,7 +188,7 @@ def test_an_instance_gets_what_its_network_always_has() -> None:
     ("longest", "traits", "words"),
     [
         ("pull", {}, "--pull-hints"),
-        ("unpack", {}, "faster disk"),
+        ("unpack", {}, "node-cache"),
         ("import", {}, "warm replica"),
         ("weights", {}, "load-format"),
         ("weights", {"mounted": True}, "--weights baked"),
