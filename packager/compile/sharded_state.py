@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from packager.compile.vllm_precision import vllm_precision
 from packager.core.facts import Facts
 from packager.core.plan import SHARDED_STATE, Plan
 from packager.core.recipe import Estimate, Step, StepInput, Work
@@ -20,8 +21,7 @@ from packager.core.units import GIB
 from packager.findings import Finding
 from packager.keys.documents import ShardedCheckpointKey
 from packager.keys.key_options import keyed_options, plain_name
-from packager.keys.parts import Invocation, Precision, Target, Weights
-from packager.keys.parts import Quantization as QuantizationKey
+from packager.keys.parts import Invocation, Target, Weights
 from packager.performance.amounts import counts
 from packager.steps.configs import NO_WEIGHT
 from packager.steps.inputs import environment_of, weight_files
@@ -254,7 +254,7 @@ def _key(
     return ShardedCheckpointKey(
         graph=graph_of(facts.model.config, NO_WEIGHT),
         weights=Weights(files=files, adapters=(), draft=None),
-        precision=_precision(facts, plan),
+        precision=vllm_precision(facts, plan),
         parallelism=parallelism_of(tp=plan.tp_degree, pp=1, sharding="replicate"),
         target=_target(plan),
         toolchain=toolchain_in_image(facts.tools["vllm-shards"], base, plan.container),
@@ -263,30 +263,6 @@ def _key(
             engine_args={**told, "packager.part-bytes": str(part_bytes)},
             env=dict(env),
         ),
-    )
-
-
-def _precision(facts: Facts, plan: Plan) -> Precision:
-    chosen = plan.quantization
-    weights = None
-    if chosen is not None:
-        zeros = bool(chosen.layout and chosen.layout.zero_bits)
-        weights = QuantizationKey(
-            algorithm=f"{chosen.checkpoint_format or chosen.method}:{chosen.scheme}",
-            bits=chosen.bits,
-            group_size=chosen.group_size or None,
-            symmetric=not zeros,
-            zero_point=zeros,
-            excluded_modules=tuple(facts.request.quantize_ignore or ()),
-        )
-    return Precision(
-        dtype=plan.dtype,
-        weights=weights,
-        activations=None,
-        kv_dtype=plan.kv_dtype,
-        auto_cast=None,
-        auto_cast_dtype=None,
-        logits_dtype=plan.dtype,
     )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from packager.compile.caches import CompileCaches, find_caches
+from packager.compile.vllm_precision import vllm_precision
 from packager.core.documents import shorten
 from packager.core.facts import Facts
 from packager.core.image import BaseImage, Inline
@@ -26,8 +27,7 @@ from packager.core.units import GIB
 from packager.findings import Finding
 from packager.keys.documents import VllmCompileKey
 from packager.keys.key_options import keyed_options, plain_name
-from packager.keys.parts import Cpu, Invocation, Precision, Sampling, Shape, Speculation, Target
-from packager.keys.parts import Quantization as QuantizationKey
+from packager.keys.parts import Cpu, Invocation, Sampling, Shape, Speculation, Target
 from packager.performance.amounts import counts
 from packager.steps.configs import NO_GRAPH, NO_SHAPE
 from packager.steps.inputs import environment_of
@@ -270,7 +270,7 @@ def _key(
             graph_sizes=(),
             dynamic=(),
         ),
-        precision=_precision(facts, plan),
+        precision=vllm_precision(facts, plan),
         parallelism=parallelism_of(
             tp=plan.tp_degree,
             pp=plan.pp_degree,
@@ -317,30 +317,6 @@ def _engine_args(facts: Facts, argv: list[str]) -> dict[str, str]:
     if facts.request.quantize:
         kept["packager.quantize"] = facts.request.quantize
     return kept
-
-
-def _precision(facts: Facts, plan: Plan) -> Precision:
-    chosen = plan.quantization
-    weights = None
-    if chosen is not None:
-        zeros = bool(chosen.layout and chosen.layout.zero_bits)
-        weights = QuantizationKey(
-            algorithm=f"{chosen.checkpoint_format or chosen.method}:{chosen.scheme}",
-            bits=chosen.bits,
-            group_size=chosen.group_size or None,
-            symmetric=not zeros,
-            zero_point=zeros,
-            excluded_modules=tuple(facts.request.quantize_ignore or ()),
-        )
-    return Precision(
-        dtype=plan.dtype,
-        weights=weights,
-        activations=None,
-        kv_dtype=plan.kv_dtype,
-        auto_cast=None,
-        auto_cast_dtype=None,
-        logits_dtype=plan.dtype,
-    )
 
 
 def _target(plan: Plan) -> Target:
