@@ -137,6 +137,17 @@ def test_a_blob_that_got_lost_keeps_the_tag_from_moving(
     assert registry.manifests == {}
 
 
+def test_a_manifest_that_comes_back_otherwise_keeps_the_tag_from_moving(
+    clients: RegistryClients, tmp_path: Path
+) -> None:
+    with FakeRegistry(damage_manifests=True) as registry:
+        target = parse_registry_target(f"{registry.host}/models/tiny:1")
+        with pytest.raises(ProtocolFailed):
+            push(RegistrySink(target, clients=clients), clients, tmp_path)
+
+        assert registry.tagged("models/tiny", "1") == ""
+
+
 def test_a_blob_of_a_wrong_size_is_refused(
     registry: FakeRegistry, clients: RegistryClients, tmp_path: Path
 ) -> None:

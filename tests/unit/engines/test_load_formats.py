@@ -177,6 +177,15 @@ def test_what_the_engine_does_not_have_is_refused(container: str, asked: str, sa
     assert error.code == "load-format-unsupported"
 
 
+@pytest.mark.parametrize(
+    "row", [row for row in load_formats() if row.engine == "vllm"], ids=lambda row: row.name
+)
+def test_the_version_that_brought_a_format_has_it(row: LoadFormat) -> None:
+    container = plan_for("vllm" if "nvidia" in row.devices else "vllm-cpu").container
+
+    assert row.is_in(replace(container, engine_version=row.since))
+
+
 def test_a_format_s_near_miss_is_guessed() -> None:
     [error] = errors_in(chosen("vllm", "fastsafetensor").findings)
 
