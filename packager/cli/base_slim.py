@@ -19,6 +19,7 @@ from packager.images.slim.make import STAGES, SlimMade, look, make_slim
 from packager.images.slim.record import SlimBase, slim_document, slim_lines
 from packager.images.slim.rules import choose_rules
 from packager.plugins.tables import FAMILIES
+from packager.wiring.slim import Proving, shipped_model, slim_services_for
 
 
 @click.command("slim")
@@ -99,7 +100,7 @@ def base_slim(
         raise UsageError("no destination is given", hint="name one, or look with --dry-run")
     proving = None
     if prove and not dry_run:
-        proving = wiring.Proving(
+        proving = Proving(
             model=_model_of_proof(prove_with),
             original=image,
             family=family,
@@ -114,7 +115,7 @@ def base_slim(
             on_warning=warn,
             **given,
         )
-        tools = wiring.slim_services_for(settings, proving, say=ignore if quiet else note)
+        tools = slim_services_for(settings, proving, say=ignore if quiet else note)
         machines = tuple(map(tools.find_instance, instances))
         named = {"with_rules": with_rules, "without_rules": without_rules}
         chosen = choose_rules(machines, **named, keep=keep)
@@ -147,7 +148,7 @@ def _print(made: SlimMade, output_format: str, *, quiet: bool) -> None:
 
 
 def _model_of_proof(asked: str | None) -> str:
-    model = asked or wiring.shipped_model()
+    model = asked or shipped_model()
     if model is None:
         raise UsageError(
             "no model is given to prove the slim base with",

@@ -37,9 +37,6 @@ from packager.wiring.settings import parse_output as parse_output
 from packager.wiring.settings import settings_for as settings_for
 from packager.wiring.settings import state_dir as state_dir
 from packager.wiring.settings import stated_time as stated_time
-from packager.wiring.slim import Proving as Proving
-from packager.wiring.slim import shipped_model as shipped_model
-from packager.wiring.slim import slim_services_for as slim_services_for
 from packager.wiring.steps import check_jobs_executor as check_jobs_executor
 from packager.wiring.steps import gpus_here as gpus_here
 from packager.wiring.techniques import environments_for as environments_for

@@ -164,7 +164,8 @@ def test_every_key_is_there_after_worker_raylet_and_head_were_killed(warmth: War
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         killed += 2  # what the two others were doing
-        assert driver.wait(300) != 0
+        # On a fast machine the rest may have been built before the head was gone.
+        assert driver.wait(300) != 0 or warmth.builds >= JOBS, warmth.err
 
     with ray_nodes(warmth.place, warmth.environment) as nodes:
         driver = warmth.start(nodes.address)

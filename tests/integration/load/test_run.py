@@ -46,6 +46,7 @@ def plan(concurrency: int = 1, **more: float | None) -> LoadPlan:
 
 
 def test_what_was_there_before_a_load_is_not_searched_for_garbage_meanwhile() -> None:
+    gc.unfreeze()  # what was collected of the tests, which stays frozen
     before = len(gc.get_objects())
     collected: list[int] = []
 
