@@ -110,8 +110,9 @@ def test_a_view_takes_over_no_annotation_in_our_name(name: str) -> None:
     theirs = [one for one in manifest["layers"] if one["digest"] not in OWN_LAYERS]
 
     assert b"dev.packager.content" not in VIEWS[name](found).sealed.manifest
-    assert {json.dumps(entry["annotations"], sort_keys=True) for entry in theirs} <= {
+    assert {json.dumps(entry.get("annotations"), sort_keys=True) for entry in theirs} <= {
         '{"dev.packager.role": "weights", "org.example.a": "b"}',
         '{"org.example.a": "b"}',  # of a base
+        *(("null",) if name == "docker" else ()),  # its manifests have none
     }
     assert theirs
