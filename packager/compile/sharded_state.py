@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from packager.compile.vllm_precision import vllm_precision
+from packager.compile.vllm_keys import vllm_precision, vllm_target
 from packager.core.facts import Facts
 from packager.core.plan import SHARDED_STATE, Plan
 from packager.core.recipe import Estimate, Step, StepInput, Work
@@ -21,13 +21,11 @@ from packager.core.units import GIB
 from packager.findings import Finding
 from packager.keys.documents import ShardedCheckpointKey
 from packager.keys.key_options import keyed_options, plain_name
-from packager.keys.parts import Invocation, Target, Weights
+from packager.keys.parts import Invocation, Weights
 from packager.performance.amounts import counts
 from packager.steps.configs import NO_WEIGHT
 from packager.steps.inputs import environment_of, weight_files
 from packager.steps.key_parts import (
-    OF_THE_IMAGE,
-    cuda_target,
     files_by_path,
     graph_of,
     parallelism_of,
@@ -256,27 +254,12 @@ def _key(
         weights=Weights(files=files, adapters=(), draft=None),
         precision=vllm_precision(facts, plan),
         parallelism=parallelism_of(tp=plan.tp_degree, pp=1, sharding="replicate"),
-        target=_target(plan),
+        # Before kernels see them, weights are the same on every processor.
+        target=vllm_target(plan, None),
         toolchain=toolchain_in_image(facts.tools["vllm-shards"], base, plan.container),
         invocation=Invocation(
             compiler_args=(),
             engine_args={**told, "packager.part-bytes": str(part_bytes)},
             env=dict(env),
         ),
-    )
-
-
-def _target(plan: Plan) -> Target:
-    instance = plan.instance
-    if instance.kind == "nvidia":
-        return cuda_target(instance)
-    return Target(
-        backend="cpu",
-        arch=instance.machine or "",
-        device=None,
-        logical_core_size=None,
-        cpu=None,  # before kernels see them, weights are the same on every processor
-        os="linux",
-        machine=instance.machine or "",
-        libc=OF_THE_IMAGE,
     )

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from packager.compile.caches import CompileCaches, find_caches
-from packager.compile.vllm_precision import vllm_precision
+from packager.compile.vllm_keys import vllm_precision, vllm_target
 from packager.core.documents import shorten
 from packager.core.facts import Facts
 from packager.core.image import BaseImage, Inline
@@ -27,14 +27,13 @@ from packager.core.units import GIB
 from packager.findings import Finding
 from packager.keys.documents import VllmCompileKey
 from packager.keys.key_options import keyed_options, plain_name
-from packager.keys.parts import Cpu, Invocation, Sampling, Shape, Speculation, Target
+from packager.keys.parts import Cpu, Invocation, Sampling, Shape, Speculation
 from packager.performance.amounts import counts
 from packager.steps.configs import NO_GRAPH, NO_SHAPE
 from packager.steps.inputs import environment_of
 from packager.steps.key_parts import (
     OF_THE_IMAGE,
     architecture_digest,
-    cuda_target,
     graph_of,
     parallelism_of,
     toolchain_in_image,
@@ -278,7 +277,7 @@ def _key(
             ep=plan.split.expert_degree if plan.expert_parallel else 1,
             attention_dp=plan.dp_degree if plan.dp_attention else 1,
         ),
-        target=_target(plan),
+        target=vllm_target(plan, _cpu_of(plan)),
         toolchain=toolchain_in_image(facts.tools["vllm-cache"], base, plan.container, serving),
         invocation=Invocation(
             compiler_args=(), engine_args=_engine_args(facts, argv), env=dict(env)
@@ -317,22 +316,6 @@ def _engine_args(facts: Facts, argv: list[str]) -> dict[str, str]:
     if facts.request.quantize:
         kept["packager.quantize"] = facts.request.quantize
     return kept
-
-
-def _target(plan: Plan) -> Target:
-    instance = plan.instance
-    if instance.kind == "nvidia":
-        return cuda_target(instance)
-    return Target(
-        backend="cpu",
-        arch=instance.machine or "",
-        device=None,
-        logical_core_size=None,
-        cpu=_cpu_of(plan),
-        os="linux",
-        machine=instance.machine or "",
-        libc=OF_THE_IMAGE,
-    )
 
 
 def _speculation(facts: Facts, plan: Plan) -> Speculation | None:

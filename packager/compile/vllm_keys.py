@@ -1,11 +1,12 @@
-"""Numbers as vLLM computes with them: the same in the keys of all that its starts leave."""
+"""Parts of keys that are the same for all that starts of vLLM leave: numbers and device."""
 
 from __future__ import annotations
 
 from packager.core.facts import Facts
 from packager.core.plan import Plan
-from packager.keys.parts import Precision
+from packager.keys.parts import Cpu, Precision, Target
 from packager.keys.parts import Quantization as QuantizationKey
+from packager.steps.key_parts import OF_THE_IMAGE, cuda_target
 
 
 def vllm_precision(facts: Facts, plan: Plan) -> Precision:
@@ -30,4 +31,21 @@ def vllm_precision(facts: Facts, plan: Plan) -> Precision:
         auto_cast=None,
         auto_cast_dtype=None,
         logits_dtype=plan.dtype,
+    )
+
+
+def vllm_target(plan: Plan, cpu: Cpu | None) -> Target:
+    """Return the device of a plan; `cpu` says what of a processor the files depend on."""
+    instance = plan.instance
+    if instance.kind == "nvidia":
+        return cuda_target(instance)
+    return Target(
+        backend="cpu",
+        arch=instance.machine or "",
+        device=None,
+        logical_core_size=None,
+        cpu=cpu,
+        os="linux",
+        machine=instance.machine or "",
+        libc=OF_THE_IMAGE,
     )
