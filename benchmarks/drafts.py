@@ -40,7 +40,7 @@ sys.path.insert(0, str(ROOT))
 
 from packager.core.samples import DEFAULT, Sample, Samples, choose_samples  # noqa: E402
 from packager.samples.load import load_samples  # noqa: E402
-from tests.live.servers import served  # noqa: E402
+from tests.live.servers import run_inside, served  # noqa: E402
 
 TINY = ROOT / "examples" / "tiny-llama"
 BARE = Path(__file__).with_name("drafts_bare.py")
@@ -329,8 +329,9 @@ class Bench:
             *("--sharegpt-output-len", str(ANSWER_TOKENS), "--num-prompts", str(self._count)),
             *("--max-concurrency", str(load), "--disable-shuffle", "--disable-tqdm"),
         ]
-        status, output = self._container.exec_run(command, environment={"HF_HUB_OFFLINE": "1"})
-        told = output.decode(errors="replace")
+        offline = {"HF_HUB_OFFLINE": "1"}
+        status, out, err = run_inside(self._container, command, offline)
+        told = (out + err).decode(errors="replace")
         answered = re.search(r"Successful requests: +([0-9]+)", told)
         rate = re.search(r"Output token throughput \(tok/s\): +([0-9.]+)", told)
         if status or not answered or not rate or int(answered[1]) != self._count:

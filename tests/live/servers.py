@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from threading import Barrier
 from typing import Any
@@ -62,6 +63,32 @@ def served(
         yield container, url
     finally:
         container.remove(force=True, v=True)
+
+
+def run_inside(
+    container: Any, words: Sequence[str], environment: Mapping[str, str] | None = None
+) -> tuple[int, bytes, bytes]:
+    """Run a command in a container; return its status, what it printed and what it complained of.
+
+    docker-py's own `exec_run` reads from under the buffer that the answer's headers came through:
+    output that is sent together with them is lost.  Asked without an upgrade of the connection the
+    engine sends it as a body.
+    """
+    api = container.client.api
+    made = api.exec_create(container.id, list(words), environment=dict(environment or {}))["Id"]
+    answer = api.post(
+        f"{api.base_url}/v{api.api_version}/exec/{made}/start",
+        json={"Detach": False, "Tty": False},
+        timeout=None,
+    )
+    answer.raise_for_status()
+    printed = {1: b"", 2: b""}
+    left = answer.content
+    while left:  # Docker's frames: the stream's number, three zeros, four bytes of size
+        stream, size = struct.unpack(">BxxxL", left[:8])
+        printed[stream] += left[8 : 8 + size]
+        left = left[8 + size :]
+    return api.exec_inspect(made)["ExitCode"], printed[1], printed[2]
 
 
 def small_model_words() -> tuple[str, ...]:

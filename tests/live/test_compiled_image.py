@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.servers import ask, served
+from tests.live.servers import ask, run_inside, served
 from tests.support.commandline import TINY, Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1800)]
@@ -31,7 +31,8 @@ def answers(url: str) -> list[list[str]]:
 
 def caches(container: Any) -> set[str]:
     """Files in the caches, without locks."""
-    out = container.exec_run(["find", COPY, "-type", "f", "-not", "-path", "*/locks/*"]).output
+    words = ["find", COPY, "-type", "f", "-not", "-path", "*/locks/*"]
+    _, out, _ = run_inside(container, words)
     return {line.removeprefix(f"{COPY}/") for line in out.decode().splitlines()}
 
 
@@ -57,9 +58,8 @@ def test_an_image_starts_with_its_compile_work_done(
     with served(engine, IMAGE) as (container, url):
         assert b"files compiled ahead of time are in place" in container.logs()
         with_them = answers(url)
-        manifest = json.loads(
-            container.exec_run(["cat", "/opt/packager/compiled/manifest.json"]).output
-        )
+        _, text, _ = run_inside(container, ["cat", "/opt/packager/compiled/manifest.json"])
+        manifest = json.loads(text)
         assert caches(container) == {*manifest["files"]}  # nothing was compiled
 
     if os.environ.get("PACKAGER_SERVE") != "all":

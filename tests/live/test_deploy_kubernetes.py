@@ -15,7 +15,7 @@ import urllib3
 import yaml
 
 from tests.live.processors import caps
-from tests.live.servers import SMALL_MODEL
+from tests.live.servers import SMALL_MODEL, run_inside
 from tests.support.commandline import Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
@@ -46,8 +46,8 @@ def test_a_pod_of_a_real_engine_keeps_to_its_manifest(
     with pod(docker_host, plain_image, spec) as (container, server):
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             answered(container, server, probe)
-        assert container.exec_run(["id", "-u"]).output == b"10001\n"
-        assert container.exec_run(["touch", "/opt/packager/x"]).exit_code != 0
+        assert run_inside(container, ["id", "-u"])[1] == b"10001\n"
+        assert run_inside(container, ["touch", "/opt/packager/x"])[0] != 0
         answers: list[Any] = []
         asking = threading.Thread(target=lambda: answers.append(asked(container)))
         asking.start()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.servers import SMALL_MODEL, ask, served
+from tests.live.servers import SMALL_MODEL, ask, run_inside, served
 from tests.support.commandline import TINY, Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1800)]
@@ -45,7 +45,7 @@ def test_two_ranks_load_what_was_split_for_them_and_answer_as_before(
     assert again.status == 0, again.err
 
     with served(engine, SPLIT, **SMALL_MODEL) as (container, url):
-        names = container.exec_run(["ls", MODEL]).output.decode().split()
+        names = run_inside(container, ["ls", MODEL])[1].decode().split()
         assert [name for name in names if name.endswith(".safetensors")] == [
             "model-rank-0-part-0.safetensors",
             "model-rank-1-part-0.safetensors",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.servers import SMALL_MODEL, served
+from tests.live.servers import SMALL_MODEL, run_inside, served
 from tests.support.commandline import TINY, Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
@@ -45,10 +45,10 @@ def test_openais_client_makes_tool_calls_and_answers_them(
         bridged = container.attrs["HostConfig"]["NetworkMode"] != "host"
         inside = "http://127.0.0.1:8080" if bridged else url
         words = ["python3", "-c", CLIENT.read_text(), inside, "tools"]
-        done = container.exec_run(words, demux=True)
-        assert done.exit_code == 0, (done.output, container.logs(tail=40).decode())
+        status, out, err = run_inside(container, words)
+        assert status == 0, (out, err, container.logs(tail=40).decode())
 
-    found = json.loads(done.output[0].splitlines()[-1])
+    found = json.loads(out.splitlines()[-1])
     kind, name, arguments = found["named"]
     assert (kind, name) == ("function", "get_weather")
     assert arguments in ({"unit": "C"}, {"unit": "F"})
