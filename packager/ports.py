@@ -10,40 +10,41 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
-from packager.core.artifact import Artifacts
-from packager.core.deployment import (
-    Applied,
-    Change,
-    Deployment,
-    DeployStatus,
-    RenderedFiles,
-)
-from packager.core.devices import GpuUse
-from packager.core.facts import ContainerFacts, Facts
-from packager.core.image import (
-    Attached,
-    BaseImage,
-    Blob,
-    Claim,
-    ImageRef,
-    ImageSpec,
-    Layer,
-    Platform,
-    RemoteRange,
-    SealedImage,
-)
-from packager.core.model import ModelFiles
-from packager.core.plan import Plan
-from packager.core.recipe import Step, StepInput, StepResult
-from packager.core.references import ImageTarget, ModelReference
-from packager.core.serving import ServingConfig
-from packager.core.techniques import Scheme
-from packager.core.tool import Build, ToolFacts
-from packager.core.traits import EngineTraits
-from packager.core.trees import Stated, Tree
-from packager.findings import Finding
+if TYPE_CHECKING:
+    from packager.core.artifact import Artifacts
+    from packager.core.deployment import (
+        Applied,
+        Change,
+        Deployment,
+        DeployStatus,
+        RenderedFiles,
+    )
+    from packager.core.devices import GpuUse
+    from packager.core.facts import ContainerFacts, Facts
+    from packager.core.image import (
+        Attached,
+        BaseImage,
+        Blob,
+        Claim,
+        ImageRef,
+        ImageSpec,
+        Layer,
+        Platform,
+        RemoteRange,
+        SealedImage,
+    )
+    from packager.core.model import ModelFiles
+    from packager.core.plan import Plan
+    from packager.core.recipe import Step, StepInput, StepResult
+    from packager.core.references import ImageTarget, ModelReference
+    from packager.core.serving import ServingConfig
+    from packager.core.techniques import Scheme
+    from packager.core.tool import Build, ToolFacts
+    from packager.core.traits import EngineTraits
+    from packager.core.trees import Stated, Tree
+    from packager.findings import Finding
 
 
 class Quantizer(Protocol):

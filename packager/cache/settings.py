@@ -20,34 +20,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from packager.cache.options import CacheOptions, MatchRule
 from packager.core.documents import MAX_TOML_BYTES, parse_toml
 from packager.core.validation import first_fault
 from packager.errors import UsageError
 from packager.files.atomic import user_dir
 
-MatchRule = Literal["exact", "larger"]
-
 _YES = ("1", "yes", "true", "on")
 _NO = ("", "0", "no", "false", "off")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheOptions:
-    """Cache settings of the command line; None and empty mean unset."""
-
-    shared: tuple[str, ...] = ()
-    require_signed: bool | None = None
-    trusted_keys: Path | None = None
-    signing_key: Path | None = None
-    match: MatchRule | None = None
-    retry_failed: bool = False
-
-
-AS_SET_UP = CacheOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

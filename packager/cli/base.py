@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from packager.cli.base_slim import base_slim
-from packager.cli.options import format_option
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_line
 from packager.images.bases.embedded import BASES, build_base, find_built
 

@@ -9,8 +9,8 @@ import click
 
 from packager import wiring
 from packager.cli.choices import NameChoice
-from packager.cli.options import catalog_option, format_option, image_options
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.shared_options import catalog_option, format_option, image_options
 from packager.cli.terminal import note, note_lines, print_json, print_line, print_lines, warn
 from packager.core.events import StagesEvent, ignore
 from packager.core.image import Platform

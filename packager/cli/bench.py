@@ -35,13 +35,9 @@ from packager.build.records import is_record_of, load_record, put_bench
 from packager.cli.bench_startup import StartupAsked, bench_startup, check_startup, parse_places
 from packager.cli.bench_work import Work, make_work
 from packager.cli.field_options import FiniteRange, options_from, take_fields
-from packager.cli.options import (
-    catalog_option,
-    container_environment,
-    env_option,
-    format_option_of,
-)
+from packager.cli.options import container_environment, env_option
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.shared_options import catalog_option, format_option_of
 from packager.cli.spec_options import take_spec, workload_spec_option
 from packager.cli.terminal import note, print_json, print_lines, print_text
 from packager.core.bench import BenchReport

@@ -14,15 +14,9 @@ from packager.build.record import RUNNING
 from packager.build.records import load_record
 from packager.build.report import dry_run_document, dry_run_text, summary_lines
 from packager.cli.cache_options import cache_options, take_cache_settings
-from packager.cli.options import (
-    catalog_option,
-    format_option,
-    make_request,
-    registry_options,
-    request_fields,
-    request_options,
-)
+from packager.cli.options import make_request, request_fields, request_options
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.shared_options import catalog_option, format_option, registry_options
 from packager.cli.terminal import (
     note,
     note_lines,

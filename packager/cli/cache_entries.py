@@ -11,7 +11,7 @@ import click
 
 from packager.cli.cache_options import cache_place_options
 from packager.cli.cache_place import opened_place
-from packager.cli.options import format_option, format_option_of
+from packager.cli.shared_options import format_option, format_option_of
 from packager.cli.terminal import print_json, print_lines, print_report, print_text
 from packager.errors import NotFound, UsageError
 

@@ -10,8 +10,9 @@ import click
 
 from packager.cli.cache_options import cache_options, take_cache_options
 from packager.cli.cache_place import opened_place
-from packager.cli.options import format_option, request_fields, request_options
+from packager.cli.options import request_fields, request_options
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import print_json, print_lines, warn
 from packager.core.events import EventSink
 from packager.errors import NotFound, UsageError

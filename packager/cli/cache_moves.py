@@ -11,8 +11,8 @@ import click
 
 from packager.cli.cache_options import cache_place_options
 from packager.cli.cache_place import opened_place
-from packager.cli.options import format_option, registry_options
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.shared_options import format_option, registry_options
 from packager.cli.terminal import note, print_json, print_line, warn
 from packager.core.events import working
 from packager.core.references import LayoutTarget, RegistryTarget

@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from packager.cache.settings import CacheOptions, MatchRule, split_addresses
-from packager.cli.field_options import Command
+from packager.cache.options import CacheOptions, MatchRule
+from packager.cache.settings import split_addresses
 from packager.cli.options import address_option, executor_option
+from packager.cli.shared_options import Command
 
 
 def cache_options(command: Command) -> Command:

@@ -10,8 +10,8 @@ import click
 
 from packager.cli.cache_options import cache_place_options
 from packager.cli.cache_place import opened_place
-from packager.cli.options import format_option
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import print_json, print_line, print_lines, print_report
 from packager.core.events import StepEvent, working
 from packager.core.units import parse_size

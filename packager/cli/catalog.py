@@ -12,7 +12,7 @@ from packager.catalog.instances import instances
 from packager.catalog.offer_file import Offer
 from packager.catalog.price_file import data_dir, load_prices, refresh_prices
 from packager.catalog.prices import price_of
-from packager.cli.options import format_option
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import print_json, print_text
 from packager.core.catalog import Price
 from packager.core.text import joined

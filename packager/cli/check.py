@@ -16,7 +16,7 @@ from packager.check.targets import parse_target
 from packager.check.text import MAX_BYTES, NotReadable
 from packager.check.values import KINDS, Document, Kind
 from packager.check.verdicts import judge
-from packager.cli.options import format_option_of
+from packager.cli.shared_options import format_option_of
 from packager.cli.terminal import note_lines, print_json, print_lines
 from packager.engines.rules import Facts, device_facts, model_facts
 from packager.errors import PlanRejected

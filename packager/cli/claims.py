@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from packager.cli.options import format_option
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_line
 
 

@@ -32,7 +32,7 @@ from packager.cli.deploy_options import (
 )
 from packager.cli.deploy_proof import Measured, Proof, proof_options
 from packager.cli.field_options import Option, add_options
-from packager.cli.options import format_option
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import note
 from packager.core.deployment import DeployStatus
 from packager.deploy.kubernetes.live import DeployFailed, LiveCluster, Platform

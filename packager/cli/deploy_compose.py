@@ -22,7 +22,8 @@ from packager.cli.deploy_options import (
 )
 from packager.cli.deploy_proof import Measured, Proof, proof_options
 from packager.cli.field_options import Option, add_options
-from packager.cli.options import container_environment, format_option
+from packager.cli.options import container_environment
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import note
 from packager.core.deployment import PORT, Deployment, DeployStatus
 from packager.deploy.checks import refuse_secrets

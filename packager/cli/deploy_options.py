@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from packager import wiring
-from packager.cli.field_options import Command, FiniteRange, Option, add_options
-from packager.cli.options import image_options, take_rate
+from packager.cli.field_options import FiniteRange, Option, add_options
+from packager.cli.shared_options import Command, image_options, take_rate
 from packager.cli.terminal import note, print_json, print_line, print_text
 from packager.core.deployment import Applied, Change, Deployment, DeployStatus, RenderedFiles
 from packager.deploy.checks import refuse_odd_image

@@ -19,7 +19,7 @@ from packager.bench.targets import BenchTarget
 from packager.build.records import load_record, put_smoke
 from packager.cli.bench import bench
 from packager.cli.deploy_options import SMOKE_TOKENS, applied_document, show_applied
-from packager.cli.field_options import Command
+from packager.cli.shared_options import Command
 from packager.cli.terminal import note, print_json, print_line, print_lines
 from packager.core.bench import BenchSetup
 from packager.core.deployment import Applied, Deployment

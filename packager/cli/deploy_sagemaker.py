@@ -25,7 +25,7 @@ from packager.cli.deploy_options import (
 )
 from packager.cli.deploy_proof import Measured, Proof, proof_options
 from packager.cli.deploy_sagemaker_options import take_wanted, wanted_options
-from packager.cli.options import format_option
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import note
 from packager.core.deployment import DeployStatus
 from packager.deploy.sagemaker.clients import Clients

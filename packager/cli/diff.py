@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from packager import wiring
-from packager.cli.options import format_option, image_options
+from packager.cli.shared_options import format_option, image_options
 from packager.cli.terminal import print_json, print_report
 from packager.core.image import Platform
 from packager.images.compare import compare

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import click
 
 from packager import wiring
-from packager.cli.options import format_option
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import print_json, print_line
 from packager.doctor.doctor import examine
 from packager.wiring import state_dir

@@ -18,7 +18,8 @@ from packager.build.records import (
     put_speculation,
 )
 from packager.cli.field_options import FiniteRange, options_from, take_fields
-from packager.cli.options import container_environment, env_option, format_option
+from packager.cli.options import container_environment, env_option
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_lines
 from packager.core.samples import DEFAULT, choose_samples
 from packager.core.speculation import MEASURED_SAMPLES, Demands, SpeculationReport

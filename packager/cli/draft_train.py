@@ -10,8 +10,9 @@ import click
 from packager import wiring
 from packager.cli.cache_options import cache_options, step_options, take_step_options
 from packager.cli.field_options import options_from, take_fields
-from packager.cli.options import format_option, gpus_option, threads_option
+from packager.cli.options import gpus_option, threads_option
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_lines, warn
 from packager.cli.train_options import samples_option
 from packager.core.samples import DEFAULT

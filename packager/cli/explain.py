@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from packager.catalog.findings import FindingExplanation, explanations, find_explanation
-from packager.cli.options import format_option
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import print_json, print_lines
 from packager.reports.text import table_lines, wrapped
 

@@ -19,9 +19,9 @@ from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
 from packager.cli.choices import NameChoice
+from packager.cli.shared_options import Command
 from packager.core.fields import CommandOption
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 Owner = TypeVar("Owner")
 Option = Callable[[Any], Any]
 Callback = Callable[[click.Context, click.Parameter, Any], Any]

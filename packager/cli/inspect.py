@@ -12,7 +12,7 @@ from packager import wiring
 from packager.bench.report import brief_lines, request_words
 from packager.build.attached_record import attached_records
 from packager.build.records import find_record, load_record, record_document
-from packager.cli.options import format_option, image_options, take_rate
+from packager.cli.shared_options import format_option, image_options, take_rate
 from packager.cli.terminal import print_json, print_line, print_lines, print_report
 from packager.core.image import Platform
 from packager.core.record import BuildRecord

@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
-from packager.cli.field_options import Command, add_options
+from packager.cli.field_options import add_options
 from packager.cli.options import request_fields
+from packager.cli.shared_options import Command
 from packager.cli.train_options import train_option, training_words
 from packager.core.documents import shorten
 from packager.core.references import LayoutTarget

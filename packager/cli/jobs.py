@@ -15,7 +15,7 @@ from packager.cli.jobs_changes import add, delete, find_job, kind_option, run, s
 from packager.cli.jobs_notes import WaitNotes
 from packager.cli.jobs_register import register_model
 from packager.cli.jobs_render import render
-from packager.cli.options import format_option
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_json_text, print_line, print_lines
 from packager.jobs.logs import log_lines
 from packager.jobs.report import job_document, job_lines, show_document, show_lines

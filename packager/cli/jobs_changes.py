@@ -10,7 +10,7 @@ from typing import get_args
 import click
 
 from packager import wiring
-from packager.cli.options import format_option
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_line, print_lines
 from packager.cli.tune_choices import time_span
 from packager.core.suggestions import guess

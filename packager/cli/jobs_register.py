@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from packager.build.records import load_record
-from packager.cli.options import format_option
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import print_json, print_line
 from packager.core.documents import NotStrict, parse_object
 from packager.errors import UsageError

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from packager import wiring
-from packager.cli.options import format_option_of, image_options
+from packager.cli.shared_options import format_option_of, image_options
 from packager.cli.terminal import note, print_json, print_lines, print_text
 from packager.core.image import Platform
 from packager.errors import UsageError

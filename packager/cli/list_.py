@@ -17,7 +17,7 @@ from packager.catalog.served_architectures import ENGINES
 from packager.catalog.user_catalog import user_rows_in
 from packager.cli.choices import NameChoice
 from packager.cli.field_options import FiniteRange
-from packager.cli.options import catalog_option, format_option_of
+from packager.cli.shared_options import catalog_option, format_option_of
 from packager.cli.terminal import print_json, print_lines, print_text
 from packager.core.text import escape
 from packager.core.user_catalog import UserCatalog

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from packager.cli.options import format_option
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import print_json_text, print_line
 from packager.run.containers import find_engine, find_run, log_lines
 

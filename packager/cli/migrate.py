@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from packager.catalog.containers import find_container
-from packager.cli.options import format_option
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import note_lines, print_json, print_line
 from packager.core.documents import shorten
 from packager.engines.lmi.legacy import migrate as migrate_settings

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from packager import wiring
-from packager.cli.options import format_option, image_options
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.shared_options import format_option, image_options
 from packager.cli.terminal import note_lines, print_json, print_line, warn
 from packager.core.events import StagesEvent
 from packager.core.image import Platform

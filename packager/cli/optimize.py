@@ -15,7 +15,7 @@ from packager import wiring
 from packager.build.records import load_record
 from packager.cli.job_options import job_options, job_settings
 from packager.cli.jobs_notes import WaitNotes
-from packager.cli.options import format_option
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_line, print_lines
 from packager.core.documents import NotStrict, parse_object, shorten
 from packager.errors import UsageError

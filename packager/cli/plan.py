@@ -17,13 +17,9 @@ from packager.build.services import BuildServices
 from packager.build.stages import Planned
 from packager.cli.cache_options import cache_options, take_cache_settings
 from packager.cli.field_options import FiniteRange
-from packager.cli.options import (
-    catalog_option,
-    format_option_of,
-    make_request,
-    request_options,
-)
+from packager.cli.options import make_request, request_options
 from packager.cli.progress import shown_progress
+from packager.cli.shared_options import catalog_option, format_option_of
 from packager.cli.terminal import print_json, print_report, print_text, warn
 from packager.core.instance import Instance
 from packager.core.measurement import MeasuredRun

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import click
 
-from packager.cli.options import format_option
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_lines
 from packager.run.containers import find_engine, list_runs
 from packager.run.report import run_document, run_lines

@@ -21,16 +21,14 @@ from packager.build.stages import FIRST_STAGES
 from packager.cli.cache_options import cache_options, take_cache_settings
 from packager.cli.field_options import FiniteRange, options_from
 from packager.cli.options import (
-    catalog_option,
     container_environment,
     env_option,
-    format_option,
     make_request,
-    registry_options,
     request_choices,
     request_file_option,
 )
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.shared_options import catalog_option, format_option, registry_options
 from packager.cli.terminal import note_lines, print_json, print_lines, print_text, warn
 from packager.core.command_line import flag_of
 from packager.core.events import EventSink, StepEvent, StepState, followed_by

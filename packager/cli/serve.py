@@ -14,7 +14,7 @@ import click
 
 from packager.catalog.machine import nvidia_devices
 from packager.cli.job_options import job_options, job_settings
-from packager.cli.options import format_option
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, note_lines, note_log, print_json, print_line, warn
 from packager.errors import PackagerError, UsageError
 from packager.sagemaker.shapes import service_model

@@ -7,7 +7,8 @@ from dataclasses import asdict
 import click
 
 from packager.cli.field_options import FiniteRange
-from packager.cli.options import container_environment, env_option, format_option
+from packager.cli.options import container_environment, env_option
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_line, print_lines
 from packager.core.events import ignore
 from packager.core.text import quoted_lines

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import click
 
-from packager.cli.options import format_option
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_line
 from packager.errors import UsageError
 from packager.run.containers import Run, find_engine, find_run, list_runs, stop_run

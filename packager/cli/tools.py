@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from packager import wiring
-from packager.cli.options import format_option
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import print_json, print_line, print_lines, warn
 from packager.core.events import StagesEvent
 from packager.core.tool import Build

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from packager.cli.field_options import Command, options_from
+from packager.cli.field_options import options_from
+from packager.cli.shared_options import Command
 from packager.core.documents import shorten
 from packager.core.suggestions import guessed
 from packager.core.training import LARGEST, HeadTraining

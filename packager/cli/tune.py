@@ -12,15 +12,13 @@ from packager.bench.asked import Asked as LoadAsked
 from packager.cli.cache_options import cache_options, take_cache_settings
 from packager.cli.field_options import FiniteRange, options_from, take_fields
 from packager.cli.options import (
-    catalog_option,
     container_environment,
-    format_option_of,
     make_request,
-    registry_options,
     request_choices,
     request_file_option,
 )
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.shared_options import catalog_option, format_option_of, registry_options
 from packager.cli.spec_options import take_tune_spec, workload_spec_option
 from packager.cli.terminal import note, note_lines, print_json, print_lines, print_text, warn
 from packager.cli.tune_choices import named_variations, time_span, varied_axes

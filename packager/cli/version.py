@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from packager.cli.options import format_option
+from packager.cli.shared_options import format_option
 from packager.cli.terminal import print_json, print_lines
 from packager.doctor.installation import (
     describe_installation,

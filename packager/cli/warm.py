@@ -13,8 +13,9 @@ from packager import wiring
 from packager.cli.cache_options import cache_place_options, take_cache_options
 from packager.cli.choices import NameChoice
 from packager.cli.field_options import options_from, take_fields
-from packager.cli.options import catalog_option, format_option, gpus_option
+from packager.cli.options import gpus_option
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.shared_options import catalog_option, format_option
 from packager.cli.terminal import (
     note_lines,
     print_json,

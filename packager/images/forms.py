@@ -22,7 +22,6 @@ from packager.core.image import (
     SealedImage,
     SealedIndex,
 )
-from packager.core.tree_manifest import write_manifest
 from packager.errors import NotFound
 from packager.images.oci import (
     canonical_json,
@@ -141,6 +140,8 @@ def tree_manifest(image: ImageSpec, sinks: Sequence[ImageSink]) -> bytes:
     digests = next((sink.tree_digests for sink in sinks if isinstance(sink, WritesTree)), None)
     if image.tree is None or digests is None:
         return b""
+    from packager.core.tree_manifest import write_manifest
+
     return write_manifest(image.tree, digests)
 
 

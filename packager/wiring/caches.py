@@ -25,7 +25,7 @@ from packager.performance.effort import LABEL, PastRun, past_run
 from packager.plugins.contexts import ReadContext, SinkContext
 from packager.ports import ImageSink
 from packager.version import __version__
-from packager.wiring.images import open_image
+from packager.wiring.opened import open_image
 from packager.wiring.outputs import sinks_for
 from packager.wiring.registries import RegistryBlobs, registry_clients
 from packager.wiring.settings import Settings, digests_file, state_dir

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from packager.core.events import working
 from packager.core.image import Attached, ImageSpec, Platform, SealedImage, Written
-from packager.core.record import Transfer
 from packager.core.references import ImageTarget, RegistryTarget
-from packager.errors import UsageError
 from packager.images.blobs import BlobReader
 from packager.images.opened import OpenImage
 from packager.images.seen_blobs import SeenBlobs
 from packager.plugins.contexts import ReadContext
-from packager.plugins.tables import IMAGES
 from packager.ports import KeepsClaims
+from packager.wiring.opened import open_told
 from packager.wiring.outputs import (
     attach_to_all,
     refuse_trees,
@@ -27,6 +25,9 @@ from packager.wiring.outputs import (
 )
 from packager.wiring.registries import RegistryBlobs, registry_clients
 from packager.wiring.settings import Settings, digests_file
+
+if TYPE_CHECKING:
+    from packager.core.record import Transfer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ def image_services_for(settings: Settings) -> ImageServices:
     keys = context.claim_keys() if any(isinstance(sink, KeepsClaims) for sink in sinks) else None
     read = ReadContext(clients=clients, claim_key=keys.find() if keys else None)
     return ImageServices(
-        open=lambda target, platform: _open_image(target, platform, read, settings),
+        open=lambda target, platform: open_told(target, platform, read, settings.on_event),
         write=lambda image, sealed: write_out(image, sinks, reader, settings, sealed=sealed),
         attach=lambda image, artifacts: attach_to_all(sinks, image, artifacts),
         seen=lambda target, digests: _seen_in(target, digests, digests_file(settings)),
@@ -58,16 +59,6 @@ def image_services_for(settings: Settings) -> ImageServices:
             output.text for output in settings.outputs if not traits_of(output).takes_artifacts
         ),
     )
-
-
-def open_image(target: ImageTarget, platform: Platform, context: ReadContext) -> OpenImage:
-    """Open an image that exists, wherever its target says."""
-    if target.scheme not in IMAGES:
-        raise UsageError(
-            f"{target.text!r} holds no image",
-            hint="name an image as oci:DIR, docker:NAME:TAG or HOST/REPOSITORY:TAG",
-        )
-    return IMAGES.find(target.scheme).make(target, platform, context)
 
 
 def _seen_in(
@@ -85,10 +76,3 @@ def _seen_in(
         )
         for digest in digests
     }
-
-
-def _open_image(
-    target: ImageTarget, platform: Platform, context: ReadContext, settings: Settings
-) -> OpenImage:
-    with working(settings.on_event, "image", target.text):
-        return open_image(target, platform, context)

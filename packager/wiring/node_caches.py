@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from packager.core.events import working
 from packager.core.image import Platform
 from packager.core.references import ImageTarget
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.opened import OpenImage
 from packager.plugins.contexts import ReadContext
-from packager.wiring.images import open_image
+from packager.wiring.opened import open_told
 from packager.wiring.registries import RegistryBlobs, registry_clients
 from packager.wiring.settings import Settings, digests_file, state_dir
 
@@ -33,12 +32,8 @@ def node_image_services_for(settings: Settings) -> NodeServices:
     clients = registry_clients(settings)
     read = ReadContext(clients=clients)
 
-    def open_(target: ImageTarget, platform: Platform) -> OpenImage:
-        with working(settings.on_event, "image", target.text):
-            return open_image(target, platform, read)
-
     return NodeServices(
-        open=open_,
+        open=lambda target, platform: open_told(target, platform, read, settings.on_event),
         reader=BlobReader((RegistryBlobs(clients),)),
         index=DigestIndex(digests_file(settings)),
         mounts=state_dir(settings.environment) / "mounts",

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from packager.core.image import Attached, ImageSpec, SealedImage, Written
-from packager.core.record import Transfer
 from packager.core.references import ImageTarget
 from packager.errors import UsageError
 from packager.images.blobs import BlobReader
@@ -24,6 +23,9 @@ from packager.plugins.tables import SINKS
 from packager.ports import CountsBytes, ImageSink, KeepsAttached, PlacesRecord, Preflight
 from packager.wiring.registries import Clients
 from packager.wiring.settings import Settings, digests_file
+
+if TYPE_CHECKING:
+    from packager.core.record import Transfer
 
 
 def sinks_for(outputs: Sequence[ImageTarget], context: SinkContext) -> list[ImageSink]:
@@ -156,6 +158,8 @@ def write_out(
     sealed: SealedImage | None = None,
 ) -> tuple[Written, Transfer]:
     """Write an image to every sink, and say what moved."""
+    from packager.core.record import Transfer
+
     written = write_image(
         image,
         sinks,

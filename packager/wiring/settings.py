@@ -7,20 +7,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from packager.cache.settings import AS_SET_UP, CacheOptions
+from packager.cache.options import AS_SET_UP, CacheOptions
 from packager.core.events import EventSink, ignore
 from packager.core.image import Compression, LayerFormat
-from packager.core.record import BuildRecord
 from packager.core.references import ImageTarget
-from packager.core.request import BuildRequest
 from packager.core.suggestions import guess
-from packager.core.user_catalog import UserCatalog
 from packager.errors import UsageError
 from packager.files.atomic import user_dir
 from packager.images.target import parse_target
 from packager.plugins.tables import FAMILIES, SINKS
-from packager.steps.services import OnMiss
+
+if TYPE_CHECKING:
+    from packager.core.record import BuildRecord
+    from packager.core.request import BuildRequest
+    from packager.core.user_catalog import UserCatalog
+    from packager.steps.services import OnMiss
 
 EPOCH = "1970-01-01T00:00:00Z"
 

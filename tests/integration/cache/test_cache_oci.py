@@ -27,7 +27,7 @@ from packager.images.registry.sink import RegistrySink
 from packager.images.registry.transport import Transport
 from packager.images.target import parse_layout_target, parse_registry_target, parse_target
 from packager.plugins.contexts import ReadContext
-from packager.wiring.images import open_image
+from packager.wiring.opened import open_image
 from tests.conftest import need
 from tests.support.cache_entries import CHECKPOINT, NEURON, files_of
 from tests.support.cache_opening import LocalStore

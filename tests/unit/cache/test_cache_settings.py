@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from packager.cache.options import CacheOptions
 from packager.cache.settings import (
-    CacheOptions,
     CacheSettings,
     cache_settings,
     signing_key_file,

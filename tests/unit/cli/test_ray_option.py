@@ -9,7 +9,7 @@ import pytest
 
 from packager import wiring
 from packager.build.record import PLACES, RUNNING
-from packager.cache.settings import CacheOptions
+from packager.cache.options import CacheOptions
 from packager.cli import app
 from packager.cli.options import make_request
 from packager.core.request import BuildRequest

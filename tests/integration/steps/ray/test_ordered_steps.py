@@ -16,7 +16,7 @@ from artifact_cache import Address
 from artifact_cache.key import key_of
 from packager import wiring
 from packager.build.pipeline import plan
-from packager.cache.settings import CacheOptions
+from packager.cache.options import CacheOptions
 from packager.core.image import FileRange
 from packager.core.recipe import Step
 from packager.core.request import BuildRequest

@@ -1,0 +1,91 @@
+"""Options that several commands share and that need little to be there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from packager.core.image import Platform
+from packager.core.units import parse_rate
+from packager.errors import UsageError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+catalog_option = click.option(
+    "--catalog",
+    "catalog_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Your own catalog rows, in TOML; they win over shipped ones.",
+)
+
+
+def _platform(context: click.Context, parameter: click.Parameter, text: str) -> Platform:  # noqa: ARG001
+    system, slash, architecture = text.partition("/")
+    if not (system and slash and architecture) or "/" in architecture:
+        raise UsageError(f"--platform {text!r} is not OS/ARCHITECTURE", hint="such as linux/arm64")
+    return Platform(system, architecture)
+
+
+def take_rate(
+    context: click.Context,  # noqa: ARG001
+    parameter: click.Parameter,  # noqa: ARG001
+    text: str | None,
+) -> float | None:
+    """Return an option's bytes a second; raise `UsageError` for what is no speed."""
+    try:
+        return None if text is None else parse_rate(text)
+    except ValueError as error:
+        what, _, how = str(error).partition("; ")
+        raise UsageError(what, hint=how) from error
+
+
+def registry_options(command: Command) -> Command:
+    """Add the options of commands that speak to registries."""
+    insecure = click.option(
+        "--insecure-registry",
+        "insecure_registries",
+        multiple=True,
+        metavar="HOST[:PORT]",
+        help="Use plain HTTP for this registry. Not needed for localhost.",
+    )
+    authority = click.option(
+        "--ca-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Trust registries with certificates of this authority, too; loopback then needs TLS.",
+    )
+    return insecure(authority(command))
+
+
+def image_options(command: Command) -> Command:
+    """Add the options of commands that open images."""
+    platform = click.option(
+        "--platform",
+        default=str(Platform()),
+        show_default=True,
+        callback=_platform,
+        metavar="OS/ARCH",
+        help="Platform of the image, where a name has several.",
+    )
+    return platform(registry_options(command))
+
+
+def format_option_of(
+    *formats: str, help: str = "Output format on stdout."
+) -> Callable[[Command], Command]:
+    """Return a decorator that adds --format to a command."""
+    return click.option(
+        "--format",
+        "output_format",
+        type=click.Choice(("text", *formats)),
+        default="text",
+        show_default=True,
+        help=help,
+    )
+
+
+format_option = format_option_of("json")
