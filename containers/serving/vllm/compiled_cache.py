@@ -20,13 +20,18 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
 COPY = Path("/tmp/packager-compiled")  # the rendered environment points below it
 MANIFEST = "manifest.json"
 SCHEMA = 1
+SWITCH = "PACKAGER_COMPILED"  # the directory of compiled files, or "off"
+
+# What the image sets for the sake of its files.  An engine that compiles is faster with torch's
+# precompiled header, one that finds everything compiled would make it at each start for nothing.
+FOR_THE_FILES = ("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS",)
 
 # Instructions that compilers choose by themselves when told to compile for this machine.
 ISA = re.compile(
@@ -39,10 +44,25 @@ class Unusable(Exception):
     """The compiled files are not for this machine, or not what the manifest says."""
 
 
-def take_compiled(compiled: Path, environment: Mapping[str, str], copy: Path = COPY) -> str:
+def prepare(environment: MutableMapping[str, str]) -> None:
+    """Put in place what the environment names, or drop what is of no use without it."""
+    if (compiled := environment.get(SWITCH, "off")) == "off":
+        drop(environment)
+    else:
+        say(take_compiled(Path(compiled), environment))
+
+
+def drop(environment: MutableMapping[str, str]) -> None:
+    """Leave out what the image sets for its compiled files alone."""
+    for name in FOR_THE_FILES:
+        environment.pop(name, None)
+
+
+def take_compiled(compiled: Path, environment: MutableMapping[str, str], copy: Path = COPY) -> str:
     """Copy the compiled files to where the engine looks for them; say what was done.
 
-    Never raises: without them the engine compiles, which is slow and right.
+    Never raises: without them the engine compiles, which is slow and right.  Where there are
+    none yet, what it compiles is to be found again by an engine that has them.
     """
     if not (compiled / MANIFEST).is_file():
         return f"nothing is compiled ahead of time in {compiled}; the engine compiles"
@@ -53,6 +73,7 @@ def take_compiled(compiled: Path, environment: Mapping[str, str], copy: Path = C
     except (Unusable, OSError) as error:
         with contextlib.suppress(OSError):
             shutil.rmtree(copy)
+        drop(environment)
         return f"what was compiled ahead of time is not used: {error}; the engine compiles"
     return f"{files} files compiled ahead of time are in place"
 

@@ -50,10 +50,10 @@ def main(arguments: Sequence[str]) -> int:
     environment = make_environment(os.environ, defaults, directory)
     if environment.get("PACKAGER_SPECULATION") == "off":
         argv = without_speculation(argv)
-    if (compiled := environment.get("PACKAGER_COMPILED", "off")) != "off":
-        import compiled_cache  # beside this file where something was compiled
+    if (directory / "compiled_cache.py").is_file():  # where something was compiled
+        import compiled_cache
 
-        compiled_cache.say(compiled_cache.take_compiled(Path(compiled), environment))
+        compiled_cache.prepare(environment)
     if any(word.partition("=")[0] in ENDS_BY_ITSELF for word in arguments):
         return become(argv, environment)
     return watch(lambda: become(argv, environment))

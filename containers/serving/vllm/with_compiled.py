@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import compiled_cache  # beside this file
 
@@ -19,10 +18,10 @@ COMMAND_NOT_FOUND = 127
 
 def main(words: Sequence[str], environment: Mapping[str, str]) -> int:
     """Return a status only where the entrypoint cannot be run."""
-    if (compiled := environment.get("PACKAGER_COMPILED", "off")) != "off":
-        compiled_cache.say(compiled_cache.take_compiled(Path(compiled), environment))
+    environment = dict(environment)
+    compiled_cache.prepare(environment)
     try:
-        os.execvpe(words[0], list(words), dict(environment))
+        os.execvpe(words[0], list(words), environment)
     except OSError as error:
         print(
             f"error: cannot run {words[0]!r}: {error.strerror}\n"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from packager.compile.caches import DATA
 from tests.support.workers import SERVING, load
 
 compiled_cache = load(SERVING / "vllm" / "compiled_cache.py")
@@ -54,6 +56,30 @@ def take(compiled: Path, copy: Path, env: dict[str, str] | None = None) -> str:
     said = compiled_cache.take_compiled(compiled, env or {}, copy)
     assert isinstance(said, str)
     return said
+
+
+HEADER = "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"
+
+
+def test_what_is_set_for_the_files_goes_with_them(bake: Bake, tmp_path: Path) -> None:
+    """An engine that compiles is faster with the header, one that has the files would make it."""
+    asked = {HEADER: "0", "OTHER": "1"}
+
+    used, unusable, missing = dict(asked), dict(asked), dict(asked)
+    take(bake(), tmp_path / "used", used)
+    take(bake(machine="another"), tmp_path / "unusable", unusable)
+    take(tmp_path / "nothing", tmp_path / "missing", missing)  # as where it is compiled
+    off = {**asked, "PACKAGER_COMPILED": "off"}
+    compiled_cache.prepare(off)
+
+    assert used == missing == asked
+    assert unusable == {"OTHER": "1"}
+    assert HEADER not in off
+
+
+def test_the_image_sets_what_is_dropped(bake: Bake) -> None:
+    (row,) = [one for one in tomllib.loads(DATA.read_text())["caches"] if one["kind"] == "cpu"]
+    assert {*compiled_cache.FOR_THE_FILES} <= row["env"].keys() - {*row["paths"]}
 
 
 def test_files_are_put_where_the_engine_may_write(bake: Bake, tmp_path: Path) -> None:
