@@ -223,6 +223,8 @@ def report(
         "peak_rss_mb": peak,
         "extra_disk_share": state_bytes / (arguments.gb * 1e9),
     }
+    if "docker" in walls:  # what is left where nothing but the bytes is sent
+        figures["ratio_docker_floor"] = walls["floor"] / walls["docker"]
     if "large" in runs:
         figures["large_rss_mb"] = runs["large"][0].peak_rss_bytes / 1e6
         figures["ratio_large_rss"] = figures["large_rss_mb"] / peak
