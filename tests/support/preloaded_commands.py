@@ -27,6 +27,7 @@ from typing import Any, NoReturn
 
 import artifact_cache
 import packager
+from artifact_cache.aws import aws_session
 from packager.engines.rule_tables import engines_with_rules, rules
 
 LARGEST = 1_000_000  # bytes of a request
@@ -78,6 +79,12 @@ def complete_models() -> None:
         left += model.__subclasses__()
         if model.__module__.startswith(("packager.", "artifact_cache.")):
             model.model_rebuild()
+
+
+def read_services() -> None:
+    """Read what botocore's files say of S3; which buckets, and whose, is asked by each command."""
+    keys = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}
+    aws_session().client("s3", region_name="us-east-1", **keys)
 
 
 def serve(requests: socket.socket) -> dict[str, Any] | None:
@@ -152,6 +159,7 @@ if __name__ == "__main__":
     import_all()
     read_tables()
     complete_models()
+    read_services()
     gc.enable()
     if serve(socket.socket(fileno=int(sys.argv[1]))) is not None:
         try:
