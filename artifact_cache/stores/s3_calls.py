@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from artifact_cache.aws import aws_session
 from artifact_cache.errors import CacheError, StoreUnavailable
 
 CONNECTIONS = 32
@@ -212,12 +213,12 @@ class Bucket:
 
 def _connect(settings: dict[str, str | None], limits: Limits) -> Any:
     try:
-        import boto3
+        import boto3  # noqa: F401
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError
     except ImportError as error:
         raise Refused("boto3 is not installed; `pip install boto3` does it") from error
-    session = boto3.Session()
+    session = aws_session()
     config = Config(
         connect_timeout=limits.connect_s,
         read_timeout=limits.silence_s,

@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+from artifact_cache.aws import aws_session
 from packager.core.documents import shorten
 from packager.core.image import RemoteRange
 from packager.errors import (
@@ -100,7 +101,7 @@ class S3Reader:
 def s3_client(*, patience_s: float | None = None) -> Any:
     """Connect to S3 as the environment says; with `patience_s` a request is sent once."""
     try:
-        import boto3
+        import boto3  # noqa: F401
         from botocore.config import Config
     except ImportError as error:
         raise UsageError(
@@ -109,7 +110,7 @@ def s3_client(*, patience_s: float | None = None) -> Any:
         ) from error
     own_endpoint = next(filter(None, map(os.environ.get, _ENDPOINTS)), None)
     with explained("", None):
-        client = boto3.Session().client(
+        client = aws_session().client(
             "s3",
             config=Config(
                 connect_timeout=patience_s or CONNECT_TIMEOUT_S,

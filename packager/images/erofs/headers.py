@@ -42,7 +42,7 @@ class TarHeader:
 def parse_header(block: bytes) -> TarHeader:
     """Parse 512 bytes."""
     stated = _number(block[_CHECKSUM])
-    if stated not in (_sum(block), _signed_sum(block)):
+    if stated != _sum(block) and stated != _signed_sum(block):  # counting signs takes long
         raise ValueError("a header of its tar has a wrong checksum")
     name, magic = _text(block[:100]), block[257:265]
     is_posix = magic.startswith(_USTAR)

@@ -13,6 +13,7 @@ import re
 from datetime import datetime
 from typing import Any
 
+from artifact_cache.aws import aws_session
 from packager.errors import PackagerError, UsageError
 from packager.images.registry.credential import Credentials
 from packager.images.registry.failures import AwsCredentialsFailed
@@ -59,14 +60,14 @@ def ecr_credentials(host: str) -> Credentials | None:
 
 def _client(service: str, region: str, host: str) -> Any:
     try:
-        import boto3
+        import boto3  # noqa: F401
         from botocore.config import Config
     except ImportError as error:
         raise UsageError(
             f"{host!r} wants AWS credentials, and boto3 is not installed",
             hint=f"install it with `pip install 'packager[ecr]'`, or docker login {host}",
         ) from error
-    return boto3.Session().client(
+    return aws_session().client(
         service,
         region_name=region,
         config=Config(

@@ -6,62 +6,53 @@ a wait fails the test instead of stopping all of them.
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import multiprocessing
+import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from artifact_cache import Index
+from artifact_cache.errors import CacheError
+from artifact_cache.fsck import check
+from artifact_cache.gc import GcPolicy, collect
 from artifact_cache.store import address_of
-from tests.support.cache_entries import CHECKPOINT, Build
+from tests.support.cache_entries import CHECKPOINT, Build, document, files_below, files_of
 from tests.support.cache_opening import LocalStore, open_local
 from tests.unit.artifact_cache.test_not_regular import KINDS
 
 HANGS_AFTER_S = 300  # processor speed decides nothing: what hangs, hangs for ever
 
-# What processes do with a cache: take, build and publish, list, explain, verify, collect.
-USE = """
-import signal, sys
-from pathlib import Path
-signal.alarm({seconds})
-from artifact_cache import Index
-from tests.support.cache_opening import open_local
-from artifact_cache.errors import CacheError
-from artifact_cache.fsck import check
-from artifact_cache.gc import GcPolicy, collect
-from tests.support.cache_opening import LocalStore
-from tests.support.cache_entries import CHECKPOINT, Build, document, files_below, files_of
 
-root, into = Path(sys.argv[1]), Path(sys.argv[2])
-for number, wanted in enumerate((CHECKPOINT, document(7))):
-    cache = open_local(root, wait_s=1)
-    result = cache.get_or_build(wanted, Build(b"tensors"), into / str(number))
-    assert files_below(result.path) == files_of(b"tensors")
-    cache.explain(wanted)
-    cache.failure(wanted)
-for work in (
-    lambda: list(LocalStore(root).list()),
-    lambda: Index(root).summaries(),
-    lambda: cache.stats.totals(),
-    lambda: check(LocalStore(root)),
-    lambda: collect(LocalStore(root), GcPolicy(grace_s=0)),
-):
-    try:
-        work()
-    except (CacheError, OSError) as error:
-        print(type(error).__name__, error)
-"""
+def work_with(root: Path, into: Path) -> None:
+    """Do what processes do with a cache: take, build, publish, list, explain, verify, collect."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # pytest's own is inherited
+    signal.alarm(HANGS_AFTER_S)
+    for number, wanted in enumerate((CHECKPOINT, document(7))):
+        cache = open_local(root, wait_s=1)
+        result = cache.get_or_build(wanted, Build(b"tensors"), into / str(number))
+        assert files_below(result.path) == files_of(b"tensors")
+        cache.explain(wanted)
+        cache.failure(wanted)
+    works: tuple[Callable[[], object], ...] = (
+        lambda: list(LocalStore(root).list()),
+        lambda: Index(root).summaries(),
+        lambda: cache.stats.totals(),
+        lambda: check(LocalStore(root)),
+        lambda: collect(LocalStore(root), GcPolicy(grace_s=0)),
+    )
+    for work in works:
+        with suppress(CacheError, OSError):
+            work()
 
 
 def use(root: Path, into: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", USE.format(seconds=HANGS_AFTER_S), str(root), str(into)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    process = multiprocessing.get_context("fork").Process(target=work_with, args=(root, into))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
 
 
 def places(root: Path) -> dict[str, Path]:

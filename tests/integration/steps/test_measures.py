@@ -1,23 +1,28 @@
 """The figures of `evaluate` against the same ones reckoned plainly, and its own formats.
 
-They need torch: each test runs a program in the tool's environment.
+They need torch: each test runs a program with the tool's Python.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from packager.share import share_dir
+from tests.support.places import ROOT
 
 pytestmark = pytest.mark.live
 
 TOOLS = share_dir("containers") / "tools"
+PRELOADED = ROOT / "tests/live/preloaded.py"
 START = """
 import json, math, random, sys
 import torch
@@ -26,18 +31,46 @@ random.seed(0)
 """
 
 
-def told(python: Path, program: str, tool: str = "evaluate") -> Any:
-    """Run a program among a tool's modules; give what it printed as JSON."""
-    path = f"{TOOLS / tool}:{TOOLS / 'common'}:{TOOLS / 'llmcompressor'}"
-    done = subprocess.run(
-        [str(python), "-c", START + program],
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+Told = Callable[[str], Any]
+
+
+@pytest.fixture(scope="module")
+def told(quantizing: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+    """Run a program among the modules of `evaluate`; give what it printed as JSON.
+
+    Each runs in a fork of one process that has torch, which takes longer to load than they run.
+    """
+    place = tmp_path_factory.mktemp("programs")
+    path = ":".join(str(TOOLS / name) for name in ("evaluate", "common", "llmcompressor"))
+    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        process = subprocess.Popen(
+            [str(quantizing), str(PRELOADED), str(theirs.fileno()), "torch"],
+            env=env,
+            pass_fds=(theirs.fileno(),),
+        )
+
+    def tell(program: str) -> Any:
+        script = place / "program.py"
+        script.write_text(START + program)
+        asked = {"command": [str(script)], "cwd": str(place), "env": env}
+        reading, writing = os.pipe()
+        with os.fdopen(reading) as printed, tempfile.TemporaryFile() as complaints:
+            try:
+                document = json.dumps(asked).encode()
+                socket.send_fds(ours, [document], [writing, complaints.fileno()])
+            finally:
+                os.close(writing)
+            ours.recv(64)  # its pid
+            out = printed.read()
+            complaints.seek(0)
+            assert out, complaints.read().decode()
+            return json.loads(out)
+
+    with ours:
+        yield tell
+    assert process.wait(60) == 0
 
 
 BOTH = """
@@ -91,8 +124,8 @@ print(json.dumps([found, plain]))
 """
 
 
-def test_the_figures_are_those_of_plain_arithmetic(quantizing: Path) -> None:
-    found, plain = told(quantizing, BOTH)
+def test_the_figures_are_those_of_plain_arithmetic(told: Told) -> None:
+    found, plain = told(BOTH)
 
     near = {"kld_median": 4e-3, "kld_p99": 4e-3, "kld_mean_ci95": 2e-3}
     for name, value in plain.items():
@@ -102,10 +135,9 @@ def test_the_figures_are_those_of_plain_arithmetic(quantizing: Path) -> None:
     )
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say(quantizing: Path) -> None:
+def test_intervals_hold_the_truth_as_often_as_they_say(told: Told) -> None:
     """Texts of unequal length whose tokens depend on each other; 400 times ten of them."""
     held = told(
-        quantizing,
         """
 from measures import Ratio
 held = 0
@@ -122,18 +154,16 @@ print(held / 400)
     assert 0.90 <= held <= 0.98
 
 
-def test_students_t_is_the_tables(quantizing: Path) -> None:
+def test_students_t_is_the_tables(told: Told) -> None:
     found = told(
-        quantizing,
         "from measures import t95; print(json.dumps([t95(n + 1) for n in (3, 5, 15, 63, 1000)]))",
     )
 
     assert found == pytest.approx([3.1824, 2.5706, 2.1314, 1.9983, 1.9623], rel=8e-3)
 
 
-def test_one_text_gives_figures_without_intervals(quantizing: Path) -> None:
+def test_one_text_gives_figures_without_intervals(told: Told) -> None:
     found = told(
-        quantizing,
         """
 from measures import Comparison
 made = Comparison()
@@ -149,9 +179,8 @@ print(json.dumps(made.report()))
     assert (found["answer_tokens"], found["answer_flips"]) == (0, None)
 
 
-def test_quantiles_hold_over_all_magnitudes(quantizing: Path) -> None:
+def test_quantiles_hold_over_all_magnitudes(told: Told) -> None:
     pairs = told(
-        quantizing,
         """
 from measures import Histogram
 values = 10 ** (torch.rand(20001, dtype=torch.float64) * 11 - 9)
@@ -171,10 +200,9 @@ print(json.dumps(pairs))
         assert found == pytest.approx(true, rel=4e-3)
 
 
-def test_impossible_and_hopeless_tokens_are_no_crash(quantizing: Path) -> None:
+def test_impossible_and_hopeless_tokens_are_no_crash(told: Told) -> None:
     """What the base rules out costs nothing; what only the candidate rules out, everything."""
     ruled_out, hopeless = told(
-        quantizing,
         """
 from measures import Comparison
 reports = []
@@ -194,9 +222,8 @@ print(json.dumps(reports))
     assert hopeless["kld_mean"] is hopeless["perplexity_candidate"] is None
 
 
-def test_answers_part_where_they_first_differ(quantizing: Path) -> None:
+def test_answers_part_where_they_first_differ(told: Told) -> None:
     found = told(
-        quantizing,
         """
 from measures import Generations
 made = Generations()
@@ -214,10 +241,9 @@ print(json.dumps(made.report()))
     }
 
 
-def test_the_awq_format_is_read_as_it_was_written(quantizing: Path) -> None:
+def test_the_awq_format_is_read_as_it_was_written(told: Told) -> None:
     """What `gemm.py` writes, `awq.py` reads: zero points, scales, odd groups."""
     worst = told(
-        quantizing,
         """
 from awq import dequantize
 from gemm import _pack
