@@ -38,7 +38,7 @@ def test_keys_that_older_readers_forbid_are_left_out_where_they_are_null() -> No
 
 
 def test_the_type_that_older_readers_give_to_zero_points_is_left_out() -> None:
-    """vLLM before 0.14: '1 validation error for VllmConfig: zp_dtype Extra inputs not permitted'."""
+    """vLLM before 0.14: 'validation error for VllmConfig: zp_dtype Extra inputs not permitted'."""
     weights = {"num_bits": 4, "type": "int", "symmetric": False, "zp_dtype": "torch.int8"}
     written = {"config_groups": {"group_0": {"weights": weights}}}
 
