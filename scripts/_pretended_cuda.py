@@ -112,7 +112,7 @@ class OverKernels(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return type(name, (), {})
+        return type(name, (), {"__init__": lambda *_, **__: None})  # called or built, it is there
 
 
 class Kernels(importlib.abc.MetaPathFinder, importlib.abc.Loader):

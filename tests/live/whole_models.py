@@ -43,6 +43,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "fp8": {"method": "fp8", "activations": "dynamic", "kv_cache": None},
     "static": {"method": "fp8", "activations": "static", "kv_cache": "fp8"},
     "awq": {"method": "awq", "group_size": 32, "symmetric": False},
+    "awqsym": {"method": "awq", "group_size": 64, "symmetric": True},
     "gemm": {"method": "awq", "group_size": 32, "symmetric": False, "checkpoint_format": "awq"},
     "gptq": {"method": "gptq", "group_size": 32, "symmetric": True},
     "rtn": {"method": "rtn", "group_size": 32, "symmetric": True},

@@ -1,7 +1,8 @@
 """What older readers of compressed-tensors refuse in quantization_config.
 
 Readers before 0.13, which vLLM has up to 0.13, forbid keys that they do not know. Later
-writers add two to every group, null where they say nothing: those are left out.
+writers add two to every group: those are left out where they say nothing.  That is so of null,
+and of zero points in the type that every reader gives them (`QuantizationArgs.pytorch_dtype`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 NEWER = ("scale_dtype", "zp_dtype")
+SMALL_BITS = 8
 ARGUMENTS = ("weights", "input_activations", "output_activations")
 
 
@@ -26,4 +28,12 @@ def without_empty_keys(quantization: dict[str, Any]) -> dict[str, Any]:
 def _cleared(key: str, value: Any) -> Any:
     if key not in ARGUMENTS or not isinstance(value, dict):
         return value
-    return {one: own for one, own in value.items() if one not in NEWER or own is not None}
+    usual = (None, _type_of_integers(value))
+    return {one: own for one, own in value.items() if one not in NEWER or own not in usual}
+
+
+def _type_of_integers(arguments: dict[str, Any]) -> str | None:
+    """Return the type of zero points that a reader assumes, where it is sure: of 8 bits or less."""
+    bits = arguments.get("num_bits")
+    small = arguments.get("type") == "int" and isinstance(bits, int) and bits <= SMALL_BITS
+    return "torch.int8" if small else None

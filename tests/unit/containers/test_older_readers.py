@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.support.workers import ROOT, load
 
 readers: Any = load(ROOT / "containers" / "tools" / "llmcompressor" / "readers.py")
@@ -33,6 +35,32 @@ def test_keys_that_older_readers_forbid_are_left_out_where_they_are_null() -> No
         },
         "kv_cache_scheme": {"num_bits": 8},
     }
+
+
+def test_the_type_that_older_readers_give_to_zero_points_is_left_out() -> None:
+    """vLLM before 0.14: 'validation error for VllmConfig: zp_dtype Extra inputs not permitted'."""
+    weights = {"num_bits": 4, "type": "int", "symmetric": False, "zp_dtype": "torch.int8"}
+    written = {"config_groups": {"group_0": {"weights": weights}}}
+
+    kept = readers.without_empty_keys(written)["config_groups"]["group_0"]["weights"]
+
+    assert kept == {"num_bits": 4, "type": "int", "symmetric": False}
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        {"num_bits": 4, "type": "int", "zp_dtype": "torch.int16"},
+        {"num_bits": 16, "type": "int", "zp_dtype": "torch.int8"},
+        {"num_bits": 8, "type": "float", "zp_dtype": "torch.int8"},
+        {"type": "int", "zp_dtype": "torch.int8"},
+    ],
+    ids=["other type", "more bits", "floats", "unknown bits"],
+)
+def test_other_types_of_zero_points_stay(weights: dict[str, Any]) -> None:
+    written = {"config_groups": {"group_0": {"weights": weights}}}
+
+    assert readers.without_empty_keys(written) == written
 
 
 def test_keys_that_say_something_stay() -> None:

