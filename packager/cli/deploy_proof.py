@@ -21,7 +21,7 @@ from packager.cli.bench import bench
 from packager.cli.deploy_options import SMOKE_TOKENS, applied_document, show_applied
 from packager.cli.field_options import Command
 from packager.cli.terminal import note, print_json, print_line, print_lines
-from packager.core.bench import BenchSetup
+from packager.core.bench_setup import BenchSetup
 from packager.core.deployment import Applied, Deployment
 from packager.core.record import RecordedSmoke
 from packager.core.text import quoted_lines
