@@ -15,12 +15,12 @@ from packager.bench.request_metrics import LIMITED, UNITS
 from packager.core.bench import (
     BenchLoad,
     BenchReport,
-    BenchSetup,
     BenchVariant,
     BenchWorkload,
     Limits,
     Metric,
 )
+from packager.core.bench_setup import BenchSetup
 from packager.core.documents import NotStrict, shorten
 from packager.core.text import escape
 from packager.core.validation import first_fault

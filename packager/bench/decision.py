@@ -190,10 +190,11 @@ def _no_answer(report: BenchReport) -> Decision:
     failures = [variant.failure for variant in report.variants if variant.failure]
     if not any(True for _ in loads_of(report)):
         why = f": {failures[0]}" if failures else ": `packager bench` does it"
+        what = "No load" if any(variant.started for variant in report.variants) else "Nothing"
         return Decision(
             verdict="Not measured",
             is_sure=True,
-            sentence=f"Nothing was measured{why}.",
+            sentence=f"{what} was measured{why}.",
             doubts=(),
             pick=None,
         )

@@ -16,15 +16,16 @@ from packager.bench.report_notes import bill_notes
 from packager.core.bench import (
     BenchLoad,
     BenchReport,
-    BenchSetup,
     BenchVariant,
     BenchWorkload,
     Compared,
     Limits,
     Metric,
 )
+from packager.core.bench_setup import BenchSetup
 from packager.core.record import BuildRecord
 from packager.core.speculation import Load, SpeculationReport
+from packager.core.startup import StartupReport
 from packager.core.units import decimal
 from packager.errors import UsageError
 
@@ -76,7 +77,7 @@ def merge(reports: Sequence[Named], *, mixed: bool = False) -> BenchReport:
     machines = dict.fromkeys(one.report.machine for one in measured if one.report.machine)
     if len(machines) > 1:
         notes.append(f"measured on {len(machines)} different machines")
-    if same and len(measured) > 1:
+    if same and len(measured) > 1 and _has_loads(first.report):
         notes.append(
             "measured by turns within each benchmark, and not between them: how much of a "
             "difference between benchmarks is noise is not known"
@@ -100,7 +101,61 @@ def merge(reports: Sequence[Named], *, mixed: bool = False) -> BenchReport:
 
 
 def report_of_record(record: BuildRecord) -> BenchReport:
-    """Return what was measured of a build: its benchmark, else its draft, else nothing."""
+    """Return what was measured of a build: its benchmark, else its draft, and its cold starts."""
+    found = _loads_of_record(record)
+    if record.starts is None:
+        return found
+    variants, machine = with_starts(found.variants, record), found.machine
+    if not _has_loads(found):
+        return found.model_copy(
+            update={
+                "variants": variants,
+                "measured": record.starts.measured,
+                "machine": record.starts.machine,
+                "rounds": record.starts.rounds,
+            }
+        )
+    notes = [*found.notes]
+    if record.starts.machine != machine:
+        notes.append(f"cold starts were measured elsewhere: {record.starts.machine or 'not told'}")
+    return found.model_copy(update={"variants": variants, "notes": tuple(notes)})
+
+
+def report_of_starts(starts: StartupReport) -> BenchReport:
+    """Return cold starts as a benchmark without loads."""
+    return BenchReport(
+        packager_version=starts.packager_version,
+        measured=starts.measured,
+        machine=starts.machine,
+        workload=BenchWorkload(name=""),
+        rounds=starts.rounds,
+        variants=tuple(
+            BenchVariant(name=one.name, setup=one.setup, started=one, failure=one.failure)
+            for one in starts.startups
+        ),
+        notes=starts.notes,
+        command=starts.command,
+        incomplete=starts.incomplete,
+    )
+
+
+def with_starts(
+    variants: tuple[BenchVariant, ...], record: BuildRecord
+) -> tuple[BenchVariant, ...]:
+    """Return variants with the starts of a record's image: one of them is it, or it is added."""
+    started = next(iter(record.starts.startups), None) if record.starts else None
+    if started is None:
+        return variants
+    names = _digests(record)
+    own = [one for one in variants if one.setup.digest in names]
+    # Of a server with and without its draft, the record's image is the one that has it.
+    place = variants.index(own[-1]) if own else len(variants)
+    found = own[-1] if own else BenchVariant(name=started.name, setup=_setup_of(record))
+    known = found.model_copy(update={"started": started})
+    return (*variants[:place], known, *variants[place + 1 :])
+
+
+def _loads_of_record(record: BuildRecord) -> BenchReport:
     built = _build_note(record)
     if record.bench is not None:
         variants = tuple(

@@ -5,33 +5,39 @@ from __future__ import annotations
 from pathlib import Path
 
 from packager.bench.aiperf_reports import is_aiperf, report_of_aiperf
-from packager.bench.merge import Named, report_of_record
+from packager.bench.merge import Named, report_of_record, report_of_starts
 from packager.build.records import MAX_RECORD_BYTES, parse_record
 from packager.core.bench import SCHEMA, BenchReport
 from packager.core.documents import NotStrict, parse_model, parse_object, shorten
 from packager.core.references import BucketPlace, parse_bucket_place
+from packager.core.startup import StartupReport
 from packager.errors import NotFound, UsageError
 from packager.files.user_files import read_user_file
 
-REPORT = "bench.json"  # in a directory
+REPORTS = ("bench.json", "startup.json")  # in a directory, the first that it has
 HINT = (
-    "name a benchmark's bench.json, AIPerf's profile_export_aiperf.json, or a build record: "
-    "`packager build` writes one beside each oci: output and to --record FILE"
+    "name a benchmark's bench.json or startup.json, AIPerf's profile_export_aiperf.json, or a "
+    "build record: `packager build` writes one beside each oci: output and to --record FILE"
 )
 
 
 def read_benchmark(reference: Path | str) -> Named:
-    """Read one file, or a directory that holds `bench.json`, of this machine or of a bucket.
+    """Read one file, or a directory that holds one of `REPORTS`, of this machine or of a bucket.
 
     Raises `NotFound`, `UsageError` for what is no benchmark, and what S3 raises.
     """
     if isinstance(reference, str) and (place := parse_bucket_place(reference)) is not None:
         return _parse(_read_object(place, reference), reference, reference)
     path = Path(reference)
-    file = path / REPORT if path.is_dir() else path
+    file = _report_in(path) if path.is_dir() else path
     name = path.name if path.is_absolute() else str(path)  # pages are handed on
     data = read_user_file(file, what="the benchmark", hint=HINT, max_bytes=MAX_RECORD_BYTES)
     return _parse(data, str(file), name)
+
+
+def _report_in(directory: Path) -> Path:
+    places = [directory / name for name in REPORTS]
+    return next((place for place in places if place.is_file()), places[0])
 
 
 def _read_object(place: BucketPlace, text: str) -> bytes:
@@ -41,7 +47,7 @@ def _read_object(place: BucketPlace, text: str) -> bytes:
 
     client = s3_client()
     directory = place.key.rstrip("/")
-    wanted = [f"{directory}/{REPORT}".lstrip("/")]
+    wanted = [f"{directory}/{name}".lstrip("/") for name in REPORTS]
     if directory and directory == place.key:
         wanted.insert(0, directory)
     for key in wanted:
@@ -63,7 +69,8 @@ def _parse(data: bytes, place: str, name: str) -> Named:
             return Named(name=name, report=report_of_record(record))
         if is_aiperf(document):
             return Named(name=name, report=report_of_aiperf(document, name))
-        if "variants" not in document:
+        starts = "startups" in document and "variants" not in document
+        if "variants" not in document and not starts:
             raise NotStrict("it has neither 'variants', as a report, nor 'request', as a record")
         version = document.get("schema_version")
         if version != SCHEMA:
@@ -72,7 +79,10 @@ def _parse(data: bytes, place: str, name: str) -> Named:
                 f"packager reads version {SCHEMA}",
                 hint="measure again, or use the packager that wrote it",
             )
-        report = parse_model(BenchReport, data, max_bytes=MAX_RECORD_BYTES)
+        if starts:
+            report = report_of_starts(parse_model(StartupReport, data, max_bytes=MAX_RECORD_BYTES))
+        else:
+            report = parse_model(BenchReport, data, max_bytes=MAX_RECORD_BYTES)
     except NotStrict as error:
         raise UsageError(f"{shorten(place, 200)} is not a benchmark: {error}", hint=HINT) from error
     if not report.variants:

@@ -17,6 +17,7 @@ from packager.bench.page_tables import (
     price_sources,
     quality_table,
 )
+from packager.bench.start_table import start_table
 from packager.bench.tables import (
     NOTHING,
     OUTPUT,
@@ -31,7 +32,8 @@ from packager.bench.tables import (
     value,
 )
 from packager.bench.verdict import describe
-from packager.core.bench import BenchReport, BenchSetup, BenchVariant, BenchWorkload, Compared
+from packager.core.bench import BenchReport, BenchVariant, BenchWorkload, Compared
+from packager.core.bench_setup import BenchSetup
 from packager.core.text import escape
 from packager.core.units import gib, percent, usd
 from packager.reports.text import right_table_lines, wrapped
@@ -51,6 +53,7 @@ def bench_lines(report: BenchReport, goal: Goal | None = None) -> Iterator[str]:
         speculation_table(report),
         goodput_table(report),
         predicted_table(report),
+        start_table(report),
         quality_table(report),
         fault_table(report),
     )
@@ -105,7 +108,8 @@ def _table_lines(table: Table, *, alone: bool) -> Iterator[str]:
 
 
 def _head(report: BenchReport) -> Iterator[str]:
-    yield from wrapped("requests", escape(request_words(report.workload)))
+    if report.workload.name:  # "" for builds and cold starts
+        yield from wrapped("requests", escape(request_words(report.workload)))
     if words := limit_words(report.limits):
         yield from wrapped("limits", words)
     if report.machine:

@@ -37,6 +37,7 @@ from packager.bench.page_tables import (
     quality_table,
     setups,
 )
+from packager.bench.start_table import start_table
 from packager.bench.tables import (
     LATENCY,
     OUTPUT,
@@ -108,6 +109,7 @@ def bench_html(
         "goodput": goodput_table(report),
         "boundaries": list(boundary_sentences(report)),
         "predicted": predicted_table(report),
+        "starts": start_table(report),
         "faults": fault_table(report),
         "losses": losses(report),
         "notes": note_sentences(report),
@@ -312,6 +314,7 @@ _PARTS = (
     ("differences", "differences", "Differences"),
     ("limits", "limits", "Limits"),
     ("predicted", "predicted", "Predicted"),
+    ("starts", "starts", "Cold start"),
     ("faults", "faults", "Failures"),
     ("setup", "setup", "What was measured"),
     ("formulas", "formulas", "Formulas"),

@@ -26,7 +26,7 @@ from packager.reports.page import render_page
 from packager.reports.text import right_table_lines, wrapped
 
 NOTHING = "–"
-_HEADER = ("phase", "measured", "interval", "predicted")
+HEADER = ("phase", "measured", "interval", "predicted")
 
 
 def startup_report_lines(report: StartupReport) -> Iterator[str]:
@@ -38,7 +38,7 @@ def startup_report_lines(report: StartupReport) -> Iterator[str]:
         yield ""
         yield from wrapped("image", escape(variant.name))
         if variant.starts:
-            yield from right_table_lines(_HEADER, _rows(variant))
+            yield from right_table_lines(HEADER, start_rows(variant))
             for words in _sentences(variant):
                 yield from wrapped("", escape(words))
         if variant.failure:
@@ -52,6 +52,14 @@ def startup_report_lines(report: StartupReport) -> Iterator[str]:
         yield from wrapped("" if number else "notes", escape(note))
     if report.incomplete:
         yield from wrapped("incomplete", f"{report.incomplete}; starts are missing")
+
+
+def brief_start_lines(report: StartupReport) -> Iterator[str]:
+    """Yield measured beside predicted phases, as `packager inspect` shows them."""
+    for variant in report.startups:
+        yield from right_table_lines(HEADER, start_rows(variant))
+        if variant.next is not None:
+            yield escape(f"next: {advice_words(variant.next)}")
 
 
 def startup_html(report: StartupReport) -> str:
@@ -72,7 +80,7 @@ def startup_html(report: StartupReport) -> str:
             if words
         ],
         "variants": [_values(one) for one in report.startups],
-        "header": _HEADER,
+        "header": HEADER,
         "compared": list(_comparisons(report)),
         "notes": report.notes,
         "incomplete": report.incomplete,
@@ -84,13 +92,13 @@ def startup_html(report: StartupReport) -> str:
 def _values(variant: StartedVariant) -> dict[str, Any]:
     return {
         "name": variant.name,
-        "rows": _rows(variant) if variant.starts else [],
+        "rows": start_rows(variant) if variant.starts else [],
         "sentences": list(_sentences(variant)),
         "failure": variant.failure,
     }
 
 
-def _rows(variant: StartedVariant) -> list[tuple[str, ...]]:
+def start_rows(variant: StartedVariant) -> list[tuple[str, ...]]:
     """Return a row a phase that was measured or predicted, and the sums."""
     rows: list[tuple[str, ...]] = []
     for name in PHASES:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from packager.build.records import find_record, load_record
-from packager.core.bench import BenchSetup
+from packager.core.bench_setup import BenchSetup
 from packager.core.documents import NotStrict, parse_object
 from packager.core.record import BuildRecord
 from packager.engines.without_draft import without_draft

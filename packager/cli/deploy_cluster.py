@@ -6,6 +6,7 @@ import os
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -35,11 +36,12 @@ from packager.cli.field_options import Option, add_options
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import note
 from packager.core.deployment import DeployStatus
+from packager.deploy.kubernetes.client import ApiServer
 from packager.deploy.kubernetes.live import DeployFailed, LiveCluster, Platform
 from packager.deploy.kubernetes.ways import INVOCATIONS
 from packager.deploy.servers import request_body
 from packager.serving.smoke import EndpointAnswer, ask_through
-from packager.wiring.deployments import forget_deployment
+from packager.wiring.deployments import Whereabouts, forget_deployment
 
 
 def add_commands(group: click.Group, platform: Platform, *own: tuple[Option, ...]) -> None:
@@ -114,7 +116,7 @@ def _apply(platform: Platform, name: str, wanted_options: Option) -> click.Comma
         deployment, wanted = take_wanted(given)
         proof = Proof(
             deployment=deployment,
-            platform=name,
+            where=_where(name, server, namespace),
             subject=subject,
             smoke=smoke,
             measures=measures,
@@ -203,8 +205,10 @@ def _delete(platform: Platform, name: str) -> click.Command:
     @add_options((namespace_option,), ACCESS)
     @format_option
     def delete(name: str, output_format: str, **given: Any) -> None:
-        changes = _live(platform, given).delete(take_name(name))
-        forget_deployment(name, str(platform.deployer.name), os.environ)
+        server, namespace = open_server(given)
+        changes = LiveCluster(platform, server, namespace, say=note).delete(take_name(name))
+        where = _where(str(platform.deployer.name), server, namespace)
+        forget_deployment(name, where, os.environ)
         show_changes(changes, output_format)
 
     delete.__doc__ = f"""Delete everything that `apply` made for deployment NAME.
@@ -213,6 +217,12 @@ def _delete(platform: Platform, name: str) -> click.Command:
     packager deploy {name} delete my-model
     """
     return click.command()(delete)
+
+
+def _where(platform: str, server: ApiServer, namespace: str) -> Whereabouts:
+    parts = urlsplit(server.address)
+    cluster = parts.netloc.rpartition("@")[2] + parts.path.rstrip("/")
+    return Whereabouts(platform=platform, namespace=namespace, cluster=cluster)
 
 
 def _live(platform: Platform, given: dict[str, Any]) -> LiveCluster:

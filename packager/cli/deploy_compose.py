@@ -32,7 +32,9 @@ from packager.deploy.compose.wanted import LOOPBACK, ComposeWanted
 from packager.errors import NotFound, SmokeFailed, UsageError
 from packager.serving.smoke import EndpointAnswer, ask_endpoint
 from packager.wiring.compose import Through, compose_projects
-from packager.wiring.deployments import forget_deployment
+from packager.wiring.deployments import Whereabouts, forget_deployment
+
+_WHERE = Whereabouts(platform="compose")
 
 _WANTED: tuple[Option, ...] = (
     click.option(
@@ -216,7 +218,7 @@ def apply(
     deployment, wanted = _take(given)
     proof = Proof(
         deployment=deployment,
-        platform="compose",
+        where=_WHERE,
         subject=subject,
         smoke=smoke,
         measures=measures,
@@ -276,7 +278,7 @@ def delete(name: str, through: Through, output_format: str) -> None:
     packager deploy compose delete tiny
     """
     changes = compose_projects(through, say=note).delete(name)
-    forget_deployment(name, "compose", os.environ)
+    forget_deployment(name, _WHERE, os.environ)
     show_changes(changes, output_format)
 
 

@@ -20,8 +20,8 @@ from packager.build.records import load_record, put_smoke
 from packager.cli.bench import bench
 from packager.cli.deploy_options import SMOKE_TOKENS, applied_document, show_applied
 from packager.cli.shared_options import Command
-from packager.cli.terminal import note, print_json, print_line, print_lines
-from packager.core.bench import BenchSetup
+from packager.cli.terminal import note, print_json, print_line, print_lines, warn
+from packager.core.bench_setup import BenchSetup
 from packager.core.deployment import Applied, Deployment
 from packager.core.record import RecordedSmoke
 from packager.core.text import quoted_lines
@@ -30,7 +30,7 @@ from packager.serving.opening import MeasuredServer
 from packager.serving.routes import Route
 from packager.serving.smoke import PROMPT, EndpointAnswer
 from packager.wiring.deploy import record_place_of
-from packager.wiring.deployments import remember_deployment
+from packager.wiring.deployments import Whereabouts, other_model, remember_deployment
 
 _SAID = 200  # characters of an answer that a record keeps
 # Families whose servers take `ignore_eos` on every path, so that all answers are as long as asked.
@@ -56,7 +56,7 @@ class Proof:
     """What is to be shown of a deployment that was applied."""
 
     deployment: Deployment
-    platform: str
+    where: Whereabouts
     subject: str  # IMAGE|RECORD as it was named
     smoke: bool
     measures: bool
@@ -68,6 +68,12 @@ class Proof:
             raise UsageError(
                 "--bench prints a report of its own",
                 hint="leave --format out, or use `packager bench`",
+            )
+        if other := other_model(self.deployment, self.where, os.environ):
+            name = self.deployment.name
+            warn(
+                f"deployment {name!r} was made of model {other!r}, and this is "
+                f"{self.deployment.served_name!r}: it is updated; --name makes another one"
             )
 
     @property
@@ -104,13 +110,11 @@ class Proof:
             print_lines(quoted_lines(answer.text.strip(), "  "))
 
     def _remember(self, *, answered: bool, bench: str = "") -> None:
-        remember_deployment(
-            self.deployment, self.platform, os.environ, answered=answered, bench=bench
-        )
+        remember_deployment(self.deployment, self.where, os.environ, answered=answered, bench=bench)
 
     def _recorded(self, answer: EndpointAnswer) -> RecordedSmoke:
         return RecordedSmoke(
-            deployment=f"{self.platform} {self.deployment.name}",
+            deployment=f"{self.where.platform} {self.deployment.name}",
             instance=self.deployment.instance.name,
             asked=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             model=answer.model[:_SAID],

@@ -36,7 +36,9 @@ from packager.deploy.servers import request_body
 from packager.deploy.source import dns_label
 from packager.errors import NotFound
 from packager.serving.smoke import EndpointAnswer, ask_through
-from packager.wiring.deployments import forget_deployment
+from packager.wiring.deployments import Whereabouts, forget_deployment
+
+_WHERE = Whereabouts(platform="sagemaker")
 
 _region_option = click.option("--region", metavar="REGION", default="", help="AWS region.")
 
@@ -116,7 +118,7 @@ def apply(
     deployment, wanted, region = take_wanted(given)
     proof = Proof(
         deployment=deployment,
-        platform="sagemaker",
+        where=_WHERE,
         subject=subject,
         smoke=smoke,
         measures=measures,
@@ -217,7 +219,7 @@ def delete(name: str, region: str, output_format: str) -> None:
     packager deploy sagemaker delete my-model
     """
     changes = LiveSageMaker(Clients(region), say=note).delete(name)
-    forget_deployment(dns_label(name), "sagemaker", os.environ)
+    forget_deployment(dns_label(name), _WHERE, os.environ)
     show_changes(changes, output_format)
 
 

@@ -10,6 +10,7 @@ import click
 
 from packager import wiring
 from packager.bench.report import brief_lines, request_words
+from packager.bench.startup_text import brief_start_lines
 from packager.build.attached_record import attached_records
 from packager.build.records import find_record, load_record, record_document
 from packager.cli.shared_options import format_option, image_options, take_rate
@@ -17,7 +18,7 @@ from packager.cli.terminal import print_json, print_line, print_lines, print_rep
 from packager.core.image import Platform
 from packager.core.record import BuildRecord
 from packager.core.text import escape
-from packager.core.units import decimal, parse_rate
+from packager.core.units import counted, decimal, parse_rate
 from packager.errors import UsageError
 from packager.images.pull_hints import DISKS, Disk, PullHints, make_hints
 from packager.images.pull_report import hints_document, hints_text, pulled_layers
@@ -71,7 +72,8 @@ def inspect(
     A build record that is attached to the image is shown as what somebody claims.
     Of a registry's image it also says which layers builds on this machine have
     met in the registry's other repositories; of one that was built here, what
-    `packager bench` measured of it, and what its last deployment answered.
+    `packager bench` measured of it, cold starts beside predicted ones, and what
+    its last deployment answered.
 
     With --pull-hints it says how nodes pull the image fastest: settings of
     containerd, SOCI and the kubelet for its layers, and the predicted time.
@@ -96,11 +98,14 @@ def inspect(
     seen = tools.seen(target, [layer.descriptor.digest for layer in found.layers])
     record = _record_of(found)
     measured, answer = (record.bench, record.smoke) if record else (None, None)
+    starts = record.starts if record else None
     if output_format == "json":
         document = inspect_document(found, others, seen)
         document["attached_records"] = [json.loads(record_document(record)) for record in records]
         if measured is not None:
             document["bench"] = measured.model_dump(mode="json", exclude_none=True)
+        if starts is not None:
+            document["starts"] = starts.model_dump(mode="json", exclude_none=True)
         if answer is not None:
             document["smoke"] = answer.model_dump(mode="json")
         print_json(document)
@@ -113,6 +118,10 @@ def inspect(
         print_line()
         print_line(f"measured   {measured.measured}, {request_words(measured.workload)}")
         print_lines(f"  {line}" for line in brief_lines(measured))
+    if starts is not None:
+        print_line()
+        print_line(f"started    {starts.measured}, {counted(starts.rounds, 'round')}")
+        print_lines(f"  {line}" for line in brief_start_lines(starts))
     if answer is not None:
         print_line()
         told = f"{answer.deployment} on {answer.instance}, {answer.asked}, {answer.seconds:.2f} s"

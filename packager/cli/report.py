@@ -54,8 +54,8 @@ def report(
 ) -> None:
     """Show and compare benchmarks of FILEs.
 
-    FILE is the report of a benchmark (bench.json), a directory that holds one, AIPerf's
-    profile_export_aiperf.json, or a build record; s3://BUCKET/KEY reads it from a bucket.
+    FILE is the report of a benchmark (bench.json, startup.json), a directory that holds one,
+    AIPerf's profile_export_aiperf.json, or a build record; s3://BUCKET/KEY reads it from a bucket.
     The variants of all files stand side by side; the first one is what the others are compared
     with.  Benchmarks of different requests are refused.
 

@@ -9,8 +9,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from packager.core.bench_setup import BenchSetup
 from packager.core.quality import QualityReport
 from packager.core.speculation import Acceptance
+from packager.core.startup import StartedVariant
 
 SCHEMA = 1
 
@@ -130,19 +132,6 @@ class Boundary(_Figures):
     breach_value: float | None = None
 
 
-class BenchSetup(_Figures):
-    """What was measured, as far as it is known. Unknown values are "" or None."""
-
-    model: str = ""
-    instance: str = ""
-    tp_degree: int | None = None
-    precision: str = ""
-    quantization: str | None = None  # "none" for none
-    draft: str | None = None  # a kind; "none" for none
-    engine: str = ""  # such as `vllm 0.32.0`
-    digest: str = ""  # of the image
-
-
 class BenchVariant(_Figures):
     """One server: an image that was started, or an address."""
 
@@ -152,6 +141,7 @@ class BenchVariant(_Figures):
     quality: QualityReport | None = None
     boundary: Boundary | None = None
     start_s: float | None = Field(default=None, description="from start to the first answer")
+    started: StartedVariant | None = Field(default=None, description="its cold starts, by phase")
     failure: str = Field(default="", description="why it, or loads of it, could not be measured")
 
 

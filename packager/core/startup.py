@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from packager.core.bench import BenchSetup
+from packager.core.bench_setup import BenchSetup
 
 SCHEMA = 1
 

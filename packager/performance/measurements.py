@@ -25,7 +25,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 
-from packager.core.bench import BenchLoad, BenchReport, BenchSetup, BenchVariant
+from packager.core.bench import BenchLoad, BenchReport, BenchVariant
+from packager.core.bench_setup import BenchSetup
 from packager.core.documents import NotStrict, field, parse_object, shorten
 from packager.core.measurement import MeasuredLoad, MeasuredRun, MeasuredSetup
 from packager.core.startup import StartupReport
@@ -164,7 +165,7 @@ def _of_bench(
     """Read a report of `bench`; of several servers, the one of the plan is chosen later."""
     report = BenchReport.model_validate(document)
     runs = [_of_variant(path, one, setup) for one in report.variants]
-    runs = [run for run in runs if run.loads]
+    runs = [run for run in runs if run.loads or run.started]
     if not runs:
         raise NotStrict("no load with a concurrency was answered")
     return replace(runs[0], others=tuple(runs[1:]))
@@ -178,6 +179,7 @@ def _of_variant(path: Path, variant: BenchVariant, setup: MeasuredSetup | None) 
         setup=setup or _setup_of(variant.setup),
         loads=tuple(_of_bench_loads(variant.loads)),
         acceptance_length=fmean(known) if known else None,
+        started=variant.started if variant.started and variant.started.phases else None,
     )
 
 

@@ -14,12 +14,12 @@ from packager.bench.prices import prices_of
 from packager.core.bench import (
     BenchLoad,
     BenchReport,
-    BenchSetup,
     BenchVariant,
     BenchWorkload,
     Predicted,
     Prices,
 )
+from packager.core.bench_setup import BenchSetup
 from packager.core.workload import Workload
 from packager.tune.candidates import Candidate, Field
 from packager.tune.journal import Built, Event, Journal, Rated

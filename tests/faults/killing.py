@@ -14,9 +14,12 @@ import urllib.request
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import packager.build.records
 import packager.cli.build
+import packager.cli.mount
+import packager.cli.node_cache
 import packager.images.layout.sink
 import packager.images.registry.sink
 import packager.models.local
@@ -25,7 +28,8 @@ from packager.cli import app
 from tests.faults.forking import FORKED
 from tests.support.doubles.registry import sha256
 
-_ACCEPT = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
+_KINDS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.oci.image.index.v1+json")
+_ACCEPT = {"Accept": ", ".join(_KINDS)}
 
 
 @dataclass(frozen=True)
@@ -90,19 +94,30 @@ def _run(arguments: tuple[str, ...], directory: str, environment: dict[str, str]
 
 def tagged(host: str, repository: str, tag: str = "1") -> str:
     """The digest under a tag; nothing when there is none. Fails for an incomplete image."""
+    data = _manifest(host, repository, tag)
+    document = json.loads(data or "{}")
+    for form in document.get("manifests", ()):
+        assert tagged(host, repository, form["digest"]) == form["digest"], "a form is missing"
+    for entry in _parts(document):
+        assert has_blob(host, repository, entry), f"{repository}:{tag} is incomplete"
+    return sha256(data) if data else ""
+
+
+def _manifest(host: str, repository: str, tag: str) -> bytes:
     request = urllib.request.Request(
         f"http://{host}/v2/{repository}/manifests/{tag}", None, _ACCEPT
     )
     try:
         with urllib.request.urlopen(request, timeout=120) as answer:
-            data = answer.read()
+            return bytes(answer.read())
     except urllib.error.HTTPError as error:
         assert error.code == 404
-        return ""
-    document = json.loads(data)
-    for entry in (document["config"], *document["layers"]):
-        assert has_blob(host, repository, entry), f"{repository}:{tag} is incomplete"
-    return sha256(data)
+        return b""
+
+
+def _parts(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """The configuration and the layers of a manifest; nothing of an index."""
+    return [document["config"], *document["layers"]] if "config" in document else []
 
 
 def has_blob(host: str, repository: str, entry: dict[str, object]) -> bool:
@@ -124,13 +139,18 @@ def layout_image(root: Path) -> str:
     if not index.exists():
         return ""
     [entry] = json.loads(index.read_bytes())["manifests"]
-    blobs = root / "blobs" / "sha256"
-    data = (blobs / entry["digest"][7:]).read_bytes()
-    assert sha256(data) == entry["digest"]
-    document = json.loads(data)
-    for part in (document["config"], *document["layers"]):
-        assert sha256((blobs / part["digest"][7:]).read_bytes()) == part["digest"]
+    for digest in _reachable(root, entry["digest"]):
+        assert sha256((root / "blobs" / "sha256" / digest[7:]).read_bytes()) == digest
     return str(entry["digest"])
+
+
+def _reachable(root: Path, digest: str) -> set[str]:
+    """A manifest, or an index with its manifests, and all that they name."""
+    document = json.loads((root / "blobs" / "sha256" / digest[7:]).read_bytes())
+    found = {digest, *(part["digest"] for part in _parts(document))}
+    for form in document.get("manifests", ()):
+        found |= _reachable(root, form["digest"])
+    return found
 
 
 def unneeded_blobs(root: Path) -> set[str]:
@@ -140,7 +160,5 @@ def unneeded_blobs(root: Path) -> set[str]:
     attached = entry.get("annotations", {}).get("dev.packager.attached", "").split()
     needed: set[str] = set()
     for digest in (layout_image(root), *attached):
-        document = json.loads((blobs / digest[7:]).read_bytes())
-        parts = (document["config"], *document["layers"])
-        needed |= {digest, *(part["digest"] for part in parts)}
+        needed |= _reachable(root, digest)
     return {f"sha256:{path.name}" for path in blobs.iterdir()} - needed

@@ -21,12 +21,12 @@ from packager.bench.search import Breach, Found, Point, Trial
 from packager.bench.search_history import history_document
 from packager.core.bench import (
     BenchReport,
-    BenchSetup,
     BenchVariant,
     BenchWorkload,
     Boundary,
     Limits,
 )
+from packager.core.bench_setup import BenchSetup
 from packager.load.values import Chunk, Level, LoadResult, LoadRun
 from tests.conftest import SCRIPTS, unavailable
 from tests.support.doubles.s3 import Bucket, bucket_server

@@ -12,7 +12,6 @@ from packager.core.bench import (
     BenchError,
     BenchLoad,
     BenchReport,
-    BenchSetup,
     BenchVariant,
     BenchWorkload,
     Boundary,
@@ -23,6 +22,7 @@ from packager.core.bench import (
     Prices,
     Round,
 )
+from packager.core.bench_setup import BenchSetup
 from packager.core.speculation import Acceptance
 from tests.support.report_values import quality_report
 

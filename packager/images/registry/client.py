@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -135,11 +135,15 @@ class RegistryClient:
     def get_manifest(self, repository: str, pointer: str) -> Manifest:
         """Fetch a manifest or index by tag or digest."""
         what = f"manifest {pointer!r} in {repository!r}"
-        answer = self._call(
-            "GET", self._manifest_url(repository, pointer), pull(repository), headers=_ACCEPT
-        )
-        self._expect(answer, (200,), pull(repository), what)
-        data = answer.read(LONGEST_MANIFEST)
+
+        def ask(_: int) -> Response:
+            answer = self._call(
+                "GET", self._manifest_url(repository, pointer), pull(repository), headers=_ACCEPT
+            )
+            self._expect(answer, (200,), pull(repository), what)
+            return answer
+
+        answer, data = self._read_whole(ask, LONGEST_MANIFEST)
         digest = sha256(data)
         if ":" in pointer:
             self._check_digest(pointer, digest)
@@ -215,10 +219,10 @@ class RegistryClient:
         return self._content_length(answer, f"HEAD blob {digest}")
 
     def get_blob(self, repository: str, digest: str, limit: int) -> bytes:
-        """Fetch a small blob whole."""
-        answer = self._call("GET", self._blob_url(repository, digest), pull(repository))
-        self._expect(answer, (200,), pull(repository), f"blob {digest} in {repository!r}")
-        data = answer.read(limit)
+        """Fetch a small blob whole; a body that breaks off is taken up again where it broke."""
+        _, data = self._read_whole(
+            lambda offset: self._open_blob(repository, digest, offset), limit
+        )
         self._check_digest(digest, sha256(data))
         return data
 
@@ -389,6 +393,28 @@ class RegistryClient:
             authorization = better
         return answer
 
+    def _read_whole(self, ask: Callable[[int], Response], limit: int) -> tuple[Response, bytes]:
+        """Return a small document and the last answer; `ask` gets how many bytes are here.
+
+        An answer of 206 goes on there; one of 200 begins again.
+        """
+        data = bytearray()
+        for attempt in range(1, ATTEMPTS + 1):
+            answer = ask(len(data))
+            if answer.status == 206:
+                self._position(answer, len(data))
+            else:
+                data.clear()
+            try:
+                answer.read_into(data, limit)
+                return answer, bytes(data)
+            except RegistryUnreachable as failure:
+                answer.close()
+                if attempt == ATTEMPTS or not failure.transient:
+                    raise
+                self.transport.pause(attempt)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
     def _open_blob(self, repository: str, digest: str, offset: int) -> Response:
         answer = self._call(
             "GET",
@@ -396,6 +422,9 @@ class RegistryClient:
             pull(repository),
             headers={"Range": f"bytes={offset}-"} if offset else {},
         )
+        if answer.status == 416 and offset:  # it broke off behind the last byte
+            answer.close()
+            return self._open_blob(repository, digest, 0)
         what = f"blob {digest} in {repository!r}"
         self._expect(answer, (200, 206) if offset else (200,), pull(repository), what)
         return answer

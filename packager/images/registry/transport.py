@@ -65,8 +65,13 @@ class Response:
 
     def read(self, limit: int) -> bytes:
         """Return the whole body, release the connection; raises where it exceeds `limit`."""
-        authority = origin_of(self.url).authority
         data = bytearray()
+        self.read_into(data, limit)
+        return bytes(data)
+
+    def read_into(self, data: bytearray, limit: int) -> None:
+        """Append the body, of which `data` has what came where it breaks off; as `read` else."""
+        authority = origin_of(self.url).authority
         started = time.monotonic()
         with explained_failures(authority):
             while piece := self._raw.read(min(PIECE, limit + 1 - len(data)), decode_content=False):
@@ -75,12 +80,14 @@ class Response:
                     break
             else:
                 self._raw.release_conn()
-                return bytes(data)
+                return
         self.close()
         if len(data) > limit:
             raise UnexpectedAnswer(authority, "a small request", f"more than {limit} bytes")
         raise RegistryUnreachable(
-            authority, f"a document was not there after {DOCUMENT_TIMEOUT_S:.0f} s"
+            authority,
+            f"a document was not there after {DOCUMENT_TIMEOUT_S:.0f} s",
+            transient=False,
         )
 
     def stream(self, chunk_bytes: int) -> Iterator[bytes]:

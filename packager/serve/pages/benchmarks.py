@@ -16,7 +16,7 @@ from urllib.parse import quote
 from aiohttp import web
 
 from packager.bench.merge import Named, merge
-from packager.bench.reading import REPORT, read_benchmark
+from packager.bench.reading import REPORTS, read_benchmark
 from packager.bench.report_html import bench_html, when_words, workload_words
 from packager.bench.tables import OUTPUT, value
 from packager.core.bench import BenchReport
@@ -30,7 +30,7 @@ ROWS = 20  # of a page: each is read whole
 MOST_KNOWN = 20_000  # files that are remembered
 MOST_COMPARED = 12
 _RECORD = re.compile(r"[0-9a-f]{64}")
-_MEASURED = re.compile(rb'"(bench|quality|speculation)": ?\{')
+_MEASURED = re.compile(rb'"(bench|quality|speculation|starts)": ?\{')
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +127,10 @@ class BenchmarkPages:
 
     def _jobs(self) -> Iterator[Place]:
         """Yield the reports of benchmark jobs that are complete."""
+        bench = REPORTS[0]
         query = JobQuery(kind="benchmark", statuses=frozenset({"completed"}), most=1000)
         for job in self.site.services.jobs.list(query).jobs:
-            for file in (job.folder / REPORT, *job.folder.glob(f"*/{REPORT}")):
+            for file in (job.folder / bench, *job.folder.glob(f"*/{bench}")):
                 if file.is_file():
                     yield Place(f"job/{job.name}", str(file), file.stat().st_mtime)
                     break

@@ -19,11 +19,13 @@ from pathlib import Path
 import boto3
 import pytest
 
+from packager.build.records import load_record, put_starts
 from packager.core.bench import BenchReport
 from packager.performance.measurements import load_measurements
 from tests.support.commandline import TINY, Packager
 from tests.support.doubles.s3 import Bucket, bucket_server
 from tests.support.llm_double import Behaviour, LlmDouble, Mode
+from tests.unit.bench.test_startup import whole_report
 
 FEW = ("--workload", "20:6", "--requests", "4", "--warm-up", "1")
 CREDENTIALS = {
@@ -233,6 +235,28 @@ def test_inspect_shows_what_was_measured_of_an_image_that_was_built_here(
 
     assert "as asked: 20 tokens in, 6 tokens out; seed 0\n  2 requests at once: " in text.out
     assert json.loads(document.out)["bench"]["variants"][0]["loads"][0]["concurrency"] == 2
+
+
+def test_inspect_and_report_show_measured_starts_of_an_image_that_was_built_here(
+    packager: Packager,
+) -> None:
+    assert packager(*BUILD, "--output", "oci:out").status == 0
+    (record,) = Path(os.environ["XDG_STATE_HOME"]).glob("packager/records/*.json")
+    predicted = load_record(record).startup
+    [first, _] = whole_report().startups
+    started = first.model_copy(update={"predicted": predicted})
+    put_starts(record, whole_report().model_copy(update={"startups": (started,)}))
+
+    text, document = packager("inspect", "oci:out"), packager("inspect", "oci:out", "--format=json")
+    page = packager("report", str(record), "--format", "html")
+
+    assert "started    2026-11-28T00:00:00Z, 3 rounds\n" in text.out
+    assert "weights 2.0 s 1.9 s to 2.1 s ~< 0.1 s" in " ".join(text.out.split())
+    assert "  next: compile ahead of time: --compile auto" in text.out
+    found = json.loads(document.out)["starts"]["startups"][0]
+    assert found["phases"]["weights"]["median"] == 2.04
+    assert found["predicted"]["nodes"][0]["phases"][0]["name"] == "pull"
+    assert '<h2 id="starts">Cold start</h2>' in page.out
 
 
 def test_an_interrupted_benchmark_prints_and_writes_what_it_has(tmp_path: Path) -> None:

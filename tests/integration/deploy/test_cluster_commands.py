@@ -118,6 +118,50 @@ def test_a_deployment_is_asked_and_measured_through_the_api_servers_proxy(
     )
 
 
+def test_one_name_in_two_namespaces_is_two_deployments_in_the_lineage(
+    run: Packager, cluster: Cluster
+) -> None:
+    cluster.namespaces |= {"tests", "a", "a-b"}
+    words = ("deploy", "kubernetes", "apply", "oci:tiny", "--image", IMAGE, "--name", "one")
+    assert run(*words, "--namespace", "models").status == 0
+    assert run(*words, "--namespace", "tests").status == 0
+    deploy = ("deploy", "kubernetes", "apply", "oci:tiny", "--image", IMAGE)
+    assert run(*deploy, "--name", "b-c", "--namespace", "a").status == 0
+    assert run(*deploy, "--name", "c", "--namespace", "a-b").status == 0
+
+    both = run("lineage", "oci:tiny").out
+    assert "kubernetes one in models" in both
+    assert "kubernetes one in tests" in both
+    assert "kubernetes b-c in a" in both
+    assert "kubernetes c in a-b" in both
+    assert run("deploy", "kubernetes", "delete", "one", "--namespace", "models").status == 0
+
+    left = run("lineage", "oci:tiny").out
+    assert "kubernetes one in models" not in left
+    assert "kubernetes one in tests" in left
+    assert "kubernetes one in tests" in run("lineage", "tests/one").out
+
+
+def test_names_that_differ_in_punctuation_alone_are_told_before_one_updates_the_other(
+    run: Packager, cluster: Cluster
+) -> None:
+    build = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "--quiet")
+    for name, place in (("tiny-3.1", "dot"), ("tiny-3-1", "dash")):
+        built = run(*build, "--served-name", name, "--output", f"oci:{place}")
+        assert built.status == 0, built.err
+    deploy = ("deploy", "kubernetes", "apply", "--image", IMAGE, "--namespace", "models")
+
+    first, again = run(*deploy, "oci:dot"), run(*deploy, "oci:dot")
+    other, named = run(*deploy, "oci:dash"), run(*deploy, "oci:dash", "--name", "other")
+
+    assert (first.status, again.status, other.status, named.status) == (0, 0, 0, 0)
+    assert "was made of model" not in first.err + again.err + named.err
+    assert (
+        "deployment 'tiny-3-1' was made of model 'tiny-3.1', and this is 'tiny-3-1': it is updated"
+        in other.err
+    )
+
+
 def test_an_inference_service_is_asked_at_its_predictor(
     run: Packager, cluster: Cluster, double: LlmDouble
 ) -> None:

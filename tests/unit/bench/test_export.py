@@ -24,12 +24,12 @@ from packager.bench.metrics import load_figures
 from packager.core.bench import (
     BenchLoad,
     BenchReport,
-    BenchSetup,
     BenchVariant,
     BenchWorkload,
     Limits,
     Prices,
 )
+from packager.core.bench_setup import BenchSetup
 from packager.core.measurement import MeasuredSetup
 from packager.errors import UsageError
 from packager.load.values import Level

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from packager.bench.pareto import pareto, quality_loss
-from packager.core.bench import BenchSetup
+from packager.core.bench_setup import BenchSetup
 from packager.core.quality import QualityReport
 from tests.unit.bench.variants import load, variant
 

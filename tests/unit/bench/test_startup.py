@@ -16,7 +16,7 @@ from packager.bench.startup_text import startup_html, startup_report_lines
 from packager.bench.targets import BenchTarget
 from packager.build.records import load_record, put_starts, save_record
 from packager.cli.bench_startup import check_startup, parse_places
-from packager.core.bench import BenchSetup
+from packager.core.bench_setup import BenchSetup
 from packager.core.startup import OneStart, PhaseName, StartupReport
 from packager.errors import SmokeFailed, UsageError
 from packager.load.spec import RequestSpec

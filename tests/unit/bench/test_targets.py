@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from packager.bench.targets import BenchTarget, find_targets, setup_of_labels
-from packager.core.bench import BenchSetup
+from packager.core.bench_setup import BenchSetup
 from packager.errors import UsageError
 
 TOLD = {

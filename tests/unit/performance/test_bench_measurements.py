@@ -10,7 +10,8 @@ import pytest
 
 from packager.build.rank import predict_plan
 from packager.catalog.accelerators import accelerator_of
-from packager.core.bench import BenchLoad, BenchReport, BenchSetup, BenchVariant, BenchWorkload
+from packager.core.bench import BenchLoad, BenchReport, BenchVariant, BenchWorkload
+from packager.core.bench_setup import BenchSetup
 from packager.core.measurement import MeasuredLoad, MeasuredSetup
 from packager.core.plan import Plan
 from packager.core.techniques import Draft

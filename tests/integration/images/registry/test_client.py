@@ -9,6 +9,7 @@ import socket
 import threading
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Literal
 
 import pytest
 
@@ -19,6 +20,7 @@ from packager.images.registry.client import RegistryClient
 from packager.images.registry.transport import Transport, retry_after_s
 from packager.images.registry.upload import BlobUpload
 from tests.integration.images.registry.conftest import Certificate, Clients
+from tests.support.doubles.fault_proxy import Fault, FaultProxy
 from tests.support.doubles.registry import IDENTITY_TOKEN, PASSWORD, USER, FakeRegistry, sha256
 
 BLOB = os.urandom(3_000_000)
@@ -214,6 +216,85 @@ def test_a_blob_that_breaks_off_is_taken_up_again(clients: Clients, ranges: bool
         assert read(clients().at(registry.host), digest) == BLOB
 
     assert len(clients.slept) == 3
+
+
+@pytest.mark.parametrize("ranges", [True, False], ids=["with ranges", "without ranges"])
+@pytest.mark.parametrize("how", ["cut", "truncate"])
+@pytest.mark.parametrize("at", [0, 1, 70_000, -1])
+def test_a_document_whose_body_is_cut_is_taken_up_where_it_broke(
+    clients: Clients, at: int, how: Literal["cut", "truncate"], ranges: bool
+) -> None:
+    """A configuration, say: 131 kB, so that it comes in several pieces."""
+    config = BLOB[:131_000]
+    with FakeRegistry(ranges=ranges) as registry, FaultProxy(registry.host) as proxy:
+        digest = registry.put("a/b", config)
+        proxy.add(Fault(how, method="GET", path="/blobs/", at=at))
+
+        found = clients().at(proxy.host).get_blob("a/b", digest, len(config))
+
+    assert found == config
+    first, second = proxy.requests("GET", "/blobs/")
+    offset = second.headers.get("range", "bytes=0-").removeprefix("bytes=").removesuffix("-")
+    assert "range" not in first.headers
+    # A reset may overtake bytes; an orderly end does not.
+    assert int(offset) <= at % len(config)
+    assert how == "cut" or int(offset) == at % len(config)
+
+
+def test_a_document_that_is_cut_again_and_again_is_given_up(clients: Clients) -> None:
+    with FakeRegistry(blob_cuts=1000) as registry:
+        digest = registry.put("a/b", BLOB[:131_000])
+        with pytest.raises(Unavailable, match="the connection was cut"):
+            clients().at(registry.host).get_blob("a/b", digest, 131_000)
+
+    assert len(clients.slept) == 4
+    assert len(registry.seen) == 5
+
+
+def test_a_document_that_is_another_behind_the_break_is_refused(clients: Clients) -> None:
+    config = BLOB[:131_000]
+    with FakeRegistry() as registry, FaultProxy(registry.host) as proxy:
+        digest = registry.put("a/b", config)
+        proxy.add(Fault("truncate", method="GET", path="/blobs/", at=70_000))
+        proxy.add(Fault("flip", method="GET", path="/blobs/", at=5))
+        with pytest.raises(ProtocolFailed, match=digest):
+            clients().at(proxy.host).get_blob("a/b", digest, len(config))
+
+
+def test_another_range_than_the_one_asked_for_is_refused(clients: Clients) -> None:
+    config = BLOB[:131_000]
+    with FakeRegistry() as registry, FaultProxy(registry.host) as proxy:
+        digest = registry.put("a/b", config)
+        elsewhere = {"Content-Range": "bytes 7-8/131000"}
+        proxy.add(Fault("truncate", method="GET", path="/blobs/", at=70_000))
+        proxy.add(Fault("answer", method="GET", path="/blobs/", status=206, headers=elsewhere))
+        with pytest.raises(ProtocolFailed, match="with another range"):
+            clients().at(proxy.host).get_blob("a/b", digest, len(config))
+
+
+def test_a_document_that_broke_off_behind_its_last_byte_is_asked_for_anew(
+    clients: Clients,
+) -> None:
+    config = BLOB[:131_000]
+    with FakeRegistry() as registry, FaultProxy(registry.host) as proxy:
+        digest = registry.put("a/b", config)
+        proxy.add(Fault("truncate", method="GET", path="/blobs/", at=70_000))
+        proxy.add(Fault("answer", method="GET", path="/blobs/", status=416))
+        found = clients().at(proxy.host).get_blob("a/b", digest, len(config))
+
+    assert found == config
+    assert len(proxy.requests("GET", "/blobs/")) == 3
+
+
+@pytest.mark.parametrize("at", [0, 5, -1])
+def test_a_manifest_whose_body_is_cut_is_asked_for_again(clients: Clients, at: int) -> None:
+    data = b'{"x": "' + b"y" * 5000 + b'"}'
+    with FakeRegistry() as registry, FaultProxy(registry.host) as proxy:
+        digest = registry.put_manifest("a/b", "1", data, MEDIA_MANIFEST)
+        proxy.add(Fault("cut", method="GET", path="/manifests/", at=at))
+        found = clients().at(proxy.host).get_manifest("a/b", "1")
+
+    assert (found.digest, found.data) == (digest, data)
 
 
 def test_a_blob_that_never_gets_on_fails(clients: Clients) -> None:

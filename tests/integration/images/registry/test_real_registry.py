@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -28,10 +29,12 @@ from packager.images.registry.base import RegistryBase
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.reader import RegistryReader
 from packager.images.registry.sink import RegistrySink
+from packager.images.registry.upload import put_blob
 from packager.images.tar import TarEntry, make_tar
 from packager.images.target import parse_registry_target
 from packager.images.tee import write_image
 from tests.conftest import need
+from tests.support.doubles.fault_proxy import Fault, FaultProxy
 from tests.support.doubles.registry import PASSWORD, USER
 
 pytestmark = pytest.mark.live
@@ -44,6 +47,31 @@ def weights(tmp_path: Path) -> Blob:
     (tmp_path / "shard").write_bytes(os.urandom(SIZE))
     content = FileRange(path=str(tmp_path / "shard"), offset=0, length=SIZE)
     return make_tar([TarEntry(path="/opt/shard", content=content)])
+
+
+@pytest.mark.parametrize("how", ["cut", "truncate"])
+def test_documents_and_blobs_that_a_line_cuts_arrive_whole(
+    registry: str, how: Literal["cut", "truncate"]
+) -> None:
+    """Everything that is read of an image, each cut once or several times."""
+    config = os.urandom(300_000)
+    clients = RegistryClients()
+    client = clients.at(registry)
+    digest = put_blob(client, "cut/blobs", config)
+    with FaultProxy(registry) as proxy:
+        places = [0, 1, 70_000, 100_000, -1]
+        proxy.add(*(Fault(how, method="GET", path="/blobs/", at=at) for at in places[:4]))
+        cut = clients.at(proxy.host)
+
+        assert cut.get_blob("cut/blobs", digest, len(config)) == config
+
+        proxy.faults.clear()
+        proxy.add(*(Fault(how, method="GET", path="/blobs/", at=at) for at in places[2:]))
+        whole = cut.read_blob("cut/blobs", digest, offset=0, length=len(config))
+        assert b"".join(whole) == config
+    ranges = [seen.headers.get("range", "") for seen in proxy.requests("GET", "/blobs/")]
+    assert ranges[0] == ""
+    assert any(ranges)  # it was taken up, not begun again
 
 
 def spec(base: BaseImage, *layers: Layer) -> ImageSpec:
