@@ -135,6 +135,17 @@ def test_an_engine_is_eager_where_it_is_told_or_on_processors(
     assert image_of_plan(plan).eager is eager
 
 
+def test_the_rate_of_weights_is_a_guess_where_the_other_phases_were_measured() -> None:
+    [start] = predict_startup(image(kind="cpu", engine="vllm"), disks=[FAST]).nodes
+
+    basis = {one.name: one.basis for one in start.phases}
+    assert (basis["import"], basis["compile"], basis["weights"]) == (
+        "measured",
+        "measured",
+        "guess",
+    )
+
+
 def test_what_was_measured_takes_the_place_of_what_is_no_matter_of_the_node() -> None:
     measured = StartedVariant(
         name="m",
