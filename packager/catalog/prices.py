@@ -30,7 +30,10 @@ def price_of(
 
     The user's own price wins, then the asked region, then the newest date.
     """
-    known = [price for price in prices(extra) if price.instance == instance.name]
+    newer = [price for price in extra if price.instance == instance.name]
+    regions = {price.region for price in newer}
+    shipped = _prices_by_instance().get(instance.name, ())
+    known = newer + [price for price in shipped if price.region not in regions]
     usable = [price for price in known if price.basis != CAPACITY_BLOCK]
     return max(
         usable,
@@ -68,6 +71,14 @@ def shipped_prices() -> tuple[Price, ...]:
     """Read the prices of `data/instances.csv`, each with its region, basis and date."""
     sources = tomllib.loads(SOURCES_TABLE.read_text(encoding="utf-8"))
     return tuple(price for one, row in instance_rows() for price in _prices(one, row, sources))
+
+
+@cache
+def _prices_by_instance() -> dict[str, list[Price]]:
+    found: dict[str, list[Price]] = {}
+    for price in shipped_prices():
+        found.setdefault(price.instance, []).append(price)
+    return found
 
 
 def _prices(

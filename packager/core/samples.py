@@ -120,5 +120,7 @@ def choose_others(found: Samples, count: int, seed: int, used: Samples | None) -
 
 
 def _line(sample: Sample) -> bytes:
-    text = json.dumps(sample.row(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return text.encode("utf-8") + b"\n"
+    return _ENCODER.encode(sample.row()).encode("utf-8") + b"\n"
+
+
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)

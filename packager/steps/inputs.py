@@ -46,11 +46,12 @@ def carried_files(files: Iterable[ModelFile]) -> tuple[ModelFile, ...]:
 
 def samples_file(samples: Samples, path: str = "samples.jsonl") -> ModelFile:
     """Return the selected samples as the file that every worker reads."""
+    data = samples.jsonl()
     return ModelFile(
         path=path,
         role="other",
-        content=Inline(samples.jsonl()),
-        sha256=samples.digest.removeprefix("sha256:"),
+        content=Inline(data),
+        sha256=hashlib.sha256(data).hexdigest(),
     )
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +11,8 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+
+from tests.support.commandline import Started, start_packager
 
 REGION = "us-east-1"
 ROLE = "arn:aws:iam::000000000000:role/packager"
@@ -26,25 +25,17 @@ class ApiServer:
     def __init__(self, place: Path, *options: str, **environment: str) -> None:
         self._place = place
         self._options = options
-        self._environment = {**os.environ, "XDG_STATE_HOME": str(place), **environment}
-        self._process: subprocess.Popen[str] | None = None
+        self._environment = {"XDG_STATE_HOME": str(place), **environment}
+        self._process: Started | None = None
         self.url = ""
 
     def start(self) -> None:
         """Start it, and wait until it says where it listens."""
-        log = (self._place / "serve.log").open("a")
-        self._process = subprocess.Popen(
-            (
-                *(sys.executable, "-m", "packager", "serve", "--listen", "127.0.0.1:0"),
-                *("--format", "json", *self._options),
-            ),
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
+        self._process = start_packager(
+            *("serve", "--listen", "127.0.0.1:0", "--format", "json", *self._options),
             env=self._environment,
+            log=self._place / "serve.log",
         )
-        log.close()
-        assert self._process.stdout is not None
         lines = []
         for line in self._process.stdout:
             lines.append(line)
@@ -65,8 +56,7 @@ class ApiServer:
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(60)
-            assert self._process.stdout is not None
-            self._process.stdout.close()
+            self._process.close()
             self._process = None
 
     def log(self) -> str:

@@ -110,10 +110,13 @@ class Started:
             stream.close()
 
 
-def start_packager(*arguments: str, env: Mapping[str, str]) -> Started:
-    """Start a command whose end is not waited for, in a fork; `env` is what differs from ours."""
+def start_packager(*arguments: str, env: Mapping[str, str], log: Path | None = None) -> Started:
+    """Start a command whose end is not waited for, in a fork; `env` is what differs from ours.
+
+    Its stderr is added to `log` where that is given.
+    """
     preloaded = _preloaded(OWN.get("PYTHONPATH"))
-    return preloaded.start(arguments, Path.cwd(), {**os.environ, **env})
+    return preloaded.start(arguments, Path.cwd(), {**os.environ, **env}, log)
 
 
 @dataclass(frozen=True)
@@ -122,12 +125,18 @@ class Preloaded:
 
     requests: socket.socket
 
-    def start(self, arguments: tuple[str, ...], cwd: Path, env: Mapping[str, str]) -> Started:
+    def start(
+        self,
+        arguments: tuple[str, ...],
+        cwd: Path,
+        env: Mapping[str, str],
+        log: Path | None = None,
+    ) -> Started:
         """Start a command; its stdout is a pipe."""
         asked = {"arguments": arguments, "cwd": str(cwd), "env": dict(env)}
         reports, report = os.pipe()
         out, written = os.pipe()
-        err = tempfile.TemporaryFile()  # noqa: SIM115
+        err = log.open("a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115
         with Path(os.devnull).open() as nothing:
             streams = [nothing.fileno(), written, err.fileno(), report]
             try:
