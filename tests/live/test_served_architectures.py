@@ -52,12 +52,16 @@ PROMPTS = [
     [700, 901, 33, 64, 1200, 77],
     [1500, 3, 900, 1999, 42, 42, 17, 8, 256, 1024, 99],
 ]
+# When planning: no norm of OLMo-2's feeds a matrix; vLLM mixes Bloom's packed weights up.
+REFUSED = [("olmo2", "smoothquant"), ("bloom", "awq,group=32")]
+# vLLM 0.32.0 answers GPT-NeoX otherwise than transformers, also unquantized: what it answers to the
+# quantized weights is held against what it answers to the plain ones.
+ENGINES_OWN = ("gpt-neox",)
 CASES = [
     (model, method)
     for model in SERVED
     for method in METHODS
-    if (LONG or (model in FEW and method == "awq,group=32"))
-    and (model, method) != ("olmo2", "smoothquant")
+    if (LONG or (model in FEW and method == "awq,group=32")) and (model, method) not in REFUSED
 ]
 
 Told = Mapping[str, Any]
@@ -78,9 +82,12 @@ def told(
     made = _run(quantizing_python, "quantize_matrix.py", *arguments)
     assert not [line for line in _lines(made) if "failed" in line]
     kept = {str(Path(case["keep"]) / "quantized"): case for case in cases}
-    answered = _lines(_ask_engine(place, list(kept)))
+    plain = [str(Path(one).with_name("plain")) for one in kept if kept[one]["name"] in ENGINES_OWN]
+    answered = _lines(_ask_engine(place, [*kept, *plain]))
+    own = {one["place"]: one for one in answered if one["place"] in plain}
+    answered = [one for one in answered if one["place"] in kept]
     questions = [
-        {"place": str(Path(one["place"]).with_name("plain")), "prompts": PROMPTS, **_of(one)}
+        {**one, "place": str(Path(one["place"]).with_name("plain")), "prompts": PROMPTS}
         for one in answered
         if "answers" in one
     ]
@@ -90,13 +97,10 @@ def told(
         (kept[one["place"]]["name"], kept[one["place"]]["label"]): {
             **one,
             "gaps": gaps.get(Path(one["place"]).parent),
+            "own": own.get(str(Path(one["place"]).with_name("plain")), {}).get("answers"),
         }
         for one in answered
     }
-
-
-def _of(answered: Told) -> Told:
-    return {"answers": answered["answers"]}
 
 
 def _case(place: Path, model: str, method: str) -> dict[str, Any]:
@@ -143,6 +147,9 @@ def test_the_engine_answers_as_the_dequantized_weights_would(
     found = told[model, method]
 
     assert "refused" not in found, found["refused"]
+    if model in ENGINES_OWN:
+        assert found["answers"] == found["own"]
+        return
     assert len(found["gaps"]) == len(PROMPTS) * 8
     assert max(found["gaps"]) <= TIE[method]
     assert sum(gap == 0 for gap in found["gaps"]) >= len(found["gaps"]) / 2
