@@ -6,7 +6,8 @@ Both work on one model with random weights, in one environment, on one thread, o
 texts.  Ours is timed twice: the worker alone, which is what the bare process is held
 against, and the whole build with planning, keys and writing the image.  Ours keeps work for
 the case of an interruption, which the ratios hold, and `build_written_mb` shows.  `--cores`
-times AWQ of one layer of Llama-3-8B's dimensions instead, on one thread and on all cores.
+times AWQ of one layer of Llama-3-8B's dimensions instead, on one thread and on all cores, and
+beside it what the machine itself gives: products of matrices, and copies of memory.
 The last line of stdout is one JSON object.
 """
 
@@ -51,6 +52,19 @@ size = dict(hidden_size=hidden, intermediate_size=inner, num_hidden_layers=int(s
 heads = dict(num_attention_heads=heads, num_key_value_heads=kv_heads, vocab_size=2048)
 config = LlamaConfig(**size, **heads, max_position_embeddings=2048)
 LlamaForCausalLM(config).save_pretrained(sys.argv[1], max_shard_size="500MB")
+"""
+BOUND = """
+import json, time, torch
+one = torch.ones(4096, 4096, dtype=torch.bfloat16)
+from_, to = torch.ones(1 << 26), torch.ones(1 << 26)
+def best(work):
+    taken = []
+    for _ in range(9):
+        began = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - began)
+    return min(taken)
+print(json.dumps({"products": best(lambda: one @ one), "copies": best(lambda: to.copy_(from_))}))
 """
 SMALL = "1536,4096,24,6"
 LLAMA_3_8B = "4096,14336,32,8"
@@ -121,7 +135,9 @@ def compare_cores(python: str, root: Path, samples: int, rounds: int) -> dict[st
             found[threads] = tensors_in(into)
             say(f"awq on {threads} threads: {taken[-1]:.1f} s")
     one, every = (statistics.median(taken) for taken in (seconds[1], seconds[cores]))
+    alone, together = (bound_of(python, threads) for threads in (1, cores))
     return {
+        "machine_speedup": {name: round(alone[name] / together[name], 2) for name in alone},
         "cores": cores,
         "one_thread_s": round(one, 1),
         "all_cores_s": round(every, 1),
@@ -130,6 +146,13 @@ def compare_cores(python: str, root: Path, samples: int, rounds: int) -> dict[st
         "benchmark": "quantize cores",
         **verdict([at_least("speedup", one / every, LEAST_SPEEDUP * cores)]),
     }
+
+
+def bound_of(python: str, threads: int) -> dict[str, float]:
+    """Time what is bound by arithmetic alone, and by memory alone, on some threads."""
+    env = {**environment(), "OMP_NUM_THREADS": str(threads)}
+    found: dict[str, float] = json.loads(call([python, "-c", BOUND], env))
+    return found
 
 
 def make_model(python: str, place: Path, layers: int, sizes: str = SMALL) -> Path:

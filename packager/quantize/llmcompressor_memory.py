@@ -24,6 +24,9 @@ _WEIGHTS_KEPT = {"awq": 1, "gptq": 1, "smoothquant": 1}  # times, besides scales
 _MASKS = 2  # of attention, for each text
 _FILES = 100_000_000  # small ones, and what file systems round up
 _TUNED = 40  # of AutoRound, for a weight of one layer: offsets, gradients and copies in float32
+# Of AWQ, while it searches scales: for a weight of one layer its copy and what is tried, and for
+# one of the two widest matrices, which are tried together, products in float32.
+_TRIED, _TRIED_WIDEST = 5, 14
 _CACHED = {
     "awq": 12,
     "gptq": 6,
@@ -47,6 +50,10 @@ def estimate_needs(
         fixed += tokens * profile.hidden_size * 4 * _CACHED.get(chosen.method, 6)
     if chosen.method == "autoround":
         fixed += _TUNED * profile.linear_parameters // max(1, profile.layers)
+    if chosen.method == "awq":
+        inner = profile.expert_size or profile.intermediate_size
+        fixed += _TRIED * profile.linear_parameters // max(1, profile.layers)
+        fixed += _TRIED_WIDEST * 2 * profile.hidden_size * inner
     if chosen.method == "gptq" or parameters.get("gptq"):
         fixed += _HESSIANS * max(profile.hidden_size, profile.intermediate_size) ** 2
     work = quantizing_work(

@@ -139,9 +139,8 @@ def misplaced(tensors: dict[str, Any], parameters: dict[str, Any]) -> list[str]:
         if not name.endswith(SHAPES):
             whole, names = place_of(name, own)
             parts = [tensors[one] for one in names if one in tensors]
-            if whole is None or len(parts) < len(names):
-                found.append(name)
-            elif not is_part(whole, parts, names.index(name)):
+            there = whole is not None and len(parts) == len(names)
+            if not (there and is_part(whole, parts, names.index(name))):
                 found.append(name)
     return sorted(found)
 

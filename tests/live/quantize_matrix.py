@@ -2,9 +2,10 @@
 
     python quantize_matrix.py CASES MODELS WORK
 
-CASES is a JSON list of `name`, `label` and `parameters` of the step; MODELS holds the
-checkpoints by name.  For each case one line of JSON: what failed, or how far the logits of
-the dequantized result are from the source's, and which tensors were lost or changed.
+CASES is a JSON list of `name`, `label` and `parameters` of the step, and of `keep`, where the
+result and the same weights as a plain checkpoint are wanted afterwards: `quantized` and `plain`;
+MODELS holds the checkpoints by name.  For each case one line of JSON: what failed, or how far the
+logits of the dequantized result are from the source's, and which tensors were lost or changed.
 
 The result is dequantized with NumPy (`checkpoints.py`) and loaded as a plain checkpoint:
 no reader of compressed-tensors takes part.
@@ -74,7 +75,16 @@ def run(case: dict[str, Any], models: Path, work: Path) -> dict[str, Any]:
     )  # fmt: skip
     quantize(spec, Quiet())
     evaluated = _evaluated(source, work) if case.get("evaluate") else {}
-    return evaluated | _compared(source, work / "out", work / "plain", case["parameters"]["loader"])
+    loader = case["parameters"]["loader"]
+    compared = _compared(source, work / "out", work / "plain", loader)
+    if "keep" in case:
+        keep = Path(case["keep"])
+        keep.mkdir(parents=True)
+        shutil.copytree(work / "out", keep / "quantized")
+        shutil.copytree(work / "plain", keep / "plain")
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(source / name, keep / "quantized" / name)
+    return evaluated | compared
 
 
 def _compared(source: Path, result: Path, plain: Path, loader: str) -> dict[str, Any]:

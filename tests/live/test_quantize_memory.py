@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +21,23 @@ from packager.core.request import BuildRequest
 from tests.live.checkpoints import read_tensors
 from tests.support.commandline import TINY
 from tests.support.doubles.models import llama_tensors
+from tests.support.places import ROOT
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
+MEMORY = ROOT / "containers/tools/llmcompressor"
+FAULTS = """
+import resource, sys
+import torch
+sys.path.insert(0, sys.argv[1])
+from memory import reuse_freed_memory
+if sys.argv[2] == "reused":
+    reuse_freed_memory()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for number in range(10):
+    torch.empty(1 << 26, dtype=torch.uint8).fill_(number)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
 LARGE: Mapping[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -68,6 +83,17 @@ def test_where_weights_lie_meanwhile_changes_no_bit(
 
     assert any("the rest on disk" in notice for notice in told.notices)
     assert results[0] == results[1]
+
+
+def test_memory_of_a_tensor_that_was_freed_serves_the_next_one(quantizing_python: Path) -> None:
+    """Ten tensors of 64 MiB, one after the other: one's pages are zeroed, or those of all."""
+    faults = [
+        int(subprocess.run([quantizing_python, "-c", FAULTS, str(MEMORY), how],
+                           check=True, capture_output=True, text=True).stdout)
+        for how in ("reused", "usual")
+    ]  # fmt: skip
+
+    assert 10_000 < faults[0] < 40_000 < 160_000 < faults[1]
 
 
 def executor() -> Any:

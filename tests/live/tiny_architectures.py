@@ -1,10 +1,12 @@
 """Random checkpoints of many architectures, a few layers each: run in the tool environment.
 
-    python tiny_architectures.py OUTPUT [NAME ...]
+    python tiny_architectures.py OUTPUT [--wide] [NAME ...]
 
-Hidden size 64, groups of 32 divide everything; the tokenizer is tiny-llama's.  Norms and
-some columns are far from 1, as in real checkpoints: with flat ones, folding a scale into
-the wrong norm would hardly show.
+Hidden size 64, or 128 where they are wide: heads of 32 are the smallest that vLLM's attention
+computes on processors.  Models whose parts have sizes of their own are not made wide.  In both
+groups of 32 divide everything; the tokenizer is tiny-llama's.  Norms and some columns are far
+from 1, as in real checkpoints: with flat ones, folding a scale into the wrong norm would hardly
+show.
 """
 
 from __future__ import annotations
@@ -34,6 +36,13 @@ BASE: dict[str, Any] = {
     "pad_token_id": 0,
 }
 HEAD = {"head_dim": 16}
+WIDE = {
+    ("hidden_size", 64): 128,
+    ("intermediate_size", 128): 256,
+    ("head_dim", 16): 32,
+    ("ffn_dim", 128): 256,
+    ("word_embed_proj_dim", 64): 128,
+}
 MLA = {
     "num_key_value_heads": 4,
     "q_lora_rank": 32,
@@ -263,11 +272,14 @@ ZOO: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
-def make(name: str, output: Path) -> Path:
+def make(name: str, output: Path, *, wide: bool = False) -> Path:
     """Write the checkpoint of `name` below `output`, in bfloat16."""
     model_class, config_class, differing = ZOO[name]
     nested = "text_config" in differing
-    config = getattr(transformers, config_class)(**({} if nested else BASE) | differing)
+    sizes = ({} if nested else BASE) | differing
+    if wide:
+        sizes = {key: WIDE.get((key, value), value) for key, value in sizes.items()}
+    config = getattr(transformers, config_class)(**sizes)
     torch.manual_seed(len(name))
     model = getattr(transformers, model_class)(config).to(torch.bfloat16)
     _roughen(model)
@@ -316,9 +328,10 @@ def _roughen(model: Any) -> None:
 
 def main() -> None:
     """Write those that are named, or all."""
-    output = Path(sys.argv[1])
-    for name in sys.argv[2:] or ZOO:
-        make(name, output)
+    output, names = Path(sys.argv[1]), sys.argv[2:]
+    wide = "--wide" in names
+    for name in [one for one in names if one != "--wide"] or ZOO:
+        make(name, output, wide=wide)
 
 
 if __name__ == "__main__":

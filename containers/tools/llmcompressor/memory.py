@@ -10,6 +10,8 @@ from pathlib import Path
 
 from llmcompressor.core import reset_session
 
+TRIM_THRESHOLD, MMAP_MAX = -1, -4  # names of glibc's mallopt
+NEVER, NONE = -1, 0
 CGROUP_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
 
 
@@ -31,9 +33,21 @@ def memory_bytes() -> int:
     return min(limits)
 
 
+def reuse_freed_memory() -> None:
+    """Have glibc keep what is freed for the next tensor, until `let_go`.
+
+    A tensor of 32 MiB or more is otherwise mapped anew each time, and the kernel zeroes its pages
+    one by one: half of the time that AWQ took, and the half that two threads shortened least.
+    """
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(MMAP_MAX, NONE)
+        mallopt(TRIM_THRESHOLD, NEVER)
+
+
 def let_go() -> None:
     """Free a model that was quantized: llm-compressor's session holds on to it."""
     reset_session()
     gc.collect()
-    with suppress(OSError, AttributeError):  # glibc keeps tensors below 32 MiB in its heap
+    with suppress(OSError, AttributeError):  # glibc keeps what is freed
         ctypes.CDLL(None).malloc_trim(0)

@@ -374,6 +374,25 @@ def test_eagle3_depends_on_the_engine_and_the_architecture(
     assert errors(asked) == expected
 
 
+@pytest.mark.parametrize(
+    ("version", "scheme", "expected"),
+    [
+        ("0.32.0", "W4A16", ["vllm-bloom-packed"]),
+        ("0.32.0", "W8A8-FP8", []),
+        ("0.32.0", "W8A8-INT8", []),
+        ("0.31.0", "W4A16", []),
+    ],
+)
+def test_packed_weights_of_bloom_are_mixed_up_by_newer_versions(
+    version: str, scheme: str, expected: list[str]
+) -> None:
+    asked = situation("ml.p4d.24xlarge", "vllm", architecture="BloomForCausalLM", scheme=scheme)
+
+    found = errors({**asked, "engine_version": version, "formats": {"w4a16", "int8_w8a8"}})
+
+    assert [code for code in found if "bloom" in code] == expected
+
+
 def test_lmis_own_optimization_scripts_are_dead_after_14() -> None:
     def asked(lmi: str) -> dict[str, Any]:
         return situation("ml.g5.12xlarge", "lmi", lmi, tool="lmi-neo")
