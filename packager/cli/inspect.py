@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -97,23 +98,31 @@ def inspect(
     others = [tools.open(wiring.parse_output(other), platform).image for other in shared_with]
     seen = tools.seen(target, [layer.descriptor.digest for layer in found.layers])
     record = _record_of(found)
-    measured, answer = (record.bench, record.smoke) if record else (None, None)
-    starts = record.starts if record else None
     if output_format == "json":
         document = inspect_document(found, others, seen)
         document["attached_records"] = [json.loads(record_document(record)) for record in records]
-        if measured is not None:
-            document["bench"] = measured.model_dump(mode="json", exclude_none=True)
-        if starts is not None:
-            document["starts"] = starts.model_dump(mode="json", exclude_none=True)
-        if answer is not None:
-            document["smoke"] = answer.model_dump(mode="json")
-        print_json(document)
+        print_json({**document, **_measured_document(record)})
         return
     print_report(inspect_text(found, others, seen))
     if records:
         print_line()
         print_lines(f"attached   {_said(record)}" for record in records)
+    if record is not None:
+        _print_measured(record)
+
+
+def _measured_document(record: BuildRecord | None) -> dict[str, Any]:
+    """Return what was measured of an image after its build, as far as it was."""
+    later = (record.bench, record.starts, record.smoke) if record else ()
+    return {
+        name: found.model_dump(mode="json", exclude_none=True)
+        for name, found in zip(("bench", "starts", "smoke"), later, strict=False)
+        if found is not None
+    }
+
+
+def _print_measured(record: BuildRecord) -> None:
+    measured, starts, answer = record.bench, record.starts, record.smoke
     if measured is not None:
         print_line()
         print_line(f"measured   {measured.measured}, {request_words(measured.workload)}")

@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 
 from packager import wiring
+from packager.cli.node_options import layers_option, node_services
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option, image_options
-from packager.cli.terminal import note, print_json, print_line, print_lines, warn
+from packager.cli.terminal import note, print_json, print_line, print_lines
 from packager.core.events import StagesEvent
 from packager.core.image import Platform
 from packager.errors import UsageError
@@ -22,7 +23,7 @@ from packager.images.mounts.mounts import (
     unmount_image,
 )
 from packager.images.mounts.report import mount_document, mount_lines
-from packager.images.selection import CHOICES, LayerChoice
+from packager.images.selection import LayerChoice
 
 _directory = click.Path(path_type=Path)
 
@@ -30,13 +31,7 @@ _directory = click.Path(path_type=Path)
 @click.command()
 @click.argument("image", required=False)
 @click.argument("directory", type=_directory, required=False)
-@click.option(
-    "--layers",
-    type=click.Choice(tuple(CHOICES)),
-    default="own",
-    show_default=True,
-    help="Which layers: the whole image, what packager added to the base, or the weights.",
-)
+@layers_option("own")
 @click.option(
     "--node-cache",
     type=_directory,
@@ -94,14 +89,7 @@ def mount(
         )
     with shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event:
         on_event(StagesEvent(stages=("image", "layers")))
-        tools = wiring.node_image_services_for(
-            wiring.Settings(
-                on_event=on_event,
-                on_warning=warn,
-                insecure_registries=insecure_registries,
-                ca_file=ca_file,
-            )
-        )
+        tools = node_services(on_event, insecure_registries, ca_file)
         mounted = mount_image(
             tools.open(target, platform),
             directory,

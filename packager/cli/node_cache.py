@@ -7,26 +7,21 @@ from pathlib import Path
 import click
 
 from packager import wiring
+from packager.cli.node_options import layers_option, node_services
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option, image_options
-from packager.cli.terminal import note_lines, print_json, print_line, warn
+from packager.cli.terminal import note_lines, print_json, print_line
 from packager.core.events import StagesEvent
 from packager.core.image import Platform
 from packager.images.node_cache.fill import FillOptions, fill_node_cache
 from packager.images.node_cache.report import node_cache_document, node_cache_lines
-from packager.images.selection import CHOICES, LayerChoice
+from packager.images.selection import LayerChoice
 
 
 @click.command()
 @click.argument("image")
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option(
-    "--layers",
-    type=click.Choice(tuple(CHOICES)),
-    default="all",
-    show_default=True,
-    help="Which layers: the whole image, what packager added to the base, or the weights.",
-)
+@layers_option("all")
 @click.option(
     "--dm-verity",
     is_flag=True,
@@ -76,14 +71,7 @@ def node_cache(
     target = wiring.parse_output(image)
     with shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event:
         on_event(StagesEvent(stages=("image", "space", "layers")))
-        tools = wiring.node_image_services_for(
-            wiring.Settings(
-                on_event=on_event,
-                on_warning=warn,
-                insecure_registries=insecure_registries,
-                ca_file=ca_file,
-            )
-        )
+        tools = node_services(on_event, insecure_registries, ca_file)
         report = fill_node_cache(
             tools.open(target, platform), directory, tools.reader, options, on_event
         )

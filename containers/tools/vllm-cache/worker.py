@@ -13,24 +13,17 @@ import json
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from engine_server import start_and_ask
 from packager_worker import Report, Spec, run, versions_of
 
 # Locks, and what a start writes anew by design; never part of a result.
 PASSING = re.compile(r"(^|/)(locks|__pycache__|tmp[^/]*)/|\.lock$|\.tmp$|\.log$")
 INIT = re.compile(rb"init engine \(.*?\) took ([0-9.]+) s")
-POLL_S = 0.25
-NOT_YET = 503
 
 
 def work(spec: Spec, report: Report) -> dict[str, Any]:
@@ -86,82 +79,12 @@ def refuse_other_machine(target: Mapping[str, Any], here: Mapping[str, Any]) -> 
 
 def start(spec: Spec, report: Report, doing: str, env: Mapping[str, str]) -> dict[str, Any]:
     """Start the server, ask it everything that is asked, stop it."""
-    log = spec.work / f"{doing}.log"
-    began = time.monotonic()
-    with report.busy(f"{doing}: starting the server", 10), server(spec, env, log) as process:
-        url = f"http://127.0.0.1:{spec.parameters['port']}"
-        wait_until_ready(f"{url}/ping", process, spec.parameters["ready_s"])
-        ready = time.monotonic() - began
-        report.progress(f"{doing}: asking")
-        answers = [
-            ask(f"{url}{path}", body, process, spec.parameters["ready_s"])
-            for path, body in spec.parameters["requests"]
-        ]
-    said = INIT.search(log.read_bytes())
-    return {
-        "ready": round(ready, 2),
-        "init": float(said[1]) if said else None,
-        "answers": answers,
-    }
-
-
-@contextmanager
-def server(spec: Spec, env: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the image's command with the image's environment; end it with all that it started.
-
-    What it says goes to our log too: there it is found when this fails.
-    """
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            spec.parameters["command"], env=dict(env), cwd=spec.parameters["directory"],
-            stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(60)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        sys.stderr.write(log.read_text(errors="replace"))
-
-
-def wait_until_ready(url: str, process: subprocess.Popen[bytes], limit_s: float) -> None:
-    began = time.monotonic()
-    while time.monotonic() - began < limit_s:
-        if process.poll() is not None:
-            raise RuntimeError(f"the server ended with status {process.returncode}")
-        with suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
-            if answer.status == 200:
-                return
-        time.sleep(POLL_S)
-    raise RuntimeError(f"the server was not ready within {limit_s:.0f} s")
-
-
-def ask(url: str, body: Mapping[str, Any], process: subprocess.Popen[bytes], limit_s: float) -> Any:
-    """Ask once; give what must be the same at every start.
-
-    DJL Serving is healthy before its model is loaded, and answers 503 until then.
-    """
-    request = urllib.request.Request(
-        url, json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
-    began = time.monotonic()
-    while True:
-        try:
-            with urllib.request.urlopen(request, timeout=600) as answer:
-                choice = json.load(answer)["choices"][0]
-            break
-        except urllib.error.HTTPError as error:
-            if error.code != NOT_YET or time.monotonic() - began > limit_s:
-                raise
-        if process.poll() is not None:
-            raise RuntimeError(f"the server ended with status {process.returncode}")
-        time.sleep(POLL_S)
-    chosen = choice.get("logprobs") or {}
-    return [choice.get("text"), chosen.get("tokens"), choice.get("finish_reason")]
+    asked, log = spec.parameters, spec.work / f"{doing}.log"
+    ready, init, answers = start_and_ask(
+        report, doing, asked["command"], env, log, asked,
+        health="/ping", said=INIT, directory=asked["directory"],
+    )  # fmt: skip
+    return {"ready": ready, "init": init, "answers": answers}
 
 
 def keep(caches: Path, output: Path) -> None:

@@ -11,17 +11,14 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import rank_saver
+from engine_server import start_and_ask
 from packager_worker import Rejected, Report, Spec, run
 
 RANK_FILE = re.compile(r"model-rank-(\d+)-part-(\d+)\.safetensors")
@@ -29,7 +26,6 @@ LOADED = re.compile(rb"Loading weights took ([0-9.]+) seconds")
 PLAIN = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.pt", "*.pth", "*.gguf")
 SLACK_BYTES = 64 * 2**20  # of padding and headers
 LARGEST_HEADER = 100_000_000  # as the safetensors library has it
-POLL_S = 0.25
 
 
 def work(spec: Spec, report: Report) -> dict[str, Any]:
@@ -167,71 +163,17 @@ def start(
 ) -> dict[str, Any]:
     """Start the server, ask it everything that is asked, stop it."""
     asked = spec.parameters
-    log = spec.work / f"{doing}.log"
     argv = [
         *(python, "-m", "vllm.entrypoints.openai.api_server"),
         *("--model", str(model), "--load-format", load_format),
         *("--host", "127.0.0.1", "--port", str(asked["port"])),
         *asked["arguments"],
     ]
-    began = time.monotonic()
-    with report.busy(f"{doing}: starting the server", 10), server(argv, env, log) as process:
-        url = f"http://127.0.0.1:{asked['port']}"
-        wait_until_ready(f"{url}/health", process, asked["ready_s"])
-        ready = time.monotonic() - began
-        report.progress(f"{doing}: asking")
-        answers = [ask(f"{url}{path}", body) for path, body in asked["requests"]]
-    said = LOADED.search(log.read_bytes())
-    return {
-        "ready": round(ready, 2),
-        "load": float(said[1]) if said else None,
-        "answers": answers,
-    }
-
-
-@contextmanager
-def server(argv: list[str], env: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command with an environment of its own; end it with all that it started.
-
-    What it says goes to our log too: there it is found when this fails.
-    """
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            argv, env=dict(env), stdout=out, stderr=subprocess.STDOUT, start_new_session=True
-        )
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(60)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        sys.stderr.write(log.read_text(errors="replace"))
-
-
-def wait_until_ready(url: str, process: subprocess.Popen[bytes], limit_s: float) -> None:
-    began = time.monotonic()
-    while time.monotonic() - began < limit_s:
-        if process.poll() is not None:
-            raise RuntimeError(f"the server ended with status {process.returncode}")
-        with suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
-            if answer.status == 200:
-                return
-        time.sleep(POLL_S)
-    raise RuntimeError(f"the server was not ready within {limit_s:.0f} s")
-
-
-def ask(url: str, body: Mapping[str, Any]) -> Any:
-    """Ask once; give what must be the same at every start."""
-    request = urllib.request.Request(
-        url, json.dumps(body).encode(), {"Content-Type": "application/json"}
+    log = spec.work / f"{doing}.log"
+    ready, load, answers = start_and_ask(
+        report, doing, argv, env, log, asked, health="/health", said=LOADED
     )
-    with urllib.request.urlopen(request, timeout=600) as answer:
-        choice = json.load(answer)["choices"][0]
-    chosen = choice.get("logprobs") or {}
-    return [choice.get("text"), chosen.get("tokens"), choice.get("finish_reason")]
+    return {"ready": ready, "load": load, "answers": answers}
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +33,7 @@ from packager.images.registry.failures import (
 )
 from packager.images.registry.origins import commit_address, join_address, origin_of
 from packager.images.registry.reference import DOCKER_HUB, is_tag
+from packager.images.registry.resuming import range_start, read_whole
 from packager.images.registry.transport import (
     ATTEMPTS,
     TRANSIENT,
@@ -54,7 +55,6 @@ _HUB_HOST = "registry-1.docker.io"
 _ACCEPT = {"Accept": ", ".join((*MANIFEST_TYPES, *INDEX_TYPES))}
 _MOST_PAGES = 100
 _NEXT_PAGE = re.compile(r'<([^<>]*)>[ \t]*;[ \t]*rel="?next"?')
-_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-\d{1,19}/(\d{1,19}|\*)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ class RegistryClient:
             self._expect(answer, (200,), pull(repository), what)
             return answer
 
-        answer, data = self._read_whole(ask, LONGEST_MANIFEST)
+        answer, data = read_whole(ask, LONGEST_MANIFEST, self.transport.pause, self.host)
         digest = sha256(data)
         if ":" in pointer:
             self._check_digest(pointer, digest)
@@ -220,9 +220,11 @@ class RegistryClient:
 
     def get_blob(self, repository: str, digest: str, limit: int) -> bytes:
         """Fetch a small blob whole; a body that breaks off is taken up again where it broke."""
-        _, data = self._read_whole(
-            lambda offset: self._open_blob(repository, digest, offset), limit
-        )
+
+        def ask(offset: int) -> Response:
+            return self._open_blob(repository, digest, offset)
+
+        _, data = read_whole(ask, limit, self.transport.pause, self.host)
         self._check_digest(digest, sha256(data))
         return data
 
@@ -239,7 +241,7 @@ class RegistryClient:
         while True:
             answer = self._open_blob(repository, digest, offset + done)
             try:
-                skip, total = self._position(answer, offset + done)
+                skip, total = range_start(answer, offset + done, self.host)
                 for chunk in answer.stream(CHUNK):
                     wanted = chunk[skip : skip + length - done]
                     skip = max(0, skip - len(chunk))
@@ -393,28 +395,6 @@ class RegistryClient:
             authorization = better
         return answer
 
-    def _read_whole(self, ask: Callable[[int], Response], limit: int) -> tuple[Response, bytes]:
-        """Return a small document and the last answer; `ask` gets how many bytes are here.
-
-        An answer of 206 goes on there; one of 200 begins again.
-        """
-        data = bytearray()
-        for attempt in range(1, ATTEMPTS + 1):
-            answer = ask(len(data))
-            if answer.status == 206:
-                self._position(answer, len(data))
-            else:
-                data.clear()
-            try:
-                answer.read_into(data, limit)
-                return answer, bytes(data)
-            except RegistryUnreachable as failure:
-                answer.close()
-                if attempt == ATTEMPTS or not failure.transient:
-                    raise
-                self.transport.pause(attempt)
-        raise AssertionError("unreachable: the last attempt returns or raises")
-
     def _open_blob(self, repository: str, digest: str, offset: int) -> Response:
         answer = self._call(
             "GET",
@@ -428,15 +408,6 @@ class RegistryClient:
         what = f"blob {digest} in {repository!r}"
         self._expect(answer, (200, 206) if offset else (200,), pull(repository), what)
         return answer
-
-    def _position(self, answer: Response, offset: int) -> tuple[int, int | None]:
-        """Return how many bytes of the response to skip, and the size of the whole blob."""
-        if answer.status == 200:
-            return offset, header_number(answer.headers.get("Content-Length", ""))
-        found = _CONTENT_RANGE.match(answer.headers.get("Content-Range", ""))
-        if not found or int(found[1]) != offset:
-            raise UnexpectedAnswer(self.host, f"bytes from {offset}", "with another range")
-        return 0, int(found[2]) if found[2] != "*" else None
 
     def _expect(
         self, answer: Response, statuses: Collection[int], access: Access, what: str

@@ -21,8 +21,8 @@ WORKERS = {
     "neuron": "ffc8917dc4cb8e57afc43b706bbc13b90f412cc4b1d83ccbf6ebbe5d8902275e",
     "specforge": "110fbecfbf68231ebe8bbb07d49347e829751bdbff8df61213f89ee2df34c442",
     "tensorrt-llm": "bf1b6b1011ca1ec8832b2fa7254c9812e6fc41cd27eb7f91803822bce68c2452",
-    "vllm-cache": "54144f9f82b34d86ef4d82fe4196afedb47aec75de1a7f2dad5ad2c87e7f9c28",
-    "vllm-shards": "39698aa34e7f8041a61c13f32d5c0a7a6e00f598a677ca74a7624552e14e2582",
+    "vllm-cache": "1322b4dd0917fea4251e155beb3c3a4cc3eef7c912931f9d6840d5f4c5a406b9",
+    "vllm-shards": "34a7c639ee801b98c8eda4774ade2a2066c056632eb2a28c11a9b4d36039e9cb",
 }
 
 
