@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from packager import wiring
-from packager.cli.field_options import Command
+from packager.cli.shared_options import Command
 from packager.cli.terminal import warn
 from packager.core.events import EventSink
 from packager.images.selection import CHOICES, LayerChoice

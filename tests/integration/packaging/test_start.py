@@ -68,6 +68,22 @@ def test_planning_talks_to_no_engine_and_no_registry() -> None:
     assert not loaded & {"docker", "urllib3", "huggingface_hub", "requests", "boto3"}
 
 
+def test_mounting_starts_with_what_it_uses() -> None:
+    """A mount takes less time than importing what it does not need: requests, tables, planners."""
+    code = (
+        "import sys\n"
+        "from packager.cli.mount import mount\n"
+        "from packager import wiring\n"
+        "wiring.node_image_services_for(wiring.Settings())\n"
+        "print(*sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {*done.stdout.split()}
+
+    assert "packager.images.mounts.mounts" in loaded
+    assert not loaded & {"pydantic", "jinja2", "urllib3", "packager.core.plan"}
+
+
 def test_the_import_contract_holds() -> None:
     lint = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
