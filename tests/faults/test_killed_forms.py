@@ -138,7 +138,8 @@ def strace(models: Models, machine: Machine, *fault: str) -> tuple[int, str]:
         + [sys.executable, "-m", "packager", *BUILD, "--model", str(models.new)]
         + ["--output", "oci:out"],
         cwd=machine.root,
-        env={**os.environ, **machine.environment},
+        # Python renames what it compiles, too: the first run would have other numbers.
+        env={**os.environ, **machine.environment, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         timeout=300,
     )
