@@ -1,6 +1,6 @@
 """How far greedy answers are from what plain weights would have answered: in the tool environment.
 
-    PYTHON plain_answers.py < questions > gaps
+    PYTHON plain_answers.py QUESTIONS > GAPS
 
 A question is a JSON line with `place`, a checkpoint without quantization; `prompts` and `answers`,
 lists of tokens.  The line comes back with `gaps`: for each token that was answered, how far its
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 
 os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", TQDM_DISABLE="1")
 
@@ -21,7 +22,7 @@ import transformers
 
 def main() -> int:
     transformers.logging.set_verbosity_error()
-    for line in sys.stdin:
+    for line in Path(sys.argv[1]).read_text().splitlines():
         question = json.loads(line)
         kind = transformers.AutoModelForCausalLM
         model = kind.from_pretrained(question["place"], dtype=torch.float32).eval()

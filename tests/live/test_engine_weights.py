@@ -8,6 +8,8 @@ The oldest version is the first of those that packager names for which PyPI has 
 processors (0.6.3, 0.7.3 and 0.8.4 of LMI 13 to 15 have none).  Its Python files are laid over the
 packages of the serving base, with the releases of transformers and compressed-tensors of its time;
 its kernels, for another release of torch, are taken away.
+
+`PACKAGER_SERVE=all` pretends every device, and has every method.
 """
 
 from __future__ import annotations
@@ -41,7 +43,12 @@ OF_ITS_TIME = (
     "tokenizers==0.22.2",
     "transformers==4.57.6",
 )
-METHODS = ("fp8", "static", "awq", "awqsym", "gemm", "gptq", "smoothquant")
+LONG = os.environ.get("PACKAGER_SERVE") == "all"
+METHODS = (
+    ("fp8", "static", "awq", "awqsym", "gemm", "gptq", "smoothquant")
+    if LONG
+    else ("fp8", "awq", "awqsym", "gemm")
+)
 NAMED = {
     "fp8": {"weight", "weight_scale"},
     "awq": {"weight_packed", "weight_scale", "weight_shape", "weight_zero_point"},
@@ -68,7 +75,8 @@ REFUSED: dict[tuple[str, str], Mapping[str, str]] = {
         "gemm": NO_EXPERTS,
     },
 }
-CASES = [(*engine, method) for engine in REFUSED for method in METHODS]
+ENGINES = REFUSED if LONG else ((NEWEST, "cuda"), (OLDEST, "cuda"))
+CASES = [(*engine, method) for engine in ENGINES for method in METHODS]
 
 Told = Mapping[str, Any]
 

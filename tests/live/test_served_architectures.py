@@ -93,7 +93,8 @@ def told(
         for one in answered
         if "answers" in one
     ]
-    said = _run(quantizing_python, "plain_answers.py", text="\n".join(map(json.dumps, questions)))
+    (place / "questions.jsonl").write_text("\n".join(map(json.dumps, questions)))
+    said = _run(quantizing_python, "plain_answers.py", str(place / "questions.jsonl"))
     gaps = {Path(one["place"]).parent: one["gaps"] for one in _lines(said)}
     return {
         (kept[one["place"]]["name"], kept[one["place"]]["label"]): {
@@ -130,10 +131,10 @@ def _ask_engine(place: Path, checkpoints: list[str]) -> str:
     return done.stdout
 
 
-def _run(python: Path, program: str, *arguments: str, text: str = "") -> str:
+def _run(python: Path, program: str, *arguments: str) -> str:
     env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     command = [str(python), str(ROOT / "tests/live" / program), *arguments]
-    done = subprocess.run(command, env=env, input=text, capture_output=True, text=True)
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
