@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 
 from packager.architectures.profile import make_profile
 from packager.drafts.medusa import check_medusa, read_medusa
-from tests.integration.steps.test_measures import told
+from tests.integration.steps.test_measures import START, TOOLS
 from tests.live.head_training import Training, during, read_files, shipped_samples, spoil
 from tests.support.commandline import TINY
 
@@ -39,6 +41,20 @@ ASKED: dict[str, Any] = {
     "batch_tokens": 256,
 }
 Start = Callable[[str], Training]
+
+
+def told_by(python: Path, program: str) -> Any:
+    """Run a program among the modules of `draft-heads`; give what it printed as JSON."""
+    path = ":".join(str(TOOLS / name) for name in ("draft-heads", "common", "llmcompressor"))
+    done = subprocess.run(
+        [str(python), "-c", START + program],
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +116,7 @@ def test_the_model_answers_what_the_samples_ask(
         assert answers(answered.output / name) != answers(inputs["samples"] / name)
 
     question = rows(answered.output / "train.jsonl")[0]["messages"][:1]
-    alone = told(training, ALONE.format(model=str(TINY), messages=question), "draft-heads")
+    alone = told_by(training, ALONE.format(model=str(TINY), messages=question))
 
     assert answers(answered.output / "train.jsonl")[0] == alone
 
@@ -231,10 +247,9 @@ def test_the_figures_are_those_that_an_engine_would_see(
     own: dict[str, Path], trained: Training, training: Path
 ) -> None:
     """Reckoned plainly from the files alone, answer by answer."""
-    found = told(
+    found = told_by(
         training,
         PLAINLY.format(model=str(TINY), head=str(trained.output), samples=str(own["samples"])),
-        "draft-heads",
     )
 
     assert found == pytest.approx(trained.report["acceptance"], abs=2e-3)
@@ -271,7 +286,7 @@ print(json.dumps([one / places for one in hits]))
 
 
 def test_positions_are_found_among_files_that_may_hold_none(tmp_path: Path, training: Path) -> None:
-    found = told(training, PIECES.format(place=str(tmp_path)), "draft-heads")
+    found = told_by(training, PIECES.format(place=str(tmp_path)))
 
     assert found == {
         "followers": [2, 1, 0, 3, 2, 1, 0],
@@ -304,7 +319,7 @@ print(json.dumps({{
 
 
 def test_a_piece_of_other_work_is_not_taken(tmp_path: Path, training: Path) -> None:
-    found = told(training, OTHERS.format(place=str(tmp_path)), "draft-heads")
+    found = told_by(training, OTHERS.format(place=str(tmp_path)))
 
     assert found == {"own": True, "spoilt": False, "jobs": False, "places": False, "numbers": False}
 

@@ -89,7 +89,7 @@ def test_memory_of_a_tensor_that_was_freed_serves_the_next_one(quantizing_python
     """Ten tensors of 64 MiB, one after the other: one's pages are zeroed, or those of all."""
     faults = [
         int(subprocess.run([quantizing_python, "-c", FAULTS, str(MEMORY), how],
-                           check=True, capture_output=True, text=True).stdout)
+                           check=True, capture_output=True, text=True).stdout.splitlines()[-1])
         for how in ("reused", "usual")
     ]  # fmt: skip
 
