@@ -30,10 +30,8 @@ def price_of(
 
     The user's own price wins, then the asked region, then the newest date.
     """
-    newer = [price for price in extra if price.instance == instance.name]
-    regions = {price.region for price in newer}
-    shipped = _prices_by_instance().get(instance.name, ())
-    known = newer + [price for price in shipped if price.region not in regions]
+    own = tuple(price for price in extra if price.instance == instance.name)
+    known = _first_own(own, _prices_by_instance().get(instance.name, ()))
     usable = [price for price in known if price.basis != CAPACITY_BLOCK]
     return max(
         usable,
@@ -60,10 +58,12 @@ def at_price(instance: Instance, usd_hour: float | None) -> Instance:
 
 def prices(extra: tuple[Price, ...] = ()) -> tuple[Price, ...]:
     """List every price, refreshed and own ones first; those replace the same region's."""
-    newer = {(price.instance, price.region) for price in extra}
-    return extra + tuple(
-        price for price in shipped_prices() if (price.instance, price.region) not in newer
-    )
+    return _first_own(extra, shipped_prices())
+
+
+def _first_own(own: tuple[Price, ...], shipped: Iterable[Price]) -> tuple[Price, ...]:
+    newer = {(price.instance, price.region) for price in own}
+    return own + tuple(price for price in shipped if (price.instance, price.region) not in newer)
 
 
 @cache

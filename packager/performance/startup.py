@@ -193,9 +193,8 @@ def _weights(row: Mapping[str, Any], image: StartedImage, disk: Disk) -> Predict
     if image.mounted:
         seconds += image.weights_bytes / s3_bytes_s()
         words += f", after they came from S3 at {decimal(s3_bytes_s())}/s (kserve/kserve#5852)"
-    basis: Basis = row.get("weights_basis", row["basis"])
-    if rate == disk.bytes_s:
-        basis = "source"
+    of_row: Basis = row.get("weights_basis", row["basis"])
+    basis: Basis = "source" if rate == disk.bytes_s else of_row
     return PredictedPhase(name="weights", seconds=_rounded(seconds), basis=basis, words=words)
 
 

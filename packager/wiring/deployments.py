@@ -73,7 +73,7 @@ def remember_deployment(
         "answered": answered,
         "bench": bench,
     }
-    place = state / _FOLDER / where.file_name(deployment.name)
+    place = _place(state, where, deployment.name)
     place.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(place, (json.dumps(document, indent=2) + "\n").encode())
 
@@ -83,7 +83,7 @@ def other_model(deployment: Deployment, where: Whereabouts, environment: Mapping
 
     `llama-3.1` and `llama_3_1` are one name to every platform: the second would update the first.
     """
-    place = state_dir(environment) / _FOLDER / where.file_name(deployment.name)
+    place = _place(state_dir(environment), where, deployment.name)
     try:
         found = parse_object(read_regular(place, _MAX_BYTES)).get("model")
     except (OSError, NotStrict):
@@ -96,7 +96,7 @@ def forget_deployment(name: str, where: Whereabouts, environment: Mapping[str, s
     """Remove the note of a deployment that was deleted."""
     state = state_dir(environment)
     if can_write(state):
-        (state / _FOLDER / where.file_name(name)).unlink(missing_ok=True)
+        _place(state, where, name).unlink(missing_ok=True)
 
 
 def deployment_documents(environment: Mapping[str, str]) -> Iterator[Document]:
@@ -129,3 +129,7 @@ def _fragment(place: Path) -> Fragment:
         edges.append(Edge(node, bench))
     aliases = [(name, node)] + ([(f"{namespace}/{name}", node)] if namespace else [])
     return Fragment(nodes=tuple(nodes), edges=tuple(edges), aliases=tuple(aliases))
+
+
+def _place(state: Path, where: Whereabouts, name: str) -> Path:
+    return state / _FOLDER / where.file_name(name)

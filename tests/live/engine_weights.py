@@ -128,7 +128,7 @@ def loaded_over(model: Any, fill: int, tensors: dict[str, Any]) -> dict[str, Any
 
 
 def misplaced(tensors: dict[str, Any], parameters: dict[str, Any]) -> list[str]:
-    """Name the tensors that are not, value by value, where their names say.
+    """Return the names of tensors whose values the parameter of that name does not hold.
 
     Experts and fused projections are parts of larger parameters, along the dimension that is as
     large as all parts together; some versions of the engine keep experts transposed.
@@ -166,7 +166,7 @@ def place_of(name: str, parameters: dict[str, Any]) -> tuple[Any, list[str]]:
 
 
 def is_part(whole: Any, pieces: list[Any], at: int) -> bool:
-    """Say whether piece `at` is in `whole` where it belongs."""
+    """Return whether a fused parameter holds the tensor of piece `at` at its place."""
     return any(
         one_way(turned, pieces, at)
         for turned in ([whole, whole.t()] if whole.dim() == 2 else [whole])

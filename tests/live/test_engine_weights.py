@@ -128,7 +128,7 @@ def _install_oldest(place: Path) -> None:
 def told(
     checkpoints: Path, sites: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str, str], Mapping[str, Told]]:
-    """Have a version load every checkpoint, once for each device."""
+    """Load every checkpoint by an engine version, once for each pretended device."""
     answers: dict[tuple[str, str], Mapping[str, Told]] = {}
 
     def ask(version: str, device: str) -> Mapping[str, Told]:
