@@ -97,7 +97,7 @@ def run(program: Path, code: str, **environment: str) -> subprocess.CompletedPro
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=60,
     )
 
 
