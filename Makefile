@@ -4,6 +4,10 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
+# Tests wait for servers half of the time: more workers than cores, where memory is there for them
+# (each takes up to 2 GB, and an engine as much).
+WORKERS ?= $(shell awk '/^MemAvailable/ { most = $$2 > 14000000 ? 4 : 2 } END { print most + 0 ? most : 2 }' /proc/meminfo 2>/dev/null || echo 2)
+
 .PHONY: help demo docs test test-fast faults mutants lint format bench bench-all venv system clean
 
 help:  ## say what there is
@@ -14,7 +18,7 @@ demo: venv  ## plan and build a real small model; with a Docker Engine, run it t
 
 test: venv-test  ## run every test, the live ones included where their servers are installed
 	@scripts/prepare-tests
-	$(BIN)/pytest -n 2 --dist loadgroup $(TESTS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(TESTS)
 
 test-fast: venv-test  ## run the unit tests: no process, no socket, no sleep; a minute
 	$(BIN)/pytest -q -n 2 $(or $(TESTS),tests/unit)

@@ -25,6 +25,7 @@ VENV = Path("opt/vllm")
 SITE_PACKAGES = VENV / "lib/python3.11/site-packages"
 MODELS = VENV / "share/vllm"  # what its models can, see `vllm_command`
 COMMAND = Path(__file__).resolve().with_name("vllm_command.py")
+FORKED_WORKERS = COMMAND.with_name("forked_workers.py")  # a module of the command's
 LAYER_MARK = "# layer: "
 ALLOW_UNHASHED = "PACKAGER_ALLOW_UNHASHED"  # install files whose hashes are not those of the lock
 
@@ -187,6 +188,7 @@ def add_vllm_command(tree: Path, pin: str) -> None:
     command.parent.mkdir()
     shutil.copyfile(COMMAND, command)
     command.chmod(0o755)
+    shutil.copyfile(FORKED_WORKERS, tree / SITE_PACKAGES / FORKED_WORKERS.name)
 
 
 def compile_tree(root: Path, below: Path) -> None:

@@ -10,7 +10,8 @@ where that differs.
 Python looks for garbage again and again while modules are loaded, which make a million
 objects and no garbage: a third of loading.  It is told not to, until they are there.
 
-Worker processes import this program again, under another name.
+Processes that vLLM starts are forked from one that has loaded all this (`forked_workers`).  One
+that is spawned imports this program again, under another name.
 """
 
 from __future__ import annotations
@@ -65,9 +66,26 @@ def load_modules(name: str) -> None:
     gc.freeze()  # they stay; vLLM does the same when all is loaded
 
 
+def load_for_server() -> None:
+    """Load modules, and let the processes of this server have them."""
+    import forked_workers
+
+    with contextlib.suppress(ImportError):
+        import setproctitle
+
+        setproctitle.getproctitle()  # finds where titles are, by the environment as it still is
+    os.environ.update(forked_workers.AHEAD)
+    load_modules("__main__")
+    site_packages = Path(forked_workers.__file__).parent
+    forked_workers.share_modules(site_packages, lambda: load_modules("__mp_main__"))
+
+
 if __name__ == "__main__":
     add_model_infos(SHIPPED, cache_of(os.environ))
-if __name__ in ("__main__", "__mp_main__"):
-    load_modules(__name__)
-if __name__ == "__main__":
+    if sys.argv[1:2] == ["serve"]:
+        load_for_server()
+    else:
+        load_modules(__name__)
     sys.exit(main())
+if __name__ == "__mp_main__":
+    load_modules(__name__)

@@ -72,6 +72,14 @@ def find_python(candidates: list[str], engine: Mapping[str, str]) -> str:
     raise RuntimeError(f"the plan is for {wanted}, the base image has {found}")
 
 
+def server_of(python: str, model: Path) -> list[str]:
+    """Return the command of the server: the image's own `vllm`, if it has one beside its Python."""
+    own = Path(python).with_name("vllm")
+    if own.is_file():
+        return [str(own), "serve", str(model)]
+    return [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
+
+
 def with_plugin(asked: Mapping[str, Any], spec: Spec) -> dict[str, str]:
     """Make the load format an installed package, for every process that vLLM starts."""
     place = spec.work / "plugin"
@@ -164,8 +172,8 @@ def start(
     """Start the server, ask it everything that is asked, stop it."""
     asked = spec.parameters
     argv = [
-        *(python, "-m", "vllm.entrypoints.openai.api_server"),
-        *("--model", str(model), "--load-format", load_format),
+        *server_of(python, model),
+        *("--load-format", load_format),
         *("--host", "127.0.0.1", "--port", str(asked["port"])),
         *asked["arguments"],
     ]

@@ -21,6 +21,16 @@ setup = load(BASE / "setup_python.py")
 LOADED = "import gc, os; print(__name__, gc.isenabled(), file=open(os.environ['SAID'], 'a'))\n"
 MODULES = ("entrypoints/cli/serve", "v1/engine/core", "v1/worker/cpu_worker")
 MAIN = "import gc; print('garbage', gc.isenabled(), gc.get_freeze_count() > 0); main = lambda: 3\n"
+SPAWNING = """
+import multiprocessing
+import sys
+
+def main():
+    child = multiprocessing.get_context("spawn").Process(target=sys.exit, args=(3,))
+    child.start()
+    child.join()
+    return child.exitcode
+"""
 REGISTRY = """
 import json, os
 from pathlib import Path
@@ -69,7 +79,7 @@ def run(image: Path, *python: str, **environment: str) -> subprocess.CompletedPr
         [sys.executable, *python],
         env={
             **os.environ,
-            "PYTHONPATH": str(image / "fake"),
+            "PYTHONPATH": os.pathsep.join((str(image / "fake"), str(image / setup.SITE_PACKAGES))),
             "SAID": str(image / "said"),
             **environment,
         },
@@ -84,6 +94,22 @@ def test_the_command_loads_without_looking_for_garbage_and_ends_as_vllm_does(ima
 
     assert (done.returncode, done.stdout) == (3, "garbage True True\n"), done.stderr
     assert (image / "said").read_text() == "vllm.entrypoints.cli.serve False\n"
+
+
+def test_a_server_has_its_processes_forked_from_one_with_modules(image: Path) -> None:
+    """The server's server loads the workers' modules; vLLM's main program spawns one."""
+    (image / "fake/vllm/entrypoints/cli/main.py").write_text(SPAWNING)
+
+    done = run(
+        image, str(image / "opt/vllm/bin/vllm"), "serve", XDG_CACHE_HOME=str(image / "caches")
+    )
+
+    assert (done.returncode, done.stdout) == (3, ""), done.stderr
+    assert sorted((image / "said").read_text().splitlines()) == [
+        "vllm.entrypoints.cli.serve False",
+        "vllm.v1.engine.core False",
+        "vllm.v1.worker.cpu_worker False",
+    ]
 
 
 def test_workers_import_the_command_and_serve_nothing(image: Path) -> None:

@@ -22,6 +22,11 @@ if sys.argv[1] == "-I":
     sys.exit()
 way = os.environ["WAY"]
 told = dict(zip(sys.argv[3::2], sys.argv[4::2]))
+if sys.argv[1] == "serve":
+    assert pathlib.Path(sys.argv[0]).name == "vllm", sys.argv
+    told["--model"] = sys.argv[2]
+else:
+    assert sys.argv[1:3] == ["-m", "vllm.entrypoints.openai.api_server"], sys.argv
 model, load_format = pathlib.Path(told["--model"]), told["--load-format"]
 
 def write(name, tensors):
@@ -107,7 +112,12 @@ def worker(tmp_path: Path) -> Worker:
     return Worker(tmp_path)
 
 
-def test_what_loads_again_and_answers_alike_is_kept_alone(worker: Worker) -> None:
+@pytest.mark.parametrize("own", [True, False], ids=["vllm", "module"])
+def test_what_loads_again_and_answers_alike_is_kept_alone(worker: Worker, own: bool) -> None:
+    """The server is started by the image's own command: it may know how to start sooner."""
+    if own:
+        worker.python.with_name("vllm").symlink_to(worker.python)
+        worker.python.write_text(worker.python.read_text().replace(', "-m"', ', "--"'))
     result = worker.run()
 
     assert "error" not in result, result
