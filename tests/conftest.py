@@ -77,13 +77,20 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Look through the garbage once at the end: pytest does five times, all that was ever made."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the live tests first, the longest group before all, and those with an engine together.
 
-    With `-n 2 --dist loadgroup` a group runs in one process, so there is one engine, and what the
-    tests of a file share is made once.  What is left when the process of the engine has nothing
-    more to do are short files, which both share.  xdist reads the groups in this hook, too: marks
+    With `--dist loadgroup` a group runs in one process, so there is one engine, and what the tests
+    of a file share is made once.  What is left when the process of the engine has nothing more to
+    do are short files, which all share.  xdist reads the groups in this hook, too: marks
     that come after it are not seen.
     """
     for item in items:

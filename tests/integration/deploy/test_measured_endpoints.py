@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -66,14 +65,14 @@ def made() -> Deployment:
 
 @pytest.mark.parametrize("components", [False, True])
 def test_every_token_of_a_stream_has_its_time(loaded: Loaded, components: bool) -> None:
-    run, _ = loaded(Behaviour(itl_s=0.02), components=components)
+    run, _ = loaded(Behaviour(itl_s=0.1), components=components)
 
     assert [one.failure for one in run.results] == [None] * 4
     for one in run.results:
         assert (one.output_tokens, len(one.chunks)) == (5, 5)
         times = [chunk.at_s for chunk in one.chunks]
-        gaps = [after - before for before, after in pairwise(times)]
-        assert min(gaps) > 0.005
+        assert times == sorted(times)
+        assert times[-1] - times[0] > 0.1  # a busy client may read some together, not all
 
 
 def test_an_answer_in_one_piece_is_one(loaded: Loaded) -> None:
