@@ -2,8 +2,11 @@
 
 Random models of two layers, quantized by the worker's own code.  vLLM of the serving base answers
 greedily; the same weights, dequantized with NumPy and loaded as a plain checkpoint in 32 bits, say
-of each token how far it is from the one that they would have chosen.  Logits of random weights lie
-close together: a token whose logit is within `TIE` of the best one counts as the same choice.
+of each token how far it is from the one that they would have chosen (`plain_answers.py`).  What
+the engine rounds before its products is rounded there too.
+
+Logits of random weights lie close together, and bfloat16 may change the choice.  How much it moves
+a token's distance is measured, for each: one that is further off than that explains is an error.
 
 `PACKAGER_SERVE=all` starts every architecture by every method.  Experts are not here: they have
 no quantized kernels on processors without AMX (`test_engine_weights.py` loads them).  Nor are
@@ -45,8 +48,11 @@ SERVED = (
 )  # fmt: skip
 FEW = ("llama", "gemma2")
 METHODS = ("awq,group=32", "fp8", "smoothquant")
-# Activations are rounded while serving with the latter two, and in bfloat16 with all.
-TIE = {"awq,group=32": 0.1, "fp8": 0.5, "smoothquant": 0.5}
+ROUNDED = {"fp8": "float", "smoothquant": "int"}  # activations, a token at a time, while serving
+# A token may be as many times its own spread away from the best, and all by a little: 8 readings
+# say little of a spread.  Those that bfloat16 moves by half a deviation say nothing.
+SPREADS, TIE = 4, 0.05
+SAYS_NOTHING, FEW_OF_THEM = 0.5, 2
 PROMPTS = [
     [5, 12, 19, 26, 33, 40, 47, 54],
     [700, 901, 33, 64, 1200, 77],
@@ -88,18 +94,25 @@ def told(
     answered = _lines(_ask_engine(place, [*kept, *plain]))
     own = {one["place"]: one for one in answered if one["place"] in plain}
     answered = [one for one in answered if one["place"] in kept]
+    quantized = {(one["name"], one["label"]): one["packed"] for one in _lines(made)}
     questions = [
-        {**one, "place": str(Path(one["place"]).with_name("plain")), "prompts": PROMPTS}
+        {
+            **one,
+            "place": str(Path(one["place"]).with_name("plain")),
+            "prompts": PROMPTS,
+            "rounded": ROUNDED.get(kept[one["place"]]["label"]),
+            "modules": quantized[kept[one["place"]]["name"], kept[one["place"]]["label"]],
+        }
         for one in answered
         if "answers" in one
     ]
     (place / "questions.jsonl").write_text("\n".join(map(json.dumps, questions)))
     said = _run(quantizing_python, "plain_answers.py", str(place / "questions.jsonl"))
-    gaps = {Path(one["place"]).parent: one["gaps"] for one in _lines(said)}
+    read = {Path(one["place"]).parent: one for one in _lines(said)}
     return {
         (kept[one["place"]]["name"], kept[one["place"]]["label"]): {
             **one,
-            "gaps": gaps.get(Path(one["place"]).parent),
+            **read.get(Path(one["place"]).parent, {}),
             "own": own.get(str(Path(one["place"]).with_name("plain")), {}).get("answers"),
         }
         for one in answered
@@ -143,15 +156,7 @@ def _lines(out: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
 
-# One or two tokens of 24 were far off on 2026-11-28 (1.1 and 4.7), and nobody knows why yet.
-UNEXPLAINED = [("gemma2", "fp8"), ("gemma3", "fp8")]
-unexplained = pytest.mark.xfail(reason="answers far from the weights'", strict=False)
-
-
-@pytest.mark.parametrize(
-    ("model", "method"),
-    [pytest.param(*one, marks=[unexplained] if one in UNEXPLAINED else []) for one in CASES],
-)
+@pytest.mark.parametrize(("model", "method"), CASES)
 def test_the_engine_answers_as_the_dequantized_weights_would(
     told: Mapping[tuple[str, str], Told], model: str, method: str
 ) -> None:
@@ -161,6 +166,8 @@ def test_the_engine_answers_as_the_dequantized_weights_would(
     if model in ENGINES_OWN:
         assert found["answers"] == found["own"]
         return
-    assert len(found["gaps"]) == len(PROMPTS) * 8
-    assert max(found["gaps"]) <= TIE[method]
-    assert sum(gap == 0 for gap in found["gaps"]) >= len(found["gaps"]) / 2
+    off = list(zip(found["gaps"], found["spreads"], strict=True))
+    assert len(off) == len(PROMPTS) * 8
+    assert [(gap, spread) for gap, spread in off if gap > max(TIE, SPREADS * spread)] == []
+    assert sum(spread > SAYS_NOTHING for _, spread in off) <= FEW_OF_THEM
+    assert sum(gap == 0 for gap, _ in off) >= len(off) / 2

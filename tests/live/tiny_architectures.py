@@ -3,7 +3,7 @@
     python tiny_architectures.py OUTPUT [--wide] [NAME ...]
 
 Hidden size 64, or 128 where they are wide: heads of 32 are the smallest that vLLM's attention
-computes on processors.  Models whose parts have sizes of their own are not made wide.  In both
+computes on processors, and latent and linear attention have one size each there.  In both
 groups of 32 divide everything; the tokenizer is tiny-llama's.  Norms and some columns are far
 from 1, as in real checkpoints: with flat ones, folding a scale into the wrong norm would hardly
 show.
@@ -42,6 +42,15 @@ WIDE = {
     ("head_dim", 16): 32,
     ("ffn_dim", 128): 256,
     ("word_embed_proj_dim", 64): 128,
+    ("out_hidden_size", 64): 128,
+    ("q_lora_rank", 32): 64,
+    ("kv_lora_rank", 32): 512,  # with the next, the one size that vLLM's CPU kernel has
+    ("qk_rope_head_dim", 16): 64,
+    ("qk_nope_head_dim", 16): 32,
+    ("v_head_dim", 16): 32,
+    ("linear_key_head_dim", 16): 128,  # as its kernel wants it
+    ("linear_value_head_dim", 16): 128,
+    ("mrope_section", (2, 3, 3)): [4, 6, 6],
 }
 MLA = {
     "num_key_value_heads": 4,
@@ -278,7 +287,7 @@ def make(name: str, output: Path, *, wide: bool = False) -> Path:
     nested = "text_config" in differing
     sizes = ({} if nested else BASE) | differing
     if wide:
-        sizes = {key: WIDE.get((key, value), value) for key, value in sizes.items()}
+        sizes = _widened(sizes)
     config = getattr(transformers, config_class)(**sizes)
     torch.manual_seed(len(name))
     model = getattr(transformers, model_class)(config).to(torch.bfloat16)
@@ -290,6 +299,17 @@ def make(name: str, output: Path, *, wide: bool = False) -> Path:
     for file in TOKENIZER_FILES:
         shutil.copy(TOKENIZER / file, place)
     return place
+
+
+def _widened(sizes: dict[str, Any]) -> dict[str, Any]:
+    """Return the sizes of a wide model, those of its parts too."""
+
+    def widened(key: str, value: Any) -> Any:
+        if isinstance(value, dict):
+            return _widened(value)
+        return WIDE.get((key, tuple(value) if isinstance(value, list) else value), value)
+
+    return {key: widened(key, value) for key, value in sizes.items()}
 
 
 def _add_draft_layer(place: Path, layers: int) -> None:
