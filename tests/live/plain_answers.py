@@ -5,7 +5,8 @@
 A question is a JSON line with `place`, a checkpoint without quantization; `prompts` and `answers`,
 lists of tokens; and `rounded`, what the engine rounds activations to before each product of a
 quantized matrix, a token at a time: "float", "int" or nothing, with `modules`, whose inputs they
-are.  The line comes back with two numbers for each token that was answered:
+are.  `picture` is a file that the last prompt tells of.  The line comes back with two numbers for
+each token that was answered:
 
 `gaps`: how far its logit is below the largest one, as a part of the logits' standard deviation; 0
 is the same choice.  The weights are computed with in 32 bits, and activations rounded as above.
@@ -21,6 +22,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,12 @@ import transformers
 READINGS = 8
 BFLOAT16 = 2.0**-9  # the largest relative error of rounding to 8 bits of fraction
 FP8_MOST, INT8_MOST = 448.0, 127.0
+PILLOW = {
+    "CLIPImageProcessor": "clip",
+    "Gemma3ImageProcessor": "gemma3",
+    "PixtralImageProcessor": "pixtral",
+    "Qwen2VLImageProcessor": "qwen2_vl",
+}
 LEAST_SCALE = 1 / (FP8_MOST * 512)  # vLLM: layers/quantization/input_quant_fp8.py
 
 
@@ -44,26 +52,50 @@ def main() -> int:
 
 
 def told_of(question: dict[str, Any]) -> dict[str, list[float]]:
-    kind = transformers.AutoModelForCausalLM
+    picture = question.get("picture")
+    kind = (
+        transformers.AutoModelForImageTextToText if picture else transformers.AutoModelForCausalLM
+    )
     model = kind.from_pretrained(question["place"], dtype=torch.float32).eval()
     if question["rounded"]:
         round_inputs(model, question["modules"], ROUNDINGS[question["rounded"]])
     noise = Noise(model)
-    read = [gaps_of(model, question["prompts"], question["answers"])]
+    seen = pixels_of(question["place"], picture) if picture else {}
+    read = [gaps_of(model, question["prompts"], question["answers"], seen)]
     for seed in range(READINGS):
         noise.start(seed)
-        read.append(gaps_of(model, question["prompts"], question["answers"]))
+        read.append(gaps_of(model, question["prompts"], question["answers"], seen))
     gaps, *others = torch.tensor(read)
     spreads = (torch.stack(others) - gaps).pow(2).mean(dim=0).sqrt()
     return {"gaps": gaps.tolist(), "spreads": spreads.tolist()}
 
 
-def gaps_of(model: Any, prompts: list[list[int]], answers: list[list[int]]) -> list[float]:
+def pixels_of(place: str, picture: str) -> dict[str, torch.Tensor]:
+    """Prepare a picture by the library's classes that need Pillow alone, as the processor says."""
+    from PIL import Image
+
+    told = json.loads(Path(place, "processor_config.json").read_text())["image_processor"]
+    kind = told.pop("image_processor_type")
+    module = f"image_processing_pil_{PILLOW[kind]}"
+    library = import_module(f"transformers.models.{PILLOW[kind]}.{module}")
+    processor = getattr(library, f"{kind}Pil")(**told)
+    return dict(processor(images=[Image.open(picture)], return_tensors="pt"))
+
+
+def gaps_of(
+    model: Any, prompts: list[list[int]], answers: list[list[int]], seen: dict[str, torch.Tensor]
+) -> list[float]:
     """Return the distance of each answered token, given those before it."""
     gaps = []
-    for prompt, answer in zip(prompts, answers, strict=True):
+    for number, (prompt, answer) in enumerate(zip(prompts, answers, strict=True), 1):
+        inputs = {"input_ids": torch.tensor([prompt + answer])}
+        if number == len(prompts):
+            inputs |= seen
+            if "image_grid_thw" in seen:  # positions have three parts: which tokens are seen?
+                kinds = inputs["input_ids"] == model.config.image_token_id
+                inputs["mm_token_type_ids"] = kinds.int()
         with torch.no_grad():
-            logits = model(input_ids=torch.tensor([prompt + answer])).logits[0]
+            logits = model(**inputs).logits[0]
         for at, token in enumerate(answer, start=len(prompt) - 1):
             row = logits[at]
             gaps.append(float((row.max() - row[token]) / row.std()))
@@ -88,10 +120,19 @@ ROUNDINGS = {"float": to_fp8, "int": to_int8}
 def round_inputs(
     model: Any, modules: Iterable[str], rounding: Callable[[torch.Tensor], torch.Tensor]
 ) -> None:
-    """Have the inputs of these modules rounded; raise `LookupError` where one is not there."""
-    own = dict(model.named_modules())
+    """Have the inputs of these modules rounded; raise `LookupError` where one is not there.
+
+    Checkpoints of models that see may name their text model otherwise than the library does: from
+    the list of layers on they agree.
+    """
+    own = {_below_layers(name): module for name, module in model.named_modules()
+           if "vision" not in name and "visual" not in name}  # fmt: skip
     for name in modules:
-        own[name].register_forward_pre_hook(lambda _, given: (rounding(given[0]),))
+        own[_below_layers(name)].register_forward_pre_hook(lambda _, given: (rounding(given[0]),))
+
+
+def _below_layers(name: str) -> str:
+    return name.rpartition("layers.")[2]
 
 
 class Noise:
