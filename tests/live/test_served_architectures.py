@@ -72,6 +72,8 @@ ROUNDED = {"fp8": "float", "smoothquant": "int"}  # activations, a token at a ti
 # A token may be as many times its own spread away from the best, and all by a little: 8 readings
 # say little of a spread.  Those that bfloat16 moves by half a deviation say nothing.
 SPREADS, TIE = 4, 0.05
+# Unquantized weights are as far off: what latent attention computes there is rounded more often.
+TIE_OF_LATENT, LATENT = 0.2, ("deepseek-v2", "deepseek-v3")
 SAYS_NOTHING, FEW_OF_THEM = 0.5, 2
 PROMPTS = [
     [5, 12, 19, 26, 33, 40, 47, 54],
@@ -224,6 +226,7 @@ def test_the_engine_answers_as_the_dequantized_weights_would(
         return
     off = list(zip(found["gaps"], found["spreads"], strict=True))
     assert len(off) == len(PROMPTS) * TOKENS
-    assert [(gap, spread) for gap, spread in off if gap > max(TIE, SPREADS * spread)] == []
+    tie = TIE_OF_LATENT if model in LATENT else TIE
+    assert [(gap, spread) for gap, spread in off if gap > max(tie, SPREADS * spread)] == []
     assert sum(spread > SAYS_NOTHING for _, spread in off) <= FEW_OF_THEM
     assert sum(gap == 0 for gap, _ in off) >= len(off) / 2

@@ -398,7 +398,24 @@ def make(name: str, output: Path, *, wide: bool = False) -> Path:
         _write_json(place / "processor_config.json", PROCESSORS[name])
         told = json.loads((place / "tokenizer_config.json").read_text())
         _write_json(place / "tokenizer_config.json", {**told, "extra_special_tokens": SEEN, **SEEN})
+    if name == "gemma3-vl":
+        _have_newlines(place / "tokenizer.json")
     return place
+
+
+def _have_newlines(file: Path) -> None:
+    """Have up to four newlines be tokens, as Gemma's, in place of the last merged ones."""
+    tokenizer = json.loads(file.read_text(encoding="utf-8"))
+    model = tokenizer["model"]
+    del model["merges"][-4:]
+    for number, word in enumerate(sorted(model["vocab"], key=model["vocab"].__getitem__)[-4:], 1):
+        newlines = "\n" * number
+        model["vocab"][newlines] = model["vocab"].pop(word)
+        row = {**tokenizer["added_tokens"][-1], "special": False}
+        tokenizer["added_tokens"].append(
+            {**row, "id": model["vocab"][newlines], "content": newlines}
+        )
+    _write_json(file, tokenizer)
 
 
 def _write_json(place: Path, value: dict[str, Any]) -> None:
