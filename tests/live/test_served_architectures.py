@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,6 +28,7 @@ from typing import Any
 
 import pytest
 
+from packager.catalog.compatibility import find_rule
 from packager.core.samples import Sample, Samples
 from packager.core.tool import ToolFacts
 from packager.engines.vllm.family import VllmFamily
@@ -230,3 +232,21 @@ def test_the_engine_answers_as_the_dequantized_weights_would(
     assert [(gap, spread) for gap, spread in off if gap > max(tie, SPREADS * spread)] == []
     assert sum(spread > SAYS_NOTHING for _, spread in off) <= FEW_OF_THEM
     assert sum(gap == 0 for gap, _ in off) >= len(off) / 2
+
+
+def test_plans_refuse_the_models_that_the_base_has_no_packages_for(serving_base: str) -> None:
+    """When the base is built, every model of vLLM's registry is asked; these cannot be imported."""
+    del serving_base
+    registry = (unpacked_base() / "vllm/model_executor/models/registry.py").read_text()
+    named = re.findall(r'"(\w+)":\s*\(\s*"(\w+)",\s*"(\w+)",?\s*\)', registry)
+    asked = unpacked_base().parents[2] / "share/vllm/modelinfos"
+    answered = {answer.stem for answer in asked.iterdir()}
+
+    rule = find_rule("base-lacks-packages")
+
+    assert rule is not None
+    assert {*rule.when["architecture"], "MLPSpeculatorPreTrainedModel"} == {  # a draft's own
+        architecture
+        for architecture, module, kind in named
+        if f"vllm-model_executor-models-{module}-{kind}" not in answered
+    }
