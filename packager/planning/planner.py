@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from packager.architectures.demands import stated_quantization, written_demands
+from packager.architectures.demands import written_demands
 from packager.architectures.profile import make_profile
 from packager.checkpoints.gate import check_head, inspect_quantized
 from packager.compile.choose import choose_compiler
@@ -40,7 +40,7 @@ from packager.planning.stacking import check_stack
 from packager.planning.suggestions import find_nearest, note_one_machine
 from packager.ports import Compiler, ContainerFamily, Quantizer, QuantizesItself
 from packager.sizing.concurrency import most_at_once
-from packager.sizing.left_out import find_left_out, leaves_experts_whole
+from packager.sizing.left_out import with_left_out
 from packager.sizing.memory import MemoryInputs
 from packager.sizing.nodes import check_nodes, plan_on_nodes
 from packager.sizing.parallelism import note_split
@@ -213,12 +213,8 @@ def _decide(
     findings += compiling.findings
     plan = replace(plan, compiler=compiling.name)
     findings += check_exported(facts, plan)
-    stacked = check_stack(
-        plan,
-        rules,
-        compiler=compiling.name or facts.request.compile,
-        base=facts.request.base,
-    )
+    compiler = compiling.name or facts.request.compile
+    stacked = check_stack(plan, rules, compiler=compiler, base=facts.request.base)
     findings += [finding for finding in stacked if finding.code not in said]
     findings += check_draft_split(plan) if may_fit else ()
     if fits:
@@ -253,9 +249,8 @@ def _choose(
         if _asks_table(quantizer, compilers.get(request.compile or ""))
         else None,
     )
-    quantized = replace(
-        quantized, quantization=_with_left_out(quantized.quantization, facts, profile)
-    )
+    whole = with_left_out(quantized.quantization, facts.model, profile, request.quantize_ignore)
+    quantized = replace(quantized, quantization=whole)
     drafted = choose_draft(facts, profile)
     findings += [*found, *check_format(profile, instance), *quantized.findings]
     findings += [*check_kv_dtype(request.kv_dtype, instance), *drafted.findings]
@@ -371,21 +366,6 @@ def _lay_out(
     findings += check_idle(laid_out.split, instance, traits, request)
     findings += check_nodes(laid_out.split, instance, traits)
     return laid_out, findings
-
-
-def _with_left_out(
-    chosen: Quantization | None, facts: Facts, profile: ModelProfile
-) -> Quantization | None:
-    """Add what stays whole: by the request's ignore list, or by the checkpoint's own."""
-    if chosen is None:
-        return None
-    if chosen.existing:
-        whole = profile.experts > 0 and leaves_experts_whole(
-            facts.model, stated_quantization(facts.model.config)
-        )
-        return replace(chosen, experts_left_out=whole)
-    left = find_left_out(facts.model, facts.request.quantize_ignore)
-    return replace(chosen, parameters_left_out=left.parameters, experts_left_out=left.experts)
 
 
 def _asks_table(quantizer: Quantizer | None, compiler: Compiler | None) -> bool:

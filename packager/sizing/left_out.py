@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from packager.architectures.demands import stated_quantization
 from packager.architectures.sums import LAYER, OTHER_PARTS, is_expert, is_packable
 from packager.checkpoints.ignored import read_ignored
-from packager.core.model import ModelFiles, TensorInfo
+from packager.core.model import ModelFiles, ModelProfile, TensorInfo
+from packager.core.techniques import Quantization
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +24,23 @@ class LeftOut:
 
     parameters: int = 0  # of matrices that quantizers would pack
     experts: bool = False  # no routed expert is quantized; False of a dense model
+
+
+def with_left_out(
+    chosen: Quantization | None,
+    model: ModelFiles,
+    profile: ModelProfile,
+    ignore: tuple[str, ...] | None,
+) -> Quantization | None:
+    """Add what stays whole: by the request's ignore list, or by the checkpoint's own."""
+    if chosen is None:
+        return None
+    if chosen.existing:
+        stated = stated_quantization(model.config)
+        whole = profile.experts > 0 and leaves_experts_whole(model, stated)
+        return replace(chosen, experts_left_out=whole)
+    left = find_left_out(model, ignore)
+    return replace(chosen, parameters_left_out=left.parameters, experts_left_out=left.experts)
 
 
 def find_left_out(model: ModelFiles, ignore: tuple[str, ...] | None) -> LeftOut:
