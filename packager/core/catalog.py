@@ -131,6 +131,8 @@ SITUATION_KEYS: Mapping[str, str] = MappingProxyType(
         "scheme": "`W4A16`, `W8A8-FP8`, `W8A16-FP8`, `W8A8-INT8`, `NVFP4`, ``",
         "checkpoint_format": "`compressed-tensors`, `awq`, `gptq`, `exl2`, ``",
         "existing": "true when the checkpoint is already quantized so",
+        "experts_left_out": "true when no routed expert is quantized though the rest is",
+        "base": "name of a base image that is packager's own: `vllm-cpu`, ``",
         "source_quantization": "method of the checkpoint as it comes, ``",
         "tool": "what optimizes: `llmcompressor`, `autoawq`, `lmi-neo`, ``",
         "draft": "kind of draft, as in `DraftKind`: `draft_model`, `eagle3`, `mtp`, `ngram`, ``",

@@ -43,6 +43,8 @@ class Quantization:
     existing: bool = False  # the checkpoint is already quantized: nothing is to be done
     layout: Scheme | None = None  # what a weight will cost; None for an existing checkpoint
     options: tuple[tuple[str, str], ...] = ()  # of the method, as requested, sorted
+    parameters_left_out: int = 0  # of matrices that our ignore list keeps whole
+    experts_left_out: bool = False  # no routed expert is quantized; False of a dense model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

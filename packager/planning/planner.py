@@ -40,6 +40,7 @@ from packager.planning.stacking import check_stack
 from packager.planning.suggestions import find_nearest, note_one_machine
 from packager.ports import Compiler, ContainerFamily, Quantizer, QuantizesItself
 from packager.sizing.concurrency import most_at_once
+from packager.sizing.left_out import with_left_out
 from packager.sizing.memory import MemoryInputs
 from packager.sizing.nodes import check_nodes, plan_on_nodes
 from packager.sizing.parallelism import note_split
@@ -212,7 +213,8 @@ def _decide(
     findings += compiling.findings
     plan = replace(plan, compiler=compiling.name)
     findings += check_exported(facts, plan)
-    stacked = check_stack(plan, rules, compiler=compiling.name or facts.request.compile)
+    compiler = compiling.name or facts.request.compile
+    stacked = check_stack(plan, rules, compiler=compiler, base=facts.request.base)
     findings += [finding for finding in stacked if finding.code not in said]
     findings += check_draft_split(plan) if may_fit else ()
     if fits:
@@ -247,6 +249,8 @@ def _choose(
         if _asks_table(quantizer, compilers.get(request.compile or ""))
         else None,
     )
+    whole = with_left_out(quantized.quantization, facts.model, profile, request.quantize_ignore)
+    quantized = replace(quantized, quantization=whole)
     drafted = choose_draft(facts, profile)
     findings += [*found, *check_format(profile, instance), *quantized.findings]
     findings += [*check_kv_dtype(request.kv_dtype, instance), *drafted.findings]

@@ -34,10 +34,19 @@ OFF = frozenset({None, "off", "none", "auto"})  # `auto` has not chosen anything
 
 
 def check_stack(
-    plan: Plan, rules: Iterable[Rule], *, compiler: str | None = None, tool: str = ""
+    plan: Plan,
+    rules: Iterable[Rule],
+    *,
+    compiler: str | None = None,
+    tool: str = "",
+    base: str | None = None,
 ) -> tuple[Finding, ...]:
-    """Return a finding for every rule that the plan violates, errors first."""
-    return check_situation(situation_of(plan, compiler=compiler, tool=tool), rules)
+    """Return a finding for every rule that the plan violates, errors first.
+
+    `base` is the request's reference of the base image; None: it names none.
+    """
+    situation = situation_of(plan, compiler=compiler, tool=tool)
+    return check_situation({**situation, "base": _own_base(base)}, rules)
 
 
 def check_situation(situation: Mapping[str, object], rules: Iterable[Rule]) -> tuple[Finding, ...]:
@@ -82,6 +91,12 @@ def situation_of(plan: Plan, *, compiler: str | None = None, tool: str = "") -> 
     return situation | {key: value for key, value in known.items() if value}
 
 
+def _own_base(reference: str | None) -> str:
+    """Return the name of a base that is packager's own, "" of any other."""
+    kind, _, name = (reference or "").partition(":")
+    return name if kind == "embedded" else ""
+
+
 def _weights(plan: Plan) -> Situation:
     source, chosen = plan.profile.quantization, plan.quantization
     if chosen is None:
@@ -91,6 +106,7 @@ def _weights(plan: Plan) -> Situation:
             "scheme": SCHEMES.get(plan.profile.weight_format, ""),
             "checkpoint_format": source,
             "existing": bool(source),
+            "experts_left_out": False,
             "source_quantization": source,
         }
     return {
@@ -99,6 +115,7 @@ def _weights(plan: Plan) -> Situation:
         "scheme": chosen.scheme,
         "checkpoint_format": chosen.checkpoint_format,
         "existing": chosen.existing,
+        "experts_left_out": chosen.experts_left_out,
         "source_quantization": source,
     }
 

@@ -216,7 +216,7 @@ def quantized_weight_bytes(profile: ModelProfile, quantization: Quantization | N
     if quantization is None or quantization.existing:
         return whole
     scheme = scheme_of(quantization)
-    count = profile.linear_parameters
+    count = max(0, profile.linear_parameters - quantization.parameters_left_out)
     # Without groups there is a scale for each output: about one in `hidden_size` weights.
     scales = count // (scheme.group_size or max(1, profile.hidden_size))
     packed_bits = count * scheme.bits + scales * (8 * scheme.scale_bytes + scheme.zero_bits)

@@ -1,19 +1,23 @@
 """Greedy answers of vLLM to prompts of token numbers, for many checkpoints in one process.
 
-    PYTHON engine_answers.py CHECKPOINT... < prompts > answers
+    PYTHON engine_answers.py < questions > answers
 
-PYTHON has vLLM on its path.  One line of JSON for each checkpoint: `answers`, a list of tokens for
-each prompt, and the `kernels` of its log, or `refused` with the engine's words.
+PYTHON has vLLM on its path.  A question is a JSON line with `place`, a checkpoint, and `prompts`,
+lists of tokens; for a model that sees also `picture`, a file, and `seeing`, one more prompt, to
+which it belongs.  The line comes back with `answers`, a list of tokens for each prompt, and with
+`prompts` as the engine read them, pictures' tokens put in; or `refused` with the engine's words.
+
+Where torchvision is on the path as well, it is one without kernels: its published build is for
+another torch, and models that see use its Python alone.
 """
 
 from __future__ import annotations
 
 import gc
 import json
-import logging
 import os
-import re
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 os.environ.update(
@@ -23,44 +27,58 @@ os.environ.update(
 )  # fmt: skip
 TOKENS = 8
 LONGEST = 300
-KERNEL = re.compile(r"\b(\w+(?:LinearKernel|ScaledMM\w*))\b")
-
-
-class Kernels(logging.Handler):
-    """Names of kernels that the log tells of."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.names.update(KERNEL.findall(record.getMessage()))
+KERNELS_OF_TORCHVISION = ("nms", "qnms")  # that its import declares, and nothing here calls
 
 
 def main() -> int:
-    prompts = json.load(sys.stdin)
+    if find_spec("torchvision") is not None:
+        _do_without_kernels()
     from vllm import LLM, SamplingParams
 
-    kernels = Kernels()
-    logging.getLogger("vllm").addHandler(kernels)
     greedy = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True, detokenize=False)
-    for place in sys.argv[1:]:
-        kernels.names.clear()
-        found: dict[str, Any] = {"place": place}
+    for line in sys.stdin.read().splitlines():
+        question = json.loads(line)
         try:
-            engine = LLM(model=place, max_model_len=128, enforce_eager=True, max_num_seqs=4,
-                         skip_tokenizer_init=True, dtype="bfloat16")  # fmt: skip
-            asked = [{"prompt_token_ids": prompt} for prompt in prompts]
-            told = engine.generate(asked, greedy, use_tqdm=False)
-            found["answers"] = [list(one.outputs[0].token_ids) for one in told]
-            found["kernels"] = sorted(kernels.names)
+            engine = LLM(
+                model=question["place"],
+                max_model_len=128,
+                enforce_eager=True,
+                max_num_seqs=4,
+                skip_tokenizer_init="picture" not in question,
+                dtype="bfloat16",
+            )
+            told = engine.generate(_asked(question), greedy, use_tqdm=False)
+            question["answers"] = [list(one.outputs[0].token_ids) for one in told]
+            question["prompts"] = [list(one.prompt_token_ids) for one in told]
             del engine
         except Exception as error:
             words = " ".join(f"{type(error).__name__}: {error}".split())
-            found["refused"] = words[:LONGEST]
+            question["refused"] = words[:LONGEST]
         gc.collect()
-        print(json.dumps(found), file=sys.__stdout__, flush=True)
+        print(json.dumps(question), file=sys.__stdout__, flush=True)
     os._exit(0)
+
+
+def _asked(question: dict[str, Any]) -> list[dict[str, Any]]:
+    asked: list[dict[str, Any]] = [{"prompt_token_ids": one} for one in question["prompts"]]
+    if "picture" in question:
+        from PIL import Image
+
+        seen = {"image": Image.open(question["picture"])}
+        asked.append({"prompt_token_ids": question["seeing"], "multi_modal_data": seen})
+    return asked
+
+
+def _do_without_kernels() -> None:
+    """Declare what torchvision's own library would; classes are looked at in this process then."""
+    import torch
+
+    for name in KERNELS_OF_TORCHVISION:
+        takes = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+        torch.library.define(f"torchvision::{name}", takes)
+    from vllm.model_executor.models import registry
+
+    registry._run_in_subprocess = lambda inspect: inspect()
 
 
 if __name__ == "__main__":

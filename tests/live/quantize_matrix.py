@@ -82,8 +82,9 @@ def run(case: dict[str, Any], models: Path, work: Path) -> dict[str, Any]:
         keep.mkdir(parents=True)
         shutil.copytree(work / "out", keep / "quantized")
         shutil.copytree(work / "plain", keep / "plain")
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            shutil.copy(source / name, keep / "quantized" / name)
+        for file in (*source.glob("tokenizer*.json"), *source.glob("processor_config.json")):
+            shutil.copy(file, keep / "quantized")
+            shutil.copy(file, keep / "plain")
     return evaluated | compared
 
 

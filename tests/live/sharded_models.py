@@ -2,7 +2,7 @@
 
     python sharded_models.py OUTPUT NAME ...
 
-Latent attention absorbs projections after loading, and linear attention fuses and reorders
+Latent attention absorbs projections after loading, and linear attention and Mamba fuse and reorder
 columns.  The tokenizer is tiny-llama's.
 """
 
@@ -69,9 +69,24 @@ def qwen3_next() -> Any:
     return tf.Qwen3NextForCausalLM(tf.Qwen3NextConfig(**sizes))
 
 
+def granite_hybrid() -> Any:
+    """Return Mamba-2 in turns with attention, as Granite 4 has them, and a dense MLP."""
+    mamba = {
+        "layer_types": ["linear_attention", "full_attention"],
+        "mamba_n_heads": 4,
+        "mamba_d_head": 64,
+        "mamba_d_state": 64,
+        "mamba_chunk_size": 64,
+    }
+    dense = {"num_local_experts": 0, "num_experts_per_tok": 0, "shared_intermediate_size": 256}
+    sizes = {**SIZES, **mamba, **dense, "position_embedding_type": "rope"}
+    return tf.GraniteMoeHybridForCausalLM(tf.GraniteMoeHybridConfig(**sizes))
+
+
 MODELS: dict[str, Callable[[], Any]] = {
     "deepseek-v3": deepseek_v3,
     "qwen3-next": qwen3_next,
+    "granite-hybrid": granite_hybrid,
 }
 
 

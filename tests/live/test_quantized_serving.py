@@ -97,6 +97,25 @@ def test_awq_in_the_format_of_tgi_is_served_as_a_checkpoint_of_its_own(
 
 
 @everything
+def test_experts_that_stay_whole_are_served_beside_quantized_attention(
+    packager: Packager, engine: str, serving_base: str, quantizing: Path, tmp_path: Path
+) -> None:
+    program = Path(__file__).with_name("tiny_architectures.py")
+    subprocess.run([quantizing, program, tmp_path, "--wide", "mixtral"], check=True)
+
+    built = packager(
+        *("build", "--model", str(tmp_path / "mixtral"), "--instance", "local"),
+        *("--base", serving_base, "--output", "docker:packager-test:whole-experts"),
+        *("--quantize", "awq,group=32", "--quantize-ignore", r"re:.*\.experts\..*", *FEW),
+    )
+
+    assert built.status == 0, built.err
+    with container("packager-test:whole-experts") as name:
+        assert answered_tokens(name) > 0
+        assert PACKED in log_of(name)
+
+
+@everything
 @pytest.mark.parametrize(
     ("method", "error"),
     [

@@ -2,18 +2,24 @@
 
 Random models of two layers, quantized by the worker's own code.  vLLM of the serving base answers
 greedily; the same weights, dequantized with NumPy and loaded as a plain checkpoint in 32 bits, say
-of each token how far it is from the one that they would have chosen.  Logits of random weights lie
-close together: a token whose logit is within `TIE` of the best one counts as the same choice.
+of each token how far it is from the one that they would have chosen (`plain_answers.py`).  What
+the engine rounds before its products is rounded there too.
 
-`PACKAGER_SERVE=all` starts every architecture by every method.  Experts are not here: they have
-no quantized kernels on processors without AMX (`test_engine_weights.py` loads them).  Nor are
-models that see, which want an image processor.
+Logits of random weights lie close together, and bfloat16 may change the choice.  How much it moves
+a token's distance is measured, for each: one that is further off than that explains is an error.
+
+Experts stay as they are: they have no quantized kernels on processors without AMX
+(`test_engine_weights.py` loads them).  Models that see are shown a picture.  vLLM's classes of them
+want torchvision, which the serving base lacks: its published build is laid beside, without kernels.
+
+`PACKAGER_SERVE=all` starts every architecture by every method.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,6 +28,7 @@ from typing import Any
 
 import pytest
 
+from packager.catalog.compatibility import find_rule
 from packager.core.samples import Sample, Samples
 from packager.core.tool import ToolFacts
 from packager.engines.vllm.family import VllmFamily
@@ -29,39 +36,68 @@ from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
 from packager.planning.planner import make_plan
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
+from tests.conftest import unavailable
 from tests.support.headers import facts_of
 from tests.support.places import ROOT
-from tests.support.vllm_packages import python_3_11, unpacked_base
+from tests.support.unpacking import fill_once
+from tests.support.vllm_packages import SITE_PACKAGES, python_3_11, unpacked_base
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(3600)]
 
 LONG = os.environ.get("PACKAGER_SERVE") == "all"
 TOOL = ToolFacts(name="llmcompressor", worker="a" * 64, requirements="b" * 64, packages={})
 TEXTS = Samples(source="texts", samples=tuple(Sample(text=f"text {n}") for n in range(8)))
-SERVED = (
+DENSE = (
     "llama", "llama-mha", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3", "phi", "phi3",
     "olmo2", "glm4", "granite", "starcoder2", "gpt-neox", "opt", "bloom", "falcon-7b",
     "falcon-40b", "cohere", "cohere2",
 )  # fmt: skip
-FEW = ("llama", "gemma2")
+EXPERTS = (
+    "mixtral", "qwen2-moe", "qwen3-moe", "qwen3-next", "deepseek-v2", "deepseek-v3", "glm4-moe",
+    "olmoe",
+)  # fmt: skip
+WHOLE_EXPERTS = r"re:.*\.experts\..*"
+# A model that sees → a prompt that tells of a picture, and how many pixels each edge of it has.
+SEEING = {
+    "llava": ([1, 50, 3, 700, 33, 64], 28),
+    "mistral3": ([1, 50, 3, 700, 33, 64], 56),
+    "gemma3-vl": ([1, 50, 4, 700, 33, 64], 28),
+    "qwen2-vl": ([1, 50, 4, 3, 5, 700, 33], 56),
+    "qwen2.5-vl": ([1, 50, 4, 3, 5, 700, 33], 56),
+    "qwen3.5": ([1, 50, 4, 3, 5, 700, 33], 64),
+}
+PICTURE = 3  # its token, which no prompt has that tells of none
+TORCHVISION = "torchvision==0.28.0"  # of the same time as the base's torch
 METHODS = ("awq,group=32", "fp8", "smoothquant")
-# Activations are rounded while serving with the latter two, and in bfloat16 with all.
-TIE = {"awq,group=32": 0.1, "fp8": 0.5, "smoothquant": 0.5}
+FEW = [("llama", METHODS[0]), ("gemma3", "fp8"), ("qwen3-next", METHODS[0]), ("llava", METHODS[0])]
+ROUNDED = {"fp8": "float", "smoothquant": "int"}  # activations, a token at a time, while serving
+# A token may be as many times its own spread away from the best, and all by a little: 8 readings
+# say little of a spread.  Those that bfloat16 moves by half a deviation say nothing.
+SPREADS, TIE = 4, 0.05
+# Unquantized weights are as far off: what latent attention computes there is rounded more often.
+TIE_OF_LATENT, LATENT = 0.2, ("deepseek-v2", "deepseek-v3")
+SAYS_NOTHING, FEW_OF_THEM = 0.5, 2
 PROMPTS = [
     [5, 12, 19, 26, 33, 40, 47, 54],
     [700, 901, 33, 64, 1200, 77],
     [1500, 3, 900, 1999, 42, 42, 17, 8, 256, 1024, 99],
 ]
+TOKENS = 8
 # When planning: no norm of OLMo-2's feeds a matrix; vLLM mixes Bloom's packed weights up.
 REFUSED = [("olmo2", "smoothquant"), ("bloom", "awq,group=32")]
 # vLLM 0.32.0 answers GPT-NeoX otherwise than transformers, also unquantized: what it answers to the
 # quantized weights is held against what it answers to the plain ones.
 ENGINES_OWN = ("gpt-neox",)
+# Its latent attention takes the weights of a projection apart that this kernel has packed away.
+NOT_LOADED = {
+    (model, "smoothquant"): "AttributeError: 'NoneType' object has no attribute 'device'"
+    for model in ("deepseek-v2", "deepseek-v3")
+}
 CASES = [
     (model, method)
-    for model in SERVED
+    for model in (*DENSE, *EXPERTS, *SEEING)
     for method in METHODS
-    if (LONG or (model in FEW and method == "awq,group=32"))
+    if (LONG or (model, method) in FEW)
     and (model, method) not in REFUSED
     and (model not in ENGINES_OWN or method == "awq,group=32")  # others round activations too
 ]
@@ -81,34 +117,40 @@ def told(
     cases = [_case(place, model, method) for model, method in CASES]
     (place / "cases.json").write_text(json.dumps(cases))
     arguments = (str(place / "cases.json"), str(place / "models"), str(place / "work"))
-    made = _run(quantizing_python, "quantize_matrix.py", *arguments)
-    assert not [line for line in _lines(made) if "failed" in line]
-    kept = {str(Path(case["keep"]) / "quantized"): case for case in cases}
-    plain = [str(Path(one).with_name("plain")) for one in kept if kept[one]["name"] in ENGINES_OWN]
-    answered = _lines(_ask_engine(place, [*kept, *plain]))
-    own = {one["place"]: one for one in answered if one["place"] in plain}
-    answered = [one for one in answered if one["place"] in kept]
-    questions = [
-        {**one, "place": str(Path(one["place"]).with_name("plain")), "prompts": PROMPTS}
-        for one in answered
-        if "answers" in one
-    ]
-    (place / "questions.jsonl").write_text("\n".join(map(json.dumps, questions)))
-    said = _run(quantizing_python, "plain_answers.py", str(place / "questions.jsonl"))
-    gaps = {Path(one["place"]).parent: one["gaps"] for one in _lines(said)}
-    return {
-        (kept[one["place"]]["name"], kept[one["place"]]["label"]): {
-            **one,
-            "gaps": gaps.get(Path(one["place"]).parent),
-            "own": own.get(str(Path(one["place"]).with_name("plain")), {}).get("answers"),
+    made = _lines(_run(quantizing_python, "quantize_matrix.py", *arguments))
+    assert not [line for line in made if "failed" in line]
+    quantized = {
+        (line["name"], line["label"]): {
+            "case": (line["name"], line["label"]),
+            "place": f"{case['keep']}/quantized",
+            "plain": f"{case['keep']}/plain",
+            "rounded": ROUNDED.get(line["label"]),
+            "modules": line["packed"],
+            **_prompts(place, line["name"]),
         }
-        for one in answered
+        for line, case in zip(made, cases, strict=True)
+    }
+    unquantized = [
+        {**one, "place": one["plain"]}
+        for (model, _), one in quantized.items()
+        if model in ENGINES_OWN
+    ]
+    answered = _lines(_ask_engine(place, [*quantized.values(), *unquantized]))
+    own = {tuple(one["case"]): one["answers"] for one in answered if one["place"] == one["plain"]}
+    found = {tuple(one["case"]): one for one in answered if one["place"] != one["plain"]}
+    questions = [{**one, "place": one["plain"]} for one in found.values() if "answers" in one]
+    (place / "questions.jsonl").write_text("\n".join(map(json.dumps, questions)))
+    said = _lines(_run(quantizing_python, "plain_answers.py", str(place / "questions.jsonl")))
+    read = {tuple(one["case"]): one for one in said}
+    return {
+        case: {**one, **read.get(case, {}), "own": own.get(case)} for case, one in found.items()
     }
 
 
 def _case(place: Path, model: str, method: str) -> dict[str, Any]:
     files = LocalSource().facts(parse_model_reference(str(place / "models" / model)))
-    facts = facts_of(files, "ml.p5.48xlarge", quantize=method)
+    left_out = (WHOLE_EXPERTS,) if model in EXPERTS else None
+    facts = facts_of(files, "ml.p5.48xlarge", quantize=method, quantize_ignore=left_out)
     facts = replace(facts, samples=TEXTS, tools={"llmcompressor": TOOL})
     quantizer = LlmCompressorQuantizer()
     step = quantizer.step(facts, make_plan(facts, VllmFamily(), quantizer=quantizer))
@@ -117,18 +159,46 @@ def _case(place: Path, model: str, method: str) -> dict[str, Any]:
     return {"name": model, "label": method, "parameters": parameters, "keep": keep}
 
 
-def _ask_engine(place: Path, checkpoints: list[str]) -> str:
+def _prompts(place: Path, model: str) -> dict[str, Any]:
+    """Return the prompts of a model; one that sees gets a picture with the last."""
+    if model not in SEEING:
+        return {"prompts": PROMPTS}
+    prompt, edge = SEEING[model]
+    picture = place / f"{edge}.ppm"
+    colours = bytes((7 * at * at + 13 * at) % 256 for at in range(3 * edge * edge))
+    picture.write_bytes(b"P6 %d %d 255\n" % (edge, edge) + colours)
+    texts = [prompt for prompt in PROMPTS if PICTURE not in prompt]
+    return {"prompts": texts, "seeing": prompt, "picture": str(picture)}
+
+
+def _ask_engine(place: Path, questions: list[dict[str, Any]]) -> str:
     home = place / "home"
     home.mkdir()
+    sites = [str(unpacked_base())]
+    if any("picture" in question for question in questions):
+        sites.append(str(_torchvision()))
     done = subprocess.run(
-        [python_3_11(), "-S", str(Path(__file__).parent / "engine_answers.py"), *checkpoints],
-        input=json.dumps(PROMPTS),
-        env={"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(unpacked_base())},
+        [python_3_11(), "-S", str(Path(__file__).parent / "engine_answers.py")],
+        input="\n".join(map(json.dumps, questions)),
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": os.pathsep.join(sites)},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+def _torchvision() -> Path:
+    """Return where the published build is, installed once beside the base's packages."""
+    base = unpacked_base().parents[len(SITE_PACKAGES.parts) - 1]
+
+    def install(place: Path) -> None:
+        words = ("install", "--quiet", "--no-deps", "--target", str(place), TORCHVISION)
+        done = subprocess.run([python_3_11(), "-m", "pip", *words], capture_output=True, text=True)
+        if done.returncode:
+            unavailable(f"{TORCHVISION} of PyPI ({done.stderr.strip()[-300:]})")
+
+    return fill_once(base.with_name("torchvision-0.28.0.packages"), TORCHVISION, install)
 
 
 def _run(python: Path, program: str, *arguments: str) -> str:
@@ -143,24 +213,40 @@ def _lines(out: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
 
-# One or two tokens of 24 were far off on 2026-11-28 (1.1 and 4.7), and nobody knows why yet.
-UNEXPLAINED = [("gemma2", "fp8"), ("gemma3", "fp8")]
-unexplained = pytest.mark.xfail(reason="answers far from the weights'", strict=False)
-
-
-@pytest.mark.parametrize(
-    ("model", "method"),
-    [pytest.param(*one, marks=[unexplained] if one in UNEXPLAINED else []) for one in CASES],
-)
+@pytest.mark.parametrize(("model", "method"), CASES)
 def test_the_engine_answers_as_the_dequantized_weights_would(
     told: Mapping[tuple[str, str], Told], model: str, method: str
 ) -> None:
     found = told[model, method]
 
+    if (model, method) in NOT_LOADED:
+        assert found["refused"] == NOT_LOADED[model, method]
+        return
     assert "refused" not in found, found["refused"]
     if model in ENGINES_OWN:
         assert found["answers"] == found["own"]
         return
-    assert len(found["gaps"]) == len(PROMPTS) * 8
-    assert max(found["gaps"]) <= TIE[method]
-    assert sum(gap == 0 for gap in found["gaps"]) >= len(found["gaps"]) / 2
+    off = list(zip(found["gaps"], found["spreads"], strict=True))
+    assert len(off) == len(PROMPTS) * TOKENS
+    tie = TIE_OF_LATENT if model in LATENT else TIE
+    assert [(gap, spread) for gap, spread in off if gap > max(tie, SPREADS * spread)] == []
+    assert sum(spread > SAYS_NOTHING for _, spread in off) <= FEW_OF_THEM
+    assert sum(gap == 0 for gap, _ in off) >= len(off) / 2
+
+
+def test_plans_refuse_the_models_that_the_base_has_no_packages_for(serving_base: str) -> None:
+    """When the base is built, every model of vLLM's registry is asked; these cannot be imported."""
+    del serving_base
+    registry = (unpacked_base() / "vllm/model_executor/models/registry.py").read_text()
+    named = re.findall(r'"(\w+)":\s*\(\s*"(\w+)",\s*"(\w+)",?\s*\)', registry)
+    asked = unpacked_base().parents[2] / "share/vllm/modelinfos"
+    answered = {answer.stem for answer in asked.iterdir()}
+
+    rule = find_rule("base-lacks-packages")
+
+    assert rule is not None
+    assert {*rule.when["architecture"], "MLPSpeculatorPreTrainedModel"} == {  # a draft's own
+        architecture
+        for architecture, module, kind in named
+        if f"vllm-model_executor-models-{module}-{kind}" not in answered
+    }

@@ -49,7 +49,7 @@ def causes(said: str) -> str:
     return "\n".join(line[:400] for line in lines if "Error" in line or "NotImpl" in line)
 
 
-@pytest.mark.parametrize("name", ["deepseek-v3", "qwen3-next"])
+@pytest.mark.parametrize("name", ["deepseek-v3", "qwen3-next", "granite-hybrid"])
 def test_an_architecture_is_split_and_answers_as_before(
     packager: Packager, engine: str, serving_base: str, quantizing: Path, tmp_path: Path, name: str
 ) -> None:

@@ -2,8 +2,10 @@
 
     python tiny_architectures.py OUTPUT [--wide] [NAME ...]
 
+Models that see have a processor beside them, whose tokens are those that tiny-llama has for roles.
+
 Hidden size 64, or 128 where they are wide: heads of 32 are the smallest that vLLM's attention
-computes on processors.  Models whose parts have sizes of their own are not made wide.  In both
+computes on processors, and latent and linear attention have one size each there.  In both
 groups of 32 divide everything; the tokenizer is tiny-llama's.  Norms and some columns are far
 from 1, as in real checkpoints: with flat ones, folding a scale into the wrong norm would hardly
 show.
@@ -11,6 +13,7 @@ show.
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -42,6 +45,16 @@ WIDE = {
     ("head_dim", 16): 32,
     ("ffn_dim", 128): 256,
     ("word_embed_proj_dim", 64): 128,
+    ("out_hidden_size", 64): 128,
+    ("q_lora_rank", 32): 64,
+    ("kv_lora_rank", 32): 512,  # with the next, the one size that vLLM's CPU kernel has
+    ("qk_rope_head_dim", 16): 64,
+    ("qk_nope_head_dim", 16): 32,
+    ("v_head_dim", 16): 32,
+    ("linear_key_head_dim", 16): 128,  # as its kernel wants it
+    ("linear_value_head_dim", 16): 128,
+    ("linear_num_value_heads", 4): 16,  # packed weights have multiples of 32 outputs there
+    ("mrope_section", (2, 3, 3)): [4, 6, 6],
 }
 MLA = {
     "num_key_value_heads": 4,
@@ -65,17 +78,100 @@ CLIP = {
 }
 SIGLIP = {name: value for name, value in CLIP.items() if name != "projection_dim"} | {
     "model_type": "siglip_vision_model",
+    "vision_use_head": False,
 }
+# Published checkpoints spell these towers as the library did before its fifth release.
+TOWERS_AS_PUBLISHED = dict.fromkeys(("llava", "gemma3-vl"), "vision_tower.vision_model.")
 PIXTRAL = {
     "model_type": "pixtral",
     "hidden_size": 32,
     "intermediate_size": 64,
     "num_hidden_layers": 1,
     "num_attention_heads": 2,
-    "image_size": 28,
+    "image_size": 56,
     "patch_size": 14,
 }
 LLAMA_TEXT = {"model_type": "llama", **BASE}
+
+# Tokens of a picture, among those that the tokenizer has.
+SEEN = {
+    "image_token": "<|system|>",
+    "boi_token": "<|user|>",
+    "vision_start_token": "<|user|>",
+    "eoi_token": "<|assistant|>",
+    "vision_end_token": "<|assistant|>",
+    "video_token": "!",
+}
+QWEN_TOKENS = {
+    "image_token_id": 3,
+    "vision_start_token_id": 4,
+    "vision_end_token_id": 5,
+    "video_token_id": 6,
+}
+SMALL = {"height": 28, "width": 28}
+PIXELS = {"shortest_edge": 28 * 28, "longest_edge": 64 * 64}
+COLOURS = {  # said in full: vLLM leaves colours as they are where Qwen's processor does not say
+    "do_rescale": True,
+    "rescale_factor": 1 / 255,
+    "do_normalize": True,
+    "image_mean": [0.5, 0.4, 0.3],
+    "image_std": [0.3, 0.25, 0.2],
+}
+
+
+def _of_qwen(kind: str, generation: str, patch_size: int) -> dict[str, Any]:
+    pixels = {"size": PIXELS, "merge_size": 2, "temporal_patch_size": 2, **COLOURS}
+    pixels["patch_size"] = patch_size
+    return {
+        "processor_class": kind,
+        "image_processor": {"image_processor_type": "Qwen2VLImageProcessor", **pixels},
+        "video_processor": {"video_processor_type": f"{generation}VideoProcessor", **pixels},
+    }
+
+
+# name → processor_config.json
+PROCESSORS: dict[str, dict[str, Any]] = {
+    "llava": {
+        "processor_class": "LlavaProcessor",
+        "image_processor": {
+            "image_processor_type": "CLIPImageProcessor",
+            **COLOURS,
+            "size": {"shortest_edge": 28},
+            "crop_size": SMALL,
+        },
+        "image_token": SEEN["image_token"],
+        "num_additional_image_tokens": 1,
+        "patch_size": 14,
+        "vision_feature_select_strategy": "default",
+    },
+    "gemma3-vl": {
+        "processor_class": "Gemma3Processor",
+        "image_processor": {
+            "image_processor_type": "Gemma3ImageProcessor",
+            **COLOURS,
+            "size": SMALL,
+            "do_pan_and_scan": False,
+        },
+        "image_seq_length": 1,
+    },
+    "mistral3": {
+        "processor_class": "PixtralProcessor",
+        "image_processor": {
+            "image_processor_type": "PixtralImageProcessor",
+            **COLOURS,
+            "size": {"longest_edge": 56},
+            "patch_size": 14,
+        },
+        "image_token": SEEN["image_token"],
+        "image_break_token": SEEN["boi_token"],
+        "image_end_token": SEEN["eoi_token"],
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+    },
+    "qwen2-vl": _of_qwen("Qwen2VLProcessor", "Qwen2VL", 14),
+    "qwen2.5-vl": _of_qwen("Qwen2_5_VLProcessor", "Qwen2VL", 14),
+    "qwen3.5": _of_qwen("Qwen3VLProcessor", "Qwen3VL", 16),
+}
 
 # name → class of the model, class of its configuration, what differs from BASE
 ZOO: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -130,6 +226,8 @@ ZOO: dict[str, tuple[str, str, dict[str, Any]]] = {
             "n_shared_experts": 1,
             "n_group": 2,
             "topk_group": 1,
+            "topk_method": "noaux_tc",  # transformers takes these two for granted, vLLM reads them
+            "scoring_func": "sigmoid",
             "first_k_dense_replace": 1,
             "num_nextn_predict_layers": 1,
         },
@@ -198,6 +296,7 @@ ZOO: dict[str, tuple[str, str, dict[str, Any]]] = {
         "Qwen2VLForConditionalGeneration",
         "Qwen2VLConfig",
         {
+            **QWEN_TOKENS,
             "text_config": {
                 **BASE,
                 "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]},
@@ -209,6 +308,7 @@ ZOO: dict[str, tuple[str, str, dict[str, Any]]] = {
         "Qwen2_5_VLForConditionalGeneration",
         "Qwen2_5_VLConfig",
         {
+            **QWEN_TOKENS,
             "text_config": {
                 **BASE,
                 "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]},
@@ -227,6 +327,7 @@ ZOO: dict[str, tuple[str, str, dict[str, Any]]] = {
         "Qwen3_5ForConditionalGeneration",
         "Qwen3_5Config",
         {
+            **QWEN_TOKENS,
             "text_config": {
                 **BASE,
                 **HEAD,
@@ -267,6 +368,8 @@ ZOO: dict[str, tuple[str, str, dict[str, Any]]] = {
             "vision_config": SIGLIP,
             "mm_tokens_per_image": 1,
             "image_token_index": 3,
+            "boi_token_index": 4,
+            "eoi_token_index": 5,
         },
     ),
 }
@@ -278,18 +381,65 @@ def make(name: str, output: Path, *, wide: bool = False) -> Path:
     nested = "text_config" in differing
     sizes = ({} if nested else BASE) | differing
     if wide:
-        sizes = {key: WIDE.get((key, value), value) for key, value in sizes.items()}
+        sizes = _widened(sizes)
     config = getattr(transformers, config_class)(**sizes)
     torch.manual_seed(len(name))
     model = getattr(transformers, model_class)(config).to(torch.bfloat16)
     _roughen(model)
     place = output / name
     model.save_pretrained(place)
+    if name in TOWERS_AS_PUBLISHED:
+        _rename(place, "vision_tower.", TOWERS_AS_PUBLISHED[name])
     if getattr(config, "num_nextn_predict_layers", 0):
         _add_draft_layer(place, config.num_hidden_layers)
     for file in TOKENIZER_FILES:
         shutil.copy(TOKENIZER / file, place)
+    if name in PROCESSORS:
+        _write_json(place / "processor_config.json", PROCESSORS[name])
+        told = json.loads((place / "tokenizer_config.json").read_text())
+        _write_json(place / "tokenizer_config.json", {**told, "extra_special_tokens": SEEN, **SEEN})
+    if name == "gemma3-vl":
+        _have_newlines(place / "tokenizer.json")
     return place
+
+
+def _have_newlines(file: Path) -> None:
+    """Have up to four newlines be tokens, as Gemma's, in place of the last merged ones."""
+    tokenizer = json.loads(file.read_text(encoding="utf-8"))
+    model = tokenizer["model"]
+    del model["merges"][-4:]
+    for number, word in enumerate(sorted(model["vocab"], key=model["vocab"].__getitem__)[-4:], 1):
+        newlines = "\n" * number
+        model["vocab"][newlines] = model["vocab"].pop(word)
+        row = {**tokenizer["added_tokens"][-1], "special": False}
+        tokenizer["added_tokens"].append(
+            {**row, "id": model["vocab"][newlines], "content": newlines}
+        )
+    _write_json(file, tokenizer)
+
+
+def _write_json(place: Path, value: dict[str, Any]) -> None:
+    place.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+def _widened(sizes: dict[str, Any]) -> dict[str, Any]:
+    """Return the sizes of a wide model, those of its parts too."""
+
+    def widened(key: str, value: Any) -> Any:
+        if isinstance(value, dict):
+            return _widened(value)
+        return WIDE.get((key, tuple(value) if isinstance(value, list) else value), value)
+
+    return {key: widened(key, value) for key, value in sizes.items()}
+
+
+def _rename(place: Path, start: str, published: str) -> None:
+    file = place / "model.safetensors"
+    tensors = {
+        published + name.removeprefix(start) if name.startswith(start) else name: tensor
+        for name, tensor in load_file(file).items()
+    }
+    save_file(tensors, file, metadata={"format": "pt"})
 
 
 def _add_draft_layer(place: Path, layers: int) -> None:

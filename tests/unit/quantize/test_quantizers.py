@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -305,6 +307,62 @@ def test_quantized_experts_want_amx_on_processors(method: str) -> None:
     assert errors(zoo.mixtral(), large, quantize=method) == ["cpu-quantized-experts"]
     assert errors(zoo.mixtral(), amx, quantize=method) == []
     assert errors(zoo.mixtral(), large) == []
+
+
+@pytest.mark.parametrize("method", ["awq", "gptq,asymmetric", "smoothquant", "fp8"])
+def test_experts_that_are_left_out_want_nothing_of_a_processor(method: str) -> None:
+    large = replace(LOCAL_CPU, host_bytes=512 * GIB, device_bytes=512 * GIB)
+    amx = replace(large, formats=large.formats | {"fp8_block"})
+    left_out = ("re:.*\\.experts\\..*",)
+
+    assert errors(zoo.mixtral(), large, quantize=method, quantize_ignore=left_out) == []
+    assert errors(zoo.mixtral(), amx, quantize=method, quantize_ignore=left_out) == []
+
+
+def test_experts_of_which_some_are_left_out_are_refused_all_the_same() -> None:
+    large = replace(LOCAL_CPU, host_bytes=512 * GIB, device_bytes=512 * GIB)
+
+    found = errors(zoo.mixtral(), large, quantize="fp8", quantize_ignore=("re:.*w[12]$",))
+
+    assert found == ["cpu-quantized-experts"]
+
+
+@pytest.mark.parametrize("method", ["smoothquant", "smoothquant,gptq"])
+def test_latent_attention_in_8_bit_integers_is_not_loaded_on_processors(method: str) -> None:
+    large = replace(LOCAL_CPU, host_bytes=2048 * GIB, device_bytes=2048 * GIB)
+    left_out = ("re:.*\\.experts\\..*",)
+    source = zoo.deepseek_v3()
+    plain = replace(
+        source,
+        config={k: v for k, v in source.config.items() if k != "quantization_config"},
+        tensors=tuple(
+            one._replace(dtype="BF16", size=2 * math.prod(one.shape))
+            for one in source.tensors
+            if not one.name.endswith("_scale_inv")
+        ),
+    )
+    planned = partial(errors, plain, large, quantize_ignore=left_out)
+
+    assert planned(quantize=method) == ["cpu-int8-latent"]
+    assert planned(quantize="fp8") == []
+
+
+@pytest.mark.parametrize(
+    ("base", "codes"),
+    [
+        ("embedded:vllm-cpu", ["base-lacks-packages"]),
+        ("oci:mine", []),
+        (None, []),
+    ],
+)
+def test_a_model_that_sees_is_not_built_on_a_base_without_torchvision(
+    base: str | None, codes: list[str]
+) -> None:
+    """The server would say 'Model architectures […] failed to be inspected'."""
+    seeing = replace(model_of(TINY), config={**TINY, "architectures": ["Qwen3_5ForCausalLM"]})
+
+    assert errors(seeing, LOCAL_CPU, base=base) == codes
+    assert errors(model_of(TINY), LOCAL_CPU, base=base) == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,67 @@
+"""What stays whole when the rest is quantized: by names, patterns, and config.json's own list."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from packager.sizing.left_out import find_left_out, leaves_experts_whole
+from packager.sizing.schemes import quantized_weight_bytes
+from tests.support import zoo
+from tests.support.headers import LLAMA_3_8B, TINY, model_of, plan_of
+
+OF_EXPERTS = 3 * 4096 * 14336 * 8 * 32  # of Mixtral 8x7B
+WHOLE_EXPERTS = r"re:.*\.experts\..*"
+
+
+@pytest.mark.parametrize(
+    ("ignore", "parameters", "experts"),
+    [
+        (None, 0, False),
+        ((WHOLE_EXPERTS,), OF_EXPERTS, True),
+        (("model.layers.0",), 3 * 4096 * 14336 * 8 + 2 * 4096 * (4096 + 1024), False),
+        ((r"re:.*self_attn.*",), 2 * 4096 * (4096 + 1024) * 32, False),
+        (("lm_head", "model.embed_tokens"), 0, False),
+        ((r"re:.*experts(?=\.).*",), 0, False),
+    ],
+    ids=["nothing", "experts", "a layer", "attention", "outside of layers", "not understood"],
+)
+def test_matrices_are_left_out_by_their_names(
+    ignore: tuple[str, ...] | None, parameters: int, experts: bool
+) -> None:
+    left = find_left_out(zoo.mixtral(), ignore)
+
+    assert (left.parameters, left.experts) == (parameters, experts)
+
+
+def test_a_dense_model_leaves_no_experts_out() -> None:
+    assert not find_left_out(model_of(TINY), (WHOLE_EXPERTS,)).experts
+    assert not leaves_experts_whole(model_of(TINY), {"ignore": [WHOLE_EXPERTS]})
+
+
+@pytest.mark.parametrize(
+    ("ignore", "whole"),
+    [
+        ([WHOLE_EXPERTS], True),
+        ([f"model.layers.{layer}.block_sparse_moe" for layer in range(32)], True),
+        (["model.layers.0.block_sparse_moe"], False),
+        ([], False),
+    ],
+    ids=["a pattern", "every layer's", "one layer's", "none"],
+)
+def test_a_checkpoint_says_itself_whether_its_experts_are_whole(
+    ignore: list[str], whole: bool
+) -> None:
+    assert leaves_experts_whole(zoo.mixtral(), {"ignore": ignore}) is whole
+
+
+def test_what_is_left_out_weighs_what_it_weighed() -> None:
+    plan = plan_of(model_of(LLAMA_3_8B), "ml.g6e.12xlarge", quantize="fp8")
+    assert plan.quantization is not None
+    some = replace(plan.quantization, parameters_left_out=1_000_000_000)
+
+    def weight(quantization: object) -> int:
+        return quantized_weight_bytes(plan.profile, quantization)  # type: ignore[arg-type]
+
+    assert weight(some) - weight(plan.quantization) == pytest.approx(1_000_000_000, rel=0.001)
