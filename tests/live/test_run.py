@@ -189,7 +189,11 @@ def test_an_interrupt_before_it_answers_leaves_nothing(image: str, containers: A
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=300)
+        try:
+            said, _ = process.communicate(timeout=300)
+        except subprocess.TimeoutExpired as late:
+            process.kill()  # else it is waited for, for ever
+            pytest.fail(f"it goes on: {(late.stderr or b'').decode(errors='replace')[-2000:]}")
 
     assert (process.returncode, said) == (130, b"")
     assert containers() == []
