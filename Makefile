@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 
 # Tests wait for servers half of the time: more workers than cores, where memory is there for them
 # (each takes up to 2 GB, and an engine as much).
-WORKERS ?= $(shell awk '/^MemAvailable/ { most = $$2 > 14000000 ? 4 : 2 } END { print most + 0 ? most : 2 }' /proc/meminfo 2>/dev/null || echo 2)
+WORKERS ?= $(shell awk '/^MemAvailable/ { print ($$2 > 14000000 ? 4 : 2) }' /proc/meminfo 2>/dev/null || echo 2)
 
 .PHONY: help demo docs test test-fast faults mutants lint format bench bench-all venv system clean
 

@@ -214,8 +214,7 @@ def _decide(
     plan = replace(plan, compiler=compiling.name)
     findings += check_exported(facts, plan)
     compiler = compiling.name or facts.request.compile
-    base = facts.request.base or plan.container.default_base
-    stacked = check_stack(plan, rules, compiler=compiler, base=base)
+    stacked = check_stack(plan, rules, compiler=compiler, base=facts.request.base)
     findings += [finding for finding in stacked if finding.code not in said]
     findings += check_draft_split(plan) if may_fit else ()
     if fits:

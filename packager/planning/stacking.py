@@ -43,10 +43,9 @@ def check_stack(
 ) -> tuple[Finding, ...]:
     """Return a finding for every rule that the plan violates, errors first.
 
-    `base` is the request's reference of the base image; None: it names none.
+    `base` is a reference of the base image; None: the one that the container has by default.
     """
-    situation = situation_of(plan, compiler=compiler, tool=tool)
-    return check_situation({**situation, "base": _own_base(base)}, rules)
+    return check_situation(situation_of(plan, compiler=compiler, tool=tool, base=base), rules)
 
 
 def check_situation(situation: Mapping[str, object], rules: Iterable[Rule]) -> tuple[Finding, ...]:
@@ -55,7 +54,9 @@ def check_situation(situation: Mapping[str, object], rules: Iterable[Rule]) -> t
     return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
-def situation_of(plan: Plan, *, compiler: str | None = None, tool: str = "") -> Situation:
+def situation_of(
+    plan: Plan, *, compiler: str | None = None, tool: str = "", base: str | None = None
+) -> Situation:
     """Describe a plan in the words of the rules. What is not known is left out."""
     instance, container = plan.instance, plan.container
     situation: Situation = {
@@ -72,6 +73,7 @@ def situation_of(plan: Plan, *, compiler: str | None = None, tool: str = "") -> 
         "formats": instance.formats,
         "compile": "" if compiler in OFF else compiler,
         "tool": tool,
+        "base": _own_base(base or container.default_base),
         "dtype": plan.dtype,
         "kv_dtype": plan.kv_dtype,
         "attention": plan.profile.attention,
@@ -91,9 +93,9 @@ def situation_of(plan: Plan, *, compiler: str | None = None, tool: str = "") -> 
     return situation | {key: value for key, value in known.items() if value}
 
 
-def _own_base(reference: str | None) -> str:
+def _own_base(reference: str) -> str:
     """Return the name of a base that is packager's own, "" of any other."""
-    kind, _, name = (reference or "").partition(":")
+    kind, _, name = reference.partition(":")
     return name if kind == "embedded" else ""
 
 

@@ -24,12 +24,10 @@ from typing import Any
 import pytest
 
 from packager.share import share_dir
-from tests.conftest import unavailable
 from tests.live.checkpoints import read_tensors
 from tests.support.commandline import TINY
 from tests.support.places import ROOT
-from tests.support.unpacking import fill_once
-from tests.support.vllm_packages import SITE_PACKAGES, python_3_11, unpacked_base
+from tests.support.vllm_packages import laid_beside, python_3_11, unpacked_base
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(3600)]
 
@@ -106,20 +104,11 @@ def sites(serving_base: str) -> Mapping[str, str]:
     """Where the packages of each version are."""
     del serving_base
     newest = unpacked_base()
-    oldest = fill_once(
-        newest.parents[len(SITE_PACKAGES.parts) - 1].with_name(f"vllm-{OLDEST}.packages"),
-        "\n".join(OF_ITS_TIME),
-        _install_oldest,
-    )
+    oldest = laid_beside(f"vllm-{OLDEST}", OF_ITS_TIME, _without_kernels)
     return {NEWEST: str(newest), OLDEST: os.pathsep.join((str(oldest), str(newest)))}
 
 
-def _install_oldest(place: Path) -> None:
-    words = ("install", "--quiet", "--no-deps", "--target", str(place), *OF_ITS_TIME)
-    command = [python_3_11(), "-m", "pip", *words]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        unavailable(f"vLLM {OLDEST} of PyPI ({done.stderr.strip()[-300:]})")
+def _without_kernels(place: Path) -> None:
     for kernels in place.glob("vllm/*.so"):
         kernels.unlink()
 

@@ -36,11 +36,9 @@ from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
 from packager.planning.planner import make_plan
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
-from tests.conftest import unavailable
 from tests.support.headers import facts_of
 from tests.support.places import ROOT
-from tests.support.unpacking import fill_once
-from tests.support.vllm_packages import SITE_PACKAGES, python_3_11, unpacked_base
+from tests.support.vllm_packages import laid_beside, python_3_11, unpacked_base
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(3600)]
 
@@ -176,7 +174,7 @@ def _ask_engine(place: Path, questions: list[dict[str, Any]]) -> str:
     home.mkdir()
     sites = [str(unpacked_base())]
     if any("picture" in question for question in questions):
-        sites.append(str(_torchvision()))
+        sites.append(str(laid_beside("torchvision-0.28.0", [TORCHVISION])))
     done = subprocess.run(
         [python_3_11(), "-S", str(Path(__file__).parent / "engine_answers.py")],
         input="\n".join(map(json.dumps, questions)),
@@ -186,19 +184,6 @@ def _ask_engine(place: Path, questions: list[dict[str, Any]]) -> str:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
-
-
-def _torchvision() -> Path:
-    """Return where the published build is, installed once beside the base's packages."""
-    base = unpacked_base().parents[len(SITE_PACKAGES.parts) - 1]
-
-    def install(place: Path) -> None:
-        words = ("install", "--quiet", "--no-deps", "--target", str(place), TORCHVISION)
-        done = subprocess.run([python_3_11(), "-m", "pip", *words], capture_output=True, text=True)
-        if done.returncode:
-            unavailable(f"{TORCHVISION} of PyPI ({done.stderr.strip()[-300:]})")
-
-    return fill_once(base.with_name("torchvision-0.28.0.packages"), TORCHVISION, install)
 
 
 def _run(python: Path, program: str, *arguments: str) -> str:

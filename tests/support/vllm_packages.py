@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,27 @@ def unpacked_base() -> Path:
 
     place = layout.parent / f"{layout.name}.unpacked"
     return fill_once(place, "\n".join(layers), unpack) / SITE_PACKAGES
+
+
+def laid_beside(
+    name: str, pins: Sequence[str], change: Callable[[Path], None] | None = None
+) -> Path:
+    """Install releases of PyPI once beside the base, without what they need; return where.
+
+    `change` is given the directory before it counts.  Where they cannot be had, the test is
+    skipped, or fails.
+    """
+
+    def install(place: Path) -> None:
+        words = ("install", "--quiet", "--no-deps", "--target", str(place), *pins)
+        done = subprocess.run([python_3_11(), "-m", "pip", *words], capture_output=True, text=True)
+        if done.returncode:
+            unavailable(f"{pins[0]} of PyPI ({done.stderr.strip()[-300:]})")
+        if change is not None:
+            change(place)
+
+    base = unpacked_base().parents[len(SITE_PACKAGES.parts) - 1]
+    return fill_once(base.with_name(f"{name}.packages"), "\n".join(pins), install)
 
 
 def _manifest(layout: Path) -> dict[str, Any]:
