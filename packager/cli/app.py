@@ -10,7 +10,6 @@ import errno
 import gc
 import itertools
 import os
-import signal
 import sys
 import threading
 import traceback
@@ -19,6 +18,7 @@ from typing import Any
 
 import click
 
+from packager.cli import interrupts
 from packager.cli.completion import VARIABLE
 from packager.cli.lazy import LazyGroup
 from packager.cli.terminal import columns_of, escape_logs, note, note_json, note_lines, note_log
@@ -149,7 +149,7 @@ def main() -> None:
     if VARIABLE in os.environ:
         _answer_shell(sys.argv[1:])
         return
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupts.install()
     status = run(sys.argv[1:])
     if status:
         _leave_stuck_threads(status)
@@ -273,8 +273,3 @@ def _wants_json(arguments: list[str]) -> bool:
     return "--format=json" in arguments or any(
         pair == ("--format", "json") for pair in itertools.pairwise(arguments)
     )
-
-
-def _interrupt(signum: int, frame: object) -> None:  # noqa: ARG001
-    """Raise KeyboardInterrupt on a termination request, so that everything is cleaned up."""
-    raise KeyboardInterrupt

@@ -35,6 +35,7 @@ from packager.build.records import is_record_of, load_record, put_bench
 from packager.cli.bench_startup import StartupAsked, bench_startup, check_startup, parse_places
 from packager.cli.bench_work import Work, make_work
 from packager.cli.field_options import FiniteRange, options_from, take_fields
+from packager.cli.interrupts import interrupt
 from packager.cli.options import container_environment, env_option
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import catalog_option, format_option_of
@@ -355,16 +356,16 @@ def _judge(report: BenchReport, results: Results, asked: Asked) -> None:
 def _interruptible(sender: Sender) -> Iterator[None]:
     """Make a termination request end a load as Ctrl-C does: with what was measured."""
 
-    def interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    def end(signum: int, frame: FrameType | None) -> None:
         assert sender.stop is not None
         sender.stop.set()
         if not sender.is_sending:
-            raise KeyboardInterrupt
+            interrupt(signum, frame)
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:

@@ -20,6 +20,7 @@ from packager.build.report import brief_lines
 from packager.build.stages import FIRST_STAGES
 from packager.cli.cache_options import cache_options, take_cache_settings
 from packager.cli.field_options import FiniteRange, options_from
+from packager.cli.interrupts import interrupt
 from packager.cli.options import (
     container_environment,
     env_option,
@@ -317,11 +318,11 @@ def hangup_interrupts() -> Iterator[None]:
         yield
         return
 
-    def interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    def hang_up(signum: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        raise KeyboardInterrupt
+        interrupt(signum, frame)
 
-    signal.signal(signal.SIGHUP, interrupt)
+    signal.signal(signal.SIGHUP, hang_up)
     try:
         yield
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -69,11 +70,27 @@ def run_load(
     with (
         made_ahead(iter(requests), plan) as taken,
         _without_full_collections(),
+        _plain_interrupts(),
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         runner.run(load(taken))
     run = found[0]
     return replace(run, results=tuple(_counted(one, tokenizer) for one in run.results))
+
+
+@contextmanager
+def _plain_interrupts() -> Iterator[None]:
+    """Handle SIGINT as Python does: from no other handler does asyncio take it over."""
+    before = signal.getsignal(signal.SIGINT)
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or not callable(before) or before is signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -197,11 +197,10 @@ def test_no_process_is_left_however_packager_ends(how: signal.Signals, tmp_path:
     pids = tmp_path / "pids"
     program = (
         "from pathlib import Path\n"
-        "from packager.cli.app import _interrupt\n"
-        "import signal\n"
+        "from packager.cli import interrupts\n"
         "from tests.support.tool_steps import executor, step\n"
         f"root = Path({str(tmp_path)!r}); (root / 'into').mkdir()\n"
-        "signal.signal(signal.SIGTERM, _interrupt)\n"
+        "interrupts.install()\n"
         f"executor(root).run(step('orphan', parameters={{'pids': {str(pids)!r}}}), root / 'into')\n"
     )
     process = subprocess.Popen(

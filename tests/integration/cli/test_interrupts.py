@@ -1,0 +1,135 @@
+"""Interrupts that come where Python swallows exceptions end a command all the same.
+
+Each case is a process of its own that sends itself a real signal while something goes away.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.places import ROOT
+
+_AROUND = """
+import gc, io, signal, sys, time, weakref
+from packager.cli import interrupts
+
+def hit():
+    signal.raise_signal(signal.{signal})
+    for _ in range(100):
+        pass  # the handler runs here
+
+{case}
+
+interrupts.install()
+try:
+    go()
+    for _ in range(300):
+        time.sleep(0.01)
+except KeyboardInterrupt:
+    sys.exit(130)
+sys.exit(7)
+"""
+CASES = {
+    "plain": "def go(): hit()",
+    "file": """
+class File(io.RawIOBase):
+    def close(self):
+        hit()
+        super().close()
+def go(): File()
+""",
+    "whether a file is closed": """
+class File(io.RawIOBase):
+    @property
+    def closed(self):
+        hit()
+        return True
+def go(): File()
+""",
+    "a file below a file": """
+class Socket:
+    def close(self): hit()
+class File(io.RawIOBase):
+    def readable(self): return True
+    def close(self):
+        if not self.closed: Socket().close()
+        super().close()
+def go(): io.BufferedReader(File())
+""",
+    "destructor": """
+class Thing:
+    def __del__(self): hit()
+def go(): Thing()
+""",
+    "weak reference": """
+class Thing: pass
+def go():
+    thing = Thing()
+    weakref.finalize(thing, hit)
+""",
+    "garbage": """
+class Thing:
+    def __del__(self): hit()
+def go():
+    thing = Thing()
+    thing.itself = thing
+    del thing
+    gc.collect()
+""",
+    "generator": """
+def things():
+    try:
+        yield
+    finally:
+        hit()
+def go(): next(things())
+""",
+    "a file that closes for long": """
+class File(io.RawIOBase):
+    def close(self):
+        hit()
+        time.sleep(600)
+def go(): File().close()
+""",
+}
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_an_interrupt_ends_what_goes_on_wherever_it_comes(case: str, name: str) -> None:
+    program = _AROUND.format(case=case, signal=name)
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=100
+    )
+
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_what_else_is_lost_is_told_as_before() -> None:
+    case = "class Thing:\n    def __del__(self): 1 / 0\ndef go():\n    Thing()\n    hit()"
+
+    done = subprocess.run(
+        [sys.executable, "-c", _AROUND.format(case=case, signal="SIGINT")],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=100,
+    )
+
+    assert done.returncode == 130
+    assert "ZeroDivisionError" in done.stderr
+
+
+def test_an_ignored_interrupt_stays_ignored() -> None:
+    """As in a background job of a shell without job control."""
+    case = "signal.signal(signal.SIGINT, signal.SIG_IGN)\ndef go():\n    hit()\n    sys.exit(0)"
+
+    done = subprocess.run(
+        [sys.executable, "-c", _AROUND.format(case=case, signal="SIGINT")], cwd=ROOT, timeout=100
+    )
+
+    assert done.returncode == 0
