@@ -92,6 +92,15 @@ def test_a_log_that_tells_nothing_splits_nothing(log: str) -> None:
     assert found.untold == 30.0
 
 
+def test_an_answer_that_a_late_clock_has_before_the_engines_end_came_after_it() -> None:
+    """Heard of the container 0.5 s late, a client took the answer of 130.2 for one of 129.7."""
+    marks = StartMarks(weights_begin=110.0, weights_end=120.0, engine_end=130.0)
+
+    found = split_start(marks, started=100.0, ready=129.7)
+
+    assert (found.compiling, found.ready, found.untold) == (10.0, 0.0, 0.0)
+
+
 def test_marks_before_the_start_or_swapped_are_no_parts() -> None:
     marks = StartMarks(weights_begin=50.0, weights_end=40.0, engine_end=120.0)
 
