@@ -58,7 +58,7 @@ def work(spec: Spec, report: Report) -> dict[str, Any]:
 
 
 def find_python(candidates: list[str], engine: Mapping[str, str]) -> str:
-    """Return the Python that has the engine, in the version that the catalog says."""
+    """Return the path of the Python that has the engine, in the version that the catalog says."""
     told = "import importlib.metadata as m; print(m.version({name!r}))".format(**engine)
     found = "none"
     for python in candidates:
@@ -67,7 +67,7 @@ def find_python(candidates: list[str], engine: Mapping[str, str]) -> str:
             if done.returncode == 0:
                 found = done.stdout.strip()
                 if found.partition("+")[0] == engine["version"]:
-                    return python
+                    return shutil.which(python) or python
     wanted = f"{engine['name']} {engine['version']}"
     raise RuntimeError(f"the plan is for {wanted}, the base image has {found}")
 

@@ -88,7 +88,7 @@ class Worker:
         self.python.write_text(ENGINE.format(python=sys.executable))
         self.python.chmod(0o755)
 
-    def run(self, way: str = "", **changes: Any) -> dict[str, Any]:
+    def run(self, way: str = "", path: str = "/usr/bin:/bin", **changes: Any) -> dict[str, Any]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -104,7 +104,8 @@ class Worker:
             "requests": [["/v1/completions", {"prompt": "x"}]],
             **changes,
         }
-        return run_worker("vllm-shards", self.root, parameters, inputs={"model": str(self.model)})
+        inputs = {"model": str(self.model)}
+        return run_worker("vllm-shards", self.root, parameters, inputs=inputs, PATH=path)
 
 
 @pytest.fixture
@@ -112,13 +113,20 @@ def worker(tmp_path: Path) -> Worker:
     return Worker(tmp_path)
 
 
+@pytest.mark.parametrize("named", [True, False], ids=["name", "path"])
 @pytest.mark.parametrize("own", [True, False], ids=["vllm", "module"])
-def test_what_loads_again_and_answers_alike_is_kept_alone(worker: Worker, own: bool) -> None:
-    """The server is started by the image's own command: it may know how to start sooner."""
+def test_what_loads_again_and_answers_alike_is_kept_alone(
+    worker: Worker, own: bool, named: bool
+) -> None:
+    """The server is started by the image's own command: it may know how to start sooner.
+
+    An image's Python is named as its PATH finds it, which is where its command is looked for.
+    """
     if own:
         worker.python.with_name("vllm").symlink_to(worker.python)
         worker.python.write_text(worker.python.read_text().replace(', "-m"', ', "--"'))
-    result = worker.run()
+    found = {"pythons": ["python3"], "path": f"{worker.root}:/usr/bin:/bin"} if named else {}
+    result = worker.run(**found)
 
     assert "error" not in result, result
     assert result["files"] == [

@@ -22,7 +22,7 @@ WORKERS = {
     "specforge": "110fbecfbf68231ebe8bbb07d49347e829751bdbff8df61213f89ee2df34c442",
     "tensorrt-llm": "bf1b6b1011ca1ec8832b2fa7254c9812e6fc41cd27eb7f91803822bce68c2452",
     "vllm-cache": "1322b4dd0917fea4251e155beb3c3a4cc3eef7c912931f9d6840d5f4c5a406b9",
-    "vllm-shards": "4756b2c41d841a702962ab3002b3005efca9b688d5d357cfd94eaa9aac707baf",
+    "vllm-shards": "929bde99f387c0d2707cd8cdd74fe37743577845d49ddf0660e30d6a7971ddef",
 }
 
 
