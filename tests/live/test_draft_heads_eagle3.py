@@ -16,7 +16,8 @@ from tests.live.checkpoints import read_tensors
 from tests.live.head_training import Training, during, read_files, shipped_samples, spoil
 from tests.support.commandline import TINY
 
-pytestmark = pytest.mark.live
+# One process loads the libraries for all that train heads.
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("draft-heads")]
 
 ASKED: dict[str, Any] = {
     "task": "eagle3",
