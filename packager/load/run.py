@@ -115,7 +115,7 @@ def _without_full_collections() -> Iterator[None]:
 
 @cache
 def _is_frozen_by_others() -> bool:
-    """Tell whether objects were frozen before the first load: it is not for us to unfreeze them.
+    """Return whether objects were frozen before the first load, which may not unfreeze them.
 
     Asked once, because Python counts them one by one: 0.1 s for the millions of a large process.
     """
