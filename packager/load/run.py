@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from packager.load.ahead import made_ahead
@@ -23,6 +24,7 @@ from packager.serving.routes import Route
 
 _SETTLE_S, _SETTLE_READS = 0.2, 15
 _STOP_POLL_S = 0.05
+_FROZEN = threading.Lock()  # held by the load that froze the objects of this process
 # Lines of what engines count while they answer.
 _COUNTED = re.compile(
     r"^[A-Za-z0-9_:]*(?:spec|skipped|generation_tokens|request_success)[^\n]*$", re.MULTILINE
@@ -100,7 +102,7 @@ def _without_full_collections() -> Iterator[None]:
     A collection of the modules and requests of this process takes tens of milliseconds, in which
     no token is timed; of what a load makes it takes less than one.
     """
-    if gc.get_freeze_count():  # somebody else's, who will end it
+    if _is_frozen_by_others() or not _FROZEN.acquire(blocking=False):
         yield
         return
     gc.freeze()
@@ -108,6 +110,16 @@ def _without_full_collections() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
+        _FROZEN.release()
+
+
+@cache
+def _is_frozen_by_others() -> bool:
+    """Return whether objects were frozen before the first load, which may not unfreeze them.
+
+    Asked once, because Python counts them one by one: 0.1 s for the millions of a large process.
+    """
+    return gc.get_freeze_count() > 0
 
 
 async def settled(

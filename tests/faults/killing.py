@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -107,12 +108,25 @@ def _manifest(host: str, repository: str, tag: str) -> bytes:
     request = urllib.request.Request(
         f"http://{host}/v2/{repository}/manifests/{tag}", None, _ACCEPT
     )
-    try:
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            return bytes(answer.read())
-    except urllib.error.HTTPError as error:
-        assert error.code == 404
-        return b""
+    with _asked(request) as answer:
+        return b"" if answer.status == 404 else bytes(answer.read())
+
+
+def _asked(request: urllib.request.Request) -> Any:
+    """What a registry answers, with 200 or 404.
+
+    It still carries out what a client sent before it was killed. Meanwhile Docker's registry
+    answers 500: it empties a tag's file before it writes the new digest into it.
+    """
+    ends = time.monotonic() + 30
+    while True:
+        try:
+            return urllib.request.urlopen(request, timeout=120)
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return error
+            assert error.code == 500 and time.monotonic() < ends, error
+        time.sleep(0.05)
 
 
 def _parts(document: dict[str, Any]) -> list[dict[str, Any]]:
@@ -123,14 +137,8 @@ def _parts(document: dict[str, Any]) -> list[dict[str, Any]]:
 def has_blob(host: str, repository: str, entry: dict[str, object]) -> bool:
     """Whether a registry has what a descriptor describes."""
     url = f"http://{host}/v2/{repository}/blobs/{entry['digest']}"
-    try:
-        with urllib.request.urlopen(
-            urllib.request.Request(url, method="HEAD"), timeout=120
-        ) as answer:
-            return int(answer.headers["Content-Length"]) == entry["size"]
-    except urllib.error.HTTPError as error:
-        assert error.code == 404
-        return False
+    with _asked(urllib.request.Request(url, method="HEAD")) as answer:
+        return bool(answer.status == 200 and int(answer.headers["Content-Length"]) == entry["size"])
 
 
 def layout_image(root: Path) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,10 +13,19 @@ import pytest
 from packager.architectures.profile import make_profile
 from packager.drafts.medusa import check_medusa, read_medusa
 from tests.integration.steps.test_measures import START, TOOLS
-from tests.live.head_training import Training, during, read_files, shipped_samples, spoil
+from tests.live.head_training import (
+    ENVIRONMENT,
+    Training,
+    during,
+    read_files,
+    shipped_samples,
+    spoil,
+    worker,
+)
 from tests.support.commandline import TINY
 
-pytestmark = pytest.mark.live
+# One process loads the libraries for all that train heads.
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("draft-heads")]
 
 ANSWERS: dict[str, Any] = {
     "task": "answers",
@@ -36,25 +43,23 @@ ASKED: dict[str, Any] = {
     "speculative_tokens": 3,
     "layers": 1,
     "epochs": 20,
-    "max_steps": 120,
+    "max_steps": 50,
     "learning_rate": 2e-3,
-    "batch_tokens": 256,
+    "batch_tokens": 128,
 }
 Start = Callable[[str], Training]
 
 
-def told_by(python: Path, program: str) -> Any:
+def told_by(python: Path, program: str, place: Path) -> Any:
     """Run a program among the modules of `draft-heads`; give what it printed as JSON."""
-    path = ":".join(str(TOOLS / name) for name in ("draft-heads", "common", "llmcompressor"))
-    done = subprocess.run(
-        [str(python), "-c", START + program],
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    script = place / "program.py"
+    script.write_text(START + program)
+    modules = ":".join(str(TOOLS / name) for name in ("draft-heads", "common", "llmcompressor"))
+    env = {**ENVIRONMENT, "PYTHONPATH": modules}
+    with worker(python, [str(script)], place, env, place / "log") as (_, lines):
+        printed = "".join(lines)
+    assert printed, (place / "log").read_text()
+    return json.loads(printed)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +112,7 @@ def answers(place: Path) -> list[str]:
 
 
 def test_the_model_answers_what_the_samples_ask(
-    inputs: dict[str, Path], answered: Training, training: Path
+    inputs: dict[str, Path], answered: Training, training: Path, tmp_path: Path
 ) -> None:
     for name in ("train.jsonl", "held-out.jsonl"):
         asked, given = rows(inputs["samples"] / name), rows(answered.output / name)
@@ -116,7 +121,7 @@ def test_the_model_answers_what_the_samples_ask(
         assert answers(answered.output / name) != answers(inputs["samples"] / name)
 
     question = rows(answered.output / "train.jsonl")[0]["messages"][:1]
-    alone = told_by(training, ALONE.format(model=str(TINY), messages=question))
+    alone = told_by(training, ALONE.format(model=str(TINY), messages=question), tmp_path)
 
     assert answers(answered.output / "train.jsonl")[0] == alone
 
@@ -213,7 +218,7 @@ def test_trained_heads_foretell_held_out_texts_better_than_before(trained: Train
     report = trained.report
 
     assert report["method"] == "medusa"
-    assert (report["texts"], report["held_out_texts"], report["steps"]) == (128, 24, 120)
+    assert (report["texts"], report["held_out_texts"], report["steps"]) == (128, 24, 50)
     assert report["loss"] < 0.7 * report["loss_before"], report
     assert report["expected_length_before"] < 1.1
     assert report["expected_length"] > 1.25, report
@@ -244,12 +249,13 @@ def test_heads_have_the_tensors_that_engines_load_and_fit_their_model(trained: T
 
 
 def test_the_figures_are_those_that_an_engine_would_see(
-    own: dict[str, Path], trained: Training, training: Path
+    own: dict[str, Path], trained: Training, training: Path, tmp_path: Path
 ) -> None:
     """Reckoned plainly from the files alone, answer by answer."""
     found = told_by(
         training,
         PLAINLY.format(model=str(TINY), head=str(trained.output), samples=str(own["samples"])),
+        tmp_path,
     )
 
     assert found == pytest.approx(trained.report["acceptance"], abs=2e-3)
@@ -286,7 +292,7 @@ print(json.dumps([one / places for one in hits]))
 
 
 def test_positions_are_found_among_files_that_may_hold_none(tmp_path: Path, training: Path) -> None:
-    found = told_by(training, PIECES.format(place=str(tmp_path)))
+    found = told_by(training, PIECES.format(place=str(tmp_path)), tmp_path)
 
     assert found == {
         "followers": [2, 1, 0, 3, 2, 1, 0],
@@ -319,7 +325,7 @@ print(json.dumps({{
 
 
 def test_a_piece_of_other_work_is_not_taken(tmp_path: Path, training: Path) -> None:
-    found = told_by(training, OTHERS.format(place=str(tmp_path)))
+    found = told_by(training, OTHERS.format(place=str(tmp_path)), tmp_path)
 
     assert found == {"own": True, "spoilt": False, "jobs": False, "places": False, "numbers": False}
 
@@ -356,11 +362,11 @@ def test_a_training_that_is_killed_again_and_again_gives_the_same_bytes(
     asked = {**ASKED, "save_every_s": 0}
 
     assert run.run(asked, own, kill_at=during("reading training texts", 100)) == {}
-    assert run.run(asked, own, kill_at=during("training", 30)) == {}
+    assert run.run(asked, own, kill_at=during("training", 12)) == {}
     assert [*run.work.glob("checkpoints/*.pt")], "a state was saved"
     spoil(next(run.work.glob("*/training/*.safetensors")))
     notes: list[str] = []
-    assert run.run(asked, own, kill_at=during("training", 90, notes)) == {}
+    assert run.run(asked, own, kill_at=during("training", 36, notes)) == {}
     result = run.run(asked, own)
 
     assert any("continues at step" in note for note in notes)
@@ -374,7 +380,7 @@ def test_a_spoilt_checkpoint_is_not_gone_on_from(
     run = started("spoilt")
     asked = {**ASKED, "save_every_s": 0}
 
-    assert run.run(asked, own, kill_at=during("training", 30)) == {}
+    assert run.run(asked, own, kill_at=during("training", 12)) == {}
     for state in run.work.glob("checkpoints/*.pt"):
         spoil(state)
     notes: list[str] = []
@@ -388,7 +394,7 @@ def test_training_goes_on_from_heads(
     trained: Training, own: dict[str, Path], started: Start
 ) -> None:
     """In the names of their authors, too, and with both they are the same heads."""
-    asked = {**ASKED, "max_steps": 60, "learning_rate": 1e-3}
+    asked = {**ASKED, "max_steps": 30, "learning_rate": 1e-3}
     run, other = started("continued"), started("authors")
 
     result = run.run(asked, {**own, "head": trained.output})

@@ -52,8 +52,8 @@ TRAINING = {
     "medusa": ("--epochs", "6", "--learning-rate", "2e-3"),
 }
 SMALL = (
-    *("--samples", "180", "--max-tokens", "256"),
-    *("--answer-tokens", "96", "--batch-tokens", "512"),
+    *("--samples", "180", "--max-tokens", "64"),
+    *("--answer-tokens", "48", "--batch-tokens", "128"),
 )
 AT_LEAST = {"draft model": 1.5, "ngram": 1.3, "eagle3": 1.2, "medusa": 1.2}
 

@@ -29,12 +29,13 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 class Cluster:
     """A cluster with two nodes, and a bucket that all reach."""
 
-    def __init__(self, place: Path, bucket: Bucket, server: str) -> None:
+    def __init__(self, place: Path, bucket: Bucket, server: str, tools: dict[str, str]) -> None:
         self.place = place
         self.bucket = bucket
         self.shared = f"{bucket.url}/builds?endpoint_url={server}"
         self.environment = {
             **bucket.environment,
+            **tools,
             "PYTHONPATH": os.pathsep.join((str(OUTSIDE), str(Path.cwd()))),
             "RAY_USAGE_STATS_ENABLED": "0",
         }
@@ -114,12 +115,14 @@ class Laptop:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, quantizing_fast: dict[str, str]
+) -> Iterator[Cluster]:
     if importlib.util.find_spec("ray") is None:
         unavailable("ray")
     place = tmp_path_factory.mktemp("cluster")
     with bucket_server() as server:
-        made = Cluster(place, Bucket(server), server)
+        made = Cluster(place, Bucket(server), server, quantizing_fast)
         with ray_nodes(place, made.environment, count=2) as made.nodes:
             yield made
 

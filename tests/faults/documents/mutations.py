@@ -14,8 +14,14 @@ from typing import Any
 Damage = Callable[[bytes, random.Random], bytes]
 
 
-class _Raw(str):
+class _Raw:
     """Text that stands in the document as it is: what no value of Python can be written as."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
 
 
 _DIGEST = "sha256:" + "0" * 64
@@ -133,7 +139,7 @@ def _change_value(document: Any, chance: random.Random) -> bytes:
         case 3:
             holder[key] = {"value": old}
         case 4 if isinstance(holder, dict):
-            word = chance.choice([word for word in WORDS if isinstance(word, str)])
+            word = chance.choice([word for word in WORDS if isinstance(word, str | _Raw)])
             holder[str(word)[:300]] = holder.pop(key)
         case 5 if isinstance(holder, list):
             holder[key : key + 1] = [old] * chance.choice((0, 2, 100, 5000))
@@ -169,12 +175,31 @@ def _places(value: Any, depth: int) -> Any:
 
 def _written(value: Any) -> str:
     """Write JSON as it is meant here: raw text stays raw."""
+    raw: list[str] = []
+
+    def kept(one: Any) -> str:
+        raw.append(str(one))
+        return f"\0raw {len(raw) - 1}\0"
+
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=kept)
+    except RecursionError:
+        return _written_slowly(value)
+    if not text.isascii():
+        return _written_slowly(value)  # with escapes in its names
+    for number, one in enumerate(raw):
+        text = text.replace(f'"\\u0000raw {number}\\u0000"', one)
+    return text
+
+
+def _written_slowly(value: Any) -> str:
     if isinstance(value, _Raw):
         return str(value)
     if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(k)}:{_written(v)}" for k, v in value.items()) + "}"
+        inner = (f"{json.dumps(key)}:{_written_slowly(one)}" for key, one in value.items())
+        return "{" + ",".join(inner) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(_written, value)) + "]"
+        return "[" + ",".join(map(_written_slowly, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -15,7 +15,7 @@ from packager.core.probes import probe_request
 from packager.core.samples import Message, Sample
 from packager.load import client as client_module
 from packager.load import run as run_module
-from packager.load.run import run_load
+from packager.load.run import _is_frozen_by_others, run_load
 from packager.load.tokenizer import TokenizerFailed
 from packager.load.values import Level, LoadPlan, LoadRequest, LoadResult, LoadRun
 from tests.support.doubles.speculating import SpeculatingServer
@@ -47,6 +47,7 @@ def plan(concurrency: int = 1, **more: float | None) -> LoadPlan:
 
 def test_what_was_there_before_a_load_is_not_searched_for_garbage_meanwhile() -> None:
     gc.unfreeze()  # what was collected of the tests, which stays frozen
+    _is_frozen_by_others.cache_clear()
     before = len(gc.get_objects())
     collected: list[int] = []
 

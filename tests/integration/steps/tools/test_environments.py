@@ -22,6 +22,9 @@ from tests.unit.steps.tools.test_environments import borrower as borrower
 from tests.unit.steps.tools.test_environments import own
 from tests.unit.steps.tools.test_environments import tool as tool
 
+# One process makes the packages of pip that their environments are given.
+pytestmark = pytest.mark.xdist_group("tool-environments")
+
 
 def test_groups_are_installed_in_order_with_the_users_settings(tmp_path: Path, tool: Path) -> None:
     made = own(tmp_path, tool)

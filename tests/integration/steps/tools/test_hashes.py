@@ -17,6 +17,9 @@ from tests.support.tool_steps import HELPER
 from tests.support.workers import load
 from tests.unit.steps.tools.test_environments import own, wheel
 
+# One process makes the packages of pip that their environments are given.
+pytestmark = pytest.mark.xdist_group("tool-environments")
+
 install = load(HELPER / "install.py")
 
 GROUPS = """

@@ -17,6 +17,9 @@ from tests.unit.steps.tools.test_tool_builds import tool as tool
 from tests.unit.steps.tools.test_tool_builds import tool_for_both as tool_for_both
 from tests.unit.steps.tools.test_tool_builds import versions
 
+# One process makes the packages of pip that their environments are given.
+pytestmark = pytest.mark.xdist_group("tool-environments")
+
 
 def test_each_build_has_an_environment_of_its_own(tmp_path: Path, tool: Path) -> None:
     """pip takes 1.0+cpu for 1.0 where an index has both: a step on a GPU found no CUDA."""
