@@ -94,7 +94,7 @@ SCHEMES = {
     "awq-gemm": Scheme("awq", "gemm", folded=("norms", "up"), family=TGI),
     "gptq": Scheme("gptq", "pack-quantized", {**INT4, "symmetric": True}, bound=GPTQ),
     "autoround": Scheme(
-        "autoround,iters=8", "pack-quantized", {**INT4, "symmetric": True}, bound=GPTQ
+        "autoround,iters=20", "pack-quantized", {**INT4, "symmetric": True}, bound=GPTQ
     ),
     "fp8": Scheme("fp8", "float-quantized", {**FP8, "strategy": "channel"}, PER_TOKEN),
     "fp8-static": Scheme("fp8,static", "float-quantized", {**FP8}, PER_TENSOR, family=VLLM),
