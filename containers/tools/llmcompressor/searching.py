@@ -120,9 +120,8 @@ class Cores:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix whose columns are scaled, its own weights, and how they are rounded."""
+    """A matrix whose columns are scaled, and how it is rounded."""
 
-    module: Any
     weight: torch.Tensor  # what the module multiplies by
     original: torch.Tensor
     args: QuantizationArgs
@@ -251,7 +250,7 @@ def _matrix(layer: Any, original: torch.Tensor) -> Matrix:
     if hasattr(layer, "weight_zero_point"):
         zero_point = original.new_empty(shape, dtype=args.zp_dtype)
         layer.weight_zero_point.data = zero_point
-    return Matrix(layer, layer.weight.data, original, args, scale, zero_point)
+    return Matrix(layer.weight.data, original, args, scale, zero_point)
 
 
 def _is_here(module: torch.nn.Module) -> bool:
@@ -278,9 +277,13 @@ def _replica(module: torch.nn.Module, made: dict[torch.nn.Module, Any]) -> Any:
         for name, one in module._parameters.items()
     }
     copy._buffers = dict(module._buffers.items())
-    parts = {name: part and _replica(part, made) for name, part in module._modules.items()}
-    copy._modules = parts
-    return None if any(parts[name] is None and module._modules[name] for name in parts) else copy
+    copy._modules = dict(module._modules)
+    for name, part in module._modules.items():
+        if part is not None:
+            copy._modules[name] = _replica(part, made)
+            if copy._modules[name] is None:
+                return None
+    return copy
 
 
 def _size(value: Any) -> int:
