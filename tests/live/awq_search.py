@@ -55,7 +55,7 @@ def rounding() -> Iterator[dict[str, Any]]:
             assert searching._is_plain(layer, weight)
             matrix = searching._matrix(layer, weight.clone())
             with searching.Cores() as cores:
-                cores.round(matrix, scales)
+                cores.round([matrix], scales)
             got = (layer.weight.data, layer.weight_scale.data, layer.weight_zero_point.data)
             yield {**found, "exact": str(exact), "threads": threads, "equal": alike(got, wanted)}
 

@@ -86,14 +86,20 @@ class Cores:
                 workers.close()
         torch.set_num_threads(self._threads)  # what threads to come begin with
 
-    def round(self, matrix: Matrix, scales: torch.Tensor) -> None:
-        """Set a matrix's weight to what is left of it when it was scaled, rounded and unscaled."""
-        if self._rounding is None:
-            matrix.round(scales, 0, matrix.rows)
+    def round(self, matrices: list[Matrix], scales: torch.Tensor) -> None:
+        """Set weights to what is left of them when they were scaled, rounded and unscaled."""
+        count = self._rounding.count * PIECES if self._rounding else 1
+        pieces = [piece for matrix in matrices for piece in matrix.pieces(count)]
+
+        def run(piece: tuple[Matrix, int, int]) -> None:
+            matrix, first, end = piece
+            matrix.round(scales, first, end)
+
+        if self._rounding is not None:
+            self._rounding.map(run, pieces)
             return
-        step = -(-matrix.rows // (PIECES * self._rounding.count))
-        pieces = range(0, matrix.rows, step)
-        self._rounding.map(lambda row: matrix.round(scales, row, row + step), pieces)
+        for piece in pieces:
+            run(piece)
 
     def outputs(self, module: torch.nn.Module, batches: Any) -> list[torch.Tensor] | None:
         """Return what a module gives for each batch; None where it has to be one by one."""
@@ -128,9 +134,11 @@ class Matrix:
     scale: torch.Tensor
     zero_point: torch.Tensor | None  # None where the module has none
 
-    @property
-    def rows(self) -> int:
-        return int(self.weight.shape[0])
+    def pieces(self, count: int) -> list[tuple[Matrix, int, int]]:
+        """Cut the rows into about so many pieces: the matrix, the first row and the end."""
+        rows = self.weight.shape[0]
+        step = -(-rows // count)
+        return [(self, row, min(row + step, rows)) for row in range(0, rows, step)]
 
     def round(self, scales: torch.Tensor, first: int, end: int) -> None:
         """Do what the library does to these rows, operation by operation."""
@@ -141,7 +149,6 @@ class Matrix:
         )
         rounded = torch.empty(count, columns, dtype=self.weight.dtype)
         least, most = (float(bound) for bound in calculate_range(self.args, "cpu"))
-        end = min(end, self.rows)
         for at in range(first, end, count):
             rows = slice(at, min(at + count, end))
             wide, narrow = exact[: rows.stop - at], rounded[: rows.stop - at]
@@ -190,8 +197,7 @@ def search(
         scales = scales / (scales.max() * scales.min()).sqrt()
         scales[torch.isinf(scales)] = 1
         scales[torch.isnan(scales)] = 1
-        for matrix in matrices:
-            cores.round(matrix, scales.view(1, -1))
+        cores.round(matrices, scales.view(1, -1))
         loss = modifier._compute_loss(before, modifier._run_samples(mapping.parent))
         first = loss if first is None else first
         if loss < (math.inf if least is None else least):
