@@ -1,10 +1,12 @@
 """AWQ's search beside the library's own, bit by bit: run in the tool environment.
 
     python awq_search.py rounding
+    python awq_search.py left
     python awq_search.py models CASES MODELS WORK
 
-`rounding` rounds matrices of many shapes; `models` quantizes each case of `quantize_matrix.py` by
-the library's search and by the worker's, on one thread and on several.  One line of JSON each.
+`rounding` rounds matrices of many shapes; `left` tells what is left to the library; `models`
+quantizes each case of `quantize_matrix.py` by the library's search and by the worker's, on one
+thread and on two.  One line of JSON each.
 """
 
 from __future__ import annotations
@@ -60,7 +62,39 @@ def rounding() -> Iterator[dict[str, Any]]:
             yield {**found, "exact": str(exact), "threads": threads, "equal": alike(got, wanted)}
 
 
-def layer_of(weight: torch.Tensor, group: int, *, symmetric: bool) -> torch.nn.Linear:
+def left() -> Iterator[dict[str, Any]]:
+    """Tell of matrices and modules whether they are left to the library."""
+    weight = torch.ones(64, 256, dtype=torch.bfloat16)
+    changes: dict[str, dict[str, Any]] = {
+        "nothing": {},
+        "a scale for an output": {"strategy": "channel"},
+        "floating point": {"type": "float"},
+        "scales while serving": {"dynamic": True},
+        "scales of another type": {"scale_dtype": torch.float8_e4m3fn},
+        "groups that do not divide it": {"group_size": 96},
+    }
+    for name, change in changes.items():
+        layer = layer_of(weight, 64, symmetric=True)
+        for key, value in change.items():
+            vars(layer.quantization_scheme.weights)[key] = value
+        yield {"matrix": name, "left": not searching._is_plain(layer, weight)}
+    turned = weight.T
+    yield {"matrix": "transposed", "left": not searching._is_plain(layer_of(weight, 64), turned)}
+    texts = [{"input": weight[:2]}, {"input": weight[:3]}]
+    layer, foreign = layer_of(weight, 64), layer_of(weight, 64)
+    foreign.forward = layer.forward
+    modules = {"plain": layer, "with a forward of another": foreign}
+    modules["with a part that has one"] = torch.nn.Sequential(foreign)
+    for name, module in modules.items():
+        for threads in (1, 2, 3, 5, 6):
+            torch.set_num_threads(threads)
+            for some in (texts[:1], texts):
+                with searching.Cores() as cores:
+                    alone = cores.outputs(module, some) is None
+                yield {"module": name, "threads": threads, "texts": len(some), "left": alone}
+
+
+def layer_of(weight: torch.Tensor, group: int, *, symmetric: bool = True) -> torch.nn.Linear:
     """Return a layer that is about to be quantized."""
     layer = torch.nn.Linear(*reversed(weight.shape), bias=False, dtype=weight.dtype)
     scheme = preset_name_to_scheme("W4A16" if symmetric else "W4A16_ASYM", ["Linear"])
@@ -133,7 +167,6 @@ def librarys() -> Iterator[dict[str, int]]:
     with (
         mock.patch.object(searching, "SEARCH", "another"),
         mock.patch.object(searching.Cores, "outputs", lambda *_: None),
-        mock.patch.object(searching, "is_known", lambda: False),
         mock.patch.object(library.AWQModifier, "_compute_best_scale", count),
     ):
         yield left
@@ -162,6 +195,6 @@ def counted() -> Iterator[dict[str, int]]:
 
 
 if __name__ == "__main__":
-    made = rounding() if sys.argv[1] == "rounding" else models(*map(Path, sys.argv[2:]))
-    for one in made:
+    programs = {"rounding": rounding, "left": left, "models": models}
+    for one in programs[sys.argv[1]](*map(Path, sys.argv[2:])):
         sys.stdout.write(json.dumps(one) + "\n")

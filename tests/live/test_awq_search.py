@@ -41,6 +41,19 @@ def test_a_matrix_is_rounded_as_the_library_does(quantizing_python: Path) -> Non
     assert [one for one in found if not one["equal"]] == []
 
 
+def test_what_is_not_as_it_is_known_is_left_to_the_library(quantizing_python: Path) -> None:
+    found = lines(quantizing_python, "left")
+
+    matrices = {one["matrix"]: one["left"] for one in found if "matrix" in one}
+    assert matrices == dict.fromkeys(matrices, True) | {"nothing": False}
+    beside = {
+        (one["module"], one["threads"], one["texts"])
+        for one in found
+        if "module" in one and not one["left"]
+    }
+    assert beside == {("plain", threads, 2) for threads in (2, 3, 6)}
+
+
 def test_models_are_quantized_as_by_the_librarys_own_search(
     quantizing_python: Path, tmp_path: Path
 ) -> None:
