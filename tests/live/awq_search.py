@@ -90,8 +90,11 @@ def left() -> Iterator[dict[str, Any]]:
             torch.set_num_threads(threads)
             for some in (texts[:1], texts):
                 with searching.Cores() as cores:
-                    alone = cores.outputs(module, some) is None
-                yield {"module": name, "threads": threads, "texts": len(some), "left": alone}
+                    found = cores.outputs(module, some)
+                told = {"module": name, "threads": threads, "texts": len(some)}
+                wanted = tuple(module(**text) for text in some)
+                equal = found is None or alike(tuple(found), wanted)
+                yield {**told, "left": found is None, "equal": equal}
 
 
 def layer_of(weight: torch.Tensor, group: int, *, symmetric: bool = True) -> torch.nn.Linear:
@@ -125,7 +128,8 @@ def rounded_by_the_library(
 def alike(got: tuple[torch.Tensor, ...], wanted: tuple[torch.Tensor, ...]) -> bool:
     """Compare bit by bit: 0 and -0 are not the same."""
     return all(
-        one.dtype == other.dtype and torch.equal(one.view(torch.uint8), other.view(torch.uint8))
+        (one.dtype, one.shape) == (other.dtype, other.shape)
+        and torch.equal(one.view(torch.uint8), other.view(torch.uint8))
         for one, other in zip(got, wanted, strict=True)
     )
 

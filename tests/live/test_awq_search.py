@@ -52,6 +52,7 @@ def test_what_is_not_as_it_is_known_is_left_to_the_library(quantizing_python: Pa
         if "module" in one and not one["left"]
     }
     assert beside == {("plain", threads, 2) for threads in (2, 3, 6)}
+    assert all(one["equal"] for one in found if "module" in one)
 
 
 def test_models_are_quantized_as_by_the_librarys_own_search(
