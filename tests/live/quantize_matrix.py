@@ -62,17 +62,8 @@ class Quiet(Report):
 
 def run(case: dict[str, Any], models: Path, work: Path) -> dict[str, Any]:
     """Quantize and compare."""
-    source = models / case["name"]
-    shutil.rmtree(work, ignore_errors=True)
-    for name in ("out", "work", "samples", "plain"):
-        (work / name).mkdir(parents=True)
-    rows = [json.dumps({"text": text}) + "\n" for text in TEXTS]
-    (work / "samples/samples.jsonl").write_text("".join(rows), encoding="utf-8")
-    inputs = {"model": source, "samples": work / "samples"}
-    spec = Spec(
-        "llmcompressor", "quantize", inputs, case["parameters"],
-        work / "out", work / "work", work / "result.json", 0,
-    )  # fmt: skip
+    spec = spec_of(case, models, work)
+    source = spec.inputs["model"]
     quantize(spec, Quiet())
     evaluated = _evaluated(source, work) if case.get("evaluate") else {}
     loader = case["parameters"]["loader"]
@@ -86,6 +77,21 @@ def run(case: dict[str, Any], models: Path, work: Path) -> dict[str, Any]:
             shutil.copy(file, keep / "quantized")
             shutil.copy(file, keep / "plain")
     return evaluated | compared
+
+
+def spec_of(case: dict[str, Any], models: Path, work: Path) -> Spec:
+    """Empty the place to work in, and describe the run."""
+    source = models / case["name"]
+    shutil.rmtree(work, ignore_errors=True)
+    for name in ("out", "work", "samples", "plain"):
+        (work / name).mkdir(parents=True)
+    rows = [json.dumps({"text": text}) + "\n" for text in TEXTS]
+    (work / "samples/samples.jsonl").write_text("".join(rows), encoding="utf-8")
+    inputs = {"model": source, "samples": work / "samples"}
+    return Spec(
+        "llmcompressor", "quantize", inputs, case["parameters"],
+        work / "out", work / "work", work / "result.json", 0,
+    )  # fmt: skip
 
 
 def _compared(source: Path, result: Path, plain: Path, loader: str) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from llmcompressor.modifiers.utils.hooks import HooksMixin
 from mappings import Fold
 from packager_worker import WorkerFailed
 from pydantic import PrivateAttr
+from searching import Cores, can_search, search
 
 ROWS = 16  # of a matrix, and tokens of a text, that are compared
 # How far a matrix's output may be from what it was, relative to it: scales and weights are
@@ -310,6 +311,7 @@ class AwqFolding(AWQModifier):
     """AWQ where the plan says."""
 
     _proof: Proof = PrivateAttr()
+    _cores: Cores | None = PrivateAttr(default=None)
 
     def _set_resolved_mappings(self, model: Any) -> None:
         modules = dict(model.named_modules())
@@ -330,14 +332,28 @@ class AwqFolding(AWQModifier):
     def _apply_smoothing(self, model: Any) -> None:
         every, measured = self._resolved_mappings, self._smooth_activation_stats
         now = [mapping for mapping in every if mapping.smooth_name in measured]
-        for mapping in now:
-            name = mapping.smooth_name
-            self._resolved_mappings = [mapping]
-            self._smooth_activation_stats = {name: measured.pop(name)}
-            with self._proof.folding(name):
-                super()._apply_smoothing(model)
+        with Cores() as self._cores:
+            for mapping in now:
+                name = mapping.smooth_name
+                self._resolved_mappings = [mapping]
+                self._smooth_activation_stats = {name: measured.pop(name)}
+                with self._proof.folding(name):
+                    super()._apply_smoothing(model)
         self._resolved_mappings, self._smooth_activation_stats = every, measured
         self._proof.check_layers(mapping.smooth_name for mapping in now)
+
+    def _compute_best_scale(
+        self, mapping: Any, fp16_outputs: list[torch.Tensor], orig_layer_weights: dict[Any, Any]
+    ) -> torch.Tensor:
+        assert self._cores is not None
+        if not can_search(mapping, orig_layer_weights):
+            return super()._compute_best_scale(mapping, fp16_outputs, orig_layer_weights)
+        return search(self, mapping, fp16_outputs, orig_layer_weights, self._cores)
+
+    def _run_samples(self, module: Any) -> list[torch.Tensor]:
+        assert self._cores is not None
+        outputs = self._cores.outputs(module, self._parent_args_cache[module])
+        return super()._run_samples(module) if outputs is None else outputs
 
 
 @contextmanager

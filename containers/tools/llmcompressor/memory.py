@@ -10,8 +10,8 @@ from pathlib import Path
 
 from llmcompressor.core import reset_session
 
-TRIM_THRESHOLD, MMAP_MAX = -1, -4  # names of glibc's mallopt
-NEVER, NONE = -1, 0
+TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8  # names of glibc's mallopt
+NEVER, NONE, ONE = -1, 0, 1
 CGROUP_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
 
 
@@ -43,6 +43,7 @@ def reuse_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(MMAP_MAX, NONE)
         mallopt(TRIM_THRESHOLD, NEVER)
+        mallopt(ARENA_MAX, ONE)  # what one thread frees serves the others too
 
 
 def let_go() -> None:
