@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 import subprocess
@@ -30,12 +31,12 @@ FAULTS = """
 import resource, sys
 import torch
 sys.path.insert(0, sys.argv[1])
-from memory import reuse_freed_memory
-if sys.argv[2] == "reused":
-    reuse_freed_memory()
+import memory
+if sys.argv[2] != "usual":
+    getattr(memory, sys.argv[2])()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for number in range(10):
-    torch.empty(1 << 26, dtype=torch.uint8).fill_(number)
+for number in range((10 << 26) // int(sys.argv[3])):
+    torch.empty(int(sys.argv[3]), dtype=torch.uint8).fill_(number)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 LARGE: Mapping[str, Any] = {
@@ -85,18 +86,26 @@ def test_where_weights_lie_meanwhile_changes_no_bit(
     assert results[0] == results[1]
 
 
-def test_memory_of_a_tensor_that_was_freed_serves_the_next_one(quantizing_python: Path) -> None:
-    """Ten tensors of 64 MiB, one after the other: one's pages are zeroed, or those of all.
+@pytest.mark.parametrize(
+    ("reuse", "size"),
+    [("reuse_freed_memory", 1 << 26), ("reuse_small_tensors", 1 << 22)],
+    ids=["large", "small"],
+)
+def test_memory_of_a_tensor_that_was_freed_serves_the_next_one(
+    quantizing_python: Path, reuse: str, size: int
+) -> None:
+    """640 MiB of tensors, one after the other: one's pages are zeroed, or those of all.
 
-    Of those that reuse memory some may find another place: three were zeroed once.
+    Of those that reuse memory some may find another place: three of 64 MiB were zeroed once.
     """
+    env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(1 << 20)}  # as the executor has it
     faults = [
-        int(subprocess.run([quantizing_python, "-c", FAULTS, str(MEMORY), how],
+        int(subprocess.run([quantizing_python, "-c", FAULTS, str(MEMORY), how, str(size)], env=env,
                            check=True, capture_output=True, text=True).stdout.splitlines()[-1])
-        for how in ("reused", "usual")
+        for how in (reuse, "usual")
     ]  # fmt: skip
 
-    assert 10_000 < faults[0] < 80_000 < 160_000 < faults[1]
+    assert 1_000 < faults[0] < 80_000 < 160_000 < faults[1]
 
 
 def executor() -> Any:

@@ -31,7 +31,13 @@ from llmcompressor.core import LifecycleCallbacks
 from llmcompressor.pipelines.cache import IntermediatesCache
 from loading import load_model
 from mappings import find_folds
-from memory import let_go, memory_bytes, reuse_freed_memory, weights_budget
+from memory import (
+    let_go,
+    memory_bytes,
+    reuse_freed_memory,
+    reuse_small_tensors,
+    weights_budget,
+)
 from names import SourceNames, map_names, wished
 from packager_worker import Rejected, Report, Spec
 from packing import packing
@@ -53,6 +59,8 @@ def quantize(spec: Spec, report: Report) -> dict[str, Any]:
     _spare_pinning()
     if asked["method"] == "awq":  # others gain nothing, and GPTQ's peak would be a tenth higher
         reuse_freed_memory()
+    elif asked["method"] == "gptq" or asked.get("gptq"):
+        reuse_small_tensors()
     source, saved = spec.inputs["model"], spec.work / "saved"
     config = AutoConfig.from_pretrained(source)
     if getattr(config, "quantization_config", None):
