@@ -5,9 +5,12 @@ A fixture that a file imports from another one is made anew for each file, whate
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +27,11 @@ from tests.live.tiny_images import (
 from tests.support.browser import Browser, opened
 from tests.support.commandline import TINY, packager_in
 from tests.support.doubles.s3 import Bucket, bucket_server
+
+COMPILING = (
+    *("build", "--model", str(TINY), "--instance", "local"),
+    *("--compile", "vllm_cache", "--executor", "docker", "--quiet"),
+)
 
 
 @pytest.fixture(scope="session")
@@ -87,6 +95,32 @@ def plain_image(
     )
     assert done.status == 0, done.err
     return name
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """An image with what a real vLLM compiled, its build record, and the cache that has it, too."""
+
+    image: str
+    record: dict[str, Any]
+    cache: Path
+
+
+@pytest.fixture(scope="session")
+def compiled(
+    docker_host: str, serving_base: str, tmp_path_factory: pytest.TempPathFactory
+) -> Compiled:
+    """Compile tiny-llama for this machine, once: it takes a minute of two cores."""
+    place = tmp_path_factory.mktemp("compiled")
+    record, image = place / "record.json", "packager-test:compiled"
+    own = {name: str(place / folder) for name, folder in OWN_PLACES.items()}
+    done = packager_in(place)(
+        *(*COMPILING, "--weights", "mounted", "--base", serving_base),
+        *("--output", f"docker:{image}", "--record", str(record)),
+        env={"DOCKER_HOST": docker_host, **own},
+    )
+    assert done.status == 0, done.err
+    return Compiled(image, json.loads(record.read_text()), Path(own["PACKAGER_CACHE"]))
 
 
 @pytest.fixture(scope="package")

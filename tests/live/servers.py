@@ -9,8 +9,11 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Barrier
 from typing import Any
+
+from packager.core.serving import MOUNTED_MODEL_DIR
 
 READY_S = 600.0
 
@@ -24,11 +27,13 @@ def served(
     docker_host: str,
     image: str,
     health: Mapping[str, int] | None = None,
+    model: Path | None = None,
     **environment: str,
 ) -> Iterator[tuple[Any, str]]:
     """Run the image until /ping answers; give the container and its address.
 
-    `health` has what is asked otherwise than the image asks of its health.
+    `health` has what is asked otherwise than the image asks of its health; `model` is mounted
+    where images without weights look for theirs.
     Where the engine has no bridge it is on the host's network, at a port of its own.
     """
     import docker
@@ -43,6 +48,8 @@ def served(
     )
     if health:
         place["healthcheck"] = health
+    if model is not None:
+        place["volumes"] = {str(model): {"bind": MOUNTED_MODEL_DIR, "mode": "ro"}}
     container = client.containers.create(image, environment=environment, shm_size="1g", **place)
     try:
         container.start()

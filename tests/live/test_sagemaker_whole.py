@@ -20,6 +20,7 @@ import pytest
 
 from tests.live.api_server import ROLE, ApiServer, api_process, api_server
 from tests.live.checkpoints import read_tensors
+from tests.live.conftest import Compiled
 from tests.live.test_endpoints import containers_of
 from tests.support.doubles.models import write_json, write_safetensors
 from tests.support.doubles.s3 import Bucket
@@ -134,13 +135,15 @@ def delete_endpoint(api: ApiServer, name: str) -> None:
 
 
 def test_a_compiled_model_is_deployed_asked_measured_and_deleted(
-    engine: str, serving_base: str, bucket: Bucket, tmp_path: Path
+    engine: str, serving_base: str, bucket: Bucket, compiled: Compiled, tmp_path: Path
 ) -> None:
+    """The same model in a bucket: what the command line compiled of it is not compiled again."""
     options = (
         *("--instance", "local", "--base", serving_base, "--executor", "docker"),
         *("--images", f"docker:{IMAGES}"),
     )
-    with api_server(tmp_path, *options, DOCKER_HOST=engine, **bucket.environment) as api:
+    environment = {"DOCKER_HOST": engine, "PACKAGER_CACHE": str(compiled.cache)}
+    with api_server(tmp_path, *options, **environment, **bucket.environment) as api:
         client = api.client("sagemaker")
         client.create_optimization_job(
             **{
@@ -151,6 +154,7 @@ def test_a_compiled_model_is_deployed_asked_measured_and_deleted(
             }
         )
         image = ended(api, "compiled")["OptimizationOutput"]["RecommendedInferenceImage"]
+        job_log = "\n".join(log_of(api, "compiled"))
         data = {
             "S3Uri": f"{bucket.url}/results/compiled/",
             "S3DataType": "S3Prefix",
@@ -174,6 +178,7 @@ def test_a_compiled_model_is_deployed_asked_measured_and_deleted(
         ]
 
     assert re.fullmatch(rf"{IMAGES}:compiled@sha256:[0-9a-f]{{64}}", image)
+    assert "compile: taken from the cache" in job_log
     assert "files compiled ahead of time are in place" in log
     assert answer.strip()
     assert benchmark["request_count"]["avg"] == 8
