@@ -44,7 +44,6 @@ class Work:
     matmul_flops: float = 0.0  # of products in 16 bits
     float32_flops: float = 0.0  # of products in 32 bits
     elements: float = 0.0  # read and written once each, in memory
-    large_elements: float = 0.0  # of those, in tensors that a processor allocates anew each time
     operations: float = 0.0  # started one after another, whatever their size
     read_bytes: float = 0.0
     written_bytes: float = 0.0

@@ -247,7 +247,7 @@ def _quantizing(
     flops = 2 * 2.0 * texts.tokens * (layers * weights + head)
     elements = 2.0 * texts.tokens * layers * _activation_elements(profile)
     operations = 2.0 * texts.count * layers * told["layer_operations"]
-    large = float32 = 0.0
+    float32 = 0.0
     if method == "awq":
         steps = told["grid_steps"]
         searched = [one for one in matrices if one.role != "output"]
@@ -261,9 +261,9 @@ def _quantizing(
             * scale
             * (sum(one.weights for one in matrices) + down)
         )
-        elements += steps * texts.tokens * layers * _activation_elements(profile)
+        activations = _activation_elements(profile)
+        elements += told["grid_activations"] * steps * texts.tokens * layers * activations
         elements += visited * sum(one.weights for one in searched)
-        large += visited * sum(one.weights for one in searched if _is_large(one))
         experts = max(1, profile.experts)
         operations += steps * texts.count * layers * told["grid_operations"] * experts
     if iterations:
@@ -285,7 +285,6 @@ def _quantizing(
         matmul_flops=flops,
         float32_flops=float32,
         elements=elements,
-        large_elements=large,
         operations=operations,
         units=_units(layers, head * 4.0 * texts.tokens / max(1.0, flops + _FLOAT32_COST * float32)),
     )
@@ -326,11 +325,6 @@ def _activation_elements(profile: ModelProfile) -> float:
     if profile.experts:
         inner = max(1, profile.experts_per_token) * (profile.expert_size or inner)
     return float(of_hidden * profile.hidden_size + of_inner * inner)
-
-
-def _is_large(matrix: Matrix) -> bool:
-    limit: int = counts()["quantize"]["large_tensor"]
-    return matrix.inputs * matrix.outputs >= limit
 
 
 @cache

@@ -42,7 +42,6 @@ class Speed:
     matmul_flops_s: float
     float32_flops_s: float
     element_s: float
-    large_element_s: float  # more, for an element of a large tensor
     operation_s: float
     disk_bytes_s: float
     import_s: float
@@ -121,12 +120,10 @@ def stage_seconds(work: Work, machine: Machine) -> float:
     """Return how long one stage takes."""
     device = machine.device
     speed = machine.host if work.on_host or device is None else device
-    large = work.large_elements * speed.large_element_s
     return (
         work.matmul_flops / speed.matmul_flops_s
         + work.float32_flops / speed.float32_flops_s
         + work.elements * speed.element_s
-        + large
         + work.operations * speed.operation_s
         + (work.read_bytes + work.written_bytes) / machine.host.disk_bytes_s
         + work.seconds
@@ -258,7 +255,6 @@ def _processor_speed(row: Mapping[str, Any], threads: int) -> Speed:
         matmul_flops_s=row["matmul_gflops"] * 1e9 * times,
         float32_flops_s=row["float32_gflops"] * 1e9 * times,
         element_s=row["element_ns"] * 1e-9 / times,
-        large_element_s=row["large_element_ns"] * 1e-9 / times,
         operation_s=row["operation_us"] * 1e-6,
         disk_bytes_s=host["disk_bytes_s"],
         import_s=host["import_s"],
@@ -275,7 +271,6 @@ def _gpu_speed(accelerator: Accelerator) -> Speed | None:
         matmul_flops_s=peak * told["matmul_share"],
         float32_flops_s=peak * told["float32_share"],
         element_s=element,
-        large_element_s=0.0,
         operation_s=told["operation_us"] * 1e-6,
         disk_bytes_s=counts()["host"]["disk_bytes_s"],
         import_s=told["start_s"],
