@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,8 @@ from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
 from packager.planning.planner import make_plan
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
+from tests.live.tool_programs import documents_in, run_program
 from tests.support.headers import facts_of
-from tests.support.places import ROOT
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
@@ -59,7 +58,7 @@ def test_models_are_quantized_as_by_the_librarys_own_search(
     quantizing_python: Path, tmp_path: Path
 ) -> None:
     models = tmp_path / "models"
-    run(quantizing_python, "tiny_architectures.py", str(models), *MODELS)
+    run_program(quantizing_python, "tiny_architectures.py", str(models), *MODELS)
     cases = [
         planned(models, name, method)
         for name in MODELS
@@ -90,13 +89,4 @@ def planned(models: Path, name: str, method: str) -> dict[str, Any]:
 
 
 def lines(python: Path, *arguments: str) -> list[dict[str, Any]]:
-    told = run(python, "awq_search.py", *arguments)
-    return [json.loads(line) for line in told.splitlines() if line.startswith("{")]
-
-
-def run(python: Path, program: str, *arguments: str) -> str:
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [str(python), str(ROOT / "tests/live" / program), *arguments]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
+    return documents_in(run_program(python, "awq_search.py", *arguments))

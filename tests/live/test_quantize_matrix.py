@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -29,8 +28,8 @@ from packager.models.reference import parse_model_reference
 from packager.planning.planner import make_plan
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.sizing.quantizable import find_support
+from tests.live.tool_programs import documents_in, run_program
 from tests.support.headers import facts_of
-from tests.support.places import ROOT
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(3600)]
 
@@ -144,7 +143,7 @@ Told = dict[str, Any]
 def models(quantizing_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write every checkpoint, in one process."""
     place = tmp_path_factory.mktemp("models")
-    _run(quantizing_python, "tiny_architectures.py", str(place), *MODELS)
+    run_program(quantizing_python, "tiny_architectures.py", str(place), *MODELS)
     return place
 
 
@@ -190,21 +189,12 @@ def told(
         parameters = {**case["parameters"], "folds": folds}
         cases.append({**case, "label": name, "parameters": parameters})
     (place / "cases.json").write_text(json.dumps(cases))
-    out = _run(
+    out = run_program(
         quantizing_python,
         "quantize_matrix.py",
         *(str(place / "cases.json"), str(models), str(place / "w")),
     )
-    found = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    return {(one["name"], one["label"]): one for one in found}
-
-
-def _run(python: Path, program: str, *arguments: str) -> str:
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [str(python), str(ROOT / "tests/live" / program), *arguments]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
+    return {(one["name"], one["label"]): one for one in documents_in(out)}
 
 
 @pytest.mark.parametrize(("model", "asked"), CASES)

@@ -87,12 +87,12 @@ def test_where_weights_lie_meanwhile_changes_no_bit(
 
 
 @pytest.mark.parametrize(
-    ("reuse", "size"),
-    [("reuse_freed_memory", 1 << 26), ("reuse_small_tensors", 1 << 22)],
+    ("reuse", "size", "least"),
+    [("reuse_freed_memory", 1 << 26, 10_000), ("reuse_small_tensors", 1 << 22, 1_000)],
     ids=["large", "small"],
 )
 def test_memory_of_a_tensor_that_was_freed_serves_the_next_one(
-    quantizing_python: Path, reuse: str, size: int
+    quantizing_python: Path, reuse: str, size: int, least: int
 ) -> None:
     """640 MiB of tensors, one after the other: one's pages are zeroed, or those of all.
 
@@ -105,7 +105,7 @@ def test_memory_of_a_tensor_that_was_freed_serves_the_next_one(
         for how in (reuse, "usual")
     ]  # fmt: skip
 
-    assert 1_000 < faults[0] < 80_000 < 160_000 < faults[1]
+    assert least < faults[0] < 80_000 < 160_000 < faults[1]
 
 
 def executor() -> Any:
