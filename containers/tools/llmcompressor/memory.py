@@ -40,25 +40,18 @@ def reuse_freed_memory() -> None:
     A tensor of 32 MiB or more is otherwise mapped anew each time, and the kernel zeroes its pages
     one by one: half of the time that AWQ took, and the half that two threads shortened least.
     """
-    with suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(MMAP_MAX, NONE)
-        mallopt(TRIM_THRESHOLD, NEVER)
-        mallopt(ARENA_MAX, ONE)  # what one thread frees serves the others too
+    # One heap: what one thread frees serves the others too.
+    _tell_glibc((MMAP_MAX, NONE), (TRIM_THRESHOLD, NEVER), (ARENA_MAX, ONE))
 
 
 def reuse_small_tensors() -> None:
-    """Have glibc keep what is freed of tensors below 32 MiB, as it comes to do by itself.
+    """Reuse the memory of freed tensors below 32 MiB, as glibc comes to do by itself.
 
     The executor has it map each of 1 MiB or more anew: in heaps of many threads nobody knows how
     much lies fallow. In one heap for all it serves the next tensor. GPTQ makes some of a few MiB
     for each column of a matrix; mapping these took a fifth of its time.
     """
-    with suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(ARENA_MAX, ONE)
-        mallopt(MMAP_THRESHOLD, SMALL)
-        mallopt(TRIM_THRESHOLD, 2 * SMALL)
+    _tell_glibc((ARENA_MAX, ONE), (MMAP_THRESHOLD, SMALL), (TRIM_THRESHOLD, 2 * SMALL))
 
 
 def let_go() -> None:
@@ -67,3 +60,11 @@ def let_go() -> None:
     gc.collect()
     with suppress(OSError, AttributeError):  # glibc keeps what is freed
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def _tell_glibc(*settings: tuple[int, int]) -> None:
+    """Set parameters of glibc's allocator; nothing where the C library is another."""
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        for name, value in settings:
+            mallopt(name, value)

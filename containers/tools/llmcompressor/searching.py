@@ -246,7 +246,7 @@ def _is_plain(layer: Any, original: torch.Tensor) -> bool:
 
 
 def _matrix(layer: Any, original: torch.Tensor) -> Matrix:
-    """Give a layer what the library gives it for each scale it tries: other tensors of its own."""
+    """Return a layer's matrix, with new tensors as the library makes for each scale it tries."""
     args = layer.quantization_scheme.weights
     shape = original.shape[0], original.shape[1] // args.group_size
     layer.weight.data = torch.empty_like(original)

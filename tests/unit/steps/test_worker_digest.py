@@ -17,7 +17,7 @@ WORKERS = {
     "aiconfigurator": "8e7933e6c9e8f8e2b4373e3a17c7f6393b494c8e891ef908f186f7a5f2bebaef",
     "draft-heads": "a42617e1d7eb3c67360b9844c49a862f90ecdcad1cbbd9b4a7dbaacd0d67075b",
     "evaluate": "fe0f961345c5072352e84a1502f804807f3df13d4f18ebbf1f7138df9d7f30de",
-    "llmcompressor": "2af77a50608fa84fd7d8050f3f7cad28aa099303ca66967251673e29ef792509",
+    "llmcompressor": "483d920fa1404a3cfee835c793366c82568a351c95211d015777f6a0ab6fa1c5",
     "neuron": "ffc8917dc4cb8e57afc43b706bbc13b90f412cc4b1d83ccbf6ebbe5d8902275e",
     "specforge": "110fbecfbf68231ebe8bbb07d49347e829751bdbff8df61213f89ee2df34c442",
     "tensorrt-llm": "bf1b6b1011ca1ec8832b2fa7254c9812e6fc41cd27eb7f91803822bce68c2452",
