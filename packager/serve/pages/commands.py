@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -67,28 +70,31 @@ class Commands:
     _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def run(self, *arguments: str) -> Output:
-        """Return the output; raises `CommandFailed` for one that takes too long."""
+        """Return the output; raises `CommandFailed` for one that takes too long.
+
+        A thread waits for the process: asyncio's own never end when the loop is closed while
+        they start, and leave pipes behind.  Who gives up takes the process, and what it started,
+        along.
+        """
         async with self._gate:
-            process = await asyncio.create_subprocess_exec(
-                *self.program,
-                *arguments,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
+            process = subprocess.Popen(
+                (*self.program, *arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
             )
             try:
-                stdout, stderr = await asyncio.wait_for(process.communicate(), self.limit_s)
-            except TimeoutError:
+                stdout, stderr = await asyncio.to_thread(_wait, process, self.limit_s)
+            except subprocess.TimeoutExpired:
                 raise CommandFailed(
                     f"`packager {arguments[0]}` took longer than {self.limit_s:g} s",
                     hint="run it in a terminal",
                 ) from None
-            finally:
-                if process.returncode is None:
-                    with suppress(ProcessLookupError):
-                        process.kill()
-                    await process.wait()
-        return Output(status=process.returncode or 0, stdout=stdout, stderr=stderr)
+            except asyncio.CancelledError:
+                _kill(process)
+                raise
+        return Output(status=process.returncode, stdout=stdout, stderr=stderr)
 
     async def run_on_request(self, request: Mapping[str, Any], *arguments: str) -> Output:
         """Run a command on a request of packager, which it reads from a file."""
@@ -104,3 +110,18 @@ class Commands:
         if output.status:
             raise output.failure()
         return output.document()
+
+
+def _wait(process: subprocess.Popen[bytes], limit_s: float) -> tuple[bytes, bytes]:
+    with process:
+        try:
+            return process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            raise
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,76 @@
+"""Commands that pages run end with who waits for them, whenever that is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from packager.serve.pages.commands import CommandFailed, Commands
+
+# Says which process a command of its own is, and waits for that one.
+SCRIPT = "sleep 600 & echo $! > {place}; wait"
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("steps", range(6))
+def test_a_loop_may_close_at_any_step_of_a_command(steps: int) -> None:
+    async def leave() -> None:
+        task = asyncio.create_task(Commands(program=("/bin/sleep",)).run("600"))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        del task
+
+    asyncio.run(leave())
+
+
+def test_who_gives_up_ends_what_the_command_started(tmp_path: Path) -> None:
+    async def give_up() -> int:
+        task = asyncio.create_task(_commands(tmp_path / "process").run())
+        process = await asyncio.to_thread(_read_process, tmp_path / "process")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return process
+
+    assert _ends(asyncio.run(give_up()))
+
+
+def test_a_command_that_takes_too_long_takes_along_what_it_started(tmp_path: Path) -> None:
+    place, limit_s = tmp_path / "process", 0.5
+    while not (place.exists() and place.read_text()):  # a busy machine takes longer to start it
+        limit_s *= 2
+        with pytest.raises(CommandFailed, match=rf"took longer than {limit_s:g} s"):
+            asyncio.run(_commands(place, limit_s).run("models"))
+
+    assert _ends(_read_process(place))
+
+
+def _commands(place: Path, limit_s: float = 600.0) -> Commands:
+    return Commands(program=("/bin/sh", "-c", SCRIPT.format(place=place)), limit_s=limit_s)
+
+
+def _read_process(place: Path) -> int:
+    for _ in range(6_000):
+        with suppress(OSError, ValueError):
+            return int(place.read_text())
+        time.sleep(0.01)
+    raise AssertionError("the command never started")
+
+
+def _ends(process: int) -> bool:
+    """Whether a process goes away soon; a zombie is gone."""
+    for _ in range(6_000):
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.01)
+    os.kill(process, 9)
+    return False
