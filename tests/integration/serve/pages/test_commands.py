@@ -12,15 +12,16 @@ import pytest
 
 from packager.serve.pages.commands import CommandFailed, Commands
 
+pytestmark = pytest.mark.timeout(60)  # a command that nobody ended takes longer
+
 # Says which process a command of its own is, and waits for that one.
-SCRIPT = "sleep 600 & echo $! > {place}; wait"
+SCRIPT = "sleep 90 & echo $! > {place}; wait"
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("steps", range(6))
 def test_a_loop_may_close_at_any_step_of_a_command(steps: int) -> None:
     async def leave() -> None:
-        task = asyncio.create_task(Commands(program=("/bin/sleep",)).run("600"))
+        task = asyncio.create_task(Commands(program=("/bin/sleep",)).run("90"))
         for _ in range(steps):
             await asyncio.sleep(0)
         del task
@@ -55,7 +56,7 @@ def _commands(place: Path, limit_s: float = 600.0) -> Commands:
 
 
 def _read_process(place: Path) -> int:
-    for _ in range(6_000):
+    for _ in range(4_000):
         with suppress(OSError, ValueError):
             return int(place.read_text())
         time.sleep(0.01)
@@ -64,7 +65,7 @@ def _read_process(place: Path) -> int:
 
 def _ends(process: int) -> bool:
     """Whether a process goes away soon; a zombie is gone."""
-    for _ in range(6_000):
+    for _ in range(3_000):
         try:
             state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
         except OSError:
