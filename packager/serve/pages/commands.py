@@ -116,12 +116,11 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float) -> tuple[bytes, byte
     with process:
         try:
             return process.communicate(timeout=limit_s)
-        except subprocess.TimeoutExpired:
+        finally:
             _kill(process)
-            raise
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    if process.returncode is None:
+    if process.returncode is None:  # else its number may be another's
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.campaign.stages import Failure, Journal, Stage, run_limited, run_stages, work_on
 from tests.support.places import ROOT
+from tests.support.processes import is_alive
 
 # Its child ignores SIGTERM, as a worker may that is deep in a library.
 STUBBORN = """
@@ -31,14 +32,6 @@ def journal(tmp_path: Path) -> Journal:
 
 def stage(name: str, after: tuple[str, ...] = ()) -> Stage:
     return Stage(name=name, does="something", work=lambda: {"answer": 42}, after=after)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 def test_a_stage_that_never_ends_is_killed_with_its_children(

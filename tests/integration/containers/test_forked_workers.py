@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import is_alive
 from tests.support.workers import SERVING, load
 
 BASE = SERVING / "vllm-cpu"
@@ -228,11 +229,7 @@ print({"server": server_of(child.pid), "child": child.pid, "main": os.getpid()})
 def wait_for_end(pid: object) -> None:
     assert isinstance(pid, int)
     for _ in range(600):
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return
-        if state == "Z":
+        if not is_alive(pid):
             return
         signal.sigtimedwait([], 0.05)
     pytest.fail(f"process {pid} runs on")

@@ -30,6 +30,7 @@ from packager.steps.failures import (
 from packager.steps.tools.environments import Environments
 from tests.support.commandline import TINY
 from tests.support.places import ROOT
+from tests.support.processes import is_alive
 from tests.support.tool_steps import executor, model_files, step
 
 
@@ -270,14 +271,7 @@ def test_steps_run_from_a_thread_too(tmp_path: Path, into: Path, tools: Environm
 
 def alive(pids: Path) -> list[int]:
     found = [int(text) for text in pids.read_text().split()]
-    return [pid for pid in found if Path(f"/proc/{pid}").exists() and not is_zombie(pid)]
-
-
-def is_zombie(pid: int) -> bool:
-    try:
-        return ") Z " in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return True
+    return [pid for pid in found if is_alive(pid)]
 
 
 def wait_for(condition: object, seconds: float) -> None:

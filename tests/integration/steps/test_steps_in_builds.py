@@ -15,6 +15,7 @@ import pytest
 
 from tests.live.checkpoints import read_tensors, unpack_model
 from tests.support.commandline import TINY, Done, packager_in
+from tests.support.processes import is_alive
 from tests.support.tool_steps import OUTSIDE
 
 Run = Callable[..., Done]
@@ -238,19 +239,12 @@ def test_a_build_that_is_ended_leaves_no_worker_and_the_next_one_works(
     process.send_signal(how)
     _, said = process.communicate(timeout=120)
 
-    wait_for(lambda: not any(running(pid) for pid in pids.read_text().split()))
+    wait_for(lambda: not any(is_alive(int(pid)) for pid in pids.read_text().split()))
     assert process.returncode == (130 if how == signal.SIGINT else -9), said
     assert not (tmp_path / "o").exists()
     assert build("demo-copy,seed=2").status == 0
     assert list((tmp_path / "cache/work").iterdir()) == []
     assert list((tmp_path / "cache/runs").iterdir()) == []
-
-
-def running(pid: str) -> bool:
-    try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from packager.serve.pages.commands import CommandFailed, Commands
+from tests.support.processes import is_alive
 
 pytestmark = pytest.mark.timeout(60)  # a command that nobody ended takes longer
 
@@ -64,13 +65,9 @@ def _read_process(place: Path) -> int:
 
 
 def _ends(process: int) -> bool:
-    """Whether a process goes away soon; a zombie is gone."""
+    """Whether a process goes away soon."""
     for _ in range(3_000):
-        try:
-            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return True
-        if state == "Z":
+        if not is_alive(process):
             return True
         time.sleep(0.01)
     os.kill(process, 9)
