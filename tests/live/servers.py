@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import struct
 import time
 import urllib.request
@@ -14,6 +13,7 @@ from threading import Barrier
 from typing import Any
 
 from packager.core.serving import MOUNTED_MODEL_DIR
+from tests.support.free_ports import free_port
 
 READY_S = 600.0
 
@@ -40,7 +40,7 @@ def served(
 
     client = docker.DockerClient(base_url=docker_host)
     bridged = any(network["Driver"] == "bridge" for network in client.api.networks())
-    port = 8080 if bridged else _free_port()
+    port = 8080 if bridged else free_port()
     place: dict[str, Any] = (
         {"ports": {"8080/tcp": ("127.0.0.1", None)}}
         if bridged
@@ -130,10 +130,3 @@ def read_stream(url: str, asked: Mapping[str, Any], begun: Barrier) -> tuple[str
                 for choice in json.loads(last).get("choices", ()):
                     reason = choice["finish_reason"] or reason
     return reason, last
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port

@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from packager.run.ports import free_ports
 from tests.live.tiny_images import TINY_ENGINE
 from tests.support.commandline import TINY, Packager
+from tests.support.free_ports import free_port
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
@@ -133,7 +133,7 @@ def test_a_project_is_updated_under_load_without_a_failed_request(
 ) -> None:
     import docker
 
-    port = str(next(free_ports()))
+    port = str(free_port())
     common = ("--name", "tiny", "--port", port, "--through", way, "--timeout", "120")
     up = json.loads(compose("apply", f"docker:{FIRST}", *common, "--smoke", "--format", "json").out)
     assert [one["kind"] for one in up["changes"]] == ["create", "create"]
@@ -172,7 +172,7 @@ def test_a_project_is_updated_under_load_without_a_failed_request(
 def test_an_update_that_does_not_start_leaves_the_old_servers(
     compose: Any, packager: Packager
 ) -> None:
-    port = str(next(free_ports()))
+    port = str(free_port())
     common = ("--name", "tiny", "--port", port, "--through", "api", "--timeout", "120")
     up = json.loads(compose("apply", f"docker:{FIRST}", *common, "--wait", "--format", "json").out)
 
@@ -192,7 +192,7 @@ def test_an_update_that_does_not_start_leaves_the_old_servers(
 def test_one_way_goes_on_with_what_the_other_has_started(compose: Any) -> None:
     if shutil.which("docker-compose") is None:
         pytest.skip("docker-compose is missing; `make system` installs it")
-    port = str(next(free_ports()))
+    port = str(free_port())
     common = ("--name", "tiny", "--port", port, "--timeout", "120")
     compose("apply", f"docker:{FIRST}", *common, "--through", "api", "--wait")
     compose("apply", f"docker:{SECOND}", *common, "--through", "compose", "--wait")
@@ -210,7 +210,7 @@ def test_the_files_start_by_compose_alone(compose: Any, packager: Packager, tmp_
 
     if shutil.which("docker-compose") is None:
         pytest.skip("docker-compose is missing; `make system` installs it")
-    port = str(next(free_ports()))
+    port = str(free_port())
     hostile = "a $HOME ${PATH} $$x: 'q' \"d\" #\n- y"
     compose(
         *("render", f"docker:{FIRST}", "--name", "tiny", "--port", port, "--output", "files"),

@@ -29,6 +29,7 @@ from packager.run.names import MODEL_LABEL, RUN_LABEL
 from packager.run.ports import PortTaken
 from packager.run.serving import wait_for_end
 from tests.support.doubles.docker_runs import FakeContainer, FakeEngine, refusal
+from tests.support.free_ports import free_port
 
 WANTED = Wanted(name="tiny", image="i:1", model="tiny-llama", takes_port=True, env={"A": "1"})
 DIED = b"""Traceback (most recent call last):
@@ -41,13 +42,6 @@ TAKEN = "driver failed: Bind for 127.0.0.1:8080 failed: port is already allocate
 def a_run(engine: FakeEngine, name: str = "tiny", **asked: Any) -> FakeContainer:
     labels = {RUN_LABEL: name, MODEL_LABEL: "tiny-llama"}
     return engine.add(f"packager-run-{name}", labels=labels, **asked)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def started_once(engine: FakeEngine, wanted: Wanted = WANTED) -> dict[str, Any]:
