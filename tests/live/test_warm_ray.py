@@ -21,6 +21,7 @@ from tests.support.cache_opening import open_cache
 from tests.support.commandline import TINY, packager_in
 from tests.support.doubles.ray_nodes import Nodes, ray_nodes
 from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.processes import parent_of
 from tests.support.tool_steps import OUTSIDE
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
@@ -132,8 +133,13 @@ def processes() -> list[tuple[int, str]]:
 
 
 def busy_workers(nodes: Nodes) -> list[int]:
-    """Workers of Ray that have a job now."""
-    return [pid for pid, words in processes() if words.startswith("ray::packager") and pid]
+    """Workers of this cluster that have a job now."""
+    found = []
+    for pid, words in processes():
+        with suppress(OSError):  # it has ended meanwhile
+            if words.startswith("ray::packager") and parent_of(pid) in nodes.raylets:
+                found.append(pid)
+    return found
 
 
 @pytest.fixture

@@ -8,7 +8,16 @@ from pathlib import Path
 def is_alive(pid: int) -> bool:
     """Return whether a process runs; a zombie does not."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return _stat(pid)[0] != "Z"
     except OSError:
         return False
-    return state != "Z"
+
+
+def parent_of(pid: int) -> int:
+    """Return the process that a process belongs to; raises `OSError` where it has ended."""
+    return int(_stat(pid)[1])
+
+
+def _stat(pid: int) -> list[str]:
+    """What /proc says of a process, from its state on: see proc(5)."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
