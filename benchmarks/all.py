@@ -57,6 +57,42 @@ class Interrupted(Exception):
     """Somebody ended the run."""
 
 
+class Interrupts:
+    """SIGTERM and Ctrl-C, as `Interrupted`; one that comes while a process starts waits for it.
+
+    A process that was started and not yet returned is nobody's: who is interrupted there could not
+    end it.
+    """
+
+    def __init__(self) -> None:
+        self._waits = False
+        self._came = False
+
+    def install(self) -> None:
+        """Take both signals; SIGINT stays ignored where it is, as in a shell's background job."""
+        signal.signal(signal.SIGTERM, self._take)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._take)
+
+    def hold(self) -> None:
+        """Note an interrupt, from now on, and raise nothing."""
+        self._waits = True
+
+    def let(self) -> None:
+        """Raise `Interrupted` if one came meanwhile, and on every one that comes."""
+        self._waits = False
+        if self._came:
+            raise Interrupted
+
+    def _take(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self._came = True
+        if not self._waits:
+            raise Interrupted
+
+
+INTERRUPTS = Interrupts()
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run and print; return the exit status."""
     asked = _parser().parse_args(arguments)
@@ -65,14 +101,14 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     place = Path(asked.folder)
     names = asked.names or [name for name in BENCHMARKS if (place / f"{name}.py").exists()]
-    signal.signal(signal.SIGTERM, _interrupt)
+    INTERRUPTS.install()
     rows: list[Row] = []
     status = 0
     try:
         for name in names:
             rows += run(name, place, asked.data)
             write(rows, asked.json, finished=False)
-    except (Interrupted, KeyboardInterrupt):
+    except Interrupted:
         status = 130
     print_table(rows)
     write(rows, asked.json, finished=status == 0)
@@ -95,18 +131,20 @@ def run(name: str, place: Path, data: str) -> list[Row]:
     print(f"== {name}", file=sys.stderr, flush=True)
     began = time.monotonic()
     last = ""
+    INTERRUPTS.hold()
     # Its own group: an interrupt of ours reaches it once, from us, and we wait for its end.
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, errors="replace", start_new_session=True
     ) as process:
         assert process.stdout is not None
         try:
+            INTERRUPTS.let()
             for line in process.stdout:
                 if last:
                     print(last, end="", file=sys.stderr, flush=True)
                 last = line
             status = process.wait()
-        except (Interrupted, KeyboardInterrupt):
+        except Interrupted:
             end(process)
             raise
     return rows_of(name, status, last, round(time.monotonic() - began, 1))
@@ -189,10 +227,6 @@ def _shown(figure: object) -> str:
     if isinstance(figure, int | float):
         return f"{figure:.4g}" if abs(figure) < 1e4 else f"{figure:,.0f}"
     return "not measured"
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    raise Interrupted
 
 
 def _parser() -> argparse.ArgumentParser:
