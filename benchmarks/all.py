@@ -69,7 +69,7 @@ class Interrupts:
         self._came = False
 
     def install(self) -> None:
-        """Take both signals; SIGINT stays ignored where it is, as in a shell's background job."""
+        """Handle SIGTERM and SIGINT; SIGINT stays ignored where it is, as in a background job."""
         signal.signal(signal.SIGTERM, self._take)
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._take)

@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.places import ROOT
-from tests.support.processes import is_alive
 
 ALL = ROOT / "benchmarks" / "all.py"
 MET = """
@@ -138,7 +137,7 @@ def test_a_run_that_is_ended_shows_what_was_measured(tmp_path: Path, number: int
     assert process.returncode == 130
     assert "2 of 2 targets met" in out
     assert json.loads(out.splitlines()[-1])["finished"] is False
-    assert not any(is_alive(child) for child in children)
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -163,7 +162,7 @@ runpy.run_path({str(ALL)!r}, run_name="__main__")
     )
 
     child = int((tmp_path / "child").read_text())
-    left = is_alive(child)
+    left = Path(f"/proc/{child}").exists()
     if left:
         os.kill(child, signal.SIGKILL)
     assert (done.returncode, left) == (130, False)
