@@ -56,27 +56,27 @@ def add_up(
     sums = Sums()
     parts: dict[str, _Layer | None] = {}  # by the beginning of names
     kinds: dict[tuple[object, ...], tuple[int | None, bool, bool]] = {}
-    match, at, prefix = None, 0, ""  # of the tensor before: most have those of the one before
+    match, at, prefix, layer = None, 0, "", None  # most tensors have those of the one before
     for tensor in tensors:
-        name = tensor.name
+        name, dtype, shape, size, _ = tensor
         if name in head:
-            sums.unserved_bytes += tensor.size
+            sums.unserved_bytes += size
             continue
         # Layers and experts repeat each other: what is asked of a name is asked once.
         if not prefix or not name.startswith(prefix):
             match = LAYER.search(name)
             at = match.end() if match else 0
             prefix = name[:at]  # "" outside of layers
-        if match and prefix not in parts:
-            parts[prefix] = _layer_of(match, stated)
-        layer = parts.get(prefix)
+            if match and prefix not in parts:
+                parts[prefix] = _layer_of(match, stated)
+            layer = parts.get(prefix)
         if layer is None:
-            sums.outside_bytes += tensor.size
+            sums.outside_bytes += size
             if match is not None or OTHER_PARTS.search(name):
-                sums.tower_bytes += tensor.size
-            alike: tuple[object, ...] = ("", name, tensor.dtype, tensor.shape)
+                sums.tower_bytes += size
+            alike: tuple[object, ...] = ("", name, dtype, shape)
         else:
-            alike = (layer[0], name[at:], tensor.dtype, tensor.shape)
+            alike = (layer[0], name[at:], dtype, shape)
         kind = kinds.get(alike)
         if kind is None:
             in_experts = is_expert(tensor)
@@ -84,7 +84,7 @@ def add_up(
             kind = kinds[alike] = (count, in_experts, is_packable(tensor, in_experts=in_experts))
         count, in_experts, packs = kind
         if layer is not None and in_experts:
-            sums.expert_bytes += tensor.size
+            sums.expert_bytes += size
         if count is None or sums.parameters is None:
             sums.parameters = None
             continue
@@ -95,9 +95,9 @@ def add_up(
             sums.expert_parameters += count
         if packs:
             sums.linear_parameters += count
-            if len(tensor.shape) == 2 and layer[2]:
-                first, alike_before = sums.packed.get(tensor.shape, (name, 0))
-                sums.packed[tensor.shape] = first, alike_before + 1
+            if len(shape) == 2 and layer[2]:
+                first, alike_before = sums.packed.get(shape, (name, 0))
+                sums.packed[shape] = first, alike_before + 1
     sums.layers = len({layer[1] for layer in parts.values() if layer})
     return sums
 

@@ -24,7 +24,6 @@ from packager.core.image import Written
 from packager.core.record import BuildRecord, Transfer
 from packager.core.request import BuildRequest
 from packager.images.assemble import assemble_image, assemble_nothing, check_layers
-from packager.images.erofs.layers import with_file_systems
 from packager.images.trees.layers import with_tree
 from packager.planning.health import health_check
 from packager.sizing.nodes import refuse_unasked_nodes
@@ -73,6 +72,8 @@ def assemble(
             compression=facts.request.compression or "none",
         )
         if facts.request.layer_format == "erofs":
+            from packager.images.erofs.layers import with_file_systems
+
             image = with_file_systems(image)
     if tree_plan is not None:
         same = replace(tree_plan, shape=plan.shape)

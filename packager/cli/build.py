@@ -12,7 +12,6 @@ from packager import wiring
 from packager.build import pipeline
 from packager.build.record import RUNNING
 from packager.build.records import load_record
-from packager.build.report import dry_run_document, dry_run_text, summary_lines
 from packager.cli.cache_options import cache_options, take_cache_settings
 from packager.cli.options import make_request, request_fields, request_options
 from packager.cli.progress import progress_options, shown_progress
@@ -124,6 +123,8 @@ def build(
         else:
             done = pipeline.build(request, wiring.services_for(settings))
     if dry_run:
+        from packager.build.report import dry_run_document, dry_run_text
+
         if as_json:
             print_json(dry_run_document(assembled))
         else:
@@ -159,6 +160,8 @@ def _print_record(
         print_json_text(done.model_dump_json(indent=2, exclude_none=True))
         return
     if not quiet:
+        from packager.build.report import summary_lines
+
         note_lines(summary_lines(done))
         if settings.sparse_base:
             note(_without_base(done))

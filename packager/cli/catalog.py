@@ -10,7 +10,8 @@ import click
 
 from packager.catalog.instances import instances
 from packager.catalog.offer_file import Offer
-from packager.catalog.price_file import data_dir, load_prices, refresh_prices
+from packager.catalog.price_file import data_dir, load_prices
+from packager.catalog.price_refresh import refresh_prices
 from packager.catalog.prices import price_of
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import print_json, print_text

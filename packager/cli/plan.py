@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,6 @@ from packager.performance.ask_opinion import check_installed
 from packager.performance.ask_opinion import second_opinion as ask_second_opinion
 from packager.performance.choice import target_of
 from packager.performance.measured import measured_starts
-from packager.performance.measurements import load_measurements
 from packager.performance.monthly import MOST_REQUESTS_PER_DAY, REQUESTS_PER_DAY
 from packager.performance.opinion import Opinion
 from packager.performance.predict import Prediction, Workload, concurrencies_of
@@ -118,7 +118,7 @@ def plan(
         services=wiring.services_for(settings),
         discount=discount,
         requests_per_day=requests_per_day,
-        measured=tuple(load_measurements(file) for file in measured_files),
+        measured=_load_measured(measured_files),
         second_opinion=second_opinion,
         output_format=output_format,
     )
@@ -165,6 +165,14 @@ def _rank(asked: _Asked, several: tuple[Instance, ...]) -> None:
         print_json(ranking_document(ranking))
     else:
         print_report(ranking_text(ranking))
+
+
+def _load_measured(files: Iterable[Path]) -> tuple[MeasuredRun, ...]:
+    if not files:
+        return ()
+    from packager.performance.measurements import load_measurements
+
+    return tuple(map(load_measurements, files))
 
 
 def _plan(asked: _Asked) -> None:

@@ -1,29 +1,22 @@
-"""Progress on stderr: how it is asked for, and the thread that shows it.
+"""Progress on stderr: how it is asked for, and who receives it meanwhile.
 
-Work is never held up and never fails because of its display.  Receiving an
-event costs a lock and an addition; drawing is done by a thread of its own,
-several times a second at most, which nobody waits for longer than a moment.
+Work is never held up and never fails because of its display.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, TextIO, TypeVar, cast
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import click
 
-from packager.cli.displays import Dated, Display, JsonLines, Lines, News, StepNews
-from packager.cli.meter import Meter
 from packager.cli.terminal import write_above
-from packager.core.events import Event, EventSink, ImageEvent, LayerEvent, StepEvent, ignore
+from packager.core.events import EventSink, ignore
 
 MODES = ("auto", "rich", "plain", "json", "none")
-LAST_WORDS_S = 2.0  # how long a blocked terminal may hold up the end
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -45,11 +38,14 @@ def progress_options(command: Command) -> Command:
 @contextmanager
 def shown_progress(mode: str, *, quiet: bool = False, as_json: bool = False) -> Iterator[EventSink]:
     """Yield a receiver of events that displays them as requested."""
-    display = _display(mode, quiet=quiet, as_json=as_json)
-    if display is None:
+    shown = _shown(mode, quiet=quiet, as_json=as_json)
+    if shown == "none":
         yield ignore
         return
-    ticker = Ticker(display)
+    # Loaded where something is displayed: programs mostly ask for nothing.
+    from packager.cli.ticker import Ticker, display_of
+
+    ticker = Ticker(display_of(shown))
     stderr = sys.stderr
     try:
         yield ticker.receive
@@ -62,118 +58,13 @@ def shown_progress(mode: str, *, quiet: bool = False, as_json: bool = False) -> 
             above.flush()  # what has no end of line
 
 
-class Ticker:
-    """Receiver of events from any thread, which updates a display from one thread."""
-
-    def __init__(
-        self, display: Callable[[], Display], *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._display: Display | None = None
-        with suppress(Exception):  # a broken display never fails a build
-            self._display = display()
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._meter = Meter(clock())
-        self._started = clock()
-        self._news: list[Dated] = []
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
-        self._thread.start()
-
-    def receive(self, event: Event) -> None:
-        """Add an event."""
-        with self._lock:
-            now = self._clock()  # with the lock: the meter's time never goes back
-            seconds = self._meter.take(event, now)
-            match event:
-                case LayerEvent(state="streaming" | "hashing") | StepEvent(state="running"):
-                    return  # the next snapshot says it
-                case LayerEvent(layer=number):
-                    news: News = self._meter.layer(number, now)
-                case StepEvent():
-                    news = StepNews(event=event, seconds=seconds)
-                case ImageEvent():
-                    news = event
-                case _:
-                    return
-            self._news.append((now - self._started, news))
-
-    def close(self) -> None:
-        """Show the last events, and restore the terminal."""
-        self._end.set()
-        self._thread.join(LAST_WORDS_S)
-
-    def _run(self) -> None:
-        with suppress(Exception):  # a broken display never fails a build
-            display = self._display
-            if display is None:
-                return
-            try:
-                while not self._end.wait(display.interval_s):
-                    self._show(display)
-                self._show(display)
-            finally:
-                display.close()
-
-    def _show(self, display: Display) -> None:
-        with self._lock:
-            news, self._news = self._news, []
-            now = self._meter.snapshot(self._clock())
-        display.show(news, now)
-
-
-def _display(mode: str, *, quiet: bool, as_json: bool) -> Callable[[], Display] | None:
-    if mode == "auto":
-        mode = "none" if as_json else "rich" if _is_terminal() else "plain"
-    if quiet or mode == "none":
-        return None
-    stream = sys.stderr
-    if mode == "rich":
-        return lambda: _bars(stream)
-    write = _writer(stream)
-    return (lambda: JsonLines(write)) if mode == "json" else (lambda: Lines(write))
+def _shown(mode: str, *, quiet: bool, as_json: bool) -> str:
+    if quiet:
+        return "none"
+    if mode != "auto":
+        return mode
+    return "none" if as_json else "rich" if _is_terminal() else "plain"
 
 
 def _is_terminal() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-
-
-def _bars(stream: TextIO) -> Display:
-    """Return the display for people; from now on others write above it."""
-    from packager.cli.bars import bars_on
-    from packager.cli.live import AboveArea
-
-    forgiving = cast("TextIO", _Forgiving(stream))
-    bars, area = bars_on(forgiving)
-    sys.stderr = cast("TextIO", AboveArea(forgiving, area))
-    write_above(area.above)
-    return bars
-
-
-def _writer(stream: TextIO) -> Callable[[str], None]:
-    forgiving = _Forgiving(stream)
-
-    def write(text: str) -> None:
-        forgiving.write(text)
-        forgiving.flush()
-
-    return write
-
-
-class _Forgiving:
-    """A stream whose reader may have gone away."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        with suppress(OSError, ValueError):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with suppress(OSError, ValueError):
-            self._stream.flush()

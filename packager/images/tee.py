@@ -38,7 +38,6 @@ from packager.images.blobs import BlobReader
 from packager.images.claims import make_claims
 from packager.images.compression import ZstdCompressor
 from packager.images.digest_index import DigestIndex, fingerprint_of
-from packager.images.erofs.layers import without_file_systems
 from packager.images.forms import form_for, named_digest, seal_forms, tree_manifest
 from packager.images.known import KnownLayers, compression_of, with_digests
 from packager.images.order import chains, is_cached, is_local, sending_order
@@ -87,7 +86,7 @@ def write_image(
     our layers are read: no digest is taken from the index or a claim.
     """
     if not any(isinstance(sink, KeepsIndex) for sink in sinks):
-        image = without_file_systems(image)
+        image = replace(image, layers=tuple(replace(one, twin=None) for one in image.layers))
     try:
         for sink in sinks:
             sink.prepare(image)

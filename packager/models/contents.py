@@ -112,16 +112,16 @@ def find_shards(
 
 def read_tensors(shards: Shards, tensors_of: TensorsOf) -> tuple[TensorInfo, ...]:
     """Read every shard's tensors and compare them with the index."""
-    tensors: dict[str, TensorInfo] = {}
+    tensors: list[TensorInfo] = []
     files: dict[str, str] = {}
     found = tensors_of(shards.files)
     for file in shards.files:
-        here = {tensor.name: tensor for tensor in found[file]}
-        if not tensors.keys().isdisjoint(here):
-            name = min(tensors.keys() & here.keys())
+        here = dict.fromkeys((tensor.name for tensor in found[file]), file)
+        if not files.keys().isdisjoint(here):
+            name = min(files.keys() & here.keys())
             raise IndexDisagrees(f"{shorten(name)} is both in {files[name]!r} and in {file!r}")
-        tensors |= here
-        files |= dict.fromkeys(here, file)
+        files |= here
+        tensors += found[file]
     if not tensors:
         raise Incomplete(
             "the model's weights hold no tensor", hint="save or download the model again"
@@ -133,7 +133,7 @@ def read_tensors(shards: Shards, tensors_of: TensorsOf) -> tuple[TensorInfo, ...
             raise IndexDisagrees(f"{shorten(name)} is in no shard; it should be in {file!r}")
         if files[name] != file:
             raise IndexDisagrees(f"{shorten(name)} is in {files[name]!r}; it should be in {file!r}")
-    return tuple(tensors.values())
+    return tuple(tensors)
 
 
 def read_shard(found: Found) -> tuple[TensorInfo, ...]:

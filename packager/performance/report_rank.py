@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from packager.core.text import joined
 from packager.core.units import percent, usd
@@ -13,8 +13,10 @@ from packager.performance.predict import running_copies
 from packager.performance.presets import PRESETS, Goal
 from packager.performance.ranking import RankedInstance, Ranking, SkippedInstance, pareto
 from packager.performance.report_outlook import point_document
-from packager.reports.charts import Mark, text_chart
 from packager.reports.text import page_width, table_lines, wrapped
+
+if TYPE_CHECKING:
+    from packager.reports.charts import Mark
 
 Menu = tuple[tuple[Goal, RankedInstance], ...]
 
@@ -98,6 +100,8 @@ def ranking_text(ranking: Ranking) -> str:
             lines.append(f"and {more} more: --format json and --format html have all of them")
         marks = ranking_marks(ranking)
         if marks:
+            from packager.reports.charts import text_chart
+
             lines += ["", "price and speed (* best, o not beaten in both, . beaten)"]
             lines += text_chart(
                 marks,
@@ -209,6 +213,8 @@ def option_cells(option: RankedInstance) -> OptionCells:
 
 def ranking_marks(ranking: Ranking) -> tuple[Mark, ...]:
     """Return the marks of price against speed, for options with a price."""
+    from packager.reports.charts import Mark
+
     front = pareto(ranking.options)
     best = ranking.options[0] if ranking.options else None
     return tuple(

@@ -16,7 +16,6 @@ without loss (docs/decisions/0006-awq-format.md).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -25,13 +24,10 @@ from packager.core.facts import Facts
 from packager.core.model import ModelFile
 from packager.core.plan import Plan
 from packager.core.recipe import Step, StepInput
-from packager.core.samples import CALIBRATION_TOKENS, Samples
+from packager.core.samples import CALIBRATION_TOKENS
 from packager.core.techniques import Quantization, Scheme
 from packager.core.units import GIB
 from packager.findings import Finding
-from packager.keys.documents import QuantizedCheckpointKey
-from packager.keys.parts import ActivationQuantization, Calibration, Invocation, Precision, Weights
-from packager.keys.parts import Quantization as QuantizationKey
 from packager.performance.effort import time_limit_s
 from packager.quantize.llmcompressor_memory import estimate_needs, gpu_bytes
 from packager.quantize.llmcompressor_options import (
@@ -62,14 +58,6 @@ from packager.steps.inputs import (
     tokenizer_files,
     weight_files,
 )
-from packager.steps.key_parts import files_by_path, graph_of, toolchain_of
-
-# Schemes whose activations are quantized while serving: type, and what shares a scale.
-_DYNAMIC: Mapping[str, tuple[str, str]] = {
-    "MXFP4": ("fp4_e2m1", "group"),
-    "MXFP8": ("fp8_e4m3", "group"),
-    "W4AFP8": ("fp8_e4m3", "token"),
-}
 
 # Modules that stay as they are: heads and routers, which decide too much for what they weigh,
 # and what is not a language model.  llm-compressor 0.14, examples/ for each architecture.
@@ -152,12 +140,15 @@ class LlmCompressorQuantizer:
         if gpus:
             parameters["device"] = "cuda"  # its sums are others
         env = _env(plan, chosen, facts.threads, gpus)
-        key = _key(facts, plan, chosen, parameters, samples, env)
         needs = estimate_needs(plan, chosen, samples, parameters)
-        files = (config_file(facts.model.config, NO_WEIGHT), *_files_read(facts, chosen))
+        read = _files_read(facts, chosen)
+        files = (config_file(facts.model.config, NO_WEIGHT), *read)
         inputs = {"model": StepInput(files=files)}
         if samples is not None:
             inputs["samples"] = StepInput(files=(samples_file(samples),))
+        # Few plans quantize: documents of keys are loaded for those alone.
+        from packager.quantize.llmcompressor_key import checkpoint_key
+
         return Step(
             name="quantize",
             tool=self.tool,
@@ -165,7 +156,7 @@ class LlmCompressorQuantizer:
             parameters={**parameters, "memory_bytes": needs.memory_bytes},
             inputs=inputs,
             env=env,
-            key=key,
+            key=checkpoint_key(facts, plan, chosen, read, parameters, samples, env),
             needs=needs,
             gpus=gpus,
             gpu_use=use,
@@ -219,85 +210,6 @@ def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any
         case "w4afp8":
             told["group_size"] = chosen.group_size
     return told
-
-
-def _key(
-    facts: Facts,
-    plan: Plan,
-    chosen: Quantization,
-    parameters: Mapping[str, Any],
-    samples: Samples | None,
-    env: Mapping[str, str],
-) -> QuantizedCheckpointKey | None:
-    """Return the key document; None while a digest of the model is missing."""
-    weights = files_by_path(_files_read(facts, chosen))
-    if weights is None:
-        return None
-    said = ("ignore", "max_tokens", "seed")  # have a place of their own in the document
-    return QuantizedCheckpointKey(
-        graph=graph_of(facts.model.config, NO_WEIGHT),
-        weights=Weights(files=weights, adapters=(), draft=None),
-        precision=Precision(
-            dtype=plan.profile.dtype,
-            weights=QuantizationKey(
-                algorithm=chosen.method,
-                bits=chosen.bits,
-                group_size=chosen.group_size or None,
-                symmetric=is_symmetric(chosen),
-                zero_point=not is_symmetric(chosen),
-                excluded_modules=tuple(parameters["ignore"]),
-            ),
-            activations=_activations(chosen, parameters),
-            kv_dtype="fp8_e4m3" if parameters.get("kv_cache") else "auto",
-            auto_cast=None,
-            auto_cast_dtype=None,
-            logits_dtype=plan.profile.dtype,
-        ),
-        calibration=_calibration(samples, parameters) if samples else None,
-        sharding=None,
-        toolchain=toolchain_of(facts.tools["llmcompressor"]),
-        invocation=Invocation(
-            compiler_args=(),
-            engine_args={
-                name: _written(value)
-                for name, value in sorted(parameters.items())
-                if name not in said
-            },
-            env=dict(env),
-        ),
-        computed_on=None,
-    )
-
-
-def _written(value: object) -> str:
-    return json.dumps(value, sort_keys=True) if isinstance(value, Mapping) else str(value)
-
-
-def _activations(
-    chosen: Quantization, parameters: Mapping[str, Any]
-) -> ActivationQuantization | None:
-    if parameters["method"] == "smoothquant":
-        return ActivationQuantization(dtype="int8", granularity="token", dynamic=True)
-    if chosen.scheme in _DYNAMIC:
-        dtype, sharing = _DYNAMIC[chosen.scheme]
-        return ActivationQuantization(dtype=dtype, granularity=sharing, dynamic=True)
-    if parameters["method"] != "fp8":
-        return None
-    granularity = {"dynamic": "token", "static": "tensor", "block": "group"}
-    return ActivationQuantization(
-        dtype="fp8_e4m3",
-        granularity=granularity[parameters["activations"]],
-        dynamic=parameters["activations"] != "static",
-    )
-
-
-def _calibration(samples: Samples, parameters: Mapping[str, Any]) -> Calibration:
-    return Calibration(
-        dataset=samples.digest.removeprefix("sha256:"),
-        samples=len(samples.samples),
-        sequence_tokens=parameters["max_tokens"],
-        seed=parameters["seed"],
-    )
 
 
 def _env(plan: Plan, chosen: Quantization, threads: int, gpus: int) -> Mapping[str, str]:

@@ -34,7 +34,6 @@ from packager.remote.resume import (
     read_resumed,
     retry_after_s,
 )
-from packager.remote.unreachable import unreachable
 
 PIECE = 64 * 1024
 CONNECT_TIMEOUT_S = 10
@@ -254,6 +253,9 @@ def _no_answer(bucket: str, error: Exception) -> Unavailable:
     # A server may send elsewhere: only the user's own address and AWS' are repeated.
     if not own and not host.endswith((".amazonaws.com", ".amazonaws.com.cn")):
         url = "https://s3.amazonaws.com"
+    # It reads every exception of TLS and sockets: loaded where there is one.
+    from packager.remote.unreachable import unreachable
+
     found = unreachable(error, url, own)
     return Unavailable(
         f"S3 does not answer for bucket {bucket!r}: {found.where}: {found.reason}",

@@ -16,7 +16,6 @@ from packager.images.claim_key import ClaimKeys
 from packager.images.compression import NotForEngines, codec
 from packager.images.digest_index import DigestIndex
 from packager.images.target import DIRECTORY, directory_of
-from packager.images.tee import write_image
 from packager.plugins.contexts import SinkContext
 from packager.plugins.rows import SinkTraits
 from packager.plugins.tables import SINKS
@@ -159,6 +158,7 @@ def write_out(
 ) -> tuple[Written, Transfer]:
     """Write an image to every sink, and say what moved."""
     from packager.core.record import Transfer
+    from packager.images.tee import write_image
 
     written = write_image(
         image,

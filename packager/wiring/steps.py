@@ -15,7 +15,6 @@ from packager.core.tool import Build, ToolFacts
 from packager.errors import PackagerError, UsageError
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
-from packager.images.tee import write_image
 from packager.performance.job import Market, label_run, stages_here
 from packager.plugins.contexts import ExecutorContext
 from packager.plugins.tables import EXECUTORS
@@ -198,6 +197,7 @@ def _tools_of(executor: Executor, environments: Environments) -> Callable[[str, 
 def _load_base(base: BaseImage, reader: BlobReader, settings: Settings) -> str:
     """Load a base image into the Docker Engine; return its name there."""
     from packager.images.docker_engine import connect_engine
+    from packager.images.tee import write_image
 
     name = f"packager-base:{base.digest.removeprefix('sha256:')[:12]}"
     if connect_engine().images.list(name):

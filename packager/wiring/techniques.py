@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from packager.core.events import ignore
+from packager.core.plan import SHARDED_STATE
 from packager.files.atomic import user_dir
 from packager.plugins.rows import BrokenPlugin, Row, Table
 from packager.plugins.tables import (
@@ -61,9 +62,11 @@ def find_sharder(load_format: str) -> Compiler | None:
 
     One engine has such a format that keeps what it is given: there is no table before the second.
     """
+    if load_format != SHARDED_STATE:
+        return None
     from packager.compile.sharded_state import StateSharder
 
-    return StateSharder() if load_format == StateSharder.name else None
+    return StateSharder()
 
 
 def _usable(table: Table[Row[[], T]], on_warning: Callable[[str], None]) -> Iterator[tuple[str, T]]:

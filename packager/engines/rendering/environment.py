@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from typing import Any
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from typing import TYPE_CHECKING, Any
 
 from packager.errors import PackagerError
 from packager.share import share_dir
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 PROPERTY_KEY = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 PROPERTY_VALUE = re.compile(r"[\x20-\x5b\x5d-\x7e]*", re.ASCII)  # printable, without backslash
@@ -51,6 +52,9 @@ def render_template(name: str, **values: Any) -> str:
 @cache
 def environment() -> Environment:
     """Build the one environment that every family renders with."""
+    # Few configurations are templates: what prints them is loaded for those alone.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     made = Environment(
         loader=FileSystemLoader(share_dir("templates"), encoding="utf-8"),
         undefined=StrictUndefined,
@@ -71,7 +75,7 @@ def environment() -> Environment:
 
 def to_json(value: object) -> Serialised:
     """Write JSON without spaces, in the order given, in ASCII."""
-    if isinstance(value, StrictUndefined):
+    if _is_undefined(value):
         str(value)  # raises, and names the value that is missing
     return Serialised(json.dumps(value, separators=(",", ":"), allow_nan=False))
 
@@ -95,6 +99,12 @@ def to_property_value(value: str) -> Serialised:
 
 
 def _only_serialised(value: object) -> object:
-    if isinstance(value, Serialised | StrictUndefined):
+    if isinstance(value, Serialised) or _is_undefined(value):
         return value  # an undefined value raises its own, better error when it is printed
     raise BareValue(value)
+
+
+def _is_undefined(value: object) -> bool:
+    from jinja2 import StrictUndefined
+
+    return isinstance(value, StrictUndefined)

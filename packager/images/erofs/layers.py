@@ -36,8 +36,3 @@ def file_system_of(layer: Layer) -> Layer:
         content=sha256(content) if layer.content else "",
         annotations=layer.annotations,
     )
-
-
-def without_file_systems(image: ImageSpec) -> ImageSpec:
-    """Return the image in its plain form alone."""
-    return replace(image, layers=tuple(replace(layer, twin=None) for layer in image.layers))

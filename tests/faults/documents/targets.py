@@ -281,7 +281,7 @@ def sample_rows() -> Iterator[bytes]:
 
 
 def offer_file(data: bytes, place: Path) -> None:
-    from packager.catalog.price_file import refresh_prices
+    from packager.catalog.price_refresh import refresh_prices
 
     (place / "offer.json").write_bytes(data)
     refresh_prices("us-east-1", str(place / "offer.json"), place)

@@ -12,7 +12,8 @@ import pytest
 
 from packager.catalog.instances import find_instance
 from packager.catalog.offer_file import OfferFileBroken
-from packager.catalog.price_file import load_prices, refresh_prices
+from packager.catalog.price_file import load_prices
+from packager.catalog.price_refresh import refresh_prices
 from packager.catalog.prices import price_of, prices
 from packager.errors import NotFound, Unavailable
 from tests.unit.catalog.test_prices import OFFER

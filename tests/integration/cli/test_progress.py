@@ -18,7 +18,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from packager.cli.progress import Ticker
+from packager.cli.ticker import Ticker
 from packager.core.events import ImageEvent
 from tests.support.commandline import Packager
 from tests.support.screens import Screen
@@ -90,7 +90,8 @@ def in_terminal(script: str, *arguments: str, term: str = "xterm") -> tuple[str,
 
 PUSH = """
 import os, sys, threading, time
-from packager.cli.progress import Ticker, shown_progress
+from packager.cli.progress import shown_progress
+from packager.cli.ticker import Ticker
 from packager.core.events import ImageEvent, LayerEvent, StepEvent
 frames = threading.Semaphore(0)
 def draw(ticker, display, plain=Ticker._show):
@@ -210,7 +211,7 @@ def test_a_broken_display_is_given_up() -> None:
 
 
 def test_a_blocked_display_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("packager.cli.progress.LAST_WORDS_S", 0.2)
+    monkeypatch.setattr("packager.cli.ticker.LAST_WORDS_S", 0.2)
     for_ever = threading.Event()
 
     class Blocked(Broken):

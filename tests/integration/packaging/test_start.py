@@ -24,11 +24,15 @@ HEAVY = {
 
 def modules_after(*arguments: str) -> set[str]:
     """Top-level modules loaded by one run of the command line."""
+    return {name.partition(".")[0] for name in all_modules_after(*arguments)}
+
+
+def all_modules_after(*arguments: str) -> set[str]:
     code = (
         "import sys\n"
         "from packager.cli.app import run\n"
         f"run({list(arguments)!r})\n"
-        "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)\n"
+        "print(*sys.modules, file=sys.stderr)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(done.stderr.split())
@@ -66,6 +70,24 @@ def test_planning_talks_to_no_engine_and_no_registry() -> None:
     )
 
     assert not loaded & {"docker", "urllib3", "huggingface_hub", "requests", "boto3"}
+
+
+def test_programs_wait_for_nothing_that_they_do_not_ask_for(tmp_path: Path) -> None:
+    """Templates, TLS, displays, keys and reports took a tenth of the start of each command."""
+    asked = (
+        *("--model", str(ROOT / "examples/tiny-llama"), "--family", "vllm", "--format", "json"),
+        *("--instance", "ml.g5.xlarge"),
+    )
+    output = ("--base", "scratch", "--output", f"oci:{tmp_path / 'image'}")
+    planned = all_modules_after("plan", *asked)
+    built = all_modules_after("build", *asked, *output)
+
+    assert "packager.images.tee" in built - planned
+    for loaded in (planned, built):
+        assert not loaded & {"jinja2", "ssl", "http.client", "urllib.request"}
+        assert not loaded & {"packager.cli.meter", "packager.reports.charts"}
+        assert "packager.images.erofs.metadata" not in loaded
+    assert not built & {"packager.build.report", "packager.keys.documents"}
 
 
 def test_mounting_starts_with_what_it_uses() -> None:

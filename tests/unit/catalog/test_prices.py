@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 from packager.catalog.instances import find_instance
 from packager.catalog.offer_file import OfferFileBroken, read_offer
-from packager.catalog.price_file import load_prices, refresh_prices
+from packager.catalog.price_file import load_prices
+from packager.catalog.price_refresh import refresh_prices
 from packager.catalog.prices import price_of, priced, shipped_prices
 from packager.cli.catalog import catalog
 from packager.core.catalog import Price
@@ -255,7 +256,7 @@ def test_the_price_of_a_machine_of_ones_own_stays_as_stated() -> None:
 def test_an_offer_file_that_does_not_end_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("packager.catalog.price_file.LONGEST_BYTES", 10_000)
+    monkeypatch.setattr("packager.catalog.price_refresh.LONGEST_BYTES", 10_000)
     (tmp_path / "offer.json").write_text('{"products":{' + " " * 20_000)
 
     with pytest.raises(OfferFileBroken, match="more than 10000 bytes"):
@@ -265,7 +266,7 @@ def test_an_offer_file_that_does_not_end_is_given_up(
 def test_an_offer_file_that_comes_too_slowly_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("packager.catalog.price_file.LONGEST_S", -1.0)
+    monkeypatch.setattr("packager.catalog.price_refresh.LONGEST_S", -1.0)
     (tmp_path / "offer.json").write_text('{"products":{')
 
     with pytest.raises(Unavailable, match="has not come"):

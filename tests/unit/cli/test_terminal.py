@@ -17,7 +17,8 @@ from packager.cli import app, terminal
 PACKAGE = Path(app.__file__).resolve().parent.parent
 WRITERS = {
     "cli/terminal.py",
-    "cli/progress.py",  # gives the stream to displays
+    "cli/progress.py",  # asks whether stderr is a terminal
+    "cli/ticker.py",  # gives the stream to displays
     "cli/app.py",  # flushes
     "cli/completion/answer.py",  # what a shell reads has tabs; unprintable words are left out
     "steps/supervise.py",  # a helper process whose stderr is the log of a step
