@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -167,7 +166,7 @@ def _rank(asked: _Asked, several: tuple[Instance, ...]) -> None:
         print_report(ranking_text(ranking))
 
 
-def _load_measured(files: Iterable[Path]) -> tuple[MeasuredRun, ...]:
+def _load_measured(files: tuple[Path, ...]) -> tuple[MeasuredRun, ...]:
     if not files:
         return ()
     from packager.performance.measurements import load_measurements

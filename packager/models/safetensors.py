@@ -55,7 +55,6 @@ BITS = {
     "U64": 64,
 }
 
-
 MAX_METADATA = 65_536  # entries; released checkpoints have some hundreds at most
 MAX_ENTRY_CHARACTERS = 8192  # of a tensor's description: 64 dimensions of 20 digits are 1,400
 MAX_REST = 4 * 1024 * 1024  # what is matched at once
@@ -64,10 +63,11 @@ MAX_REST = 4 * 1024 * 1024  # what is matched at once
 # of the time; whatever else is in it, or wrong with it, is left to the parser of JSON.
 # All repetitions are bounded: without a bound, the matcher keeps state for each.
 COUNT = r"(?:0|[1-9]\d{0,17})"
+LONGEST_SHAPE = MAX_DIMENSIONS * len(f"{10**17},") - 1  # characters
 SHAPE = re.compile(rf"(?:{COUNT}(?:,{COUNT}){{0,{MAX_DIMENSIONS - 1}}})?", re.ASCII)
 PLAIN_ENTRY = re.compile(
     rf'"([^"\\\x00-\x1f\x7f]{{1,{MAX_NAME_BYTES}}})":\{{"dtype":"([A-Z0-9_]{{1,16}})",'
-    r'"shape":\[([0-9,]{0,1215})\],'  # few different ones: each is matched with SHAPE once
+    rf'"shape":\[([0-9,]{{0,{LONGEST_SHAPE}}})\],'  # few different ones: SHAPE matches each once
     rf'"data_offsets":\[({COUNT}),({COUNT})\]\}}'
     r'(?:,(?=")|\}\Z)',
     re.ASCII,
@@ -147,6 +147,21 @@ def _checked(
     spans, metadata = _plain_spans(header, file) or _spans(header, file)
     if [0, *map(itemgetter(1), spans)][:-1] != list(map(itemgetter(0), spans)):
         spans.sort(key=lambda span: (span[0], span[1], span[2].name))
+        _refuse_gaps(spans, file)
+    end = spans[-1][1] if spans else 0
+    if end > data_bytes:
+        raise BrokenSafetensors(
+            file,
+            f"it is truncated: tensors end at byte {end}, the data at byte {data_bytes}",
+            hint=f"{file!r} was not copied or downloaded to its end: get it again",
+        )
+    if end < data_bytes:
+        raise BrokenSafetensors(file, f"{data_bytes - end} bytes follow the last tensor")
+    return tuple(map(itemgetter(2), spans)), metadata
+
+
+def _refuse_gaps(spans: list[Span], file: str) -> None:
+    """Refuse tensors, sorted by their bytes, that do not follow one another from byte 0."""
     end = 0
     for start, stop, tensor in spans:
         if start != end:
@@ -156,15 +171,6 @@ def _checked(
                 f"the bytes of {shorten(tensor.name)} {what}: they start at {start}, not {end}",
             )
         end = stop
-    if end > data_bytes:
-        raise BrokenSafetensors(
-            file,
-            f"it is truncated: tensors end at byte {end}, the data at byte {data_bytes}",
-            hint=f"{file!r} was not copied or downloaded to its end: get it again",
-        )
-    if end < data_bytes:
-        raise BrokenSafetensors(file, f"{data_bytes - end} bytes follow the last tensor")
-    return tuple(tensor for _, _, tensor in spans), metadata
 
 
 def _plain_spans(header: bytes, file: str) -> Found | None:

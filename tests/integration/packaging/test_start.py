@@ -28,6 +28,7 @@ def modules_after(*arguments: str) -> set[str]:
 
 
 def all_modules_after(*arguments: str) -> set[str]:
+    """All modules loaded by it."""
     code = (
         "import sys\n"
         "from packager.cli.app import run\n"
